@@ -1,0 +1,138 @@
+"""What the gateway asks of the machine below it: start an instance, forget it, keep pools warm.
+
+The backend starts sidecars and cleans up after them. It never talks to a claimed sandbox and never
+answers a caller: readiness and ends arrive at the gateway from the sidecars themselves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+
+class BackendError(Exception):
+    """A start that failed for a reason the caller should read; `error_type` is on the wire (IMAGE_PULL_FAILED, ...)."""
+
+    def __init__(self, message: str, *, error_type: str = "START_FAILED", field: str | None = None) -> None:
+        super().__init__(message)
+        self.error_type = error_type
+        self.field = field
+
+
+class Unavailable(BackendError):
+    """No capacity at this moment; `retry_after` in seconds."""
+
+    def __init__(self, message: str, *, retry_after: float = 1.0) -> None:
+        super().__init__(message, error_type="UNAVAILABLE")
+        self.retry_after = retry_after
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """What makes two warm instances interchangeable. Everything else (env, network, ...) comes with the claim."""
+
+    image: str
+    cpu: float = 1.0  # cores
+    memory: int = 1 << 30  # bytes
+    disk: int = 5 << 30  # bytes
+    pids: int = 4096
+    gpu_count: int = 0
+    gpu_type: str | None = None
+    runtime_class: str | None = None
+
+    @property
+    def key(self) -> str:
+        """A short stable name; equal templates have equal keys."""
+        import hashlib
+
+        text = "|".join(str(getattr(self, name)) for name in self.__slots__)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+@dataclass(slots=True)
+class Instance:
+    """One sidecar that the backend has started or found again."""
+
+    id: str  # "i-" and 16 hex digits
+    template: Template
+    address: str  # "unix:/path" or "10.0.0.7:8700"
+    token: str = field(repr=False)
+    generation: int = 1
+    pool: str | None = None  # the name of the pool it was started for
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSpec:
+    """A number of warm instances of one template, kept by the backend."""
+
+    name: str
+    template: Template
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class PoolStatus:
+    spec: PoolSpec
+    starting: int
+    failures: int = 0
+    message: str | None = None  # why the last start failed
+
+
+class Events(Protocol):
+    """What the backend tells the gateway. All are called in the event loop's thread and return at once."""
+
+    def instance_found(self, instance: Instance, state: dict[str, Any]) -> None:
+        """At start-up: a sidecar from before is alive; `state` is its state document."""
+
+    def instance_lost(self, instance_id: str, *, verdict: str, message: str) -> None:
+        """The instance is gone (its process died, it could not start) and will send no `ended` of its own."""
+
+    def warm_count(self, pool: str) -> int:
+        """How many instances of this pool are ready and unclaimed, so that the backend knows what is missing."""
+        ...
+
+
+class Backend(Protocol):
+    name: str
+
+    async def start(self, events: Events) -> None:
+        """Find what is there already (calls `instance_found`), clean up what is dead, begin to keep pools."""
+        ...
+
+    async def stop(self) -> None:
+        """Stop working; running instances stay alive."""
+        ...
+
+    async def launch(self, template: Template, *, pool: str | None = None) -> Instance:
+        """Begin one start and return as soon as the sidecar process exists; readiness comes as its `ready` webhook.
+
+        Raises BackendError (bad image, with its field) or Unavailable.
+        """
+        ...
+
+    async def recycle(self, instance: Instance) -> bool:
+        """After the owner is done: offer a used instance for a proven reset. False: destroy it instead."""
+        ...
+
+    async def destroy(self, instance_id: str) -> None:
+        """Take the instance and all it left away. Idempotent."""
+        ...
+
+    def instance(self, instance_id: str) -> Instance | None: ...
+
+    def pools(self) -> list[PoolStatus]: ...
+
+    async def set_pool(self, spec: PoolSpec) -> None: ...
+
+    async def delete_pool(self, name: str) -> bool: ...
+
+    def nudge(self, pool: str) -> None:
+        """A warm instance was taken: look at once whether to start another."""
+
+    def stats(self) -> dict[str, Any]:
+        """For `top` and the metrics: cpu, memory and instance counts of this machine."""
+        ...
+
+    async def destroy_all(self) -> None:
+        """End everything this backend has (a private stack goes down)."""
+        ...

@@ -1,0 +1,1 @@
+"""The half of the sidecar that talks HTTP: claims, ops, files, webhooks."""
