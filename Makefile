@@ -1,0 +1,43 @@
+# What a person does with this repository. Every target sets up what it needs; see `make help`.
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check bench format generate lock clean
+
+RUN := .venv/bin
+export PYTHONDONTWRITEBYTECODE :=
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup:  ## make .venv with the pinned dependencies and the four packages
+	@bash tools/setup.sh
+
+demo: setup  ## grade about 1,000 HumanEval rollouts in local sandboxes; report in reports/
+	$(RUN)/sandlot demo
+
+test: setup  ## all tests on this machine
+	$(RUN)/python -m pytest
+
+check: setup  ## lint, types, architecture contracts, generated files
+	$(RUN)/ruff format --check .
+	$(RUN)/ruff check .
+	$(RUN)/python tools/async_to_sync.py --check
+	$(RUN)/lint-imports
+	$(RUN)/pyright --warnings
+	$(RUN)/python tools/check_text.py
+
+bench: setup  ## measure against floors in the same run; fails when a bound is missed
+	$(RUN)/python -m loadtests.bench
+
+format: setup  ## format the code
+	$(RUN)/ruff check --fix .
+	$(RUN)/ruff format .
+
+generate: setup  ## write the generated files again
+	$(RUN)/python tools/async_to_sync.py
+
+lock: setup  ## resolve the dependencies again
+	bash tools/lock.sh
+
+clean:  ## remove what the targets made inside the tree
+	rm -rf .venv .pytest_cache .ruff_cache .hypothesis .import_linter_cache .coverage reports
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,98 @@
+"""Sees what a test left on the machine: processes, mounts, cgroups, descriptors, tasks."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    children: frozenset[int]
+    sandlot_processes: frozenset[int]
+    mounts: frozenset[str]
+    cgroups: frozenset[str]
+    descriptors: int
+
+
+def _descendants(pid: int) -> frozenset[int]:
+    found: set[int] = set()
+    frontier = [pid]
+    while frontier:
+        current = frontier.pop()
+        try:
+            tasks = list(Path(f"/proc/{current}/task").iterdir())
+        except OSError:
+            continue
+        for task in tasks:
+            try:
+                children = [int(child) for child in (task / "children").read_text().split()]
+            except OSError:
+                continue
+            found.update(children)
+            frontier.extend(children)
+    return frozenset(found)
+
+
+def _sandlot_processes() -> frozenset[int]:
+    found: set[int] = set()
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            command = (entry / "cmdline").read_bytes()
+            state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            continue
+        if state != "Z" and (b"sandlot_sidecar" in command or b"sandlot_gateway" in command):
+            found.add(int(entry.name))
+    return frozenset(found)
+
+
+def _cgroups() -> frozenset[str]:
+    found: set[str] = set()
+    for base in ("memory", "pids", "freezer", "unified", ""):
+        root = Path("/sys/fs/cgroup") / base
+        if root.is_dir():
+            found.update(str(path) for path in root.rglob("sandlot/*") if path.is_dir())
+    return frozenset(found)
+
+
+def snapshot() -> Snapshot:
+    return Snapshot(
+        children=_descendants(os.getpid()),
+        sandlot_processes=_sandlot_processes(),
+        mounts=frozenset(
+            line.split(" - ")[0].split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()
+        ),
+        cgroups=_cgroups(),
+        descriptors=len(os.listdir("/proc/self/fd")),
+    )
+
+
+def differences(before: Snapshot, after: Snapshot, *, descriptors: bool = True) -> list[str]:
+    """What is there after and was not before, a line each."""
+    lines: list[str] = []
+    for name in ("children", "sandlot_processes", "mounts", "cgroups"):
+        extra = getattr(after, name) - getattr(before, name)
+        if extra:
+            lines.append(f"{name}: {sorted(extra)[:10]}")
+    if descriptors and after.descriptors > before.descriptors:
+        lines.append(f"descriptors: {before.descriptors} before, {after.descriptors} after")
+    return lines
+
+
+@contextmanager
+def no_leaks(*, grace: float = 5.0, descriptors: bool = True) -> Iterator[None]:
+    """Raises AssertionError when the block leaves something behind that has not gone within `grace` seconds."""
+    before = snapshot()
+    yield
+    deadline = time.monotonic() + grace
+    while left := differences(before, snapshot(), descriptors=descriptors):
+        if time.monotonic() > deadline:
+            raise AssertionError("left behind: " + "; ".join(left))
+        time.sleep(0.05)
