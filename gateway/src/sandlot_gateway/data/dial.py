@@ -1,0 +1,99 @@
+"""Connects to "unix:/path" and "host:port": the only step of a request that is ever repeated."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import socket
+from dataclasses import dataclass
+
+from .conn import Connection
+from .errors import DialError
+
+
+@dataclass(frozen=True, slots=True)
+class DialSettings:
+    attempts: int = 3
+    timeout: float = 3.0  # seconds for one attempt
+    backoff: float = 0.02  # seconds before the second attempt, doubled after, ± 50 %
+
+
+async def dial(address: str, *, settings: DialSettings) -> Connection:
+    """A connection to `address`; raises DialError after the last attempt.
+
+    Nothing has been sent when an attempt fails, which is why trying again cannot run a command twice.
+    """
+    loop = asyncio.get_running_loop()
+    delay = settings.backoff
+    give_up_at = loop.time() + settings.timeout
+    attempt = 0
+    while True:
+        attempt += 1
+        try:
+            return await _connect(address, timeout=settings.timeout)
+        except BlockingIOError as error:
+            # A full backlog of a Unix socket: the server lives and is behind, so wait for it as TCP would.
+            if loop.time() >= give_up_at:
+                raise DialError(address, "its backlog stays full") from error
+        except (OSError, TimeoutError) as error:
+            if attempt >= settings.attempts:
+                raise DialError(address, _reason(error)) from error
+        await asyncio.sleep(delay * random.uniform(0.5, 1.5))
+        delay = min(delay * 2, 0.5)
+
+
+def split_host_port(address: str) -> tuple[str, int]:
+    """("10.0.0.7", 8700) of "10.0.0.7:8700", ("::1", 8700) of "[::1]:8700"; raises ValueError."""
+    host, colon, port = address.rpartition(":")
+    if not colon or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+        raise ValueError(f"not an address: {address!r}")
+    if host.startswith("[") and host.endswith("]"):
+        return host[1:-1], int(port)
+    if not host or ":" in host:
+        raise ValueError(f"not an address (IPv6 needs brackets): {address!r}")
+    return host, int(port)
+
+
+async def _connect(address: str, *, timeout: float) -> Connection:
+    loop = asyncio.get_running_loop()
+    if address.startswith("unix:"):
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        try:
+            # Never waits: a Unix socket connects at once or not at all. The loop's own sock_connect takes a
+            # full backlog (EAGAIN) for a connection under way and then calls it connected.
+            sock.connect(address[5:])
+        except BaseException:
+            sock.close()
+            raise
+    else:
+        try:
+            host, port = split_host_port(address)
+        except ValueError as error:
+            raise DialError(address, str(error)) from error
+        async with asyncio.timeout(timeout):
+            infos = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            family, _, _, _, target = infos[0]
+            sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+            try:
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                await loop.sock_connect(sock, target)
+            except BaseException:
+                sock.close()
+                raise
+    connection = Connection(address=address, sock=sock)
+    try:
+        if sock.family == socket.AF_UNIX:
+            await loop.create_unix_connection(lambda: connection, sock=sock)
+        else:
+            await loop.create_connection(lambda: connection, sock=sock)
+    except BaseException:
+        sock.close()
+        raise
+    return connection
+
+
+def _reason(error: OSError | TimeoutError) -> str:
+    if isinstance(error, TimeoutError):
+        return "timed out"
+    return os.strerror(error.errno).lower() if error.errno and error.errno > 0 else str(error)

@@ -1,0 +1,295 @@
+"""The gateway's own HTTP/1.1 client: kept-alive connections to thousands of upstreams, one list each."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import msgspec
+
+from .conn import Connection
+from .dial import DialSettings, dial
+from .errors import DialError, PoolError, UpstreamError
+from .wire import Headers
+
+__all__ = ["Answer", "DialError", "HttpPool", "PoolError", "PoolObserver", "PoolSettings", "UpstreamError"]
+
+Dial = Callable[[], Awaitable[Connection]]
+_TARGET = re.compile(r"[!-~]+\Z")
+_METHOD = re.compile(r"[A-Z]+\Z")
+_FIELD_NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")
+_FIELD_VALUE = re.compile(rb"[\t\x20-\x7e\x80-\xff]*\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSettings:
+    """Limits of the pool; times in seconds."""
+
+    idle_timeout: float = 60.0  # a connection unused for longer is closed, at most a quarter of it late
+    max_idle_per_host: int = 64
+    max_idle: int = 20_000
+    max_fetch: int = 64 << 20  # bytes of a response that `fetch` will hold
+    dial: DialSettings = field(default_factory=DialSettings)
+
+
+class PoolObserver(Protocol):
+    """Who counts; see metrics.py."""
+
+    def dialled(self, *, ok: bool) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A whole response."""
+
+    status: int
+    headers: Headers  # names in lower case
+    body: bytes
+
+    def header(self, name: str) -> str | None:
+        wanted = name.lower().encode()
+        return next((value.decode("latin-1") for key, value in self.headers if key == wanted), None)
+
+    def json(self) -> Any:
+        """The body as JSON; raises UpstreamError when it is none."""
+        try:
+            return msgspec.json.decode(self.body)
+        except msgspec.DecodeError as error:
+            raise UpstreamError(f"the answer (status {self.status}) is not JSON: {error}") from error
+
+
+class HttpPool:
+    """Connections by key (an address, or a tunnel through one), last used first.
+
+    A connection is used again only when its response was complete, the peer wants it kept, and the kernel knows
+    of no byte and no end on it. A failed dial is retried (dial.py); nothing after it ever is.
+    """
+
+    def __init__(self, *, settings: PoolSettings | None = None, observer: PoolObserver | None = None) -> None:
+        self._settings = settings or PoolSettings()
+        self._observer = observer
+        self._idle: dict[str, deque[Connection]] = {}
+        self._idle_count = 0
+        self._busy: set[Connection] = set()
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    @property
+    def idle_connections(self) -> int:
+        return self._idle_count
+
+    @property
+    def busy_connections(self) -> int:
+        return len(self._busy)
+
+    async def fetch(
+        self,
+        address: str,
+        method: str,
+        target: str,
+        *,
+        headers: Iterable[tuple[str | bytes, str | bytes]] = (),
+        body: bytes = b"",
+        timeout: float = 30.0,
+    ) -> Answer:
+        """One small request and its whole answer, in at most `timeout` seconds.
+
+        Raises DialError (nothing was sent, a retry is safe), UpstreamError (it may have run) or ValueError (a
+        method, target or header that cannot be sent).
+        """
+        request = request_bytes(method, target, host=host_header(address), headers=headers, body=body)
+        connection: Connection | None = None
+        try:
+            async with asyncio.timeout(timeout):
+                connection = await self.acquire(address)
+                connection.begin(request, no_body=method == "HEAD")
+                response = await connection.head()
+                pieces: list[bytes] = []
+                size = 0
+                while piece := await connection.read():
+                    pieces.append(piece)
+                    size += len(piece)
+                    if size > self._settings.max_fetch:
+                        raise UpstreamError(
+                            f"the answer of {address} is larger than {self._settings.max_fetch} bytes"
+                        )
+                return Answer(response.status, response.headers, b"".join(pieces))
+        except TimeoutError as error:
+            if connection is None:
+                raise DialError(address, f"no connection within {timeout:g} s") from error
+            raise UpstreamError(
+                f"no answer of {address} to {method} {target} within {timeout:g} s"
+            ) from error
+        finally:
+            if connection is not None:
+                self.release(connection)
+
+    async def acquire(self, key: str, dial_with: Dial | None = None) -> Connection:
+        """A connection for one request: an idle one, else a new one from `dial_with` (default: dial the key).
+
+        Give it back with `release`, whatever happened. Raises DialError.
+        """
+        if self._closed:
+            raise DialError(key, "the pool is closed")
+        idle = self._idle.get(key)
+        while idle:
+            connection = idle.pop()
+            self._idle_count -= 1
+            if not idle:
+                del self._idle[key]
+            connection.idle = False
+            if not connection.closed and _is_quiet(connection):
+                self._busy.add(connection)
+                return connection
+            connection.close()
+        try:
+            connection = await (dial(key, settings=self._settings.dial) if dial_with is None else dial_with())
+        except DialError:
+            if self._observer is not None:
+                self._observer.dialled(ok=False)
+            raise
+        if self._observer is not None:
+            self._observer.dialled(ok=True)
+        if self._closed:
+            connection.close()
+            raise DialError(key, "the pool is closed")
+        connection.address = key
+        self._busy.add(connection)
+        return connection
+
+    def release(self, connection: Connection, *, reusable: bool = True) -> None:
+        """Keep a connection whose response was read to its end; close any other at once."""
+        self._busy.discard(connection)
+        reader = connection.reader
+        if (
+            not reusable
+            or connection.closed
+            or connection.eof
+            or self._closed
+            or not reader.reusable
+            or reader.excess
+            or not reader.complete
+            or reader.pieces
+        ):
+            connection.close()
+            return
+        idle = self._idle.get(connection.address)
+        if idle is None:
+            idle = self._idle[connection.address] = deque()
+        elif len(idle) >= self._settings.max_idle_per_host:
+            connection.close()
+            return
+        if self._idle_count >= self._settings.max_idle:
+            connection.close()
+            return
+        loop = asyncio.get_running_loop()
+        connection.idle = True
+        connection.idle_since = loop.time()
+        connection.on_idle_lost = self._idle_lost
+        idle.append(connection)
+        self._idle_count += 1
+        if self._sweeper is None:
+            self._sweeper = loop.call_later(self._settings.idle_timeout / 4, self._sweep)
+
+    def forget(self, key: str) -> None:
+        """Close the idle connections of a key whose upstream is gone for good."""
+        for connection in self._idle.pop(key, ()):
+            self._idle_count -= 1
+            connection.idle = False
+            connection.close()
+
+    async def close(self) -> None:
+        """Close every connection, also those in use: their users get UpstreamError."""
+        self._closed = True
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            self._sweeper = None
+        for key in list(self._idle):
+            self.forget(key)
+        for connection in list(self._busy):
+            connection.close()
+        # The loop closes the descriptors in its next iterations; a caller that counts them should not see them.
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+    def _idle_lost(self, connection: Connection) -> None:
+        idle = self._idle[connection.address]
+        idle.remove(connection)
+        self._idle_count -= 1
+        if not idle:
+            del self._idle[connection.address]
+
+    def _sweep(self) -> None:
+        loop = asyncio.get_running_loop()
+        oldest = loop.time() - self._settings.idle_timeout
+        for key, idle in list(self._idle.items()):
+            while idle and idle[0].idle_since <= oldest:
+                connection = idle.popleft()
+                self._idle_count -= 1
+                connection.idle = False
+                connection.close()
+            if not idle:
+                del self._idle[key]
+        self._sweeper = None
+        if self._idle:
+            self._sweeper = loop.call_later(self._settings.idle_timeout / 4, self._sweep)
+
+
+def host_header(address: str) -> bytes:
+    """The Host of requests to an address: a Unix socket has no name of its own."""
+    return b"sidecar" if address.startswith("unix:") else address.encode()
+
+
+def request_bytes(
+    method: str,
+    target: str,
+    *,
+    host: bytes,
+    headers: Iterable[tuple[str | bytes, str | bytes]] = (),
+    body: bytes | None = b"",
+) -> bytes:
+    """The head of a request, and its body when it is known (None: none is announced).
+
+    Raises ValueError for anything that would end a line early.
+    """
+    if not _METHOD.match(method):
+        raise ValueError(f"not a method: {method!r}")
+    if not _TARGET.match(target):
+        raise ValueError(f"not a request target: {target!r}")
+    lines = [b"%b %b HTTP/1.1\r\nhost: %b\r\n" % (method.encode(), target.encode(), host)]
+    for name, value in headers:
+        name_bytes = name.encode("latin-1") if isinstance(name, str) else name
+        value_bytes = value.encode("latin-1") if isinstance(value, str) else value
+        if not _FIELD_NAME.match(name_bytes) or not _FIELD_VALUE.match(value_bytes):
+            raise ValueError(f"not a header: {name!r}")
+        lines.append(b"%b: %b\r\n" % (name_bytes, value_bytes))
+    if body is None:
+        lines.append(b"\r\n")
+    elif body or method in ("POST", "PUT", "PATCH"):
+        lines.append(b"content-length: %d\r\n\r\n" % len(body))
+        lines.append(body)
+    else:
+        lines.append(b"\r\n")
+    return b"".join(lines)
+
+
+def _is_quiet(connection: Connection) -> bool:
+    """Whether the kernel holds neither bytes nor the end of an idle connection.
+
+    The loop may not have looked yet: a peer that closed a moment ago would otherwise get the next request, and
+    nobody could say whether it ran.
+    """
+    try:
+        connection.sock.recv(1, _PEEK)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+_PEEK = 0x02 | 0x40  # MSG_PEEK | MSG_DONTWAIT

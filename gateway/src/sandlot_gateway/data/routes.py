@@ -1,0 +1,42 @@
+"""What the data plane needs to know about sandboxes and keys; the gateway's directory implements it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+Status = Literal["PENDING", "RUNNING", "TERMINATED", "ERROR", "TIMEOUT"]
+
+
+@dataclass(slots=True)
+class Route:
+    """Where one sandbox is and how to speak to it."""
+
+    sandbox_id: str
+    tenant: str
+    address: str  # "unix:/path" or "host:port" ("[::1]:8700" for IPv6); never taken from a client
+    token: str = field(repr=False)  # the sidecar's sandbox token
+    status: Status
+    verdict: str | None = None  # why it ended, once it did
+    message: str | None = None
+
+
+class Routes(Protocol):
+    """All methods are called in the event loop's thread; `find` and `touched` once per request, so must be cheap."""
+
+    def find(self, sandbox_id: str) -> Route | None:
+        """The sandbox's route, also for a while after its end (then with status and verdict); None: unknown."""
+        ...
+
+    async def wait_ready(self, sandbox_id: str, timeout: float) -> Route | None:
+        """Wait up to `timeout` seconds while the sandbox is PENDING; the route as it is then."""
+        ...
+
+    def touched(self, sandbox_id: str) -> None:
+        """A request for this sandbox arrived."""
+
+
+class ApiKeys(Protocol):
+    def tenant(self, key: str) -> str | None:
+        """The tenant that owns an API key; None: no such key. Compares in constant time."""
+        ...

@@ -1,0 +1,80 @@
+"""Makes and checks every credential of the gateway from one master key, without keeping any state."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import time
+
+_CACHED = 20_000  # verified client tokens that are remembered; about 8 MB when full
+
+
+class Tokens:
+    """HMAC-SHA256 tokens: `sit_…` for an instance, `sst_…` for one claim of it, `sct_…` for a client.
+
+    The same inputs give the same token, so a restarted gateway with the same key needs no store.
+    """
+
+    def __init__(self, key: bytes) -> None:
+        if len(key) < 16:
+            raise ValueError("the master key must have at least 16 bytes")
+        self._key = key
+        self._verified: dict[tuple[str, str], tuple[str, int]] = {}
+
+    def instance(self, instance_id: str) -> str:
+        """The instance token of docs/sidecar-contract.md: opens claim, reset, end, state; signs webhooks."""
+        return "sit_" + _text(self._mac(b"instance", instance_id.encode()))
+
+    def sandbox(self, instance_id: str, generation: int, sandbox_id: str) -> str:
+        """What the gateway presents to the sidecar of one claim; a later generation has another one."""
+        mac = self._mac(b"sandbox", instance_id.encode(), b"%d" % generation, sandbox_id.encode())
+        return "sst_" + _text(mac)
+
+    def client(self, sandbox_id: str, tenant: str, expires_at: int) -> str:
+        """A client's token for one sandbox, valid until `expires_at` (Unix seconds)."""
+        claims = b"%d:%b" % (expires_at, tenant.encode())
+        return f"sct_{_text(claims)}.{_text(self._mac(b'client', sandbox_id.encode(), claims))}"
+
+    def check_client(self, token: str, sandbox_id: str) -> str | None:
+        """The tenant that `token` was made for, or None when it is not for this sandbox, forged or expired."""
+        known = self._verified.get((token, sandbox_id))
+        if known is None:
+            known = self._verify(token, sandbox_id)
+            if known is None:
+                return None
+            if len(self._verified) >= _CACHED:
+                del self._verified[next(iter(self._verified))]
+            self._verified[token, sandbox_id] = known
+        tenant, expires_at = known
+        return tenant if time.time() < expires_at else None
+
+    def _verify(self, token: str, sandbox_id: str) -> tuple[str, int] | None:
+        if not token.startswith("sct_") or not token.isascii() or len(token) > 1024:
+            return None
+        claims_text, _, mac_text = token[4:].partition(".")
+        try:
+            claims = _bytes(claims_text)
+            mac = _bytes(mac_text)
+        except (binascii.Error, ValueError):
+            return None
+        if not hmac.compare_digest(mac, self._mac(b"client", sandbox_id.encode(), claims)):
+            return None
+        # A second spelling of the same bytes (other trailing bits) must not be a second valid token.
+        if _text(claims) != claims_text or _text(mac) != mac_text:
+            return None
+        expires_at, _, tenant = claims.partition(b":")
+        return tenant.decode(), int(expires_at)
+
+    def _mac(self, *parts: bytes) -> bytes:
+        message = b"".join(len(part).to_bytes(4, "big") + part for part in parts)
+        return hmac.digest(self._key, message, hashlib.sha256)
+
+
+def _text(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def _bytes(text: str) -> bytes:
+    return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
