@@ -91,6 +91,14 @@ class Events(Protocol):
         """How many instances of this pool are ready and unclaimed, so that the backend knows what is missing."""
         ...
 
+    def give_up(self, pool: str) -> str | None:
+        """Take one ready, unclaimed instance of this pool out of the queue for good and name it, or None.
+
+        The backend destroys it: its pool became smaller, went away or has another template now. Nobody can
+        be claiming it at this moment, which only the gateway knows.
+        """
+        ...
+
 
 class Backend(Protocol):
     name: str
@@ -109,6 +117,12 @@ class Backend(Protocol):
         Raises BackendError (bad image, with its field) or Unavailable.
         """
         ...
+
+    def ready(self, instance_id: str) -> None:
+        """The gateway has taken this instance's `ready` and `warm_count` has it: the next start may begin.
+
+        Called for every `ready` webhook, also after a recycle; an unknown id is ignored.
+        """
 
     async def recycle(self, instance: Instance) -> bool:
         """After the owner is done: offer a used instance for a proven reset. False: destroy it instead."""
