@@ -1,0 +1,110 @@
+"""A whole local stack as a test needs it: a gateway process that can be killed, started again, and taken away."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+
+
+class Stack:
+    """`python -m sandlot_gateway` on a free port over one state directory.
+
+    `kill` is SIGKILL; `start` after it is the restart of the same stack on the same port. Leaving the block ends
+    the gateway together with its sandboxes and takes away what a killed gateway left.
+    """
+
+    def __init__(
+        self, state_dir: Path, *, options: tuple[str, ...] = (), env: dict[str, str] | None = None
+    ) -> None:
+        self.state_dir = state_dir
+        self.options = options
+        self.env = env or {}
+        self.api_key = "test-key"
+        self.port = 0
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self, *, timeout: float = 30.0) -> Stack:
+        assert self.process is None or self.process.poll() is not None, "the gateway is running already"
+        self.process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "sandlot_gateway", "--backend", "local", "--port", str(self.port)),
+                *("--api-key", self.api_key, "--state-dir", str(self.state_dir), "--end-sandboxes-on-exit"),
+                *self.options,
+            ],
+            stdout=subprocess.PIPE,
+            stderr=(self.state_dir.parent / f"{self.state_dir.name}.log").open("ab"),
+            env={**os.environ, **self.env},
+        )
+        assert self.process.stdout is not None
+        deadline = time.monotonic() + timeout
+        while True:
+            left = deadline - time.monotonic()
+            readable, _, _ = select.select([self.process.stdout], [], [], max(left, 0))
+            line = self.process.stdout.readline() if readable else b""
+            if not line:
+                raise AssertionError(f"the gateway did not get ready: {self.log()[-3000:]}")
+            if line.startswith(b"sandlot: ready at "):
+                break
+        url = json.loads((self.state_dir / "endpoint.json").read_text())["url"]
+        self.port = int(url.rpartition(":")[2])
+        return self
+
+    def log(self) -> str:
+        return (self.state_dir.parent / f"{self.state_dir.name}.log").read_text(errors="replace")
+
+    def kill(self) -> None:
+        """The gateway dies at once, as in a crash."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait(timeout=10)
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+
+    def terminate(self, *, timeout: float = 30.0) -> int:
+        """The gateway is asked to end; returns its exit code."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGTERM)
+        code = self.process.wait(timeout=timeout)
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+        return code
+
+    def __enter__(self) -> Stack:
+        try:
+            return self.start()
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.process is not None and self.process.poll() is None:
+            try:
+                self.terminate()
+            except subprocess.TimeoutExpired:
+                self.kill()
+        subprocess.run(
+            [
+                sys.executable,
+                "-m",
+                "sandlot_gateway.backends.local.clean",
+                "--state-dir",
+                str(self.state_dir),
+                "--force",
+            ],
+            check=False,
+            capture_output=True,
+            timeout=60,
+        )
