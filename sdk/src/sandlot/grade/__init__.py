@@ -1,0 +1,1 @@
+"""Grades candidate programs in sandboxes: `sandlot grade FILE.jsonl` and the demo."""

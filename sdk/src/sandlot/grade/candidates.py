@@ -1,0 +1,76 @@
+"""What is graded for each problem in the demo: the right solution, wrong ones, and hostile ones."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from sandlot.grade import hostile
+from sandlot.grade.mutants import canonical_code, chosen_mutant
+from sandlot.grade.problems import Problem
+
+Family = Literal["right", "wrong", "hostile"]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A way a candidate behaves, and how its run must end: `result` is what the grader calls it."""
+
+    name: str
+    family: Family
+    result: str
+    every: int = 1  # made for every n-th problem
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One program text for one problem, without its tests."""
+
+    problem: Problem
+    kind: Kind
+    code: str
+
+
+CANONICAL = Kind("canonical", "right", "passed")
+MUTATED = Kind("mutated operator", "wrong", "failed")
+# Every problem gets two of these five in turn, beside its mutant.
+WRONG_BODIES = {
+    Kind("returns None", "wrong", "failed"): "\n    return None\n",
+    Kind("returns constant", "wrong", "failed"): "\n    return 'sandlot'\n",
+    Kind("raises", "wrong", "failed"): "\n    raise NotImplementedError\n",
+    Kind("syntax error", "wrong", "failed"): "\n    return (\n",
+    Kind("quits early", "wrong", "failed"): "\n    import os\n    os._exit(0)\n",
+}
+HOSTILE_BODIES = {
+    Kind("endless loop", "hostile", "timeout"): hostile.ENDLESS_LOOP,
+    Kind("eats memory", "hostile", "oom"): hostile.EATS_MEMORY,
+    Kind("writes 100 MB", "hostile", "output_limit"): hostile.WRITES_100_MB,
+    Kind("kills all", "hostile", "signaled"): hostile.KILLS_ALL,
+    Kind("fork bomb", "hostile", "pids_limit", every=8): hostile.FORK_BOMB,
+    Kind("fills disk", "hostile", "disk_full", every=8): hostile.FILLS_DISK,
+}
+KINDS = (CANONICAL, MUTATED, *WRONG_BODIES, *HOSTILE_BODIES)
+
+
+def candidates(problems: Iterable[Problem]) -> Iterator[Candidate]:
+    """All candidates of all problems, those of one problem together. Raises GradeError without a canonical one."""
+    bodies = list(WRONG_BODIES.items())
+    for index, problem in enumerate(problems):
+        yield Candidate(problem, CANONICAL, canonical_code(problem))
+        mutant = chosen_mutant(problem)
+        if mutant is not None:
+            yield Candidate(problem, MUTATED, mutant)
+        for turn in (2 * index, 2 * index + 1):
+            kind, body = bodies[turn % len(bodies)]
+            yield Candidate(problem, kind, _with_body(problem, body))
+        for kind, body in HOSTILE_BODIES.items():
+            if index % kind.every == 0:
+                yield Candidate(problem, kind, _with_body(problem, body))
+
+
+def _with_body(problem: Problem, body: str) -> str:
+    """The problem's prompt, then the entry point defined once more, with `body`, indented by four, as its body."""
+    assert textwrap.dedent(body) != body, "a body is indented"
+    return f"{problem.prompt}\n    pass\n\n\ndef {problem.entry_point}(*args, **kwargs):{body}"

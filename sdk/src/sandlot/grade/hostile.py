@@ -1,0 +1,63 @@
+"""Function bodies that attack the machine they run on instead of solving anything."""
+
+from __future__ import annotations
+
+ENDLESS_LOOP = """
+    while True:
+        pass
+"""
+
+# Touches every page, so that the memory is really used.
+EATS_MEMORY = """
+    kept = []
+    while True:
+        kept.append(bytearray(b"x") * (16 << 20))
+"""
+
+WRITES_100_MB = """
+    import os
+    block = b"x" * (1 << 20)
+    for _ in range(100):
+        view = memoryview(block)
+        while view:
+            view = view[os.write(1, view):]
+    os._exit(0)
+"""
+
+# First what `kill -9 -1` reaches, then every process that can be named, the own parent and init included.
+KILLS_ALL = """
+    import os, signal
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.kill(-1, number)
+        except OSError:
+            pass
+    for _ in range(3):
+        for name in os.listdir("/proc"):
+            if name.isdigit() and int(name) != os.getpid():
+                try:
+                    os.kill(int(name), signal.SIGKILL)
+                except OSError:
+                    pass
+        for number in range(1, 4096):
+            if number != os.getpid():
+                try:
+                    os.kill(number, signal.SIGKILL)
+                except OSError:
+                    pass
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+FORK_BOMB = """
+    import os
+    while True:
+        os.fork()
+"""
+
+FILLS_DISK = """
+    import os
+    block = b"x" * (1 << 20)
+    with open("/var/tmp/filler", "wb", buffering=0) as stream:
+        while True:
+            stream.write(block)
+"""

