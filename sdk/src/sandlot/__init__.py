@@ -1,3 +1,164 @@
-"""Run untrusted code in isolated sandboxes."""
+"""Run untrusted code in isolated sandboxes.
 
-__version__ = "0.1.0"
+    from sandlot import Sandbox
+
+    with Sandbox.create() as box:
+        print(box.exec("echo hello").stdout)
+
+Everything is imported on first use, so that `import sandlot` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+from sandlot._version import __version__
+
+if TYPE_CHECKING:
+    from sandlot._async.client import AsyncClient
+    from sandlot._async.files import AsyncFiles
+    from sandlot._async.pools import AsyncPools
+    from sandlot._async.process import AsyncProcess
+    from sandlot._async.sandbox import AsyncSandbox
+    from sandlot._async.stream import AsyncOpStream
+    from sandlot._sync.client import Client
+    from sandlot._sync.files import Files
+    from sandlot._sync.pools import Pools
+    from sandlot._sync.process import Process
+    from sandlot._sync.sandbox import Sandbox
+    from sandlot._sync.stream import OpStream
+    from sandlot.errors import (
+        ApiError,
+        AuthError,
+        BadRequest,
+        Busy,
+        CommandFailed,
+        ConfigError,
+        Conflict,
+        ConnectionFailed,
+        DiskFull,
+        FileConflict,
+        FileDenied,
+        FileError,
+        FileMissing,
+        FileTooLarge,
+        NotFound,
+        OpConflict,
+        OpExpired,
+        SandboxLost,
+        SandlotError,
+        ServerError,
+        StartFailed,
+        WaitTimeout,
+    )
+    from sandlot.models import (
+        DeleteResult,
+        Event,
+        ExecResult,
+        Exit,
+        Exposure,
+        FileInfo,
+        PoolInfo,
+        Progress,
+        SandboxInfo,
+        Stderr,
+        Stdout,
+        Usage,
+        Verdict,
+    )
+
+__all__ = [
+    "ApiError",
+    "AsyncClient",
+    "AsyncFiles",
+    "AsyncOpStream",
+    "AsyncPools",
+    "AsyncProcess",
+    "AsyncSandbox",
+    "AuthError",
+    "BadRequest",
+    "Busy",
+    "Client",
+    "CommandFailed",
+    "ConfigError",
+    "Conflict",
+    "ConnectionFailed",
+    "DeleteResult",
+    "DiskFull",
+    "Event",
+    "ExecResult",
+    "Exit",
+    "Exposure",
+    "FileConflict",
+    "FileDenied",
+    "FileError",
+    "FileInfo",
+    "FileMissing",
+    "FileTooLarge",
+    "Files",
+    "NotFound",
+    "OpConflict",
+    "OpExpired",
+    "OpStream",
+    "PoolInfo",
+    "Pools",
+    "Process",
+    "Progress",
+    "Sandbox",
+    "SandboxInfo",
+    "SandboxLost",
+    "SandlotError",
+    "ServerError",
+    "StartFailed",
+    "Stderr",
+    "Stdout",
+    "Usage",
+    "Verdict",
+    "WaitTimeout",
+    "__version__",
+]
+
+_FLAVOURED = {
+    "Client": "client",
+    "Files": "files",
+    "OpStream": "stream",
+    "Pools": "pools",
+    "Process": "process",
+    "Sandbox": "sandbox",
+}
+_MODELS = frozenset(
+    [
+        "DeleteResult",
+        "Event",
+        "ExecResult",
+        "Exit",
+        "Exposure",
+        "FileInfo",
+        "PoolInfo",
+        "Progress",
+        "SandboxInfo",
+        "Stderr",
+        "Stdout",
+        "Usage",
+        "Verdict",
+    ]
+)
+
+
+def __getattr__(name: str) -> object:
+    plain = name.removeprefix("Async")
+    if plain in _FLAVOURED:
+        module = f"sandlot._{'async' if name != plain else 'sync'}.{_FLAVOURED[plain]}"
+    elif name in _MODELS:
+        module = "sandlot.models"
+    elif name in __all__:
+        module = "sandlot.errors"
+    else:
+        raise AttributeError(f"module 'sandlot' has no attribute {name!r}")
+    value = globals()[name] = getattr(importlib.import_module(module), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

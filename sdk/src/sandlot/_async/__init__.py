@@ -1,0 +1,1 @@
+"""The asynchronous flavour: the source from which the synchronous one is generated."""

@@ -1,0 +1,188 @@
+"""The connection to one server: sends requests, retries what is safe to retry, turns errors into exceptions."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, Callable, Mapping
+from types import TracebackType
+from typing import Any
+
+from sandlot import _version
+from sandlot._protocol import documents
+from sandlot._protocol.answers import error_code, error_for, retry_after
+from sandlot._protocol.messages import Request, Response, TransportError, json_body, with_query
+from sandlot._protocol.retry import Failure, Retry, retryable_status
+from sandlot._tasks_async import Lock, close_at_end, run_blocking, scope, sleep
+from sandlot._transport_async import AsyncBody, AsyncTransport, now
+from sandlot.config import Endpoint, find_endpoint
+from sandlot.errors import ConnectionFailed
+
+USER_AGENT = f"sandlot/{_version.__version__}"
+LONG_ATTEMPT = 5.0  # seconds; a connection that held this long was a working one
+
+
+class AsyncClient:
+    """A server and the connections to it.
+
+    Without arguments it uses SANDLOT_URL and SANDLOT_API_KEY, and with neither set a private local stack.
+    `retry_for` is how many seconds a lost server is waited for before `ConnectionFailed` is raised.
+    """
+
+    def __init__(
+        self, *, url: str | None = None, api_key: str | None = None, retry_for: float = 60.0
+    ) -> None:
+        self.transport = AsyncTransport()
+        self.retry_for = retry_for
+        self._url = url
+        self._api_key = api_key
+        self._endpoint: Endpoint | None = None
+        self._lock = Lock()
+        self._answered = False
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Closes all connections; calls in flight fail."""
+        await self.transport.aclose()
+
+    async def endpoint(self) -> Endpoint:
+        """The server; the first call may start a local stack. Raises ConfigError."""
+        if self._endpoint is None:
+            async with self._lock:
+                if self._endpoint is None:
+                    self._endpoint = await run_blocking(
+                        lambda: find_endpoint(url=self._url, api_key=self._api_key)
+                    )
+        return self._endpoint
+
+    async def call(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Mapping[str, Any] | None = None,
+        query: Mapping[str, object | None] | None = None,
+        safe: bool = True,
+        timeout: float | None = 60.0,
+        sandbox_id: str = "",
+    ) -> documents.Document:
+        """A call of the control API: the JSON object it answers. Raises the matching SandlotError."""
+        end = await self.endpoint()
+        headers = {"Authorization": f"Bearer {end.api_key}", "User-Agent": USER_AGENT}
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        target = with_query(f"{end.prefix}/api/v1{path}", query or {})
+        data = b"" if body is None else json_body(body)
+        response = await self.send(
+            Request(method, end.origin, target, headers=headers, body=data, safe=safe, timeout=timeout)
+        )
+        if response.status >= 300:
+            raise error_for(
+                status=response.status, headers=response.headers, body=response.body, sandbox_id=sandbox_id
+            )
+        return documents.parse(response.body)
+
+    async def send(self, request: Request, *, deadline: float | None = None) -> Response:
+        """The answer, whatever its status, after as many attempts as it takes. Raises ConnectionFailed."""
+        retry: Retry | None = None
+        while True:
+            response = None
+            begun = now()
+            try:
+                response = await self.transport.request(request)
+            except TransportError as error:
+                cause = error
+                failure = Failure(sent=error.sent)
+            else:
+                self._answered = True
+                if response.status < 429:
+                    return response
+                code = error_code(response.body)
+                if not retryable_status(response.status, code=code):
+                    return response
+                cause = None
+                failure = Failure(
+                    sent=True, status=response.status, code=code, retry_after=retry_after(response.headers)
+                )
+            retry = retry or self.retry(safe=request.safe, deadline=deadline)
+            delay = self._delay(retry, failure, begun=begun)
+            if delay is None:
+                if response is not None:
+                    return response
+                raise ConnectionFailed(str(cause), sent=failure.sent) from cause
+            await sleep(delay)
+
+    async def open(
+        self,
+        request: Request,
+        *,
+        source: Callable[[], AsyncIterable[bytes]] | None = None,
+        length: int | None = None,
+        retry: Retry | None = None,
+    ) -> AsyncBody:
+        """The beginning of a streamed answer, whatever its status, with the same retries as `send`.
+
+        `source` makes the body anew for each attempt; an unsafe request has one attempt once it was sent.
+        """
+        retry = retry or self.retry(safe=request.safe)
+        while True:
+            begun = now()
+            try:
+                body = await self.transport.open(request, source=source() if source else None, length=length)
+            except TransportError as error:
+                cause: TransportError | None = error
+                failure = Failure(sent=error.sent)
+            else:
+                self._answered = True
+                if body.status < 429:
+                    return body
+                data = await self._rest(body)
+                code = error_code(data)
+                failure = Failure(
+                    sent=True, status=body.status, code=code, retry_after=retry_after(body.headers)
+                )
+                cause = None
+                delay = None
+                if retryable_status(body.status, code=code):
+                    delay = self._delay(retry, failure, begun=begun)
+                if delay is None:
+                    raise error_for(status=body.status, headers=body.headers, body=data)
+                await sleep(delay)
+                continue
+            delay = self._delay(retry, failure, begun=begun)
+            if delay is None:
+                raise ConnectionFailed(str(cause), sent=failure.sent) from cause
+            await sleep(delay)
+
+    def retry(self, *, safe: bool, deadline: float | None = None) -> Retry:
+        """A new retry memory with this client's patience."""
+        return Retry(safe=safe, window=self.retry_for, deadline=deadline)
+
+    def _delay(self, retry: Retry, failure: Failure, *, begun: float) -> float | None:
+        if now() - begun > LONG_ATTEMPT:
+            retry.progress()
+        return retry.after(failure, now=now(), stranger=not self._answered)
+
+    async def _rest(self, body: AsyncBody) -> bytes:
+        try:
+            return await body.read_all(timeout=30.0)
+        except TransportError:
+            return b""
+        finally:
+            await body.aclose()
+
+
+async def default_client(*, url: str | None = None, api_key: str | None = None) -> AsyncClient:
+    """The shared client for these arguments; it is closed when the event loop shuts down."""
+    clients = scope()
+    key = ("client", url, api_key)
+    client = clients.get(key)
+    if client is None:
+        client = clients[key] = AsyncClient(url=url, api_key=api_key)
+        await close_at_end(client.aclose)
+    return client

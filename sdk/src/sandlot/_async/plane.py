@@ -1,0 +1,167 @@
+"""The data plane of one sandbox: its base address and token, and calls that fail as the right exception."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, Callable, Mapping
+from typing import Any
+
+from sandlot._async.client import USER_AGENT, AsyncClient
+from sandlot._protocol import documents
+from sandlot._protocol.answers import error_for
+from sandlot._protocol.http1 import Origin, split_url
+from sandlot._protocol.messages import Request, Response, TransportError, json_body, with_query
+from sandlot._protocol.retry import Retry
+from sandlot._transport_async import AsyncBody
+from sandlot.errors import SandlotError, ServerError
+
+KILL_SECONDS = 5.0
+
+
+class AsyncPlane:
+    """Sends to `{gateway_url}/{user_ns}/{job_id}/…` with the sandbox's token, renewed once when it is refused."""
+
+    def __init__(
+        self, *, client: AsyncClient, sandbox_id: str, auth: Mapping[str, Any] | None = None
+    ) -> None:
+        self.client = client
+        self.sandbox_id = sandbox_id
+        self._origin: Origin | None = None
+        self._prefix = ""
+        self._headers: dict[str, str] = {}
+        if auth:
+            self._accept(auth)
+
+    def _accept(self, auth: Mapping[str, Any]) -> None:
+        try:
+            origin, path = split_url(str(auth["gateway_url"]))
+            token = str(auth["token"])
+            prefix = f"{path}/{auth['user_ns']}/{auth['job_id']}"
+        except (KeyError, ValueError) as error:
+            raise ServerError(f"the server's gatewayAuth is incomplete: {error}") from error
+        self._origin = origin
+        self._prefix = prefix
+        self._headers = {
+            "Authorization": f"Bearer {token}",
+            "User-Agent": USER_AGENT,
+            "Content-Type": "application/json",
+        }
+
+    async def _authorize(self) -> Origin:
+        path = f"/sandbox/{self.sandbox_id}/auth"
+        self._accept(await self.client.call("POST", path, sandbox_id=self.sandbox_id))
+        assert self._origin is not None
+        return self._origin
+
+    async def send(
+        self,
+        method: str,
+        route: str,
+        *,
+        body: bytes = b"",
+        headers: Mapping[str, str] | None = None,
+        safe: bool = True,
+        timeout: float | None = 60.0,
+        deadline: float | None = None,
+        path: str | None = None,
+        accept: tuple[int, ...] = (),
+    ) -> Response:
+        """A buffered call. Statuses of 300 and above raise, but for those in `accept`."""
+        renewed = False
+        while True:
+            origin = self._origin or await self._authorize()
+            request = Request(
+                method,
+                origin,
+                self._prefix + route,
+                headers={**self._headers, **headers} if headers else self._headers,
+                body=body,
+                safe=safe,
+                timeout=timeout,
+            )
+            response = await self.client.send(request, deadline=deadline)
+            if response.status < 300 or response.status in accept:
+                return response
+            if response.status == 401 and not renewed:
+                renewed = True
+                self._origin = None
+                continue
+            raise self._error(response.status, response.headers, response.body, path=path)
+
+    async def call(
+        self,
+        method: str,
+        route: str,
+        *,
+        body: Mapping[str, Any] | None = None,
+        query: Mapping[str, object | None] | None = None,
+        safe: bool = True,
+        timeout: float | None = 60.0,
+        path: str | None = None,
+    ) -> documents.Document:
+        """A call with JSON both ways."""
+        response = await self.send(
+            method,
+            with_query(route, query or {}),
+            body=b"" if body is None else json_body(body),
+            safe=safe,
+            timeout=timeout,
+            path=path,
+        )
+        return documents.parse(response.body)
+
+    async def open(
+        self,
+        method: str,
+        route: str,
+        *,
+        body: bytes = b"",
+        headers: Mapping[str, str] | None = None,
+        source: Callable[[], AsyncIterable[bytes]] | None = None,
+        length: int | None = None,
+        safe: bool = True,
+        timeout: float | None = 60.0,
+        path: str | None = None,
+        retry: Retry | None = None,
+    ) -> AsyncBody:
+        """A streamed call: the answer's body is still to be read."""
+        renewed = False
+        while True:
+            origin = self._origin or await self._authorize()
+            request = Request(
+                method,
+                origin,
+                self._prefix + route,
+                headers={**self._headers, **headers} if headers else self._headers,
+                body=body,
+                safe=safe,
+                timeout=timeout,
+            )
+            answer = await self.client.open(request, source=source, length=length, retry=retry)
+            if answer.status < 300:
+                return answer
+            try:
+                data = await answer.read_all(timeout=30.0)
+            finally:
+                await answer.aclose()
+            if answer.status == 401 and not renewed and (safe or source is None):
+                renewed = True
+                self._origin = None
+                continue
+            raise self._error(answer.status, answer.headers, data, path=path)
+
+    async def kill(self, op_id: str) -> None:
+        """Ends an op whose caller has given up. Best effort within `KILL_SECONDS`; never raises."""
+        if self._origin is None:
+            return
+        request = Request(
+            "DELETE", self._origin, f"{self._prefix}/ops/{op_id}", headers=self._headers, timeout=KILL_SECONDS
+        )
+        try:
+            await self.client.transport.request(request)
+        except TransportError:  # the sandbox ends its ops by itself when their caller is gone
+            return
+
+    def _error(
+        self, status: int, headers: Mapping[str, str], body: bytes, *, path: str | None
+    ) -> SandlotError:
+        return error_for(status=status, headers=headers, body=body, sandbox_id=self.sandbox_id, path=path)

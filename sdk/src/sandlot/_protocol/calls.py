@@ -1,0 +1,173 @@
+"""What the SDK sends: bodies of create, exec and ops, checked before they leave."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sandlot.units import parse_size
+
+OP_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+GIB = 1 << 30
+MAX_INLINE_STDIN = 4 * 1024 * 1024
+
+Command = str | Sequence[str]
+
+
+def new_id() -> str:
+    """An id nobody else has: 32 hex digits."""
+    return os.urandom(16).hex()
+
+
+def op_id_or_new(op_id: str | None) -> str:
+    if op_id is None:
+        return new_id()
+    if not OP_ID.fullmatch(op_id):
+        raise ValueError("op_id: must be 1 to 128 of the characters A-Z a-z 0-9 . _ : -")
+    return op_id
+
+
+def command_text(command: Command) -> str:
+    """The command as one shell string; a list is quoted so that the shell gives it on unchanged."""
+    if isinstance(command, str):
+        return command
+    return shlex.join(command)
+
+
+def command_argv(command: Command) -> str | list[str]:
+    if isinstance(command, str):
+        return command
+    argv = list(command)
+    if not argv:
+        raise ValueError("command: must not be empty")
+    return argv
+
+
+def _timeout(value: float | None) -> float | None:
+    if value is not None and not value > 0:
+        raise ValueError(f"timeout: must be positive, not {value!r}")
+    return value
+
+
+def exec_document(
+    *,
+    command: Command,
+    cwd: str | None,
+    env: Mapping[str, str] | None,
+    timeout: float | None,
+    user: str | int | None,
+    stdin: str | None,
+) -> dict[str, Any]:
+    """The body of the buffered exec."""
+    document: dict[str, Any] = {"command": command_text(command)}
+    if cwd is not None:
+        document["working_dir"] = cwd
+    if env:
+        document["env"] = dict(env)
+    if timeout is not None:
+        document["timeout"] = _timeout(timeout)
+    if user is not None:
+        document["user"] = user
+    if stdin is not None:
+        document["stdin"] = stdin
+    return document
+
+
+def inline_stdin(stdin: str | bytes | None) -> str | None:
+    """The input as text when it can travel inside the exec's JSON, else None."""
+    if stdin is None or len(stdin) > MAX_INLINE_STDIN:
+        return None
+    if isinstance(stdin, str):
+        return stdin
+    try:
+        return stdin.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def op_document(
+    *,
+    op_id: str,
+    command: Command,
+    cwd: str | None,
+    env: Mapping[str, str] | None,
+    timeout: float | None,
+    user: str | int | None,
+    stdin: bool,
+    pty: tuple[int, int] | None,
+    detach: bool,
+) -> dict[str, Any]:
+    """The body that creates an op (or attaches to it)."""
+    document: dict[str, Any] = {"id": op_id, "command": command_argv(command)}
+    if cwd is not None:
+        document["cwd"] = cwd
+    if env:
+        document["env"] = dict(env)
+    if timeout is not None:
+        document["timeout"] = _timeout(timeout)
+    if user is not None:
+        document["user"] = user
+    if stdin:
+        document["stdin"] = True
+    if pty is not None:
+        document["pty"] = {"cols": pty[0], "rows": pty[1]}
+    if detach:
+        document["detach"] = True
+    return document
+
+
+def create_document(
+    *,
+    image: str,
+    name: str | None,
+    env: Mapping[str, str] | None,
+    secrets: Mapping[str, str] | None,
+    timeout: float | None,
+    idle_timeout: float | None,
+    network: str,
+    cpu: float | None,
+    memory: int | str | None,
+    disk: int | str | None,
+    pids: int | None,
+    labels: Sequence[str],
+    pool: str | None,
+    start_command: Command | None,
+    workdir: str | None,
+    idempotency_key: str,
+    wait_seconds: float,
+) -> dict[str, Any]:
+    """The body of a create, in the units of the wire."""
+    if network not in ("full", "none"):
+        raise ValueError(f"network: must be 'full' or 'none', not {network!r}")
+    if isinstance(labels, str):
+        raise ValueError("labels: must be a list of strings, not one string")
+    document: dict[str, Any] = {
+        "docker_image": image,
+        "network": network,
+        "labels": list(labels),
+        "idempotency_key": idempotency_key,
+        "wait_seconds": wait_seconds,
+        "vm": False,
+    }
+    if timeout is None:
+        document["timeout_minutes"] = -1
+    else:
+        document["timeout_seconds"] = _timeout(timeout)
+    optional: dict[str, Any] = {
+        "name": name,
+        "idle_timeout_seconds": idle_timeout,
+        "cpu_cores": cpu,
+        "memory_gb": None if memory is None else parse_size(memory, name="memory") / GIB,
+        "disk_size_gb": None if disk is None else parse_size(disk, name="disk") / GIB,
+        "pids": pids,
+        "environment_vars": dict(env) if env else None,
+        "secrets": dict(secrets) if secrets else None,
+        "pool": pool,
+        "start_command": None if start_command is None else command_argv(start_command),
+        "workdir": workdir,
+    }
+    document.update((key, value) for key, value in optional.items() if value is not None)
+    return document

@@ -1,0 +1,186 @@
+"""From the server's JSON documents to the SDK's records; unknown fields are ignored, absent ones have a default."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, cast
+
+from sandlot.errors import ServerError
+from sandlot.models import (
+    ExecResult,
+    Exit,
+    Exposure,
+    FileInfo,
+    PoolInfo,
+    SandboxInfo,
+    Usage,
+    Verdict,
+)
+
+Document = dict[str, Any]
+GIB = 1 << 30
+_VERDICTS = {item.value: item for item in Verdict}
+
+
+def parse(body: bytes) -> Document:
+    """The JSON object in `body`. Raises ServerError when it is none."""
+    try:
+        value: object = json.loads(body) if body else {}
+    except ValueError as error:
+        raise ServerError(f"the server's answer is not JSON: {body[:80]!r}") from error
+    if not isinstance(value, dict):
+        raise ServerError("the server's answer is not a JSON object")
+    return cast(Document, value)
+
+
+def verdict(value: object) -> Verdict:
+    return _VERDICTS.get(str(value), Verdict.UNKNOWN)
+
+
+def usage(document: Document) -> Usage:
+    value: Document = document.get("usage") or {}
+    return Usage(
+        value.get("queued") or 0.0,
+        value.get("wall") or 0.0,
+        value.get("cpu") or 0.0,
+        value.get("peak_memory") or 0,
+    )
+
+
+def exec_result(document: Document, *, op_id: str) -> ExecResult:
+    """From the answer of the buffered exec."""
+    return ExecResult(
+        document.get("stdout") or "",
+        document.get("stderr") or "",
+        _exit_code(document),
+        verdict(document.get("verdict", "exited")),
+        document.get("op_id") or op_id,
+        document.get("signal"),
+        bool(document.get("truncated")),
+        document.get("stdout_bytes") or 0,
+        document.get("stderr_bytes") or 0,
+        document.get("message"),
+        usage(document),
+    )
+
+
+def _exit_code(document: Document) -> int:
+    value = document.get("exit_code")
+    return -1 if value is None else int(value)
+
+
+def exit_event(document: Document, *, op_id: str) -> Exit:
+    """From an op document or the stream's last frame."""
+    return Exit(
+        exit_code=_exit_code(document),
+        verdict=verdict(document.get("verdict")),
+        op_id=document.get("op_id") or op_id,
+        signal=document.get("signal"),
+        truncated=bool(document.get("truncated")),
+        stdout_bytes=document.get("stdout_bytes") or 0,
+        stderr_bytes=document.get("stderr_bytes") or 0,
+        message=document.get("message"),
+        usage=usage(document),
+    )
+
+
+def result_from_exit(event: Exit, *, stdout: bytes, stderr: bytes) -> ExecResult:
+    return ExecResult(
+        stdout=stdout.decode("utf-8", "replace"),
+        stderr=stderr.decode("utf-8", "replace"),
+        exit_code=event.exit_code,
+        verdict=event.verdict,
+        op_id=event.op_id,
+        signal=event.signal,
+        truncated=event.truncated,
+        stdout_bytes=event.stdout_bytes,
+        stderr_bytes=event.stderr_bytes,
+        message=event.message,
+        usage=event.usage,
+    )
+
+
+def _gib(value: object) -> int:
+    return round(float(value) * GIB) if isinstance(value, int | float) else 0
+
+
+def _minutes(value: object) -> float | None:
+    return float(value) * 60 if isinstance(value, int | float) and value >= 0 else None
+
+
+def _seconds(document: Document, *, seconds: str, minutes: str) -> float | None:
+    value = document.get(seconds)
+    if isinstance(value, int | float):
+        return float(value) if value >= 0 else None
+    return _minutes(document.get(minutes))
+
+
+def sandbox_info(document: Document) -> SandboxInfo:
+    """From the control API's sandbox document."""
+    network = document.get("network")
+    if network is None:
+        network = "none" if document.get("networkAccess") is False else "full"
+    timings: Document = document.get("timings") or {}
+    return SandboxInfo(
+        id=str(document.get("id", "")),
+        name=document.get("name") or "",
+        image=document.get("dockerImage") or "",
+        status=document.get("status") or "PENDING",
+        verdict=document.get("verdict"),
+        message=document.get("verdictMessage") or document.get("errorMessage"),
+        cpu=float(document.get("cpuCores") or 0),
+        memory=_gib(document.get("memoryGB")),
+        disk=_gib(document.get("diskSizeGB")),
+        network=network,
+        timeout=_seconds(document, seconds="timeoutSeconds", minutes="timeoutMinutes"),
+        idle_timeout=_seconds(document, seconds="idleTimeoutSeconds", minutes="idleTimeoutMinutes"),
+        labels=tuple(document.get("labels") or ()),
+        created_at=document.get("createdAt") or "",
+        started_at=document.get("startedAt"),
+        ended_at=document.get("terminatedAt"),
+        exit_code=document.get("exitCode"),
+        pool_hit=bool(document.get("poolHit")),
+        timings={str(key): float(value) for key, value in timings.items() if isinstance(value, int | float)},
+        notes=tuple(document.get("notes") or ()),
+    )
+
+
+def file_info(document: Document) -> FileInfo:
+    return FileInfo(
+        path=document.get("path") or "",
+        type=document.get("type") or "other",
+        size=document.get("size") or 0,
+        mode=document.get("mode") or "",
+        uid=document.get("uid") or 0,
+        gid=document.get("gid") or 0,
+        user=document.get("user"),
+        group=document.get("group"),
+        mtime=document.get("mtime") or 0.0,
+        target=document.get("target"),
+    )
+
+
+def exposure(document: Document) -> Exposure:
+    return Exposure(
+        id=document.get("exposure_id") or "",
+        sandbox_id=document.get("sandbox_id") or "",
+        port=document.get("port") or 0,
+        protocol=str(document.get("protocol") or "HTTP").lower(),
+        url=document.get("url") or "",
+        name=document.get("name"),
+        endpoint=document.get("external_endpoint") or document.get("tls_socket"),
+    )
+
+
+def pool_info(document: Document) -> PoolInfo:
+    return PoolInfo(
+        name=document.get("name") or "",
+        image=document.get("image") or "",
+        size=document.get("size") or 0,
+        ready=document.get("ready") or 0,
+        starting=document.get("starting") or 0,
+        cpu=float(document.get("cpu_cores") or 0),
+        memory=_gib(document.get("memory_gb")),
+        disk=_gib(document.get("disk_size_gb")),
+        message=document.get("message"),
+    )

@@ -1,0 +1,71 @@
+"""The frame stream of an op (application/vnd.sandlot.frames): decoding, and the offset to resume from."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+STDOUT, STDERR, KEEPALIVE, START, END = b"o", b"e", b"k", b"s", b"x"
+HEADER = 5
+MAX_PAYLOAD = 64 * 1024 * 1024
+_KNOWN = frozenset((STDOUT, STDERR, KEEPALIVE, START, END))
+
+
+class FrameError(Exception):
+    """The stream is not one of frames."""
+
+
+class Frame(NamedTuple):
+    type: bytes
+    payload: bytes
+
+
+def encode(frame_type: bytes, payload: bytes) -> bytes:
+    """One frame as bytes."""
+    return frame_type + len(payload).to_bytes(4, "big") + payload
+
+
+class FrameDecoder:
+    """Turns bytes fed in any pieces into frames.
+
+    `offset` counts the bytes of the complete frames seen, keep-alives left out: a new stream asked for from
+    there goes on exactly where this one stopped.
+    """
+
+    __slots__ = ("_buffer", "ended", "offset")
+
+    def __init__(self, *, offset: int = 0) -> None:
+        self.offset = offset
+        self.ended = False
+        self._buffer: bytes = b""
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """The frames that are complete now. Raises FrameError."""
+        if self._buffer:
+            data = self._buffer + data
+        frames: list[Frame] = []
+        position = 0
+        while len(data) - position >= HEADER:
+            frame_type = data[position : position + 1]
+            if frame_type not in _KNOWN:
+                raise FrameError(f"unknown frame type {frame_type!r}")
+            if self.ended:
+                raise FrameError("a frame after the end")
+            size = int.from_bytes(data[position + 1 : position + HEADER], "big")
+            if size > MAX_PAYLOAD:
+                raise FrameError(f"a frame of {size} bytes")
+            end = position + HEADER + size
+            if len(data) < end:
+                break
+            if frame_type == KEEPALIVE:
+                position = end
+                continue
+            frames.append(Frame(frame_type, data[position + HEADER : end]))
+            self.offset += HEADER + size
+            self.ended = frame_type == END
+            position = end
+        self._buffer = data[position:]
+        return frames
+
+    def restart(self) -> None:
+        """Forgets a half-received frame, before reading a new stream from `offset`."""
+        self._buffer = b""

@@ -1,0 +1,63 @@
+"""A request and a response as values, and the transport's own error; no I/O."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from sandlot._protocol.http1 import Origin
+
+
+class TransportError(Exception):
+    """No usable answer: `sent` says that the server may have got the request, `timed_out` that we stopped waiting."""
+
+    def __init__(self, message: str, *, sent: bool, timed_out: bool = False) -> None:
+        super().__init__(message)
+        self.sent = sent
+        self.timed_out = timed_out
+
+
+def _no_headers() -> dict[str, str]:
+    return {}
+
+
+@dataclass(slots=True)
+class Request:
+    """One HTTP request. `safe` ones may be sent twice; `timeout` is how long, in seconds, silence is borne."""
+
+    method: str
+    origin: Origin
+    target: str
+    headers: Mapping[str, str] = field(default_factory=_no_headers)
+    body: bytes = b""
+    safe: bool = True
+    timeout: float | None = 60.0
+
+
+@dataclass(slots=True)
+class Response:
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+JSON_HEADER = {"Content-Type": "application/json"}
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
+
+
+def json_body(document: Mapping[str, Any]) -> bytes:
+    """The document as JSON. Lone surrogates (undecodable file names, say) are escaped rather than refused."""
+    text = _encode(document)
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        return json.dumps(document, allow_nan=False).encode()
+
+
+def with_query(path: str, parameters: Mapping[str, object | None]) -> str:
+    """The path with those parameters that are not None."""
+    present = [(key, str(value)) for key, value in parameters.items() if value is not None]
+    return f"{path}?{urlencode(present, quote_via=quote)}" if present else path

@@ -1,0 +1,314 @@
+# This file is auto-generated from sdk/src/sandlot/_async/files.py by tools/async_to_sync.py: do not change it.
+"""The files of one sandbox: whole ones as bytes, large ones streamed, directories listed and copied."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+
+from sandlot._protocol import documents
+from sandlot._protocol.messages import TransportError, with_query
+from sandlot._protocol.retry import Failure
+from sandlot._sync.plane import Plane
+from sandlot._tasks_sync import run_blocking, sleep
+from sandlot._transport_sync import now
+from sandlot.errors import ConnectionFailed, FileConflict, FileMissing
+from sandlot.models import FileInfo
+
+PIECE = 1 << 20
+ON_BYTES = Callable[[int], None]
+
+
+class Files:
+    """File operations. Relative paths start at the sandbox's working directory; nothing outside its root is reached.
+
+    Failures raise FileMissing, FileDenied, FileConflict, FileTooLarge or DiskFull.
+    """
+
+    def __init__(self, *, plane: Plane) -> None:
+        self._plane = plane
+
+    def write(
+        self,
+        path: str,
+        data: bytes | str | Iterable[bytes],
+        *,
+        mode: int | None = None,
+        user: str | int | None = None,
+        group: str | int | None = None,
+    ) -> int:
+        """Replaces the file in one step, making missing parents; returns its size. `mode` is a number such as 0o755."""
+        if isinstance(data, str):
+            data = data.encode()
+        route = self._write_route(path, mode=mode, user=user, group=group)
+        headers = {"Content-Type": "application/octet-stream"}
+        if isinstance(data, bytes | bytearray | memoryview):
+            answer = self._plane.send(
+                "PUT", route, body=bytes(data), headers=headers, timeout=300.0, path=path
+            )
+            return int(documents.parse(answer.body)["size"])
+        stream = data
+        body = self._plane.open(
+            "PUT", route, headers=headers, source=lambda: stream, safe=False, timeout=300.0, path=path
+        )
+        try:
+            return int(documents.parse(body.read_all(timeout=300.0))["size"])
+        finally:
+            body.close()
+
+    def read(self, path: str, *, offset: int = 0, length: int | None = None) -> bytes:
+        """The file's bytes, or a window of it; a negative offset counts from the end."""
+        if length == 0:
+            return b""
+        headers = {"Range": _range(offset=offset, length=length)} if offset or length is not None else None
+        answer = self._plane.send(
+            "GET",
+            with_query("/files", {"path": path}),
+            headers=headers,
+            timeout=300.0,
+            path=path,
+            accept=(416,),
+        )
+        if answer.status == 416:
+            return b""  # the window lies behind the end, or the file is empty
+        body = answer.body
+        return body[:length] if offset < 0 and length is not None else body
+
+    def read_text(self, path: str) -> str:
+        """The file as UTF-8 text; undecodable bytes become U+FFFD."""
+        return (self.read(path)).decode("utf-8", "replace")
+
+    def stream(self, path: str, *, offset: int = 0) -> Iterator[bytes]:
+        """The file in pieces; goes on after a dropped connection. Raises ConnectionFailed if it changed meanwhile."""
+        retry = self._plane.client.retry(safe=True)
+        version: str | None = None
+        while True:
+            headers = {"Range": f"bytes={offset}-"} if offset else None
+            body = self._plane.open(
+                "GET", with_query("/files", {"path": path}), headers=headers, path=path, retry=retry
+            )
+            seen = f"{body.headers.get('x-sandlot-mtime')}/{_total(body.headers)}"
+            try:
+                if version not in (None, seen):
+                    raise ConnectionFailed(f"{path} changed while it was read", sent=True)
+                version = seen
+                while True:
+                    piece = body.read(timeout=60.0)
+                    if not piece:
+                        return
+                    offset += len(piece)
+                    retry.progress()
+                    yield piece
+            except TransportError as error:
+                delay = retry.after(Failure(sent=True), now=now())
+                if delay is None:
+                    raise ConnectionFailed(str(error), sent=True) from error
+                sleep(delay)
+            finally:
+                body.close()
+
+    def stat(self, path: str, *, follow: bool = True) -> FileInfo:
+        """What is at the path. Raises FileMissing."""
+        query = {"path": path, "follow": 1 if follow else 0}
+        return documents.file_info(self._plane.call("GET", "/files/stat", query=query, path=path))
+
+    def exists(self, path: str) -> bool:
+        """Whether there is anything at the path."""
+        try:
+            self.stat(path)
+        except FileMissing:
+            return False
+        return True
+
+    def list(self, path: str = ".") -> list[FileInfo]:
+        """The entries of a directory, sorted by name."""
+        entries: list[FileInfo] = []
+        cursor: str | None = None
+        while True:
+            query = {"path": path, "cursor": cursor}
+            document = self._plane.call("GET", "/files/list", query=query, path=path)
+            entries += [documents.file_info(entry) for entry in document.get("entries") or ()]
+            cursor = document.get("cursor")
+            if not cursor:
+                return entries
+
+    def mkdir(
+        self, path: str, *, mode: int | None = None, parents: bool = True, user: str | int | None = None
+    ) -> None:
+        """Makes a directory; with `parents` one that is there already is fine."""
+        body: dict[str, object] = {"path": path, "parents": parents}
+        if mode is not None:
+            body["mode"] = f"{mode:04o}"
+        if user is not None:
+            body["user"] = user
+        self._plane.call("POST", "/files/mkdir", body=body, path=path)
+
+    def move(self, source: str, target: str, *, overwrite: bool = True) -> None:
+        """Renames a file or directory."""
+        body = {"source": source, "target": target, "overwrite": overwrite}
+        self._plane.call("POST", "/files/move", body=body, path=source, safe=False)
+
+    def chmod(
+        self,
+        path: str,
+        *,
+        mode: int | None = None,
+        user: str | int | None = None,
+        group: str | int | None = None,
+    ) -> None:
+        """Changes mode and owner; what is None stays."""
+        body: dict[str, object] = {"path": path}
+        if mode is not None:
+            body["mode"] = f"{mode:04o}"
+        if user is not None:
+            body["user"] = user
+        if group is not None:
+            body["group"] = group
+        self._plane.call("POST", "/files/chmod", body=body, path=path)
+
+    def remove(self, path: str, *, recursive: bool = False, missing_ok: bool = False) -> None:
+        """Deletes a file or an empty directory, with `recursive` all below it."""
+        query = {"path": path, "recursive": 1 if recursive else 0}
+        try:
+            self._plane.call("DELETE", "/files", query=query, path=path, timeout=300.0)
+        except FileMissing:
+            if not missing_ok:
+                raise
+
+    def upload(self, local: str | os.PathLike[str], path: str, *, on_bytes: ON_BYTES | None = None) -> int:
+        """Copies a local file, or a directory with all below it; returns the bytes sent.
+
+        Modes are kept, links are followed. `on_bytes` is called with the size of each piece sent.
+        """
+        source = Path(local)
+        total = 0
+        for part, target in run_blocking(lambda: _plan(source, path)):
+            if part is None:
+                self.mkdir(target)
+            else:
+                total += self._upload_file(part, target, on_bytes)
+        return total
+
+    def download(self, path: str, local: str | os.PathLike[str], *, on_bytes: ON_BYTES | None = None) -> int:
+        """Copies a file, or a directory with all below it, to this machine; returns the bytes received.
+
+        A file appears under its name only when it is complete. Links inside a directory are not copied.
+        """
+        target = Path(local)
+        info = self.stat(path)
+        if info.type != "dir":
+            return self._download_file(path, target, info, on_bytes)
+        total = 0
+        waiting = [(path, target)]
+        while waiting:
+            directory, here = waiting.pop()
+            here.mkdir(parents=True, exist_ok=True)
+            for entry in self.list(directory):
+                name = _safe_name(entry)
+                inside = f"{directory.rstrip('/')}/{name}"
+                if entry.type == "dir":
+                    waiting.append((inside, here / name))
+                elif entry.type == "file":
+                    total += self._download_file(inside, here / name, entry, on_bytes)
+        return total
+
+    def _write_route(
+        self, path: str, *, mode: int | None, user: str | int | None, group: str | int | None
+    ) -> str:
+        octal = None if mode is None else f"{mode:04o}"
+        query = {"path": path, "mode": octal, "user": user, "group": group, "parents": 1}
+        return with_query("/files", query)
+
+    def _upload_file(self, source: Path, path: str, on_bytes: ON_BYTES | None) -> int:
+        about = run_blocking(source.stat)
+        route = self._write_route(path, mode=about.st_mode & 0o7777, user=None, group=None)
+        headers = {"Content-Type": "application/octet-stream"}
+        body = self._plane.open(
+            "PUT",
+            route,
+            headers=headers,
+            source=lambda: _pieces(source, about.st_size, on_bytes),
+            length=about.st_size,
+            timeout=300.0,
+            path=path,
+        )
+        try:
+            return int(documents.parse(body.read_all(timeout=300.0))["size"])
+        finally:
+            body.close()
+
+    def _download_file(self, path: str, target: Path, info: FileInfo, on_bytes: ON_BYTES | None) -> int:
+        target = run_blocking(lambda: _landing(target, info.name))
+        partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+        size = 0
+        try:
+            with partial.open("wb") as file:
+                for piece in self.stream(path):
+                    file.write(piece)
+                    size += len(piece)
+                    if on_bytes is not None:
+                        on_bytes(len(piece))
+            if info.mode:
+                partial.chmod(int(info.mode, 8) & 0o777)
+            partial.replace(target)
+        except BaseException:
+            partial.unlink(missing_ok=True)
+            raise
+        return size
+
+
+def _plan(source: Path, path: str) -> list[tuple[Path | None, str]]:
+    """What an upload makes, in order: directories (None, target) and files (local, target)."""
+    if not source.is_dir():
+        return [(source, path)]
+    plan: list[tuple[Path | None, str]] = [(None, path)]
+    for root, directories, names in os.walk(source):
+        directories.sort()
+        base = Path(root)
+        below = "/".join([path.rstrip("/"), *base.relative_to(source).parts])
+        plan += [(None, f"{below}/{name}") for name in directories]
+        plan += [(base / name, f"{below}/{name}") for name in sorted(names) if (base / name).is_file()]
+    return plan
+
+
+def _landing(target: Path, name: str) -> Path:
+    """The file a download makes: the target itself, or a new one in it when it is a directory."""
+    landing = target / name if target.is_dir() else target
+    if landing.is_dir():
+        raise FileConflict(f"{landing}: is a directory", path=str(landing))
+    return landing
+
+
+def _safe_name(entry: FileInfo) -> str:
+    """An entry's name, refused when it could lead out of the directory it is written to."""
+    name = entry.name
+    if name in ("", ".", "..") or "/" in name or "\0" in name:
+        raise FileConflict(f"{entry.path}: a name that cannot be copied", path=entry.path)
+    return name
+
+
+def _range(*, offset: int, length: int | None) -> str:
+    if offset < 0:
+        return f"bytes={offset}"
+    return f"bytes={offset}-" + ("" if length is None else str(offset + length - 1))
+
+
+def _total(headers: Mapping[str, str]) -> str:
+    """The whole file's size, told from a full or a partial answer."""
+    _, slash, total = headers.get("content-range", "").rpartition("/")
+    return total if slash else headers.get("content-length", "?")
+
+
+def _pieces(source: Path, size: int, on_bytes: ON_BYTES | None) -> Iterator[bytes]:
+    """Exactly `size` bytes of the file, so that one that grows meanwhile cannot break the request."""
+    left = size
+    with source.open("rb") as file:
+        while left:
+            piece = run_blocking(lambda: file.read(min(PIECE, left)))  # noqa: B023
+            if not piece:
+                return
+            left -= len(piece)
+            yield piece
+            if on_bytes is not None:
+                on_bytes(len(piece))

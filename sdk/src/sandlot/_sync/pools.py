@@ -1,0 +1,58 @@
+# This file is auto-generated from sdk/src/sandlot/_async/pools.py by tools/async_to_sync.py: do not change it.
+"""Warm pools: sandboxes that the server keeps ready, so that a create takes milliseconds."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+from sandlot._protocol import documents
+from sandlot._sync.client import Client, default_client
+from sandlot.models import PoolInfo
+from sandlot.units import parse_size
+
+GIB = 1 << 30
+
+
+class Pools:
+    """The server's warm pools. A create takes from the one whose image and resources are the same."""
+
+    def __init__(self, *, client: Client | None = None) -> None:
+        self._client = client
+
+    def list(self) -> list[PoolInfo]:
+        """All pools, with how many sandboxes are ready in each."""
+        document = (self._connected()).call("GET", "/pools")
+        return [documents.pool_info(item) for item in document.get("pools") or ()]
+
+    def set(
+        self,
+        name: str,
+        *,
+        size: int,
+        image: str = "host",
+        cpu: float | None = None,
+        memory: int | str | None = None,
+        disk: int | str | None = None,
+        pids: int | None = None,
+    ) -> PoolInfo:
+        """Makes the pool or changes it. Sizes of memory and disk are bytes or strings such as `"1GiB"`."""
+        body: dict[str, object] = {"image": image, "size": size}
+        if cpu is not None:
+            body["cpu_cores"] = cpu
+        if memory is not None:
+            body["memory_gb"] = parse_size(memory, name="memory") / GIB
+        if disk is not None:
+            body["disk_size_gb"] = parse_size(disk, name="disk") / GIB
+        if pids is not None:
+            body["pids"] = pids
+        client = self._connected()
+        return documents.pool_info(client.call("PUT", f"/pools/{quote(name, safe='')}", body=body))
+
+    def delete(self, name: str) -> None:
+        """Deletes the pool and its unused sandboxes. Raises NotFound."""
+        (self._connected()).call("DELETE", f"/pools/{quote(name, safe='')}")
+
+    def _connected(self) -> Client:
+        if self._client is None:
+            self._client = default_client()
+        return self._client

@@ -1,0 +1,516 @@
+# This file is auto-generated from sdk/src/sandlot/_async/sandbox.py by tools/async_to_sync.py: do not change it.
+"""One sandbox: create or find it, run commands, reach its files and ports, delete it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Literal, TypeVar, overload
+
+from sandlot._protocol import calls, documents
+from sandlot._protocol.answers import end_error
+from sandlot._protocol.calls import Command
+from sandlot._protocol.messages import json_body, with_query
+from sandlot._sync.client import Client, default_client
+from sandlot._sync.files import Files
+from sandlot._sync.plane import Plane
+from sandlot._sync.process import Process
+from sandlot._sync.stream import OpStream
+from sandlot._tasks_sync import ABANDONED, each, shielded, sleep
+from sandlot._transport_sync import now
+from sandlot.errors import CommandFailed, NotFound, SandboxLost, SandlotError, WaitTimeout
+from sandlot.models import DeleteResult, ExecResult, Exposure, Progress, SandboxInfo
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+Results = list[Any]  # inside the class, `list` is a method
+Exposures = list[Exposure]
+
+HOLD_SECONDS = 20.0  # how long one create request lets the server wait for the sandbox
+EXEC_SLACK = 300.0  # seconds after a command's own limit for queueing, lost connections and restarts
+
+
+class Sandbox:
+    """A sandbox on a server. `with` deletes it at the end of the block."""
+
+    def __init__(self, *, client: Client, info: SandboxInfo, auth: Mapping[str, Any] | None = None) -> None:
+        self.client = client
+        self.info = info
+        self._plane = Plane(client=client, sandbox_id=info.id, auth=auth)
+        self.files = Files(plane=self._plane)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.id} {self.info.status}>"
+
+    @property
+    def id(self) -> str:
+        return self.info.id
+
+    # finding and making
+
+    @classmethod
+    def create(
+        cls,
+        image: str = "host",
+        *,
+        env: Mapping[str, str] | None = None,
+        secrets: Mapping[str, str] | None = None,
+        timeout: float | None = 3600.0,
+        idle_timeout: float | None = None,
+        network: str = "full",
+        cpu: float | None = None,
+        memory: int | str | None = None,
+        disk: int | str | None = None,
+        pids: int | None = None,
+        labels: Sequence[str] = (),
+        name: str | None = None,
+        pool: str | None = None,
+        start_command: Command | None = None,
+        workdir: str | None = None,
+        idempotency_key: str | None = None,
+        wait: float = 300.0,
+        client: Client | None = None,
+    ) -> Sandbox:
+        """A new sandbox that can run commands.
+
+        `timeout` and `idle_timeout` are seconds (None: no limit), `memory` and `disk` bytes or strings such as
+        `"1GiB"`, `cpu` cores, `network` "full" or "none". `wait` is how many seconds to wait until it is ready;
+        0 returns at once. Raises BadRequest, Busy, SandboxLost (it could not be started) or WaitTimeout.
+        """
+        client = client or default_client()
+        body = calls.create_document(
+            image=image,
+            name=name,
+            env=env,
+            secrets=secrets,
+            timeout=timeout,
+            idle_timeout=idle_timeout,
+            network=network,
+            cpu=cpu,
+            memory=memory,
+            disk=disk,
+            pids=pids,
+            labels=labels,
+            pool=pool,
+            start_command=start_command,
+            workdir=workdir,
+            idempotency_key=idempotency_key or calls.new_id(),
+            wait_seconds=max(0.0, min(wait, HOLD_SECONDS)),
+        )
+        deadline = now() + wait
+        try:
+            document = client.call("POST", "/sandbox", body=body, timeout=HOLD_SECONDS + 30)
+        except ABANDONED:
+            shielded(_forget(client, body))
+            raise
+        box = cls(client=client, info=documents.sandbox_info(document), auth=document.get("gatewayAuth"))
+        if wait > 0:
+            try:
+                box.wait_ready(timeout=max(0.0, deadline - now()))
+            except (*ABANDONED, SandlotError):
+                shielded(_delete_quietly(client, box.id))
+                raise
+        return box
+
+    @classmethod
+    def connect(cls, sandbox_id: str, *, client: Client | None = None) -> Sandbox:
+        """The sandbox with this id. Raises NotFound."""
+        client = client or default_client()
+        document = client.call("GET", f"/sandbox/{sandbox_id}", sandbox_id=sandbox_id)
+        return cls(client=client, info=documents.sandbox_info(document), auth=document.get("gatewayAuth"))
+
+    @classmethod
+    def list(
+        cls,
+        *,
+        labels: Sequence[str] = (),
+        active: bool | None = True,
+        limit: int | None = None,
+        client: Client | None = None,
+    ) -> list[SandboxInfo]:
+        """Sandboxes of this API key, newest first: those with all the `labels`; `active` None includes ended ones."""
+        client = client or default_client()
+        found: list[SandboxInfo] = []
+        page = 1
+        query = "".join(f"&{with_query('', {'labels': label})[1:]}" for label in labels)
+        if active is not None:
+            query += f"&is_active={str(active).lower()}"
+        while True:
+            per_page = 1000 if limit is None else max(1, min(1000, limit))
+            document = client.call("GET", f"/sandbox?page={page}&per_page={per_page}{query}")
+            found += [documents.sandbox_info(item) for item in document.get("sandboxes") or ()]
+            page += 1
+            if not document.get("has_next") or (limit is not None and len(found) >= limit):
+                return found if limit is None else found[:limit]
+
+    @classmethod
+    def delete_many(
+        cls,
+        sandbox_ids: Sequence[str] = (),
+        *,
+        labels: Sequence[str] = (),
+        client: Client | None = None,
+    ) -> DeleteResult:
+        """Deletes sandboxes by id, or all that have every one of `labels`."""
+        if bool(sandbox_ids) == bool(labels):
+            raise ValueError("give either sandbox ids or labels")
+        client = client or default_client()
+        bodies: list[dict[str, Any]] = [
+            {"sandbox_ids": list(sandbox_ids[begin : begin + 500])}
+            for begin in range(0, len(sandbox_ids), 500)
+        ]
+        deleted: list[str] = []
+        failed: dict[str, str] = {}
+        for body in bodies or [{"labels": list(labels)}]:
+            document = client.call("DELETE", "/sandbox", body=body, timeout=120.0)
+            deleted += document.get("succeeded") or ()
+            for item in document.get("failed") or ():
+                failed[str(item.get("sandbox_id"))] = str(item.get("error"))
+        return DeleteResult(deleted=tuple(deleted), failed=failed)
+
+    @classmethod
+    def map(
+        cls,
+        function: Callable[[Sandbox, Item], Result],
+        items: Sequence[Item],
+        *,
+        concurrency: int = 64,
+        progress: Callable[[Progress], None] | None = None,
+        return_exceptions: bool = False,
+        **create: Any,
+    ) -> Results:
+        """`function(box, item)` for every item, each in a new sandbox that is deleted afterwards.
+
+        At most `concurrency` at once; results are in the order of the items. `progress` is called after each
+        item. The first error ends the batch, unless `return_exceptions` puts errors in the result's place.
+        Further arguments are those of `create`.
+        """
+
+        def one(item: Item) -> Result:
+            with cls.create(**create) as box:
+                return function(box, item)
+
+        return each(
+            one, items, concurrency=concurrency, return_exceptions=return_exceptions, progress=progress
+        )
+
+    # its life
+
+    def __enter__(self) -> Sandbox:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            shielded(_delete_quietly(self.client, self.id))
+        else:
+            self.delete()
+
+    def delete(self) -> None:
+        """Ends the sandbox and all that runs in it. One that has ended already is fine."""
+        try:
+            self.client.call("DELETE", f"/sandbox/{self.id}", sandbox_id=self.id)
+        except (NotFound, SandboxLost):
+            return
+
+    def refresh(self) -> SandboxInfo:
+        """Asks the server again; also sets `info`."""
+        document = self.client.call("GET", f"/sandbox/{self.id}", sandbox_id=self.id)
+        self.info = documents.sandbox_info(document)
+        return self.info
+
+    def wait_ready(self, *, timeout: float = 300.0) -> None:
+        """Waits until commands can run. Raises SandboxLost when it ended instead, WaitTimeout after `timeout` s."""
+        deadline = now() + timeout
+        delay = 0.05
+        while self.info.status != "RUNNING":
+            if self.info.ended:
+                message = self.info.message or f"the sandbox is {self.info.status}"
+                raise SandboxLost(message, verdict=self.info.verdict or "start_failed", sandbox_id=self.id)
+            if now() + delay > deadline:
+                raise WaitTimeout(f"sandbox {self.id} was not ready within {timeout:g} s: {self.info.status}")
+            sleep(delay)
+            delay = min(delay * 1.5, 1.0)
+            self.refresh()
+
+    def reset(self) -> SandboxInfo:
+        """Kills all and drops every change, so that the sandbox is as it was when created; it stays yours."""
+        self.client.call("POST", f"/sandbox/{self.id}/reset", safe=False, timeout=120.0, sandbox_id=self.id)
+        return self.refresh()
+
+    def logs(self, *, tail: int | None = None) -> str:
+        """What the start command wrote, or the last `tail` bytes of it."""
+        route = with_query("/logs", {"stream": "all", "tail": tail})
+        return (self._plane.send("GET", route)).body.decode("utf-8", "replace")
+
+    # commands
+
+    @overload
+    def exec(
+        self,
+        command: Command,
+        *,
+        timeout: float | None = None,
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        user: str | int | None = None,
+        stdin: str | bytes | None = None,
+        op_id: str | None = None,
+        stream: Literal[False] = False,
+        check: bool = False,
+    ) -> ExecResult: ...
+
+    @overload
+    def exec(
+        self,
+        command: Command,
+        *,
+        timeout: float | None = None,
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        user: str | int | None = None,
+        stdin: str | bytes | None = None,
+        op_id: str | None = None,
+        stream: Literal[True],
+        check: bool = False,
+    ) -> OpStream: ...
+
+    def exec(
+        self,
+        command: Command,
+        *,
+        timeout: float | None = None,
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        user: str | int | None = None,
+        stdin: str | bytes | None = None,
+        op_id: str | None = None,
+        stream: bool = False,
+        check: bool = False,
+    ) -> ExecResult | OpStream:
+        """Runs a command (a shell's string, or a list of arguments) to its end.
+
+        `timeout` is seconds the command may run; reaching it is a result with verdict `timeout` and the output so
+        far. `stream=True` gives an iterator of events instead. The request carries an op id (yours or a new one),
+        so it is sent again after a lost connection and still runs once. Cancelling ends the command.
+        Raises SandboxLost when the infrastructure ended it, StartFailed when it could not begin, CommandFailed
+        with `check` when it did not end with exit code 0.
+        """
+        op = calls.op_id_or_new(op_id)
+        if stream:
+            return self._exec_stream(
+                command, op=op, timeout=timeout, env=env, cwd=cwd, user=user, stdin=stdin, check=check
+            )
+        text = calls.inline_stdin(stdin)
+        if stdin is not None and text is None:
+            process = self._start(command, op=op, timeout=timeout, env=env, cwd=cwd, user=user, stdin=True)
+            with process:
+                process.write(stdin)
+                process.close_stdin()
+                return process.wait(check=check)
+        document = calls.exec_document(
+            command=command, cwd=cwd, env=env, timeout=timeout, user=user, stdin=text
+        )
+        try:
+            response = self._plane.send(
+                "POST",
+                "/exec",
+                body=json_body(document),
+                headers={"X-Sandlot-Op": op},
+                timeout=None if timeout is None else timeout + EXEC_SLACK,
+                deadline=None if timeout is None else now() + timeout + EXEC_SLACK,
+                accept=(408,),
+            )
+        except ABANDONED:
+            shielded(self._plane.kill(op))
+            raise
+        result = documents.exec_result(documents.parse(response.body), op_id=op)
+        error = end_error(result, sandbox_id=self.id)
+        if error is not None:
+            raise error
+        if check and not result.ok:
+            raise CommandFailed(result)
+        return result
+
+    def start(
+        self,
+        command: Command,
+        *,
+        pty: bool | tuple[int, int] = False,
+        stdin: bool = True,
+        detach: bool = False,
+        timeout: float | None = None,
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        user: str | int | None = None,
+        op_id: str | None = None,
+    ) -> Process:
+        """Starts a command and returns while it runs.
+
+        `pty` gives it a terminal, of 80 × 24 or the given (columns, rows). `detach` lets it live on when nobody
+        follows it; otherwise it ends soon after its caller is gone.
+        """
+        size = (80, 24) if pty is True else pty or None
+        return self._start(
+            command,
+            op=calls.op_id_or_new(op_id),
+            timeout=timeout,
+            env=env,
+            cwd=cwd,
+            user=user,
+            stdin=stdin,
+            pty=size,
+            detach=detach,
+        )
+
+    def attach(self, op_id: str, *, offset: int = 0) -> Process:
+        """A command started earlier, here or elsewhere; its output from `offset` on. Raises NotFound, OpExpired."""
+        document = self._plane.call("GET", f"/ops/{calls.op_id_or_new(op_id)}")
+        detached = bool(document.get("detached"))
+        stream = OpStream(plane=self._plane, op_id=op_id, document=None, offset=offset, keep=detached)
+        stream.open()
+        return Process(plane=self._plane, stream=stream, detached=detached, written=None)
+
+    def map_execs(
+        self,
+        commands: Sequence[Command],
+        *,
+        concurrency: int = 64,
+        progress: Callable[[Progress], None] | None = None,
+        return_exceptions: bool = False,
+        timeout: float | None = None,
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        user: str | int | None = None,
+    ) -> Results:
+        """Runs many commands in this sandbox, at most `concurrency` at once; results in their order."""
+
+        def one(command: Command) -> ExecResult:
+            return self.exec(command, timeout=timeout, env=env, cwd=cwd, user=user)
+
+        return each(
+            one, commands, concurrency=concurrency, return_exceptions=return_exceptions, progress=progress
+        )
+
+    # ports
+
+    def expose(self, port: int, *, protocol: str = "http", name: str | None = None) -> str:
+        """Makes a port reachable from outside; returns its URL, for `protocol="tcp"` a `host:port`."""
+        if protocol not in ("http", "tcp"):
+            raise ValueError(f"protocol: must be 'http' or 'tcp', not {protocol!r}")
+        body: dict[str, object] = {"port": port, "protocol": protocol.upper()}
+        if name is not None:
+            body["name"] = name
+        path = f"/sandbox/{self.id}/expose"
+        exposed = documents.exposure(
+            self.client.call("POST", path, body=body, safe=False, sandbox_id=self.id)
+        )
+        return exposed.endpoint or exposed.url if protocol == "tcp" else exposed.url
+
+    def exposures(self) -> Exposures:
+        """The ports of this sandbox that are reachable from outside."""
+        document = self.client.call("GET", f"/sandbox/{self.id}/expose", sandbox_id=self.id)
+        return [documents.exposure(item) for item in document.get("exposures") or ()]
+
+    def unexpose(self, port: int) -> None:
+        """Closes every way from outside to this port. Raises NotFound when there is none."""
+        found = [item for item in self.exposures() if item.port == port]
+        if not found:
+            raise NotFound(f"port {port} of {self.id} is not exposed", status=404)
+        for item in found:
+            self.client.call("DELETE", f"/sandbox/{self.id}/expose/{item.id}", sandbox_id=self.id)
+
+    # inside
+
+    def _exec_stream(
+        self,
+        command: Command,
+        *,
+        op: str,
+        timeout: float | None,
+        env: Mapping[str, str] | None,
+        cwd: str | None,
+        user: str | int | None,
+        stdin: str | bytes | None,
+        check: bool,
+    ) -> OpStream:
+        stream = self._stream(
+            command,
+            op=op,
+            timeout=timeout,
+            env=env,
+            cwd=cwd,
+            user=user,
+            stdin=stdin is not None,
+            check=check,
+        )
+        stream.open()
+        if stdin is not None:
+            process = Process(plane=self._plane, stream=stream, detached=False)
+            process.write(stdin)
+            process.close_stdin()
+        return stream
+
+    def _start(
+        self,
+        command: Command,
+        *,
+        op: str,
+        timeout: float | None,
+        env: Mapping[str, str] | None,
+        cwd: str | None,
+        user: str | int | None,
+        stdin: bool,
+        pty: tuple[int, int] | None = None,
+        detach: bool = False,
+    ) -> Process:
+        stream = self._stream(
+            command, op=op, timeout=timeout, env=env, cwd=cwd, user=user, stdin=stdin, pty=pty, detach=detach
+        )
+        stream.open()
+        return Process(plane=self._plane, stream=stream, detached=detach)
+
+    def _stream(
+        self,
+        command: Command,
+        *,
+        op: str,
+        timeout: float | None,
+        env: Mapping[str, str] | None,
+        cwd: str | None,
+        user: str | int | None,
+        stdin: bool,
+        pty: tuple[int, int] | None = None,
+        detach: bool = False,
+        check: bool = False,
+    ) -> OpStream:
+        document = calls.op_document(
+            op_id=op,
+            command=command,
+            cwd=cwd,
+            env=env,
+            timeout=timeout,
+            user=user,
+            stdin=stdin,
+            pty=pty,
+            detach=detach,
+        )
+        return OpStream(plane=self._plane, op_id=op, document=document, check=check, keep=detach)
+
+
+def _delete_quietly(client: Client, sandbox_id: str) -> None:
+    """Deletes while another error is on its way; a failure here must not hide that one."""
+    try:
+        client.call("DELETE", f"/sandbox/{sandbox_id}", timeout=10.0)
+    except SandlotError:
+        return
+
+
+def _forget(client: Client, body: Mapping[str, Any]) -> None:
+    """After a create that was given up: the same idempotency key tells its id, so that it can be deleted."""
+    try:
+        document = client.call("POST", "/sandbox", body={**body, "wait_seconds": 0}, timeout=10.0)
+    except SandlotError:
+        return
+    _delete_quietly(client, str(document.get("id", "")))

@@ -1,0 +1,165 @@
+# This file is auto-generated from sdk/src/sandlot/_async/stream.py by tools/async_to_sync.py: do not change it.
+"""The output of an op as events, followed across dropped connections without a gap or a repeat."""
+
+from __future__ import annotations
+
+import codecs
+from collections import deque
+from types import TracebackType
+from typing import Any
+
+from sandlot._protocol import documents, frames
+from sandlot._protocol.answers import end_error
+from sandlot._protocol.messages import TransportError, json_body, with_query
+from sandlot._protocol.retry import Failure
+from sandlot._sync.plane import Plane
+from sandlot._tasks_sync import ABANDONED, shielded, sleep
+from sandlot._transport_sync import Body, now
+from sandlot.errors import CommandFailed, ConnectionFailed
+from sandlot.models import Event, Exit, Stderr, Stdout
+
+SILENCE = 45.0  # seconds without even a keep-alive (one comes every 15) mean that the connection is dead
+
+
+class OpStream:
+    """Events of one op: `Stdout` and `Stderr` pieces, then one `Exit`.
+
+    `offset` is where the events so far end; `Sandbox.attach(op_id, offset=…)` goes on there, also in another
+    process. Leaving the iteration early lets the op be ended by the server; `close` does it at once.
+    """
+
+    def __init__(
+        self,
+        *,
+        plane: Plane,
+        op_id: str,
+        document: dict[str, Any] | None,
+        offset: int = 0,
+        check: bool = False,
+        keep: bool = False,
+    ) -> None:
+        self.op_id = op_id
+        self.pid: int | None = None
+        self.exit: Exit | None = None
+        self._plane = plane
+        self._document = document
+        self._check = check
+        self._keep = keep
+        self._decoder = frames.FrameDecoder(offset=offset)
+        self._retry = plane.client.retry(safe=True)
+        self._body: Body | None = None
+        self._ready: deque[Event] = deque()
+        self._texts = {kind: codecs.getincrementaldecoder("utf-8")("replace") for kind in (b"o", b"e")}
+        self._finished = False
+
+    @property
+    def offset(self) -> int:
+        return self._decoder.offset
+
+    def open(self) -> None:
+        """Starts or finds the op; iteration does this by itself."""
+        if self._body is not None or self._finished:
+            return
+        try:
+            self._decoder.restart()
+            offset = self._decoder.offset
+            if self._document is None:
+                route = with_query(f"/ops/{self.op_id}/stream", {"offset": offset})
+                self._body = self._plane.open("GET", route, timeout=SILENCE, retry=self._retry)
+            else:
+                route = with_query("/ops", {"offset": offset or None})
+                body = json_body(self._document)
+                self._body = self._plane.open("POST", route, body=body, timeout=SILENCE, retry=self._retry)
+        except ABANDONED:
+            self._abandon()
+            raise
+
+    def __iter__(self) -> OpStream:
+        return self
+
+    def __next__(self) -> Event:
+        while not self._ready:
+            if self._finished:
+                raise StopIteration
+            try:
+                self._read()
+            except ABANDONED:
+                self._abandon()
+                raise
+        event = self._ready.popleft()
+        if isinstance(event, Exit):
+            error = end_error(event, sandbox_id=self._plane.sandbox_id)
+            if error is not None:
+                raise error
+            if self._check and not event.ok:
+                raise CommandFailed(documents.result_from_exit(event, stdout=b"", stderr=b""))
+        return event
+
+    def __enter__(self) -> OpStream:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stops following; ends the op if it still runs and was not started detached."""
+        was_running = not self._finished
+        self.stop()
+        if was_running and not self._keep:
+            shielded(self._plane.kill(self.op_id))
+
+    def stop(self) -> None:
+        """Stops following and leaves the op alone."""
+        self._finished = True
+        if self._body is not None:
+            self._body.close()
+            self._body = None
+
+    def _abandon(self) -> None:
+        if not self._keep:
+            shielded(self._plane.kill(self.op_id))
+        self.stop()
+
+    def _read(self) -> None:
+        """Reads until there is an event, connecting anew when the connection is lost."""
+        self.open()
+        body = self._body
+        if body is None:
+            return
+        begun = now()
+        try:
+            data = body.read(timeout=SILENCE)
+            if not data:
+                raise TransportError("the stream stopped before the end of the command", sent=True)
+        except TransportError as error:
+            body.close()
+            self._body = None
+            delay = self._retry.after(Failure(sent=True), now=now())
+            if delay is None:
+                raise ConnectionFailed(str(error), sent=True) from error
+            sleep(delay if now() - begun < 1 else 0.0)
+            return
+        self._retry.progress()
+        for frame in self._decoder.feed(data):
+            self._take(frame)
+        if self._decoder.ended:
+            self._finished = True
+            body.close()
+            self._body = None
+
+    def _take(self, frame: frames.Frame) -> None:
+        if frame.type == frames.STDOUT:
+            self._ready.append(Stdout(frame.payload, self._texts[b"o"].decode(frame.payload)))
+        elif frame.type == frames.STDERR:
+            self._ready.append(Stderr(frame.payload, self._texts[b"e"].decode(frame.payload)))
+        elif frame.type == frames.START:
+            self.pid = documents.parse(frame.payload).get("pid")
+        elif frame.type == frames.END:
+            for kind, make in ((b"o", Stdout), (b"e", Stderr)):
+                rest = self._texts[kind].decode(b"", final=True)
+                if rest:
+                    self._ready.append(make(b"", rest))
+            self.exit = documents.exit_event(documents.parse(frame.payload), op_id=self.op_id)
+            self._ready.append(self.exit)

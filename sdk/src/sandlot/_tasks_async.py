@@ -1,0 +1,98 @@
+"""What the asynchronous flavour needs of asyncio: owned tasks, bounded batches, and per-loop clients that are closed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
+
+from sandlot.models import Progress
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+ABANDONED: tuple[type[BaseException], ...] = (asyncio.CancelledError, KeyboardInterrupt)
+Lock = asyncio.Lock
+sleep = asyncio.sleep
+
+_owned: set[asyncio.Task[Any]] = set()
+_scopes: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Any, Any]] = WeakKeyDictionary()
+
+
+async def shielded(work: Coroutine[Any, Any, Any]) -> None:
+    """Does `work` to its end even if the caller is cancelled (again) meanwhile. `work` must be bounded."""
+    task = asyncio.ensure_future(work)
+    _owned.add(task)
+    task.add_done_callback(_owned.discard)
+    await asyncio.shield(task)
+
+
+async def run_blocking(function: Callable[[], Result]) -> Result:
+    """Runs a blocking function beside the event loop."""
+    return await asyncio.to_thread(function)
+
+
+def scope() -> dict[Any, Any]:
+    """What belongs to the running event loop; a client of another loop could not be used."""
+    loop = asyncio.get_running_loop()
+    found = _scopes.get(loop)
+    if found is None:
+        found = _scopes[loop] = {}
+    return found
+
+
+async def close_at_end(close: Callable[[], Awaitable[None]]) -> None:
+    """Calls `close` when the running loop shuts down, as `asyncio.run` does before it ends."""
+    guard = _guard(close)
+    await guard.__anext__()
+    scope()[guard] = guard  # a collected generator would close at once
+
+
+async def _guard(close: Callable[[], Awaitable[None]]) -> AsyncGenerator[None, None]:
+    try:
+        yield
+    finally:
+        await close()
+
+
+async def each(
+    function: Callable[[Item], Awaitable[Result]],
+    items: Sequence[Item],
+    *,
+    concurrency: int,
+    return_exceptions: bool,
+    progress: Callable[[Progress], None] | None,
+) -> list[Any]:
+    """`function` of every item, at most `concurrency` at once, results in the order of the items."""
+    results: list[Any] = [None] * len(items)
+    pending = iter(enumerate(items))
+    done = failed = running = 0
+
+    def report() -> None:
+        if progress is not None:
+            progress(Progress(done=done, failed=failed, running=running, total=len(items)))
+
+    async def worker() -> None:
+        nonlocal done, failed, running
+        for index, item in pending:
+            running += 1
+            try:
+                results[index] = await function(item)
+            except Exception as error:
+                failed += 1
+                if not return_exceptions:
+                    raise
+                results[index] = error
+            finally:
+                running -= 1
+            done += 1
+            report()
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(concurrency, len(items))):
+                group.create_task(worker())
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None  # the workers raise no groups of their own
+    return results

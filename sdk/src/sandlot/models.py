@@ -1,0 +1,199 @@
+"""What the SDK gives back: plain frozen records of results, events, sandboxes, files and pools."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Verdict(StrEnum):
+    """Why a command ended. `UNKNOWN` stands for a verdict newer than this client."""
+
+    EXITED = "exited"
+    SIGNALED = "signaled"
+    TIMEOUT = "timeout"
+    OOM = "oom"
+    DISK_FULL = "disk_full"
+    PIDS_LIMIT = "pids_limit"
+    KILLED = "killed"
+    CLIENT_GONE = "client_gone"
+    START_FAILED = "start_failed"
+    SANDBOX_ENDED = "sandbox_ended"
+    SANDBOX_BROKEN = "sandbox_broken"
+    SIDECAR_LOST = "sidecar_lost"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a command used: seconds queued, wall and CPU seconds, peak memory in bytes (0 where unknown)."""
+
+    queued: float = 0.0
+    wall: float = 0.0
+    cpu: float = 0.0
+    peak_memory: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ExecResult:
+    """How a command ended and what it wrote. Bytes that are not UTF-8 are U+FFFD in `stdout` and `stderr`."""
+
+    stdout: str
+    stderr: str
+    exit_code: int
+    verdict: Verdict
+    op_id: str
+    signal: int | None = None
+    truncated: bool = False
+    stdout_bytes: int = 0
+    stderr_bytes: int = 0
+    message: str | None = None
+    usage: Usage = Usage()
+
+    @property
+    def ok(self) -> bool:
+        """True when the command ended by itself with exit code 0."""
+        return self.exit_code == 0 and self.verdict == Verdict.EXITED
+
+
+@dataclass(frozen=True, slots=True)
+class Stdout:
+    """A piece of standard output; `text` is decoded incrementally, so a character is never cut in two."""
+
+    data: bytes
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stderr:
+    """A piece of standard error; see `Stdout`."""
+
+    data: bytes
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """The last event of a command; its output was in the events before."""
+
+    exit_code: int
+    verdict: Verdict
+    op_id: str
+    signal: int | None = None
+    truncated: bool = False
+    stdout_bytes: int = 0
+    stderr_bytes: int = 0
+    message: str | None = None
+    usage: Usage = Usage()
+
+    @property
+    def ok(self) -> bool:
+        """True when the command ended by itself with exit code 0."""
+        return self.exit_code == 0 and self.verdict == Verdict.EXITED
+
+
+Event = Stdout | Stderr | Exit
+
+
+def _no_strings() -> tuple[str, ...]:
+    return ()
+
+
+def _no_numbers() -> dict[str, float]:
+    return {}
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxInfo:
+    """A sandbox as the server last described it. Sizes are bytes, durations seconds, times ISO 8601 strings."""
+
+    id: str
+    name: str = ""
+    image: str = ""
+    status: str = "PENDING"
+    verdict: str | None = None
+    message: str | None = None
+    cpu: float = 0.0
+    memory: int = 0
+    disk: int = 0
+    network: str = "full"
+    timeout: float | None = None
+    idle_timeout: float | None = None
+    labels: tuple[str, ...] = field(default_factory=_no_strings)
+    created_at: str = ""
+    started_at: str | None = None
+    ended_at: str | None = None
+    exit_code: int | None = None
+    pool_hit: bool = False
+    timings: dict[str, float] = field(default_factory=_no_numbers)
+    notes: tuple[str, ...] = field(default_factory=_no_strings)
+
+    @property
+    def ended(self) -> bool:
+        return self.status in {"ERROR", "TERMINATED", "TIMEOUT"}
+
+
+@dataclass(frozen=True, slots=True)
+class FileInfo:
+    """One file or directory of a sandbox; `type` is file, dir, symlink or other, `mode` an octal string."""
+
+    path: str
+    type: str
+    size: int
+    mode: str
+    uid: int
+    gid: int
+    user: str | None
+    group: str | None
+    mtime: float
+    target: str | None = None
+
+    @property
+    def name(self) -> str:
+        return self.path.rstrip("/").rpartition("/")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Exposure:
+    """A port of a sandbox that is reachable from outside: `url` for HTTP, `endpoint` (host:port) for TCP."""
+
+    id: str
+    sandbox_id: str
+    port: int
+    protocol: str
+    url: str
+    name: str | None = None
+    endpoint: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PoolInfo:
+    """A warm pool: how many sandboxes of one kind the server keeps ready, and how many are so now."""
+
+    name: str
+    image: str
+    size: int
+    ready: int = 0
+    starting: int = 0
+    cpu: float = 0.0
+    memory: int = 0
+    disk: int = 0
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteResult:
+    """A bulk delete: the ids that are gone, and for the others why not."""
+
+    deleted: tuple[str, ...]
+    failed: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a batch is: items finished (of which `failed` raised), running now, and in total."""
+
+    done: int
+    failed: int
+    running: int
+    total: int
