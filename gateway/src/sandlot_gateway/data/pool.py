@@ -79,6 +79,10 @@ class HttpPool:
         self._closed = False
 
     @property
+    def dial_settings(self) -> DialSettings:
+        return self._settings.dial
+
+    @property
     def idle_connections(self) -> int:
         return self._idle_count
 

@@ -1,0 +1,69 @@
+"""The data plane's own answers: JSON errors whose shape and status are fixed in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from typing import Any
+
+import msgspec
+
+Message = MutableMapping[str, Any]
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+
+class Refusal(Exception):
+    """A request that the gateway answers itself."""
+
+    def __init__(
+        self,
+        status: int,
+        error: str,
+        message: str,
+        *,
+        headers: Sequence[tuple[bytes, bytes]] = (),
+        **fields: Any,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.headers = list(headers)
+        self.document = {"error": error, "message": message, **fields}
+
+
+def unauthorized() -> Refusal:
+    return Refusal(
+        401,
+        "unauthorized",
+        "a token of this sandbox or its owner's API key is needed",
+        headers=[(b"www-authenticate", b"Bearer")],
+    )
+
+
+def no_such_route(path: str) -> Refusal:
+    return Refusal(404, "no_such_route", f"no route for {path}")
+
+
+def sandbox_not_found(*, verdict: str | None, message: str | None, **fields: Any) -> Refusal:
+    """Unknown or ended. The name is Prime's, which clients look for."""
+    return Refusal(
+        502,
+        "sandbox_not_found",
+        message or "no such sandbox",
+        headers=[(b"x-sandlot-verdict", verdict.encode("ascii", "replace"))] if verdict else (),
+        verdict=verdict,
+        **fields,
+    )
+
+
+def unavailable(error: str, message: str, *, retry_after: int, **fields: Any) -> Refusal:
+    return Refusal(503, error, message, headers=[(b"retry-after", b"%d" % retry_after)], **fields)
+
+
+async def send_json(
+    send: Send, status: int, document: Any, *, headers: Sequence[tuple[bytes, bytes]] = ()
+) -> None:
+    body = msgspec.json.encode(document)
+    head = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body)), *headers]
+    await send({"type": "http.response.start", "status": status, "headers": head})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,108 @@
+"""Bounds what is in flight per sandbox and in total: a full queue answers at once instead of growing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from .admission import Admission, Full
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the data plane will hold. Times in seconds."""
+
+    per_sandbox: int = 256  # requests in flight to one sandbox
+    queue_per_sandbox: int = 1024  # requests waiting for one sandbox
+    total: int = 20_000  # requests in flight and waiting, all together
+    pending_wait: float = 5.0  # how long a request waits for a sandbox that is still starting
+    retry_after: int = 1  # of the 503s
+    terminals: int = 1000  # open terminals and WebSockets
+    access_log: float = 0.0  # share of requests that get a line in the access log, 0 to 1
+
+
+class Overloaded(Exception):
+    """The queue is full; `full` says which."""
+
+    def __init__(self, full: Full) -> None:
+        super().__init__(f"full: {full}")
+        self.full = full
+
+
+class Abandoned(Exception):
+    """Nobody wants the place any more."""
+
+
+class Breaker:
+    """Admission with waiting. After `enter` returned (how long it waited), `leave` is called exactly once.
+
+    A request that is cancelled while it waits gives its place back, also when it was let in at that very moment.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self._admission = Admission(
+            max_running=limits.per_sandbox, max_waiting=limits.queue_per_sandbox, max_total=limits.total
+        )
+
+    @property
+    def running(self) -> int:
+        return self._admission.running
+
+    @property
+    def waiting(self) -> int:
+        return self._admission.waiting
+
+    def try_enter(self, sandbox_id: str) -> bool:
+        """The common case without a wait. False: `enter` has to be awaited. Raises Overloaded."""
+        outcome = self._admission.enter(sandbox_id, None)
+        if isinstance(outcome, Full):
+            raise Overloaded(outcome)
+        return outcome
+
+    async def enter(
+        self, sandbox_id: str, *, gone: Callable[[], Coroutine[Any, Any, None]] | None = None
+    ) -> float:
+        """Wait for a place, first come first served; the seconds waited.
+
+        `gone` returns when nobody wants the place any more. Raises Overloaded, or Abandoned after `gone`.
+        """
+        loop = asyncio.get_running_loop()
+        ticket: asyncio.Future[bool] = loop.create_future()
+        outcome = self._admission.enter(sandbox_id, ticket)
+        if isinstance(outcome, Full):
+            raise Overloaded(outcome)
+        if outcome:
+            return 0.0
+        since = loop.time()
+        leaving = None if gone is None else loop.create_task(gone())
+        if leaving is not None:
+            leaving.add_done_callback(lambda _: ticket.done() or ticket.set_result(False))
+        try:
+            try:
+                admitted = await ticket
+            finally:
+                if leaving is not None:
+                    leaving.cancel()
+                    await asyncio.wait([leaving])
+            if not admitted:
+                raise Abandoned
+        except BaseException:
+            # Also when it was let in at this very moment: the place must not be lost with it.
+            if not self._admission.cancel(sandbox_id, ticket):
+                self.leave(sandbox_id)
+            raise
+        return loop.time() - since
+
+    def full(self, sandbox_id: str) -> Full:
+        """What to tell a request that does not want to wait for a place."""
+        running, waiting = self._admission.position(sandbox_id)
+        return Full("sandbox", running, waiting, self._admission.max_running)
+
+    def leave(self, sandbox_id: str) -> None:
+        ticket = self._admission.leave(sandbox_id)
+        # A ticket that is done was given up a moment ago: its `enter` still has to wake, finds that it no longer
+        # waits, and leaves again, so the place moves on to the next one.
+        if isinstance(ticket, asyncio.Future) and not ticket.done():
+            ticket.set_result(True)

@@ -1,0 +1,91 @@
+"""Listens on a TCP port and carries each connection to a sandbox: both ways, half-close and back-pressure kept."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Awaitable, Callable
+
+from .conn import Connection
+from .errors import PoolError
+
+MAX_CONNECTIONS = 512  # of one listener; further ones are closed at once
+_PIECE = 64 * 1024
+
+
+class PortListener:
+    """`tunnel` gives the connection into the sandbox for each client, or None when there is nowhere to go."""
+
+    def __init__(self, tunnel: Callable[[], Awaitable[Connection | None]]) -> None:
+        self._tunnel = tunnel
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def open(self, host: str, port: int) -> int:
+        """Listen; the port that was bound. Raises OSError."""
+        self._server = await asyncio.start_server(self._accepted, host, port, limit=_PIECE, backlog=1024)
+        return self._server.sockets[0].getsockname()[1]
+
+    async def close(self) -> None:
+        """Stop listening and cut every connection."""
+        if self._server is not None:
+            self._server.close()
+        tasks = set(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        if self._server is not None:
+            await self._server.wait_closed()
+
+    async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        try:
+            if len(self._tasks) <= MAX_CONNECTIONS:
+                await self._carry(reader, writer)
+        except asyncio.CancelledError:
+            if not task.cancelling():
+                raise
+            # `close` cut us, and waits; the stream machinery would log a cancelled handler as an error.
+        finally:
+            self._tasks.discard(task)
+            writer.transport.abort()
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        sock = writer.get_extra_info("socket")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        try:
+            connection = await self._tunnel()
+        except PoolError:
+            connection = None
+        if connection is None:
+            return
+        try:
+            async with asyncio.TaskGroup() as both:
+                both.create_task(_up(reader, connection))
+                both.create_task(_down(connection, writer))
+            # All bytes are handed over; give the client's side the time to take them.
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+        except* (OSError, PoolError):
+            pass  # one side broke: both are closed without ceremony
+        finally:
+            connection.close()
+
+
+async def _up(reader: asyncio.StreamReader, connection: Connection) -> None:
+    while data := await reader.read(_PIECE):
+        connection.write(data)
+        await connection.drain()
+    connection.write_eof()
+
+
+async def _down(connection: Connection, writer: asyncio.StreamWriter) -> None:
+    while data := await connection.read():
+        writer.write(data)
+        await writer.drain()
+    writer.write_eof()

@@ -1,0 +1,131 @@
+"""Serves HTTP exposures: takes the prefix off, tells the app who asked, and talks to it through its sandbox's tunnel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from .answers import Receive, Refusal, Scope, Send, no_such_route, sandbox_not_found
+from .conn import Connection
+from .errors import DialError, UpstreamError
+from .expose import Exposure, Exposures
+from .forward import ClientGone, RequestHead, forward
+from .pool import HttpPool
+from .request import Parsed
+from .routes import Route, Routes
+from .tunnel import Refused, open_tunnel
+from .wire import Headers
+
+_REDIRECTS = (201, 301, 302, 303, 307, 308)
+
+
+class ExposedHttp:
+    """One per gateway. The exposure's id in the path is the credential; the sandbox's app does its own log-in."""
+
+    def __init__(self, *, exposures: Exposures, routes: Routes, pool: HttpPool) -> None:
+        self._exposures = exposures
+        self._routes = routes
+        self._pool = pool
+
+    def target(self, exposure_id: bytes) -> tuple[Exposure, Route]:
+        """Raises Refusal: 404 for an unknown id, 502 for a sandbox that has ended."""
+        exposure = self._exposures.find(exposure_id.decode("latin-1"))
+        if exposure is None or exposure.protocol != "HTTP":
+            raise Refusal(404, "no_such_exposure", "no such exposure")
+        route = self._routes.find(exposure.sandbox_id)
+        if route is None or route.status != "RUNNING":
+            raise sandbox_not_found(
+                verdict=route.verdict if route else None, message=route.message if route else None
+            )
+        return exposure, route
+
+    async def http(
+        self,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        *,
+        request: Parsed,
+        parts: list[bytes],
+        authorization: bytes,
+        admit: Callable[[str], None],
+    ) -> tuple[int, Headers]:
+        """`authorization` is the client's, if it is meant for the app; `admit` takes a place or raises Refusal."""
+        exposure, route = self.target(parts[2])
+        if len(parts) < 4:
+            raise _with_slash(scope)
+        method: str = scope["method"]
+        query: bytes = scope["query_string"]
+        first = await receive()
+        if first["type"] == "http.disconnect":
+            raise ClientGone
+        prefix = exposure.path.rstrip("/").encode()
+        lines = [
+            b"%b /%b HTTP/1.1\r\nhost: localhost:%d\r\n"
+            % (method.encode(), b"%b?%b" % (parts[3], query) if query else parts[3], exposure.port),
+            *[line for line in request.lines if not line.startswith(b"x-forwarded-")],
+            *forwarded_lines(scope, prefix=prefix),
+        ]
+        if authorization:
+            lines.append(b"authorization: %b\r\n" % authorization)
+
+        def edit(status: int, headers: Headers, body: bytes | None) -> tuple[int, Headers, bytes | None]:
+            if status in _REDIRECTS:
+                headers = [(key, _prefixed(key, value, prefix)) for key, value in headers]
+            return status, headers, body
+
+        self._routes.touched(exposure.sandbox_id)
+        admit(exposure.sandbox_id)
+        try:
+            return await forward(
+                pool=self._pool,
+                key=self._exposures.tunnel_key(route, exposure.port),
+                dial_with=lambda: self._open(route, exposure.port),
+                head=RequestHead(lines, request.length, method),
+                first=first,
+                receive=receive,
+                send=send,
+                edit=edit,
+            )
+        except Refused as error:
+            message = f"nothing listens on port {exposure.port} of the sandbox"
+            raise Refusal(502, "refused", message, may_have_run=False) from error
+        except DialError as error:
+            raise Refusal(502, "sidecar_unreachable", str(error), may_have_run=False) from error
+        except UpstreamError as error:
+            raise Refusal(502, "app_failed", str(error), may_have_run=True) from error
+
+    async def _open(self, route: Route, port: int) -> Connection:
+        connection = await open_tunnel(route=route, port=port, settings=self._pool.dial_settings)
+        connection.reset_to_http()
+        return connection
+
+
+def forwarded_lines(scope: Scope, *, prefix: bytes) -> list[bytes]:
+    """X-Forwarded-*: what the client sent of it is dropped, since anybody can write anything there."""
+    client = scope.get("client")
+    host = next((value for name, value in scope["headers"] if name == b"host"), b"")
+    lines = [
+        b"x-forwarded-proto: %b\r\n" % scope.get("scheme", "http").encode(),
+        b"x-forwarded-prefix: %b\r\n" % prefix,
+    ]
+    if client:
+        lines.append(b"x-forwarded-for: %b\r\n" % str(client[0]).encode())
+    if host:
+        lines.append(b"x-forwarded-host: %b\r\n" % host)
+    return lines
+
+
+def _prefixed(key: bytes, value: bytes, prefix: bytes) -> bytes:
+    """A redirect to /login of an app that does not know its prefix must stay below it."""
+    if key != b"location" or not value.startswith(b"/") or value.startswith((b"//", prefix + b"/")):
+        return value
+    return prefix + value
+
+
+def _with_slash(scope: Scope) -> Refusal:
+    """Relative links of the app's first page only work below the exposure's path with its slash."""
+    if scope["method"] not in ("GET", "HEAD"):
+        return no_such_route(scope["path"])
+    query: bytes = scope["query_string"]
+    location = scope["raw_path"] + b"/" + (b"?" + query if query else b"")
+    return Refusal(308, "moved", "the exposure's path ends with a slash", headers=[(b"location", location)])

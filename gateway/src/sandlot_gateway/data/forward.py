@@ -1,0 +1,104 @@
+"""Carries one HTTP request to an upstream and its response back, streaming both ways."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from .answers import Message, Receive, Send
+from .errors import UpstreamError
+from .pool import Dial, HttpPool
+from .watch import ClientWatch
+from .wire import Headers
+
+
+class ClientGone(Exception):
+    """Nobody is there to read the answer."""
+
+
+class Truncated(Exception):
+    """The upstream failed inside its response: the client's connection must end so that it notices."""
+
+
+@dataclass(slots=True)
+class RequestHead:
+    """The lines of a request but for the length of its body, which is known last."""
+
+    lines: list[bytes]  # joined as they are
+    length: bytes | None  # what the client announced
+    method: str
+
+    def finish(self, *, body: bytes, more: bool) -> tuple[bytes, bool | None]:
+        """The bytes to begin with, and how the rest follows: in chunks, by length, or (None) not at all."""
+        lines = self.lines
+        if more:
+            if self.length is None:
+                lines.append(b"transfer-encoding: chunked\r\n\r\n")
+                if body:
+                    lines.append(b"%x\r\n%b\r\n" % (len(body), body))
+                return b"".join(lines), True
+            lines.append(b"content-length: %b\r\n\r\n" % self.length)
+            lines.append(body)
+            return b"".join(lines), False
+        if body or self.length is not None or self.method in ("POST", "PUT", "PATCH"):
+            lines.append(b"content-length: %d\r\n\r\n" % len(body))
+            lines.append(body)
+        else:
+            lines.append(b"\r\n")
+        return b"".join(lines), None
+
+
+async def forward(
+    *,
+    pool: HttpPool,
+    key: str,
+    dial_with: Dial | None = None,
+    head: RequestHead,
+    first: Message,
+    receive: Receive,
+    send: Send,
+    edit: Callable[[int, Headers, bytes | None], tuple[int, Headers, bytes | None]] | None = None,
+) -> tuple[int, Headers]:
+    """One exchange; `first` is the first message of the request's body. Returns status and headers as sent.
+
+    `edit` may change the response's status, headers and (when it is there already, else None) whole body.
+    Raises DialError and UpstreamError while the client has not been answered, Truncated after, ClientGone any
+    time. Cancellation closes the upstream's connection.
+    """
+    body = first.get("body", b"")
+    connection = await pool.acquire(key, dial_with)
+    watch: ClientWatch | None = None
+    started = False
+    try:
+        data, chunked = head.finish(body=body, more=first.get("more_body", False))
+        connection.begin(data, no_body=head.method == "HEAD")
+        watch = ClientWatch(receive, connection, chunked=chunked)
+        response = await connection.head()
+        status, headers = response.status, response.headers
+        if status in (204, 304):
+            headers = [header for header in headers if header[0] != b"content-length"]
+        whole = response.take() if response.complete else None
+        if edit is not None:
+            status, headers, whole = edit(status, headers, whole)
+        started = True
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        if whole is not None:
+            await send({"type": "http.response.body", "body": whole})
+        else:
+            while not response.complete or response.pieces:
+                piece = await connection.read()
+                await send({"type": "http.response.body", "body": piece, "more_body": not response.complete})
+        return status, headers
+    except UpstreamError as error:
+        if watch is not None and watch.gone:
+            raise ClientGone from error
+        if started:
+            raise Truncated(str(error)) from error
+        raise
+    finally:
+        if watch is None:
+            pool.release(connection, reusable=False)
+        else:
+            watch.finish()
+            pool.release(connection, reusable=watch.body_sent and not watch.gone)
+            await watch.ended()

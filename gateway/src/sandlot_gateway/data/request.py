@@ -1,0 +1,85 @@
+"""Turns a client's request into the lines that go to an upstream: what is dropped, replaced and passed on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+from urllib.parse import unquote_to_bytes
+
+from .wire import HOP_BY_HOP
+
+_PASS = 0
+_DROP = 1
+_AUTHORIZATION = 2
+_LENGTH = 3
+_CONNECTION = 4
+_OP = 5
+_REQUEST_ID = 6
+
+_KIND: dict[bytes, int] = {
+    **dict.fromkeys(HOP_BY_HOP, _DROP),
+    # The server in front has already answered "100 Continue" by the time the body is read.
+    b"expect": _DROP,
+    b"host": _DROP,
+    # Only the gateway knows how long a request was queued; a client's own value would land in the record.
+    b"x-sandlot-queued": _DROP,
+    b"authorization": _AUTHORIZATION,
+    b"content-length": _LENGTH,
+    b"connection": _CONNECTION,
+    b"x-sandlot-op": _OP,
+    b"x-request-id": _REQUEST_ID,
+}
+
+
+class Parsed(NamedTuple):
+    """A client's headers, sorted out."""
+
+    lines: list[bytes]  # what is passed on, each with its line end
+    authorization: bytes
+    length: bytes | None
+    op: bytes
+    request_id: bytes
+
+
+def sort_headers(headers: Iterable[tuple[bytes, bytes]]) -> Parsed:
+    """Names are in lower case already (ASGI), values without line ends (the server's parser refuses them)."""
+    lines: list[bytes] = []
+    authorization = op = request_id = b""
+    length: bytes | None = None
+    connection = b""
+    for name, value in headers:
+        kind = _KIND.get(name, _PASS)
+        if kind == _PASS:
+            lines.append(name + b": " + value + b"\r\n")
+        elif kind == _DROP:
+            pass
+        elif kind == _AUTHORIZATION:
+            authorization = value
+        elif kind == _LENGTH:
+            length = value
+        elif kind == _CONNECTION:
+            connection = value
+        else:
+            if kind == _OP:
+                op = value
+            else:
+                request_id = value
+            lines.append(name + b": " + value + b"\r\n")
+    if connection and connection not in (b"keep-alive", b"close", b"Keep-Alive", b"Close"):
+        named = {token.strip() for token in connection.lower().split(b",")}
+        lines = [line for line in lines if line.partition(b":")[0] not in named]
+    return Parsed(lines, authorization, length, op, request_id)
+
+
+def bearer(authorization: bytes) -> str:
+    """The token of an Authorization header, or ""."""
+    scheme, _, token = authorization.partition(b" ")
+    return token.strip().decode("latin-1") if scheme.lower() == b"bearer" else ""
+
+
+def climbs(raw_path: bytes) -> bool:
+    """Whether a path has a segment `.` or `..`, in any spelling: it could leave the routes it was checked for."""
+    if b"." not in raw_path and b"%" not in raw_path:
+        return False
+    plain = unquote_to_bytes(raw_path).replace(b"\\", b"/")
+    return any(segment in (b".", b"..") for segment in plain.split(b"/"))

@@ -1,0 +1,141 @@
+"""Every number the gateway exposes to Prometheus, with label sets fixed here; no label names a sandbox."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+ROUTES = ("exec", "ops", "files", "logs", "terminal", "expose", "other")
+CODES = ("1xx", "2xx", "3xx", "4xx", "5xx", "gone", "cut")
+# docs/sidecar-contract.md. "none" where a response names none, "other" for a word that is not in the contract:
+# a label must not be able to grow with what an upstream sends.
+VERDICTS = (
+    "none", "other", "exited", "signaled", "timeout", "oom", "disk_full", "pids_limit", "killed", "client_gone",
+    "start_failed", "sandbox_ended", "sandbox_broken", "sidecar_lost", "deleted", "deadline", "idle", "run_lost",
+    "image_pull", "evicted", "node_lost", "sandbox_lost", "reset_failed",
+)  # fmt: skip
+_VERDICT_NAMES = {name.encode(): name for name in VERDICTS}
+
+_EXEC_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)  # fmt: skip
+_CREATE_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.015, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)  # fmt: skip
+
+
+class RouteMetrics:
+    """The cached children of one route class, so that a request costs no label look-up.
+
+    `in_flight` is a plain number that is read when Prometheus asks.
+    """
+
+    def __init__(self, name: str, *, requests: Counter, seconds: Histogram) -> None:
+        self.name = name
+        self.in_flight = 0
+        self.seconds = seconds.labels(name)
+        self._requests = requests
+        self._children = {
+            (status, b""): requests.labels(name, f"{status // 100}xx", "none") for status in (200,)
+        }
+
+    def finished(self, status: int, *, verdict: bytes, seconds: float) -> None:
+        """One answered request; `seconds` from its arrival to the last byte handed to the client."""
+        child = self._children.get((status, verdict))
+        if child is None:
+            name = _VERDICT_NAMES.get(verdict, "other") if verdict else "none"
+            child = self._requests.labels(self.name, f"{status // 100}xx", name)
+            if 100 <= status < 600 and name != "other":
+                self._children[status, verdict] = child
+        child.inc()
+        self.seconds.observe(seconds)
+
+    def unfinished(self, code: str) -> None:
+        """`gone`: the client left; `cut`: the upstream failed inside its response."""
+        self._requests.labels(self.name, code, "none").inc()
+
+
+class Metrics:
+    """One registry per gateway, so that two gateways in one test do not share numbers."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        registry = self.registry
+        requests = Counter(
+            "sandlot_requests", "Data plane requests.", ["route", "code", "verdict"], registry=registry
+        )
+        seconds = Histogram(
+            "sandlot_request_seconds",
+            "Data plane requests from arrival to the last byte.",
+            ["route"],
+            buckets=_EXEC_BUCKETS,
+            registry=registry,
+        )
+        self.routes = {name: RouteMetrics(name, requests=requests, seconds=seconds) for name in ROUTES}
+        self.create_seconds = Histogram(
+            "sandlot_create_seconds",
+            "Create requests from arrival to a usable sandbox.",
+            ["source"],  # warm, cold
+            buckets=_CREATE_BUCKETS,
+            registry=registry,
+        )
+        self.creates = Counter(
+            "sandlot_creates", "Create requests by their end.", ["source", "outcome"], registry=registry
+        )
+        self.claims = Counter("sandlot_claims", "Claims sent to sidecars.", ["outcome"], registry=registry)
+        self.ends = Counter("sandlot_sandbox_ends", "Ended sandboxes.", ["verdict"], registry=registry)
+        self.rejected = Counter(
+            "sandlot_rejected", "Requests turned away because a queue was full.", ["scope"], registry=registry
+        )
+        self.queue_seconds = Histogram(
+            "sandlot_queue_seconds",
+            "Time in the gateway's queue, of the requests that had to wait.",
+            buckets=_EXEC_BUCKETS,
+            registry=registry,
+        )
+        self.ready_queue = Gauge(
+            "sandlot_ready_queue_depth", "Warm instances that can be claimed.", ["pool"], registry=registry
+        )
+        self.pool_size = Gauge("sandlot_pool_size", "Warm instances wanted.", ["pool"], registry=registry)
+        self.sandboxes = Gauge("sandlot_sandboxes", "Sandboxes by status.", ["status"], registry=registry)
+        self.webhooks = Counter("sandlot_webhooks", "Webhooks from sidecars.", ["event"], registry=registry)
+        dials = Counter("sandlot_dials", "Connections opened to upstreams.", ["result"], registry=registry)
+        self._dial_ok = dials.labels("ok")
+        self._dial_failed = dials.labels("failed")
+        self._live = _LiveGauges()
+        registry.register(self._live)
+        for name, route in self.routes.items():
+            self.live(
+                "sandlot_in_flight",
+                "Data plane requests in flight.",
+                label=("route", name),
+                read=lambda route=route: route.in_flight,
+            )
+
+    def dialled(self, *, ok: bool) -> None:
+        (self._dial_ok if ok else self._dial_failed).inc()
+
+    def live(
+        self, name: str, text: str, *, read: Callable[[], float], label: tuple[str, str] | None = None
+    ) -> None:
+        """A gauge whose value is asked for when Prometheus asks."""
+        self._live.add(name, text, label=label, read=read)
+
+    def text(self) -> bytes:
+        """What `GET /metrics` answers, as `text/plain; version=0.0.4`."""
+        return generate_latest(self.registry)
+
+
+class _LiveGauges(Collector):
+    def __init__(self) -> None:
+        self._gauges: dict[str, tuple[str, list[tuple[tuple[str, str] | None, Callable[[], float]]]]] = {}
+
+    def add(self, name: str, text: str, *, label: tuple[str, str] | None, read: Callable[[], float]) -> None:
+        self._gauges.setdefault(name, (text, []))[1].append((label, read))
+
+    def collect(self):
+        for name, (text, readers) in self._gauges.items():
+            label = readers[0][0]
+            family = GaugeMetricFamily(name, text, labels=[label[0]] if label else [])
+            for label, read in readers:
+                family.add_metric([label[1]] if label else [], read())
+            yield family
