@@ -1,0 +1,94 @@
+"""Fixtures of the data plane's tests: uvloop, local upstreams, a gateway, and a check that nothing is left."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+import uvloop
+
+from tests.dataplane.gateway import Client, Gateway
+from tests.dataplane.upstreams import Behaviour, Upstream
+
+
+def pytest_asyncio_loop_factories():
+    """The gateway runs on uvloop, so its tests do."""
+    return {"uvloop": uvloop.new_event_loop}
+
+
+@pytest.fixture(autouse=True)
+async def _no_leaks():
+    """No task and no descriptor outlives a test."""
+    loop = asyncio.get_running_loop()
+    tasks_before = asyncio.all_tasks()
+    descriptors_before = set(os.listdir("/proc/self/fd"))
+    yield
+    deadline = loop.time() + 5
+    while True:
+        tasks = asyncio.all_tasks() - tasks_before - {asyncio.current_task()}
+        descriptors = set(os.listdir("/proc/self/fd")) - descriptors_before
+        links = [f"{fd} -> {_link(fd)}" for fd in descriptors]
+        # "closed" was the directory itself; /dev/null is the loop's reserve for when descriptors run out.
+        left = [link for link in links if not link.endswith((" -> closed", " -> /dev/null"))]
+        if not tasks and not left:
+            return
+        if loop.time() > deadline:
+            pytest.fail(f"left behind: tasks {tasks}, descriptors {left}")
+        await asyncio.sleep(0.01)
+
+
+def _link(fd: str) -> str:
+    try:
+        return os.readlink(f"/proc/self/fd/{fd}")
+    except OSError:
+        return "closed"
+
+
+@pytest.fixture
+async def stack(_no_leaks):
+    async with AsyncExitStack() as stack:
+        yield stack
+
+
+@pytest.fixture
+def upstream(stack: AsyncExitStack, tmp_path: Path):
+    """`await upstream(behaviour)` starts a server: on a Unix socket, or with tcp=True on loopback."""
+    count = 0
+
+    async def start(behave: Behaviour, *, tcp: bool = False, host: str = "127.0.0.1") -> Upstream:
+        nonlocal count
+        count += 1
+        server = Upstream(behave)
+        await server.start(path=None if tcp else tmp_path / f"{count}.sock", host=host)
+        stack.push_async_callback(server.close)
+        return server
+
+    return start
+
+
+@pytest.fixture
+def gateway(stack: AsyncExitStack):
+    """`await gateway()` starts one."""
+
+    async def start(**options) -> Gateway:
+        gateway = Gateway(**options)
+        await gateway.start()
+        stack.push_async_callback(gateway.close)
+        return gateway
+
+    return start
+
+
+@pytest.fixture
+def client(stack: AsyncExitStack):
+    """`await client(gateway)` connects."""
+
+    async def connect(gateway: Gateway) -> Client:
+        client = await Client.connect(gateway)
+        stack.push_async_callback(client.close)
+        return client
+
+    return connect
