@@ -1,0 +1,33 @@
+"""The command line: `sandlot`. Nothing heavy is imported before it is known what to do."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+
+def main() -> None:
+    """Runs the command line and exits with its code; every error is one line on standard error."""
+    if sys.argv[1:] in (["--version"], ["version"]):
+        from sandlot._version import __version__
+
+        print(f"sandlot {__version__}")
+        sys.exit(0)
+    try:
+        import rich
+        import typer
+
+        del rich, typer
+    except ImportError as error:
+        print(f"sandlot: the command line needs {error.name}: pip install 'sandlot[cli]'", file=sys.stderr)
+        sys.exit(1)
+    from sandlot.cli.app import run
+
+    code = run(sys.argv[1:])
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader (head, say) has left: the interpreter's own flush at exit must not complain again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 141
+    sys.exit(code)

@@ -1,0 +1,127 @@
+"""up and local: the stack on this machine, in the foreground or the private one in the background."""
+
+from __future__ import annotations
+
+import json as json_module
+import os
+import signal
+import subprocess
+import sys
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sandlot import _local
+from sandlot.cli import output
+from sandlot.errors import ConfigError
+
+local = typer.Typer(help="The private stack on this machine.", no_args_is_help=True)
+STOP_SECONDS = 40.0
+
+StateDir = Annotated[
+    Path | None, typer.Option(help="Where the stack keeps its state; default: SANDLOT_HOME.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(up)
+    app.add_typer(local, name="local")
+
+
+def _need_gateway() -> None:
+    if find_spec("sandlot_gateway") is None:
+        raise ConfigError("the local stack is not installed: pip install 'sandlot[local]'")
+
+
+def up(
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free one.")] = 8642,
+    api_key: Annotated[str | None, typer.Option(help="Default: SANDLOT_API_KEY, else one is made.")] = None,
+    pool: Annotated[list[str] | None, typer.Option(metavar="NAME=N", help="Keep N sandboxes warm.")] = None,
+    state_dir: StateDir = None,
+) -> None:
+    """Run the local stack in the foreground until SIGTERM or Ctrl-C; prints one line with its URL when ready.
+
+    Clients on this machine find it by themselves.
+    """
+    _need_gateway()
+    directory = (state_dir or _local.state_dir()).absolute()
+    found = _local.running(directory)
+    if found is not None:
+        raise ConfigError(
+            f"a stack is running already at {found.url} (state in {directory}): use it, "
+            "end it with `sandlot local stop`, or choose another --state-dir"
+        )
+    command = [sys.executable, "-m", "sandlot_gateway", "--backend", "local", "--end-sandboxes-on-exit"]
+    command += ["--host", host, "--port", str(port), "--state-dir", str(directory)]
+    key = api_key or output.connection.api_key or os.environ.get("SANDLOT_API_KEY")
+    if key:
+        command += ["--api-key", key]
+    for item in pool or []:
+        command += ["--pool", item]
+    sys.stdout.flush()
+    os.execv(sys.executable, command)
+
+
+@local.command()
+def status(state_dir: StateDir = None, json: output.Json = False) -> int:
+    """Say whether a stack is running here, and where."""
+    directory = (state_dir or _local.state_dir()).absolute()
+    found = _local.running(directory)
+    document = {
+        "running": found is not None,
+        "url": found.url if found else None,
+        "state_dir": str(directory),
+    }
+    text = f"running at {found.url}" if found else "not running"
+    output.show(document, json=json, text=f"{text} (state in {directory})")
+    return 0 if found else output.MISSING
+
+
+@local.command()
+def stop(state_dir: StateDir = None, json: output.Json = False) -> None:
+    """End the stack that runs here."""
+    directory = (state_dir or _local.state_dir()).absolute()
+    pid = _gateway_pid(directory)
+    if pid is not None:
+        os.kill(pid, signal.SIGTERM)
+        deadline = time.monotonic() + STOP_SECONDS
+        while _gateway_pid(directory) == pid:
+            if time.monotonic() > deadline:
+                raise ConfigError(f"the gateway (pid {pid}) did not end within {STOP_SECONDS:g} s")
+            time.sleep(0.05)
+    output.show({"stopped": pid is not None}, json=json, text="stopped" if pid else "not running")
+
+
+@local.command()
+def clean(
+    state_dir: StateDir = None,
+    force: Annotated[bool, typer.Option(help="Also what a running stack is using.")] = False,
+    json: output.Json = False,
+) -> int:
+    """Take away what a crash left: processes, mounts, cgroups and files of dead sandboxes."""
+    _need_gateway()
+    directory = (state_dir or _local.state_dir()).absolute()
+    command = [sys.executable, "-m", "sandlot_gateway.backends.local.clean", "--state-dir", str(directory)]
+    if force:
+        command.append("--force")
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    said = (run.stdout + run.stderr).strip()
+    if run.returncode:
+        raise ConfigError(said.splitlines()[-1] if said else f"cleaning failed with {run.returncode}")
+    output.show({"cleaned": str(directory), "report": said}, json=json, text=said or "clean")
+    return 0
+
+
+def _gateway_pid(directory: Path) -> int | None:
+    """The living gateway of this state directory; a reused pid of another program does not count."""
+    try:
+        pid = int(json_module.loads((directory / "endpoint.json").read_text())["pid"])
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return pid if b"sandlot_gateway" in command and state != "Z" else None

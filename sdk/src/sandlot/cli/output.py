@@ -1,0 +1,125 @@
+"""What all commands share: the connection, exit codes, tables for people and JSON for programs."""
+
+from __future__ import annotations
+
+import json as json_module
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, is_dataclass
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
+
+import typer
+
+from sandlot.errors import AuthError, ConfigError, NotFound, SandlotError
+from sandlot.models import ExecResult, Exit
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from sandlot import Client
+
+Row = TypeVar("Row")
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+
+FAILED, USAGE, MISSING, DENIED, TIMED_OUT, LOST = 1, 2, 3, 4, 124, 125
+
+
+@dataclass(slots=True)
+class Connection:
+    """The server that the options before the command name."""
+
+    url: str | None = None
+    api_key: str | None = None
+
+    def client(self) -> Client:
+        from sandlot import Client
+
+        return Client(url=self.url, api_key=self.api_key)
+
+
+connection = Connection()
+
+
+def failure_code(error: SandlotError) -> int:
+    """The exit code for an error of a command that is not itself running one in a sandbox."""
+    if isinstance(error, NotFound):
+        return MISSING
+    if isinstance(error, AuthError | ConfigError):
+        return DENIED
+    return FAILED
+
+
+def command_code(end: ExecResult | Exit) -> int:
+    """The exit code of `run` and `exec`: the command's own, and 124 when its time was over."""
+    if end.verdict == "timeout":
+        return TIMED_OUT
+    return end.exit_code if 0 <= end.exit_code <= 255 else FAILED
+
+
+def plain(value: object) -> Any:
+    """Records as dictionaries, for JSON."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in cast(Iterable[object], value)]
+    return value
+
+
+def show(value: object, *, json: bool, text: str) -> None:
+    """Prints one thing, for a person or a program."""
+    print(json_module.dumps(plain(value), ensure_ascii=False) if json else text)
+
+
+def show_table(
+    rows: Sequence[Row],
+    *,
+    json: bool,
+    columns: Mapping[str, Callable[[Row], object]],
+    empty: str = "nothing to show",
+) -> None:
+    """Prints records; `columns` maps a heading to a function from record to text."""
+    if json:
+        print(json_module.dumps(plain(list(rows)), ensure_ascii=False))
+        return
+    if not rows:
+        print(empty, file=sys.stderr)
+        return
+    cells = [list(columns), *[[str(make(row)) for make in columns.values()] for row in rows]]
+    widths = [max(len(line[index]) for line in cells) for index in range(len(columns))]
+    for line in cells:
+        print("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
+
+
+def console() -> Console:
+    """Where progress is drawn: standard error, so that output can be piped."""
+    from rich.console import Console
+
+    return Console(stderr=True)
+
+
+def note(text: str) -> None:
+    """A line for the person at the terminal, kept out of the output."""
+    if sys.stderr.isatty():
+        print(text, file=sys.stderr)
+
+
+def pairs(values: Sequence[str], *, option: str) -> dict[str, str]:
+    """`NAME=VALUE` options as a dictionary; `NAME` alone takes the value from this environment."""
+    import os
+
+    found: dict[str, str] = {}
+    for value in values:
+        name, equals, text = value.partition("=")
+        if not name:
+            raise ValueError(f"{option}: not NAME=VALUE: {value!r}")
+        if not equals:
+            if name not in os.environ:
+                raise ValueError(f"{option}: {name} is not set in this environment")
+            text = os.environ[name]
+        found[name] = text
+    return found
+
+
+def as_command(words: Sequence[str]) -> str | list[str]:
+    """One word is a line for the shell, several are a program and its arguments."""
+    return words[0] if len(words) == 1 else list(words)

@@ -1,0 +1,250 @@
+"""run, exec, ps, logs, rm: commands about sandboxes and what runs in them."""
+
+from __future__ import annotations
+
+import json as json_module
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sandlot.cli import output
+from sandlot.errors import BadRequest, ConnectionFailed, SandboxLost
+from sandlot.models import Exit, SandboxInfo, Stderr, Stdout
+from sandlot.units import show_size
+
+if TYPE_CHECKING:
+    from sandlot import Sandbox
+
+AS_GIVEN = {"ignore_unknown_options": True, "allow_interspersed_args": False}
+
+Command = Annotated[
+    list[str], typer.Argument(metavar="CMD...", help="One word is a shell's line; more, a program.")
+]
+Env = Annotated[
+    list[str] | None, typer.Option("--env", "-e", metavar="NAME[=VALUE]", help="Environment variable.")
+]
+Timeout = Annotated[float | None, typer.Option(help="Seconds the command may run.")]
+Cwd = Annotated[str | None, typer.Option("--cwd", "-w", help="Working directory of the command.")]
+User = Annotated[str | None, typer.Option("--user", "-u", help="User name or id in the sandbox.")]
+Interactive = Annotated[bool, typer.Option("--stdin", "-i", help="Give it this standard input.")]
+
+
+def register(app: typer.Typer) -> None:
+    app.command(context_settings=AS_GIVEN)(run)
+    app.command("exec", context_settings=AS_GIVEN)(execute)
+    app.command()(ps)
+    app.command()(logs)
+    app.command()(rm)
+
+
+def run(
+    image: Annotated[str, typer.Argument(help="`host`, an OCI archive or layout, or an image reference.")],
+    command: Command,
+    env: Env = None,
+    secret: Annotated[
+        list[str] | None, typer.Option(metavar="NAME[=VALUE]", help="As --env, but never shown.")
+    ] = None,
+    timeout: Timeout = None,
+    cwd: Cwd = None,
+    user: User = None,
+    stdin: Interactive = False,
+    cpu: Annotated[float | None, typer.Option(help="Cores.")] = None,
+    memory: Annotated[str | None, typer.Option(help="Such as 1GiB.")] = None,
+    disk: Annotated[str | None, typer.Option(help="Such as 5GiB.")] = None,
+    network: Annotated[str, typer.Option(help="`full` or `none`.")] = "full",
+    label: Annotated[list[str] | None, typer.Option(help="Label, to find and delete it by.")] = None,
+    name: Annotated[str | None, typer.Option(help="A name for people.")] = None,
+    lifetime: Annotated[float, typer.Option(help="Seconds until the sandbox ends by itself.")] = 3600.0,
+    keep: Annotated[bool, typer.Option(help="Do not delete the sandbox afterwards; print its id.")] = False,
+    json: output.Json = False,
+) -> int:
+    """Run a command in a new sandbox; exits with the command's code."""
+    from sandlot import Sandbox
+
+    with output.connection.client() as client:
+        box = Sandbox.create(
+            image,
+            env=output.pairs(env or [], option="--env"),
+            secrets=output.pairs(secret or [], option="--secret"),
+            timeout=lifetime,
+            cpu=cpu,
+            memory=memory,
+            disk=disk,
+            network=network,
+            labels=label or [],
+            name=name,
+            client=client,
+        )
+        try:
+            return _run(box, command, timeout=timeout, cwd=cwd, user=user, stdin=stdin, json=json)
+        finally:
+            if keep:
+                print(f"sandlot: kept {box.id}", file=sys.stderr)
+            else:
+                box.delete()
+
+
+def execute(
+    sandbox: Annotated[str, typer.Argument(metavar="ID", help="The sandbox.")],
+    command: Command,
+    env: Env = None,
+    timeout: Timeout = None,
+    cwd: Cwd = None,
+    user: User = None,
+    stdin: Interactive = False,
+    detach: Annotated[
+        bool, typer.Option("--detach", "-d", help="Print the op id and leave it running.")
+    ] = False,
+    json: output.Json = False,
+) -> int:
+    """Run a command in a sandbox; exits with the command's code."""
+    from sandlot import Sandbox
+
+    with output.connection.client() as client:
+        box = Sandbox.connect(sandbox, client=client)
+        variables = output.pairs(env or [], option="--env")
+        if detach:
+            process = box.start(
+                output.as_command(command),
+                stdin=False,
+                detach=True,
+                timeout=timeout,
+                env=variables,
+                cwd=cwd,
+                user=user,
+            )
+            process.close()
+            output.show({"op_id": process.op_id}, json=json, text=process.op_id)
+            return 0
+        return _run(box, command, env=variables, timeout=timeout, cwd=cwd, user=user, stdin=stdin, json=json)
+
+
+def _run(
+    box: Sandbox,
+    command: list[str],
+    *,
+    timeout: float | None,
+    cwd: str | None,
+    user: str | None,
+    stdin: bool,
+    json: bool,
+    env: dict[str, str] | None = None,
+) -> int:
+    data = sys.stdin.buffer.read() if stdin else None
+    line = output.as_command(command)
+    try:
+        if json:
+            result = box.exec(line, timeout=timeout, env=env, cwd=cwd, user=user, stdin=data)
+            print(json_module.dumps({**output.plain(result), "sandbox_id": box.id}, ensure_ascii=False))
+            return output.command_code(result)
+        with box.exec(line, timeout=timeout, env=env, cwd=cwd, user=user, stdin=data, stream=True) as events:
+            for event in events:
+                if isinstance(event, Exit):
+                    return _ended(event)
+                _write(event)
+    except BadRequest as error:
+        print(f"sandlot: {error}", file=sys.stderr)
+        return 126
+    except (SandboxLost, ConnectionFailed) as error:
+        verdict = f" ({error.verdict})" if isinstance(error, SandboxLost) else ""
+        print(f"sandlot: {error}{verdict}", file=sys.stderr)
+        return output.LOST
+    return output.LOST
+
+
+def _write(event: Stdout | Stderr) -> None:
+    stream = sys.stdout.buffer if isinstance(event, Stdout) else sys.stderr.buffer
+    stream.write(event.data)
+    stream.flush()
+
+
+def _ended(event: Exit) -> int:
+    if event.verdict not in ("exited", "signaled"):
+        print(f"sandlot: {event.message or 'the command was ended'} ({event.verdict})", file=sys.stderr)
+    if event.truncated:
+        print("sandlot: the output was longer than is kept, and is cut", file=sys.stderr)
+    return output.command_code(event)
+
+
+def ps(
+    label: Annotated[list[str] | None, typer.Option(help="Only those with all these labels.")] = None,
+    everything: Annotated[bool, typer.Option("--all", "-a", help="Ended ones too.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only the ids.")] = False,
+    json: output.Json = False,
+) -> None:
+    """List sandboxes, newest first."""
+    from sandlot import Sandbox
+
+    with output.connection.client() as client:
+        found = Sandbox.list(labels=label or [], active=None if everything else True, client=client)
+    if quiet and not json:
+        for info in found:
+            print(info.id)
+        return
+    output.show_table(found, json=json, columns=_COLUMNS, empty="no sandboxes")
+
+
+def _state(info: SandboxInfo) -> str:
+    return f"{info.status} ({info.verdict})" if info.verdict else info.status
+
+
+_COLUMNS: dict[str, Callable[[SandboxInfo], object]] = {
+    "ID": lambda info: info.id,
+    "NAME": lambda info: info.name,
+    "IMAGE": lambda info: info.image,
+    "STATUS": _state,
+    "CPU": lambda info: f"{info.cpu:g}",
+    "MEMORY": lambda info: show_size(info.memory),
+    "CREATED": lambda info: info.created_at[:19].replace("T", " "),
+    "LABELS": lambda info: ",".join(info.labels),
+}
+
+
+def logs(
+    sandbox: Annotated[str, typer.Argument(metavar="ID")],
+    tail: Annotated[int | None, typer.Option(help="Only the last bytes.")] = None,
+    json: output.Json = False,
+) -> None:
+    """Show what a sandbox's start command wrote."""
+    from sandlot import Sandbox
+
+    with output.connection.client() as client:
+        text = Sandbox.connect(sandbox, client=client).logs(tail=tail)
+    if json:
+        print(json_module.dumps({"id": sandbox, "logs": text}, ensure_ascii=False))
+    else:
+        sys.stdout.write(text)
+
+
+def rm(
+    sandboxes: Annotated[list[str] | None, typer.Argument(metavar="[ID]...")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All of this API key.")] = False,
+    label: Annotated[list[str] | None, typer.Option(help="All with all these labels.")] = None,
+    json: output.Json = False,
+) -> int:
+    """Delete sandboxes: by id, by label, or all."""
+    from sandlot import Sandbox
+
+    if sum(map(bool, (sandboxes, everything, label))) != 1:
+        raise typer.BadParameter("give ids, --label or --all")
+    with output.connection.client() as client:
+        ids = list(sandboxes or [])
+        if everything:
+            ids = [info.id for info in Sandbox.list(client=client)]
+        if label:
+            result = Sandbox.delete_many(labels=label, client=client)
+        elif ids:
+            result = Sandbox.delete_many(ids, client=client)
+        else:
+            output.show({"deleted": [], "failed": {}}, json=json, text="no sandboxes")
+            return 0
+    if json:
+        print(json_module.dumps({"deleted": list(result.deleted), "failed": result.failed}))
+    else:
+        for sandbox in result.deleted:
+            print(sandbox)
+        for sandbox, reason in result.failed.items():
+            print(f"sandlot: {sandbox}: {reason}", file=sys.stderr)
+    return output.FAILED if result.failed else 0

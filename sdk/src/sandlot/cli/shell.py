@@ -1,0 +1,153 @@
+"""shell: a terminal in a sandbox, as ssh would give one."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sandlot.cli import output
+from sandlot.errors import ApiError, SandboxLost
+from sandlot.models import Exit
+
+if TYPE_CHECKING:
+    from sandlot import AsyncProcess, AsyncSandbox
+
+LOGIN = "if command -v bash >/dev/null 2>&1; then exec bash -i; else exec sh -i; fi"
+
+
+def register(app: typer.Typer) -> None:
+    app.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})(shell)
+
+
+def shell(
+    sandbox: Annotated[
+        str | None, typer.Argument(metavar="[ID]", help="A sandbox; without, a new one.")
+    ] = None,
+    command: Annotated[
+        list[str] | None, typer.Argument(metavar="[CMD]...", help="Instead of bash or sh.")
+    ] = None,
+    image: Annotated[str, typer.Option(help="The image of a new sandbox.")] = "host",
+    user: Annotated[str | None, typer.Option("--user", "-u")] = None,
+    cwd: Annotated[str | None, typer.Option("--cwd", "-w")] = None,
+) -> int:
+    """Open a terminal in a sandbox. A new sandbox is deleted when the shell ends."""
+    return asyncio.run(_shell(sandbox, output.as_command(command) if command else LOGIN, image, user, cwd))
+
+
+async def _shell(
+    sandbox: str | None, command: str | list[str], image: str, user: str | None, cwd: str | None
+) -> int:
+    from sandlot import AsyncClient, AsyncSandbox
+
+    async with AsyncClient(url=output.connection.url, api_key=output.connection.api_key) as client:
+        if sandbox is not None:
+            box = await AsyncSandbox.connect(sandbox, client=client)
+            return await _terminal(box, command, user, cwd)
+        async with await AsyncSandbox.create(image, client=client) as box:
+            return await _terminal(box, command, user, cwd)
+
+
+def _size() -> tuple[int, int]:
+    try:
+        size = os.get_terminal_size(sys.stdin.fileno())
+    except OSError:
+        return 80, 24
+    return max(1, size.columns), max(1, size.lines)
+
+
+async def _terminal(box: AsyncSandbox, command: str | list[str], user: str | None, cwd: str | None) -> int:
+    env = {"TERM": os.environ.get("TERM", "xterm")}
+    process = await box.start(command, pty=_size(), env=env, user=user, cwd=cwd)
+    restore = _raw()
+    try:
+        async with process, asyncio.TaskGroup() as group:
+            helpers = [group.create_task(_type(process)), group.create_task(_follow_size(process))]
+            try:
+                return await _show(process)
+            finally:
+                for helper in helpers:
+                    helper.cancel()
+    finally:
+        restore()
+
+
+async def _show(process: AsyncProcess) -> int:
+    async for event in process:
+        if isinstance(event, Exit):
+            return output.command_code(event)
+        data = event.data
+        while data:
+            data = data[os.write(1, data) :]
+    return output.LOST
+
+
+async def _type(process: AsyncProcess) -> None:
+    """Sends what is typed; keys that arrive during a round trip travel together."""
+    loop = asyncio.get_running_loop()
+    typed: asyncio.Queue[bytes] = asyncio.Queue()
+
+    def read() -> None:
+        while True:
+            try:
+                data = os.read(0, 65536)
+            except OSError:
+                data = b""
+            try:
+                loop.call_soon_threadsafe(typed.put_nowait, data)
+            except RuntimeError:
+                return  # the loop has ended
+            if not data:
+                return
+
+    threading.Thread(target=read, daemon=True, name="sandlot-keyboard").start()
+    while True:
+        data = await typed.get()
+        last = not data
+        while not typed.empty():
+            more = typed.get_nowait()
+            last = last or not more
+            data += more
+        try:
+            if data:
+                await process.write(data)
+            if last:
+                await process.close_stdin()
+                return
+        except (ApiError, SandboxLost):
+            return  # the command has ended: its last event says how
+
+
+async def _follow_size(process: AsyncProcess) -> None:
+    changed = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGWINCH, changed.set)
+    try:
+        while True:
+            await changed.wait()
+            changed.clear()
+            cols, rows = _size()
+            try:
+                await process.resize(cols=cols, rows=rows)
+            except (ApiError, SandboxLost):
+                return
+    finally:
+        loop.remove_signal_handler(signal.SIGWINCH)
+
+
+def _raw() -> Callable[[], None]:
+    """Lets keys through unchanged; returns what puts the terminal back as it was."""
+    if not sys.stdin.isatty():
+        return lambda: None
+    import termios
+    import tty
+
+    before = termios.tcgetattr(0)
+    tty.setraw(0)
+    return lambda: termios.tcsetattr(0, termios.TCSADRAIN, before)
