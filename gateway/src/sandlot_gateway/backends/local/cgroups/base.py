@@ -1,0 +1,89 @@
+"""What both versions of control groups offer to the backend, and the machine that has none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+NAME = "sandlot"  # every group of ours is {something}/sandlot/{instance id}
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """cpu in cores, memory in bytes, pids a count."""
+
+    cpu: float
+    memory: int
+    pids: int
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """memory in bytes, cpu in seconds since the start, pids a count; None where no hierarchy counts it."""
+
+    memory: int | None = None
+    cpu: float | None = None
+    pids: int | None = None
+
+
+class Cgroups(Protocol):
+    version: str  # "v1", "v2" or "none"
+    notes: Sequence[str]  # what is missing and what to do about it
+
+    def create(self, instance_id: str, limits: Limits) -> str | None:
+        """Makes the instance's groups with its limits; the sidecar's `cgroup_parent`. Raises OSError."""
+        ...
+
+    def paths(self, instance_id: str) -> list[Path]:
+        """The directories that `create` makes, so that they can be found by a later gateway."""
+        ...
+
+    def limit(self, instance_id: str, limits: Limits) -> None:
+        """Writes the limits again, after a claim may have made them smaller. Raises OSError."""
+        ...
+
+    def usage(self, instance_id: str) -> Usage: ...
+
+    def close(self) -> None:
+        """Removes the common parents when nothing is in them."""
+        ...
+
+
+class NoCgroups:
+    """A machine where no control group can be written: the sidecar uses rlimits and says so."""
+
+    version = "none"
+
+    def __init__(self, notes: Sequence[str]) -> None:
+        self.notes = notes
+
+    def create(self, instance_id: str, limits: Limits) -> str | None:
+        return None
+
+    def paths(self, instance_id: str) -> list[Path]:
+        return []
+
+    def limit(self, instance_id: str, limits: Limits) -> None:
+        return None
+
+    def usage(self, instance_id: str) -> Usage:
+        return Usage()
+
+    def close(self) -> None:
+        return None
+
+
+def read_int(path: Path) -> int | None:
+    """A counter file's number; None when it is not there or says `max`."""
+    try:
+        return int(path.read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def write(path: Path, value: int | str) -> None:
+    # One write call: the kernel parses each write on its own, and a buffered file may try again at close.
+    with open(path, "wb", buffering=0) as file:
+        file.write(str(value).encode())

@@ -1,0 +1,40 @@
+"""Chooses the version of control groups that this process may write."""
+
+from __future__ import annotations
+
+import os
+
+from .base import NAME, Cgroups, NoCgroups
+from .mounts import Hierarchy, hierarchies
+from .v1 import CgroupsV1
+from .v2 import settle
+
+_HOW = (
+    "limits: no writable cgroup, so rlimits are used; run the gateway as root, or as an ordinary user with "
+    "`systemd-run --user --scope -p Delegate=yes`"
+)
+
+
+def find_cgroups() -> Cgroups:
+    """Version 2 when its memory controller is usable, else version 1, else none; `notes` says what is missing.
+
+    On version 2 the calling process may be moved into a group of its own below the present one.
+    """
+    found = hierarchies()
+    for hierarchy in found:
+        if hierarchy.v2 and (cgroups := settle(hierarchy)) is not None:
+            return cgroups
+    writable = [hierarchy for hierarchy in found if not hierarchy.v2 and _writable(hierarchy)]
+    if any("memory" in hierarchy.controllers or "pids" in hierarchy.controllers for hierarchy in writable):
+        return CgroupsV1(writable)
+    return NoCgroups([_HOW])
+
+
+def _writable(hierarchy: Hierarchy) -> bool:
+    if not hierarchy.controllers & {"memory", "pids", "cpu", "cpuacct", "freezer"}:
+        return False
+    try:
+        os.makedirs(hierarchy.own / NAME, mode=0o755, exist_ok=True)
+    except OSError:
+        return False
+    return True

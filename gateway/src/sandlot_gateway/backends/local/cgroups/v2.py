@@ -1,0 +1,156 @@
+"""Version 2: one directory for the instance, below a group that holds no processes."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from .base import NAME, Limits, Usage, read_int, write
+from .mounts import Hierarchy, relative
+
+_PERIOD = 100_000  # microseconds
+_LEAF = "sandlot-gateway"
+_WANTED = ("cpu", "memory", "pids")
+
+
+def limit_files(limits: Limits) -> dict[str, str]:
+    return {
+        "memory.max": str(limits.memory),
+        "memory.swap.max": "0",
+        "pids.max": str(limits.pids),
+        "cpu.max": f"{max(1000, round(limits.cpu * _PERIOD))} {_PERIOD}",
+    }
+
+
+class CgroupsV2:
+    version = "v2"
+
+    def __init__(self, *, base: Path, own: Path) -> None:
+        """`base` holds the instances' groups; `own` is where this process and so its sidecars are."""
+        self._base = base
+        self._own = own
+        controllers = _words(base / "cgroup.controllers")
+        missing = [name for name in _WANTED if name not in controllers]
+        self.notes: Sequence[str] = (
+            [f"limits: the cgroup {base} has no controller for {', '.join(missing)}"] if missing else []
+        )
+
+    def create(self, instance_id: str, limits: Limits) -> str | None:
+        directory = self._base / instance_id
+        directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+        _enable(self._base)
+        self.limit(instance_id, limits)
+        _enable(directory)
+        return relative(directory, start=self._own)
+
+    def paths(self, instance_id: str) -> list[Path]:
+        return [self._base / instance_id]
+
+    def limit(self, instance_id: str, limits: Limits) -> None:
+        for name, value in limit_files(limits).items():
+            path = self._base / instance_id / name
+            if path.exists():  # a file is there only when its controller is on
+                write(path, value)
+
+    def usage(self, instance_id: str) -> Usage:
+        directory = self._base / instance_id
+        try:
+            lines = dict(line.split(" ", 1) for line in (directory / "cpu.stat").read_text().splitlines())
+            cpu = int(lines["usage_usec"]) / 1e6
+        except (OSError, KeyError, ValueError):
+            cpu = None
+        return Usage(
+            memory=read_int(directory / "memory.current"), cpu=cpu, pids=read_int(directory / "pids.current")
+        )
+
+    def close(self) -> None:
+        try:
+            os.rmdir(self._base)
+        except OSError as error:
+            if error.errno not in (errno.EBUSY, errno.ENOTEMPTY, errno.ENOENT):
+                raise
+
+
+def settle(hierarchy: Hierarchy) -> CgroupsV2 | None:
+    """Finds or makes a place for instances in a version 2 hierarchy; None when there is none.
+
+    In order: the hierarchy's true root may hold both processes and groups; a group that holds only us and our
+    parents (a systemd service or scope with Delegate=yes) becomes free of processes when we step down into a
+    leaf; and the true root again for a superuser whose own group holds others, a login shell say.
+    """
+    if "memory" not in _words(hierarchy.mount / "cgroup.controllers"):
+        return None
+    own = hierarchy.own
+    if own.name == _LEAF:
+        base_parent = own.parent
+    elif _is_true_root(own):
+        base_parent = own
+    elif _step_down(own):
+        base_parent, own = own, own / _LEAF
+    elif _is_true_root(hierarchy.mount):
+        base_parent = hierarchy.mount
+    else:
+        return None
+    base = base_parent / NAME
+    try:
+        base.mkdir(mode=0o755, exist_ok=True)
+        _enable(base_parent)
+        _enable(base)
+    except OSError:
+        return None
+    if "memory" not in _words(base / "cgroup.controllers"):
+        return None
+    return CgroupsV2(base=base, own=own)
+
+
+def _step_down(own: Path) -> bool:
+    """Moves this process and its parents into a leaf; False when it may not or strangers are there."""
+    leaf = own / _LEAF
+    moved: list[int] = []
+    try:
+        present = {int(word) for word in _words(own / "cgroup.procs")}
+        if not present <= _ancestry():
+            return False
+        leaf.mkdir(mode=0o755, exist_ok=True)
+        for pid in sorted(present):
+            write(leaf / "cgroup.procs", pid)
+            moved.append(pid)
+        _enable(own)
+    except OSError:
+        for pid in moved:
+            write(own / "cgroup.procs", pid)
+        return False
+    return True
+
+
+def _ancestry() -> set[int]:
+    """This process and its parents up to the first."""
+    found: set[int] = set()
+    pid = os.getpid()
+    while pid > 0:
+        found.add(pid)
+        stat = Path(f"/proc/{pid}/stat").read_text()
+        pid = int(stat.rpartition(")")[2].split()[1])
+    return found
+
+
+def _enable(directory: Path) -> None:
+    """Turns the wanted controllers that are there on for the directory's children."""
+    there = set(_words(directory / "cgroup.controllers")).intersection(_WANTED)
+    there -= set(_words(directory / "cgroup.subtree_control"))
+    if there:
+        write(directory / "cgroup.subtree_control", " ".join(f"+{name}" for name in sorted(there)))
+
+
+def _is_true_root(directory: Path) -> bool:
+    """Only the machine's root group has no cgroup.type file."""
+    return (directory / "cgroup.procs").exists() and not (directory / "cgroup.type").exists()
+
+
+def _words(path: Path) -> list[str]:
+    try:
+        return path.read_text().split()
+    except OSError:
+        return []

@@ -1,0 +1,7 @@
+"""Turns an image's name into the directory below the sandbox's overlay."""
+
+from .errors import ImageError
+from .reference import Host, OciPath, Reference, Registry, parse
+from .store import Image, ImageStore
+
+__all__ = ["Host", "Image", "ImageError", "ImageStore", "OciPath", "Reference", "Registry", "parse"]

@@ -1,0 +1,12 @@
+"""The error of everything that is wrong with an image."""
+
+from __future__ import annotations
+
+from ...base import BackendError
+
+
+class ImageError(BackendError):
+    """An image that cannot be used; the message names it, the field is always `docker_image`."""
+
+    def __init__(self, message: str, *, error_type: str = "IMAGE_PULL_FAILED") -> None:
+        super().__init__(f"docker_image: {message}", error_type=error_type, field="docker_image")

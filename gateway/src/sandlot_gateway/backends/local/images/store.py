@@ -1,0 +1,217 @@
+"""Keeps unpacked images in the machine's cache: each is made once, under a lock, and appears by one rename."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..trees import remove_tree
+from .blobs import layer_stream
+from .errors import ImageError
+from .layout import Manifest, open_source, read_manifest
+from .reference import Host, OciPath, Registry, parse
+from .unpack import Unpacker
+
+DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_TEMPORARY = ".new-"
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """What a sandbox of this image stands on."""
+
+    lower: tuple[str, ...]
+    env: dict[str, str] = field(default_factory=dict)
+    workdir: str = "/"
+    user: str = "root"
+    is_host: bool = False
+
+
+class ImageStore:
+    """Prepares images by name; any number of callers share one preparation."""
+
+    def __init__(self, directory: Path, *, pull_timeout: float = 900.0) -> None:
+        """`pull_timeout`: seconds that skopeo may take."""
+        self._directory = directory
+        self._pull_timeout = pull_timeout
+        self._tasks: dict[str, asyncio.Task[Image]] = {}
+        self._ready: dict[str, tuple[object, Image]] = {}
+        self._threads = ThreadPoolExecutor(2, thread_name_prefix="sandlot-image")
+        self._stop = threading.Event()
+        self._lock: int | None = None
+
+    def open(self) -> None:
+        """Removes what a killed gateway left half unpacked, unless another gateway works in this cache now."""
+        self._lock = os.open(self._directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            pass
+        else:
+            for path in [*self._directory.glob(f"{_TEMPORARY}*"), *self._directory.glob("*.tmp")]:
+                remove_tree(path) if path.is_dir() else path.unlink()
+        fcntl.flock(self._lock, fcntl.LOCK_SH)
+
+    async def prepare(self, name: str) -> Image:
+        """The image, unpacked. Raises ImageError; a caller that is cancelled stops nobody else's preparation."""
+        reference = parse(name)
+        if isinstance(reference, Host):
+            env = {"PATH": os.environ.get("PATH") or DEFAULT_PATH, "LANG": "C.UTF-8", "HOME": _home()}
+            return Image(("/",), env, is_host=True)
+        stamp = _stamp(reference)
+        known = self._ready.get(name)
+        if known is not None and known[0] == stamp and _is_there(known[1]):
+            return known[1]
+        task = self._tasks.get(name)
+        if task is None:
+            task = self._tasks[name] = asyncio.create_task(self._prepare(reference), name=f"image {name}")
+            task.add_done_callback(lambda _: self._tasks.pop(name, None))
+        image = await asyncio.shield(task)
+        self._ready[name] = (stamp, image)
+        return image
+
+    async def close(self) -> None:
+        """Stops every preparation; what was half done is removed."""
+        self._stop.set()
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.to_thread(self._threads.shutdown)
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    async def _prepare(self, reference: OciPath | Registry) -> Image:
+        loop = asyncio.get_running_loop()
+        if isinstance(reference, OciPath):
+            return await loop.run_in_executor(self._threads, self._unpack, reference.path, reference.tag)
+        pulled = self._pulled(reference)
+        if (image := self._load_pulled(pulled)) is not None:
+            return image
+        layout = Path(tempfile.mkdtemp(prefix=_TEMPORARY, dir=self._directory))
+        try:
+            await self._pull(reference.name, layout)
+            image = await loop.run_in_executor(self._threads, self._unpack, layout, None)
+            _write_json(pulled, {"name": reference.name, "directory": Path(image.lower[0]).parent.name})
+            return image
+        finally:
+            await loop.run_in_executor(None, remove_tree, layout)
+
+    async def _pull(self, name: str, layout: Path) -> None:
+        skopeo = shutil.which("skopeo")
+        if skopeo is None:
+            raise ImageError(
+                f"cannot pull {name}: skopeo is not installed; install it, or give a path to an OCI archive"
+            )
+        process = await asyncio.create_subprocess_exec(
+            skopeo,
+            *("copy", "--quiet", "--override-os", "linux", f"docker://{name}", f"oci:{layout}:image"),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        try:
+            async with asyncio.timeout(self._pull_timeout):
+                _, errors = await process.communicate()
+        except TimeoutError as error:
+            raise ImageError(f"cannot pull {name}: no end after {self._pull_timeout:g} s") from error
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        if process.returncode != 0:
+            raise ImageError(f"cannot pull {name}: {errors.decode('utf-8', 'replace').strip()[-500:]}")
+
+    def _unpack(self, path: Path, tag: str | None) -> Image:
+        with open_source(path) as source:
+            manifest = read_manifest(source, tag=tag)
+            target = self._directory / manifest.digest.removeprefix("sha256:")
+            with _locked(target.with_suffix(".lock")):
+                if not target.is_dir():
+                    temporary = Path(tempfile.mkdtemp(prefix=_TEMPORARY, dir=self._directory))
+                    try:
+                        root = temporary / "rootfs"
+                        root.mkdir(mode=0o755)
+                        unpacker = Unpacker(str(root), stopped=self._stop.is_set)
+                        for layer in manifest.layers:
+                            with layer_stream(source, layer) as stream:
+                                unpacker.layer(stream)
+                        unpacker.finish()
+                        _write_json(temporary / "image.json", _settings(manifest))
+                        os.rename(temporary, target)
+                    finally:
+                        remove_tree(temporary)
+        return _load(target)
+
+    def _pulled(self, reference: Registry) -> Path:
+        return self._directory / f"ref-{hashlib.sha256(reference.name.encode()).hexdigest()[:32]}.json"
+
+    def _load_pulled(self, path: Path) -> Image | None:
+        try:
+            return _load(self._directory / str(json.loads(path.read_bytes())["directory"]))
+        except (OSError, ValueError, KeyError):
+            return None
+
+
+def _load(directory: Path) -> Image:
+    settings = json.loads((directory / "image.json").read_bytes())
+    return Image((str(directory / "rootfs"),), settings["env"], settings["workdir"], settings["user"])
+
+
+def _settings(manifest: Manifest) -> dict[str, object]:
+    return {
+        "env": {"PATH": DEFAULT_PATH} | manifest.env,
+        "workdir": manifest.workdir,
+        "user": manifest.user.partition(":")[0] or "root",
+    }
+
+
+def _write_json(path: Path, value: object) -> None:
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    temporary.write_text(json.dumps(value))
+    os.replace(temporary, path)
+
+
+def _stamp(reference: OciPath | Registry) -> object:
+    """Changes when the file behind a path does. Raises ImageError."""
+    if isinstance(reference, Registry):
+        return reference
+    path = reference.path
+    try:
+        status = os.stat(path / "index.json" if path.is_dir() else path)
+    except FileNotFoundError as error:
+        missing = (
+            f"{path}: no such file" if not path.exists() else f"{path}: not an OCI layout: no index.json"
+        )
+        raise ImageError(missing) from error
+    except OSError as error:
+        raise ImageError(f"{path}: {error.strerror}") from error
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _is_there(image: Image) -> bool:
+    return os.path.isdir(image.lower[0])
+
+
+def _home() -> str:
+    return "/root" if os.geteuid() == 0 else str(Path.home())
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """One process at a time unpacks an image. Blocks."""
+    with open(path, "ab") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

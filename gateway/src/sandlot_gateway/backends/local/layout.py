@@ -1,0 +1,113 @@
+"""Where the local backend keeps things: the state directory of one gateway and the machine's cache."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..base import BackendError
+
+INSTANCE_ID = re.compile(r"i-[0-9a-f]{16}\Z")
+_SUN_PATH = 107  # bytes a Unix socket's path may have on Linux
+_LONGEST = "/instances/i-0123456789abcdef/sidecar.sock"
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceDir:
+    """One instance's directory."""
+
+    path: Path
+
+    @property
+    def id(self) -> str:
+        return self.path.name
+
+    @property
+    def config(self) -> Path:
+        return self.path / "config.json"
+
+    @property
+    def record(self) -> Path:
+        return self.path / "instance.json"
+
+    @property
+    def socket(self) -> Path:
+        return self.path / "sidecar.sock"
+
+    @property
+    def log(self) -> Path:
+        return self.path / "sidecar.log"
+
+    @property
+    def address(self) -> str:
+        return f"unix:{self.socket}"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The names below a state directory (secrets, sockets; small) and a cache directory (images, byte code)."""
+
+    state_dir: Path
+    cache_dir: Path
+
+    @property
+    def lock(self) -> Path:
+        return self.state_dir / "lock"
+
+    @property
+    def instances(self) -> Path:
+        return self.state_dir / "instances"
+
+    @property
+    def pools(self) -> Path:
+        return self.state_dir / "pools.json"
+
+    @property
+    def gateway_socket(self) -> Path:
+        return self.state_dir / "gateway.sock"
+
+    @property
+    def images(self) -> Path:
+        return self.cache_dir / "images"
+
+    @property
+    def bytecode(self) -> Path:
+        return self.cache_dir / "bytecode"
+
+    def instance(self, instance_id: str) -> InstanceDir:
+        return InstanceDir(self.instances / instance_id)
+
+    def make(self) -> None:
+        """Creates the directories, readable by this user only. Raises BackendError naming the path."""
+        if len(os.fsencode(self.state_dir)) + len(_LONGEST) > _SUN_PATH:
+            raise BackendError(
+                f"state directory {self.state_dir}: the path is too long for the Unix sockets in it "
+                f"(at most {_SUN_PATH - len(_LONGEST)} bytes)",
+                field="state_dir",
+            )
+        for path in (self.state_dir, self.instances, self.cache_dir, self.images, self.bytecode):
+            try:
+                path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            except OSError as error:
+                raise BackendError(f"cannot make {path}: {error.strerror}", field="state_dir") from error
+
+    def instance_dirs(self) -> list[InstanceDir]:
+        try:
+            names = sorted(os.listdir(self.instances))
+        except FileNotFoundError:
+            return []
+        return [InstanceDir(self.instances / name) for name in names if INSTANCE_ID.match(name)]
+
+
+def default_cache_dir() -> Path:
+    """`$SANDLOT_CACHE`, else /var/cache/sandlot for root, else $XDG_CACHE_HOME/sandlot or ~/.cache/sandlot.
+
+    Not in the state directory: that is often a tmpfs, where every image would take memory.
+    """
+    if cache := os.environ.get("SANDLOT_CACHE"):
+        return Path(cache).expanduser().absolute()
+    if os.geteuid() == 0 and os.access("/var/cache", os.W_OK):
+        return Path("/var/cache/sandlot")
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sandlot"

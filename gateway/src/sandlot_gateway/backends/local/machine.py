@@ -1,0 +1,27 @@
+"""Reads the machine's processors, load and memory."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+
+def cores() -> int:
+    """Processors that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def machine_stats() -> dict[str, Any]:
+    """Memory in bytes; `load` is the run queue's average over 1, 5 and 15 minutes."""
+    memory = {
+        name: int(value.split()[0]) * 1024
+        for name, _, value in (line.partition(":") for line in Path("/proc/meminfo").read_text().splitlines())
+        if name in ("MemTotal", "MemAvailable")
+    }
+    return {
+        "cpu_count": cores(),
+        "load": list(os.getloadavg()),
+        "memory_total": memory.get("MemTotal", 0),
+        "memory_available": memory.get("MemAvailable", 0),
+    }

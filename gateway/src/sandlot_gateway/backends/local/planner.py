@@ -1,0 +1,207 @@
+"""Decides when a pool starts, keeps or gives up instances: a state machine without clock, tasks or processes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ..base import PoolSpec, PoolStatus
+
+
+@dataclass(frozen=True, slots=True)
+class PlanSettings:
+    """Times in seconds."""
+
+    max_starting: int = 2  # starts in flight, those for callers included
+    beat: float = 0.02  # refill waits this long after a claim or a caller's start
+    patience: float = 0.25  # but no longer than this in all, however many claims follow each other
+    backoff: float = 0.5  # after the first failed start, doubled by each further one
+    max_backoff: float = 30.0
+    quiet: float = 10.0  # recycled instances above the pool's size are kept until no claim came for this long
+    reserve: int = 2  # times the size: how many may be warm while claims come
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to do now, and when to ask again at the latest (None: only after a change)."""
+
+    starts: list[str] = field(default_factory=list)  # pool names, one entry a start
+    surplus: dict[str, int] = field(default_factory=dict)  # pool name → instances to give up
+    again_at: float | None = None
+
+
+@dataclass(slots=True)
+class _Pool:
+    spec: PoolSpec
+    starting: set[str] = field(default_factory=set)
+    failures: int = 0
+    message: str | None = None
+    retry_at: float = 0.0
+    claimed_at: float | None = None
+
+
+class Planner:
+    """Every method that takes `now` takes the same monotonic clock."""
+
+    def __init__(self, settings: PlanSettings | None = None) -> None:
+        self.settings = settings or PlanSettings()
+        self._pools: dict[str, _Pool] = {}
+        self._pool_of: dict[str, str] = {}  # instance in `starting` → its pool
+        self._callers: set[str] = set()  # starts that a caller waits for
+        self._busy_since: float | None = None
+        self._busy_until = 0.0
+
+    def set(self, spec: PoolSpec) -> None:
+        """A new pool or size. Of a changed template, the caller takes the old instances away."""
+        pool = self._pools.get(spec.name)
+        if pool is None:
+            self._pools[spec.name] = _Pool(spec)
+        else:
+            pool.spec = spec
+            pool.failures, pool.message, pool.retry_at = 0, None, 0.0
+
+    def remove(self, name: str) -> bool:
+        pool = self._pools.pop(name, None)
+        if pool is None:
+            return False
+        for instance_id in pool.starting:
+            del self._pool_of[instance_id]
+        return True
+
+    def spec(self, name: str) -> PoolSpec | None:
+        pool = self._pools.get(name)
+        return pool.spec if pool else None
+
+    def specs(self) -> list[PoolSpec]:
+        return [pool.spec for pool in self._pools.values()]
+
+    def statuses(self) -> list[PoolStatus]:
+        return [
+            PoolStatus(pool.spec, len(pool.starting), pool.failures, pool.message)
+            for pool in self._pools.values()
+        ]
+
+    def starting(self, name: str) -> list[str]:
+        pool = self._pools.get(name)
+        return sorted(pool.starting) if pool else []
+
+    def is_pending(self, instance_id: str) -> bool:
+        """Whether this instance was begun for a pool and has not been ready since."""
+        return instance_id in self._pool_of
+
+    def claimed(self, name: str, *, now: float) -> None:
+        """A warm instance of the pool was taken."""
+        if (pool := self._pools.get(name)) is not None:
+            pool.claimed_at = now
+        self._busy(now)
+
+    def caller_began(self, instance_id: str, *, now: float) -> None:
+        self._callers.add(instance_id)
+        self._busy(now)
+
+    def began(self, name: str, instance_id: str) -> None:
+        """A start, or a reset for another use, is under way for the pool."""
+        if (pool := self._pools.get(name)) is not None:
+            pool.starting.add(instance_id)
+            self._pool_of[instance_id] = name
+
+    def ready(self, instance_id: str) -> None:
+        """The start is over and the instance is counted as warm from now on."""
+        pool = self._forget(instance_id)
+        if pool is not None:
+            pool.failures, pool.message, pool.retry_at = 0, None, 0.0
+
+    def gone(self, instance_id: str) -> None:
+        """The start ended for a reason that says nothing about the next one."""
+        self._forget(instance_id)
+
+    def failed(self, name: str, instance_id: str | None, *, now: float, message: str) -> None:
+        if instance_id is not None:
+            self._forget(instance_id)
+        if (pool := self._pools.get(name)) is not None:
+            pool.failures += 1
+            pool.message = message
+            # 2**63 seconds is far over any bound; without the minimum a long outage overflows the float.
+            wait = self.settings.backoff * 2 ** min(pool.failures - 1, 63)
+            pool.retry_at = now + min(wait, self.settings.max_backoff)
+
+    def plan(self, *, now: float, warm: Mapping[str, int]) -> Plan:
+        """`warm`: ready and unclaimed instances by pool. The caller calls `began` for each start in the plan."""
+        plan_again: list[float] = []
+        starts: list[str] = []
+        missing = self._missing(now=now, warm=warm, again=plan_again)
+        held_until = self._held_until(now)
+        if missing and held_until is not None:
+            plan_again.append(held_until)
+        elif missing:
+            free = self.settings.max_starting - len(self._pool_of) - len(self._callers)
+            for _ in range(free):
+                if not missing:
+                    break
+                # The emptiest first, so that one big pool does not starve the small ones.
+                name = max(missing, key=lambda key: (missing[key] / self._pools[key].spec.size, key))
+                starts.append(name)
+                missing[name] -= 1
+                if not missing[name]:
+                    del missing[name]
+        surplus = self._surplus(now=now, warm=warm, again=plan_again)
+        return Plan(starts, surplus, min(plan_again, default=None))
+
+    def wants(self, template_key: str, *, now: float, warm: Mapping[str, int]) -> str | None:
+        """The pool that a used instance of this template should go back to, if any needs it."""
+        best: tuple[float, str] | None = None
+        for name, pool in self._pools.items():
+            if pool.spec.template.key != template_key or pool.spec.size == 0:
+                continue
+            bound = pool.spec.size * (self.settings.reserve if self._in_demand(pool, now) else 1)
+            present = warm.get(name, 0) + len(pool.starting)
+            if present < bound:
+                best = min(best or (1.0, name), (present / bound, name))
+        return best[1] if best else None
+
+    def _missing(self, *, now: float, warm: Mapping[str, int], again: list[float]) -> dict[str, int]:
+        missing: dict[str, int] = {}
+        for name, pool in self._pools.items():
+            count = pool.spec.size - warm.get(name, 0) - len(pool.starting)
+            if count <= 0:
+                continue
+            if now < pool.retry_at:
+                again.append(pool.retry_at)
+            else:
+                # After a failure one start at a time finds out whether the reason is gone.
+                missing[name] = min(count, max(0, 1 - len(pool.starting))) if pool.failures else count
+        return {name: count for name, count in missing.items() if count}
+
+    def _surplus(self, *, now: float, warm: Mapping[str, int], again: list[float]) -> dict[str, int]:
+        surplus: dict[str, int] = {}
+        for name, pool in self._pools.items():
+            keep = pool.spec.size
+            if self._in_demand(pool, now) and pool.claimed_at is not None:
+                keep *= self.settings.reserve
+                if warm.get(name, 0) > pool.spec.size:
+                    again.append(pool.claimed_at + self.settings.quiet)
+            if warm.get(name, 0) > keep:
+                surplus[name] = warm.get(name, 0) - keep
+        return surplus
+
+    def _in_demand(self, pool: _Pool, now: float) -> bool:
+        return pool.claimed_at is not None and now < pool.claimed_at + self.settings.quiet
+
+    def _busy(self, now: float) -> None:
+        if now >= self._busy_until:
+            self._busy_since = now
+        self._busy_until = now + self.settings.beat
+
+    def _held_until(self, now: float) -> float | None:
+        """Until when refill stands back for callers; None when it need not."""
+        if self._busy_since is None or now >= self._busy_until:
+            return None
+        until = min(self._busy_until, self._busy_since + self.settings.patience)
+        return until if until > now else None
+
+    def _forget(self, instance_id: str) -> _Pool | None:
+        self._callers.discard(instance_id)
+        pool = self._pools.get(self._pool_of.pop(instance_id, ""))
+        if pool is not None:
+            pool.starting.discard(instance_id)
+        return pool

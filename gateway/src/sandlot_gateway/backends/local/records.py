@@ -1,0 +1,51 @@
+"""What is written down about an instance so that the next gateway can find it, and tell it from another process."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..base import Template
+from .processes import ProcessKey
+
+
+@dataclass(slots=True)
+class Record:
+    """`{instance dir}/instance.json`. No secret is in it: tokens are derived from the master key."""
+
+    id: str
+    template: Template
+    pool: str | None = None
+    process: ProcessKey | None = None  # None until the sidecar has been started
+    cgroups: list[str] = field(default_factory=list)  # absolute directories
+    created_at: float = field(default_factory=time.time)
+    resets: int = 0
+
+    def save(self, path: Path) -> None:
+        document: dict[str, Any] = asdict(self) | {
+            "process": None if self.process is None else self.process.to_json()
+        }
+        temporary = path.with_suffix(".tmp")
+        temporary.write_text(json.dumps(document))
+        os.replace(temporary, path)
+
+
+def load_record(path: Path) -> Record | None:
+    """None when there is none, or only half of one."""
+    try:
+        document: Any = json.loads(path.read_bytes())
+        return Record(
+            id=str(document["id"]),
+            template=Template(**document["template"]),
+            pool=document["pool"],
+            process=ProcessKey.from_json(document["process"]),
+            cgroups=[str(item) for item in document["cgroups"]],
+            created_at=float(document["created_at"]),
+            resets=int(document["resets"]),
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
