@@ -1,0 +1,226 @@
+"""Puts the gateway together: who knows whom, in which order it starts, recovers and ends."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from sandlot_gateway.archive import Archive
+from sandlot_gateway.backends.base import Backend, Instance
+from sandlot_gateway.claims import Claimer
+from sandlot_gateway.control.api import control_api
+from sandlot_gateway.control.counters import Counters
+from sandlot_gateway.control.services import Services
+from sandlot_gateway.data.expose import Exposures
+from sandlot_gateway.data.plane import DataPlane
+from sandlot_gateway.data.pool import HttpPool
+from sandlot_gateway.directory import Directory
+from sandlot_gateway.edge import Edge
+from sandlot_gateway.keys import Keys
+from sandlot_gateway.lifecycle import Lifecycle
+from sandlot_gateway.metrics import Metrics
+from sandlot_gateway.pending import PendingStore
+from sandlot_gateway.ready import ReadyQueue
+from sandlot_gateway.sandboxes import Sandbox
+from sandlot_gateway.settings import Settings
+from sandlot_gateway.sidecars import Sidecars
+from sandlot_gateway.supply import Supply
+from sandlot_gateway.tokens import Tokens
+from sandlot_gateway.webhooks import Webhooks
+
+_log = logging.getLogger(__name__)
+
+MakeBackend = Callable[[Settings, Tokens, HttpPool], Backend]
+
+
+class Gateway:
+    """Everything of one process but its sockets. `edge` is the ASGI application.
+
+    `start` finds again what a gateway before this one has left; `stop` leaves it for the next one, or ends it.
+    """
+
+    def __init__(self, settings: Settings, *, keys: Keys, make_backend: MakeBackend) -> None:
+        state_dir = settings.state_dir
+        self.settings = settings
+        self.tokens = Tokens(master_key(state_dir / "key"))
+        self.metrics = Metrics()
+        self.counters = Counters(self.metrics)
+        self.pool = HttpPool(observer=self.metrics)
+        self.backend = make_backend(settings, self.tokens, self.pool)
+        self.archive = Archive(state_dir / "records", keep=settings.record_keep, limit=settings.record_limit)
+        self.directory = Directory(
+            keep=settings.record_keep,
+            limit=settings.record_limit,
+            ended=self._sandbox_ended,
+            touched=lambda sandbox_id: self.lifecycle.welcome(sandbox_id),
+        )
+        self.supply = Supply(
+            backend=self.backend,
+            ready=ReadyQueue(),
+            max_starts=settings.max_starts,
+            max_waiting=settings.max_waiting,
+            start_timeout=settings.start_timeout,
+            spare_seconds=settings.spare_seconds,
+        )
+        self.sidecars = Sidecars(self.pool)
+        self.claimer = Claimer(
+            supply=self.supply,
+            sidecars=self.sidecars,
+            tokens=self.tokens,
+            discard=lambda instance: self.lifecycle.discard(instance),
+            counted=self.counters.claimed,
+        )
+        self.lifecycle = Lifecycle(
+            directory=self.directory,
+            supply=self.supply,
+            claimer=self.claimer,
+            sidecars=self.sidecars,
+            backend=self.backend,
+            tokens=self.tokens,
+            pending=PendingStore(state_dir / "pending"),
+            observer=self.counters,
+            orphan_grace=settings.orphan_grace,
+        )
+        self.webhooks = Webhooks(
+            tokens=self.tokens,
+            backend=self.backend,
+            supply=self.supply,
+            lifecycle=self.lifecycle,
+            counted=self.counters.webhook,
+        )
+        self.exposures = Exposures(
+            routes=self.directory,
+            pool=self.pool,
+            listen_host=settings.host,
+            store=state_dir / "exposures.json",
+        )
+        self.data = DataPlane(
+            routes=self.directory,
+            tokens=self.tokens,
+            api_keys=keys,
+            pool=self.pool,
+            metrics=self.metrics,
+            exposures=self.exposures,
+        )
+        self._recovered = asyncio.Event()
+        self._draining = False
+        control = control_api(
+            Services(
+                settings=settings,
+                keys=keys,
+                tokens=self.tokens,
+                backend=self.backend,
+                directory=self.directory,
+                supply=self.supply,
+                lifecycle=self.lifecycle,
+                sidecars=self.sidecars,
+                webhooks=self.webhooks,
+                exposures=self.exposures,
+                counters=self.counters,
+                metrics_text=self._metrics_text,
+                is_ready=lambda: self._recovered.is_set() and not self._draining,
+            )
+        )
+        self.edge = Edge(
+            data=self.data,
+            control=control,
+            recovered=self._recovered,
+            max_body=settings.max_body,
+            counted=self.counters.request,
+        )
+        self._gauges()
+
+    async def start(self) -> None:
+        """Recover, then let requests in. Raises BackendError."""
+        for sandbox in self.archive.load():
+            self.directory.add(sandbox)
+        await self.backend.start(self)
+        for spec in self.settings.pools():
+            await self.backend.set_pool(spec)
+        self.lifecycle.resume()
+        await self.exposures.start()
+        self.exposures.prune()
+        self._recovered.set()
+
+    async def drain(self) -> None:
+        """Take no new work and wait, at most `settings.drain` seconds, for requests that run."""
+        self._draining = True
+        self.directory.release()
+        await self.data.drain(self.settings.drain)
+
+    async def stop(self) -> None:
+        """After the last request. With end_sandboxes_on_exit nothing is left running."""
+        self._draining = True
+        await self.supply.close()
+        if self.settings.end_sandboxes_on_exit:
+            for sandbox in self.directory.live():
+                self.directory.end(
+                    sandbox, verdict="deleted", message="the gateway was ended with its sandboxes"
+                )
+            await self.backend.destroy_all()
+        await self.lifecycle.close()
+        await self.exposures.close()
+        await self.backend.stop()
+        await self.pool.close()
+        self.archive.close()
+
+    # What the backend tells (backends.base.Events).
+
+    def instance_found(self, instance: Instance, state: dict[str, Any]) -> None:
+        self.webhooks.found(instance, state)
+
+    def instance_lost(self, instance_id: str, *, verdict: str, message: str) -> None:
+        self.lifecycle.gone(instance_id, verdict=verdict, message=message)
+
+    def warm_count(self, pool: str) -> int:
+        return self.supply.ready.count(pool)
+
+    def give_up(self, pool: str) -> str | None:
+        return self.supply.shed(pool)
+
+    # Inside.
+
+    def _sandbox_ended(self, sandbox: Sandbox) -> None:
+        self.archive.append(sandbox)
+        self.exposures.sandbox_ended(sandbox.id)
+
+    def _gauges(self) -> None:
+        live = self.metrics.live
+        live("sandlot_creates_waiting", "Creates that wait.", read=lambda: self.supply.waiting)
+        live("sandlot_starts_in_flight", "Cold starts in flight.", read=lambda: self.supply.starting)
+        live("sandlot_ready_instances", "Warm instances nobody owns.", read=lambda: len(self.supply.ready))
+        live("sandlot_live_sandboxes", "Live sandboxes.", read=lambda: self.directory.total_live)
+
+    def _metrics_text(self) -> bytes:
+        for status in self.backend.pools():
+            name = status.spec.name
+            self.metrics.pool_size.labels(name).set(status.spec.size)
+            self.metrics.ready_queue.labels(name).set(self.supply.ready.count(name))
+        for status, count in self.directory.all_statuses().items():
+            self.metrics.sandboxes.labels(status).set(count)
+        return self.metrics.text()
+
+
+def master_key(path: Path) -> bytes:
+    """The key that every token is made from; made once, then read. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return secret_file(path, lambda: secrets.token_bytes(32))
+
+
+def secret_file(path: Path, make: Callable[[], bytes]) -> bytes:
+    """The content of a file that only this user may read; written whole or not at all."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        temporary = path.with_name(f"{path.name}.{os.getpid()}.new")
+        with os.fdopen(os.open(temporary, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "wb") as file:
+            file.write(make())
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        return path.read_bytes()

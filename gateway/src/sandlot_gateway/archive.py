@@ -1,0 +1,95 @@
+"""Ended sandboxes on disk: one JSON line each, in segments that are deleted whole when they are old enough."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from sandlot_gateway.sandboxes import Sandbox
+
+_log = logging.getLogger(__name__)
+
+_SEGMENT_RECORDS = 1000
+
+
+class Archive:
+    """Appends records without fsync: they must survive this process's death, not the machine's.
+
+    `keep` is how long a record stays (seconds), `limit` how many stay at most.
+    """
+
+    def __init__(
+        self, directory: Path, *, keep: float, limit: int, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._directory = directory
+        self._keep = keep
+        self._limit = limit
+        self._clock = clock
+        self._encoder = msgspec.json.Encoder()
+        self._fd: int | None = None
+        self._opened_at = 0.0
+        self._written = 0
+        self._serial = 0
+
+    def load(self) -> list[Sandbox]:
+        """Records that are still to be kept, oldest first; a line torn by a crash is left out."""
+        self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        decoder = msgspec.json.Decoder(Sandbox)
+        since = self._clock() - self._keep
+        found: dict[str, Sandbox] = {}
+        for segment in self._segments():
+            for line in segment.read_bytes().splitlines():
+                try:
+                    sandbox = decoder.decode(line)
+                except (msgspec.DecodeError, msgspec.ValidationError):
+                    _log.warning("a damaged record was left out", extra={"segment": segment.name})
+                    continue
+                if (sandbox.ended_at or 0.0) >= since:
+                    found[sandbox.id] = sandbox
+        return sorted(found.values(), key=lambda sandbox: sandbox.ended_at or 0.0)[-self._limit :]
+
+    def append(self, sandbox: Sandbox) -> None:
+        """Write one ended sandbox down. A full disk costs the record, not the gateway."""
+        try:
+            if self._fd is None or self._written >= _SEGMENT_RECORDS or self._segment_is_old():
+                self._rotate()
+            assert self._fd is not None
+            os.write(self._fd, self._encoder.encode(sandbox) + b"\n")
+            self._written += 1
+        except OSError as error:
+            _log.error("could not write a record: %s", error, extra={"sandbox": sandbox.id})
+
+    def close(self) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+    def _segment_is_old(self) -> bool:
+        return self._clock() - self._opened_at > max(self._keep / 6, 1.0)
+
+    def _rotate(self) -> None:
+        self.close()
+        self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._serial += 1
+        self._opened_at = self._clock()
+        name = f"{int(self._opened_at * 1000):015d}-{self._serial:06d}.jsonl"
+        flags = os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
+        self._fd = os.open(self._directory / name, flags, 0o600)
+        self._written = 0
+        self._prune()
+
+    def _prune(self) -> None:
+        segments = self._segments()
+        enough = self._limit // _SEGMENT_RECORDS + 2
+        for index, segment in enumerate(segments[:-1]):
+            too_many = len(segments) - index > enough
+            if too_many or self._clock() - segment.stat().st_mtime > self._keep:
+                segment.unlink(missing_ok=True)
+
+    def _segments(self) -> list[Path]:
+        return sorted(self._directory.glob("*.jsonl"))

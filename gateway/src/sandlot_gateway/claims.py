@@ -1,0 +1,160 @@
+"""The claim protocol: take an instance, ask its sidecar to accept the owner, take the next when it will not."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from sandlot_gateway.backends.base import Instance
+from sandlot_gateway.sandboxes import Sandbox
+from sandlot_gateway.sidecars import Sidecars
+from sandlot_gateway.supply import Supply, Ticket
+from sandlot_gateway.tokens import Tokens
+
+_log = logging.getLogger(__name__)
+
+
+class ClaimRefused(Exception):
+    """Every sidecar would refuse this claim: the request itself is bad. `field` is the claim's field."""
+
+    def __init__(self, message: str, *, field: str | None) -> None:
+        super().__init__(message)
+        self.field = field
+
+
+class NoSidecar(Exception):
+    """One instance after the other failed while it was being claimed."""
+
+
+class Abandoned(Exception):
+    """The sandbox was deleted before it had an instance."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """The instance that accepted, its state document, and the sandbox's token for it."""
+
+    instance: Instance
+    state: dict[str, Any]
+    token: str
+
+
+class Claimer:
+    """`discard` takes away an instance that failed a claim; `counted` hears every outcome."""
+
+    def __init__(
+        self,
+        *,
+        supply: Supply,
+        sidecars: Sidecars,
+        tokens: Tokens,
+        discard: Callable[[Instance], None],
+        counted: Callable[[str], None] = lambda outcome: None,
+        max_failures: int = 20,
+    ) -> None:
+        self._supply = supply
+        self._sidecars = sidecars
+        self._tokens = tokens
+        self._discard = discard
+        self._counted = counted
+        self._max_failures = max_failures
+        self.claiming: dict[str, int] = {}  # instance id to generation
+        self._tickets: dict[str, Ticket] = {}
+
+    def position(self, sandbox_id: str) -> int | None:
+        """The sandbox's place in the line, 1 for the next; None when it is in none."""
+        ticket = self._tickets.get(sandbox_id)
+        return ticket.position if ticket is not None else None
+
+    def cancel(self, sandbox_id: str) -> None:
+        """Its `claim` ends with CancelledError or Abandoned, unless an instance is accepting it right now."""
+        ticket = self._tickets.get(sandbox_id)
+        if ticket is not None:
+            ticket.cancel()
+
+    async def claim(self, sandbox: Sandbox, *, secrets: dict[str, str], ticket: Ticket) -> Claimed:
+        """Fill in the sandbox's instance and timings. Raises StartFailed, ClaimRefused, NoSidecar, Abandoned.
+
+        An instance that another gateway owns by now is left alone; one whose answer is lost is discarded, since
+        it may hold the claim.
+        """
+        failures = 0
+        while True:
+            self._tickets[sandbox.id] = ticket
+            try:
+                grant = await ticket.wait()
+            finally:
+                del self._tickets[sandbox.id]
+            instance = grant.instance
+            if not sandbox.live:
+                self._supply.offer(instance)
+                raise Abandoned(sandbox.id)
+            self.claiming[instance.id] = instance.generation
+            try:
+                sandbox.pool_hit = grant.pool_hit
+                sandbox.queued += grant.queued
+                sandbox.start += grant.start
+                sandbox.generation = instance.generation
+                token = self._tokens.sandbox(instance.id, instance.generation, sandbox.id)
+                began = time.monotonic()
+                body = _claim_body(sandbox, instance=instance, secrets=secrets, token=token)
+                answer = await self._sidecars.claim(instance, body)
+                sandbox.claim += time.monotonic() - began
+            except asyncio.CancelledError:
+                # Nobody knows whether the claim got through.
+                self._discard(instance)
+                raise
+            finally:
+                self.claiming.pop(instance.id, None)
+            self._counted(answer.outcome)
+            if answer.outcome == "claimed":
+                sandbox.instance_id = instance.id
+                sandbox.notes = [str(note) for note in answer.state.get("notes") or []]
+                return Claimed(instance, answer.state, token)
+            _log.info(
+                "a claim went to another instance: %s",
+                answer.message,
+                extra={"instance": instance.id, "outcome": answer.outcome},
+            )
+            if answer.outcome == "refused":
+                self._supply.offer(instance)
+                raise ClaimRefused(answer.message, field=answer.field)
+            if answer.outcome not in ("taken", "stale"):
+                self._discard(instance)
+                failures += 1
+                if failures >= self._max_failures:
+                    raise NoSidecar(answer.message)
+            ticket = self._supply.ticket(
+                template=sandbox.spec.template(), tenant=sandbox.tenant, pool=sandbox.spec.pool, again=True
+            )
+
+
+def _claim_body(
+    sandbox: Sandbox, *, instance: Instance, secrets: dict[str, str], token: str
+) -> dict[str, Any]:
+    spec = sandbox.spec
+    template = instance.template
+    return {
+        "sandbox_id": sandbox.id,
+        "token": token,
+        "tenant": sandbox.tenant,
+        "env": spec.env,
+        "secrets": secrets,
+        "limits": {
+            "cpu": template.cpu,
+            "memory": template.memory,
+            "pids": template.pids,
+            "disk": template.disk,
+        },
+        "network": spec.network,
+        "timeout": spec.timeout,
+        "idle_timeout": spec.idle_timeout,
+        "workdir": spec.workdir,
+        "start_command": spec.start_command,
+        "meta": sandbox.meta(),
+        "generation": instance.generation,
+    }

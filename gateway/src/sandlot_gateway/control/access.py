@@ -1,0 +1,118 @@
+"""Routes about one sandbox: its token, why it failed, its logs, and a reset."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel
+
+from sandlot_gateway.control.errors import ApiError, errors
+from sandlot_gateway.control.models import GatewayAuth, Status
+from sandlot_gateway.control.present import error_message, gateway_auth, json_response
+from sandlot_gateway.control.services import Have, Owned
+from sandlot_gateway.lifecycle import ResetFailed
+from sandlot_gateway.sidecars import SidecarError
+
+router = APIRouter(tags=["sandboxes"])
+
+
+class ErrorContext(BaseModel):
+    status: Status | None
+    errorType: str | None
+    errorMessage: str | None
+    verdict: str | None
+    exitCode: int | None
+
+
+class Logs(BaseModel):
+    logs: str
+
+
+class ResetResponse(BaseModel):
+    """`proof` is what the sidecar compared with a fresh sandbox."""
+
+    success: bool
+    generation: int
+    took_ms: float
+    equal: bool
+    proof: dict[str, Any]
+
+
+@router.post(
+    "/sandbox/{sandbox_id}/auth",
+    response_model=GatewayAuth,
+    responses=errors(404, 409),
+    summary="A token for the data plane",
+)
+async def auth(sandbox: Owned, request: Request, have: Have) -> Response:
+    if not sandbox.live:
+        raise ApiError(409, f"the sandbox has ended: {sandbox.verdict}")
+    return json_response(gateway_auth(sandbox, have=have, request=request))
+
+
+@router.get(
+    "/sandbox/{sandbox_id}/error-context",
+    response_model=ErrorContext,
+    responses=errors(404),
+    summary="Why a sandbox does not run",
+)
+async def error_context(sandbox: Owned) -> Response:
+    return json_response(
+        {
+            "status": sandbox.status,
+            "errorType": sandbox.error_type,
+            "errorMessage": error_message(sandbox),
+            "verdict": sandbox.verdict,
+            "exitCode": sandbox.exit_code,
+        }
+    )
+
+
+@router.get(
+    "/sandbox/{sandbox_id}/logs",
+    response_model=Logs,
+    responses=errors(404, 422, 502),
+    summary="The start command's output",
+)
+async def logs(
+    sandbox: Owned,
+    have: Have,
+    stream: Annotated[Literal["stdout", "stderr", "all"], Query()] = "all",
+    tail: Annotated[int, Query(ge=0, le=1 << 20, description="Bytes from the end.")] = 1 << 20,
+) -> Response:
+    """Of a sandbox that does not run (any more) the logs are empty."""
+    route = have.directory.find(sandbox.id)
+    if route is None or route.status != "RUNNING":
+        return json_response({"logs": ""})
+    try:
+        answer = await have.sidecars.get(route, "/v1/logs", {"stream": stream, "tail": tail})
+    except SidecarError as error:
+        raise ApiError(502, f"the sandbox did not answer: {error}") from error
+    if answer.status != 200:
+        raise ApiError(502, f"the sandbox answered with status {answer.status}")
+    return json_response({"logs": answer.body.decode("utf-8", "replace")})
+
+
+@router.post(
+    "/sandbox/{sandbox_id}/reset",
+    response_model=ResetResponse,
+    responses=errors(404, 409, 502),
+    summary="(Sandlot) Make a sandbox as new for the same owner",
+)
+async def reset(sandbox: Owned, have: Have) -> Response:
+    """Kills everything in it, drops what was written, proves it equal to fresh. Its ops are forgotten."""
+    try:
+        told = await have.lifecycle.reset(sandbox)
+    except ResetFailed as error:
+        refused = error.code in ("no_overlay", "not_running", "not_claimed")
+        raise ApiError(409 if refused else 502, f"{error.code}: {error}") from error
+    return json_response(
+        {
+            "success": True,
+            "generation": int(told.get("generation") or 0),
+            "took_ms": float(told.get("took_ms") or 0.0),
+            "equal": True,
+            "proof": told.get("proof") or {},
+        }
+    )

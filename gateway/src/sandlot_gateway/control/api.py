@@ -1,0 +1,39 @@
+"""The control API as one FastAPI application."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI
+
+from sandlot_gateway import __version__
+from sandlot_gateway.control import (
+    access,
+    batches,
+    errors,
+    exposing,
+    health,
+    identity,
+    pools,
+    sandboxes,
+)
+from sandlot_gateway.control.services import Services
+
+PREFIX = "/api/v1"
+
+
+def control_api(services: Services) -> FastAPI:
+    app = FastAPI(
+        title="Sandlot control API",
+        version=__version__,
+        description="Sandboxes for untrusted code: create, find, end. Commands and files go over the data plane.",
+        openapi_url=f"{PREFIX}/openapi.json",
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    app.state.services = services
+    errors.install(app)
+    # Fixed paths before those with an id in their place.
+    for module in (batches, exposing, sandboxes, access, pools, identity):
+        app.include_router(module.router, prefix=PREFIX)
+    app.include_router(health.router)
+    return app

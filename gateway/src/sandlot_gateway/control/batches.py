@@ -1,0 +1,181 @@
+"""Routes that answer for many sandboxes or background jobs at once, and wait a moment when that saves a poll."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Response
+from pydantic import BaseModel, BeforeValidator, Field
+
+from sandlot_gateway.control.errors import body_errors
+from sandlot_gateway.control.models import SandboxId, Status, Strict
+from sandlot_gateway.control.present import error_message, json_response
+from sandlot_gateway.control.services import Have, Services, Who
+from sandlot_gateway.data.routes import Route
+from sandlot_gateway.sidecars import SidecarError, document
+
+router = APIRouter(tags=["batches"])
+
+_STATUS_HOLD = 1.0  # seconds; a client that hears PENDING sleeps a second or more before it asks again
+_JOB_HOLD = 2.0
+_JOB_FIRST_LOOK = 0.05
+_JOBS_AT_ONCE = 16
+
+
+def _unique(value: object) -> object:
+    if isinstance(value, list) and len({repr(item) for item in value}) != len(value):
+        raise ValueError("must not contain an id twice")
+    return value
+
+
+class StatusRequest(Strict):
+    sandbox_ids: Annotated[list[SandboxId], BeforeValidator(_unique)] = Field(
+        min_length=1, max_length=100, json_schema_extra={"uniqueItems": True}
+    )
+
+
+class SandboxStatus(BaseModel):
+    sandbox_id: str
+    status: Status
+    error_type: str | None
+    error_message: str | None
+    pending_image_build_id: str | None
+    verdict: str | None
+
+
+class StatusError(BaseModel):
+    sandbox_id: str
+    code: Literal["NOT_FOUND", "FORBIDDEN", "MANAGED"]
+    message: str
+
+
+class StatusResponse(BaseModel):
+    """Every id asked for is in one of the lists."""
+
+    statuses: list[SandboxStatus]
+    errors: list[StatusError]
+
+
+@router.post(
+    "/sandbox/status:batchGet",
+    response_model=StatusResponse,
+    responses=body_errors(),
+    summary="Status of up to 100 sandboxes",
+)
+async def statuses(body: StatusRequest, have: Have, who: Who) -> Response:
+    """One id alone that is PENDING is waited for up to a second."""
+    if len(body.sandbox_ids) == 1 and have.directory.of_tenant(body.sandbox_ids[0], who.name):
+        await have.directory.changed(body.sandbox_ids[0], timeout=_STATUS_HOLD)
+    found: list[dict[str, Any]] = []
+    missing: list[dict[str, Any]] = []
+    for sandbox_id in body.sandbox_ids:
+        sandbox = have.directory.of_tenant(sandbox_id, who.name)
+        if sandbox is None:
+            missing.append({"sandbox_id": sandbox_id, "code": "NOT_FOUND", "message": "no such sandbox"})
+            continue
+        have.lifecycle.welcome(sandbox_id)
+        found.append(
+            {
+                "sandbox_id": sandbox_id,
+                "status": sandbox.status,
+                "error_type": sandbox.error_type,
+                "error_message": error_message(sandbox),
+                "pending_image_build_id": None,
+                "verdict": sandbox.verdict,
+            }
+        )
+    return json_response({"statuses": found, "errors": missing})
+
+
+class Job(Strict):
+    sandbox_id: SandboxId
+    job_id: str = Field(pattern="^[A-Za-z0-9_-]{1,64}$")
+
+
+class JobsRequest(Strict):
+    jobs: list[Job] = Field(min_length=1, max_length=100)
+
+
+class JobStatus(BaseModel):
+    sandbox_id: str
+    job_id: str
+    completed: bool
+    exit_code: int | None = Field(description="With `completed` only.")
+
+
+class JobError(BaseModel):
+    sandbox_id: str
+    job_id: str
+    code: Literal["NOT_FOUND", "FORBIDDEN", "MANAGED", "NOT_VM", "NOT_RUNNING", "RUNTIME_ERROR"]
+    message: str
+
+
+class JobsResponse(BaseModel):
+    """Every job asked for is in one of the lists."""
+
+    statuses: list[JobStatus]
+    errors: list[JobError]
+
+
+@router.post(
+    "/sandbox/background-jobs/status:batchGet",
+    response_model=JobsResponse,
+    responses=body_errors(),
+    summary="Status of up to 100 background jobs",
+)
+async def jobs(body: JobsRequest, have: Have, who: Who) -> Response:
+    """A job is complete when its shell has left `/tmp/job_ID.exit`. Waits up to 2 s while none is."""
+    wanted = list({(job.sandbox_id, job.job_id): job for job in body.jobs}.values())
+    slots = asyncio.Semaphore(_JOBS_AT_ONCE)
+
+    async def look(job: Job) -> dict[str, Any]:
+        async with slots:
+            return await _look(job, have=have, tenant=who.name)
+
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + _JOB_HOLD
+    pause = _JOB_FIRST_LOOK
+    while True:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(look(job)) for job in wanted]
+        answers = [task.result() for task in tasks]
+        all_run = all(answer.get("completed") is False for answer in answers)
+        if not all_run or loop.time() + pause > deadline:
+            break
+        await asyncio.sleep(pause)
+        pause *= 2
+    return json_response(
+        {
+            "statuses": [answer for answer in answers if "completed" in answer],
+            "errors": [answer for answer in answers if "code" in answer],
+        }
+    )
+
+
+_EXIT_CODE = re.compile(r"\s*(-?\d{1,9})\s*\Z")
+
+
+async def _look(job: Job, *, have: Services, tenant: str) -> dict[str, Any]:
+    about = {"sandbox_id": job.sandbox_id, "job_id": job.job_id}
+    sandbox = have.directory.of_tenant(job.sandbox_id, tenant)
+    if sandbox is None:
+        return about | {"code": "NOT_FOUND", "message": "no such sandbox"}
+    have.lifecycle.welcome(sandbox.id)
+    route: Route | None = have.directory.find(sandbox.id)
+    if route is None or route.status != "RUNNING":
+        return about | {"code": "NOT_RUNNING", "message": f"the sandbox is {sandbox.status}"}
+    try:
+        answer = await have.sidecars.get(route, "/v1/read-file", {"path": f"/tmp/job_{job.job_id}.exit"})
+    except SidecarError as error:
+        return about | {"code": "RUNTIME_ERROR", "message": str(error)}
+    if answer.status == 404:
+        return about | {"completed": False, "exit_code": None}
+    told = document(answer)
+    if answer.status != 200:
+        message = told.get("message") or f"status {answer.status}"
+        return about | {"code": "RUNTIME_ERROR", "message": str(message)}
+    code = _EXIT_CODE.match(str(told.get("content", "")))
+    # The shell makes the file before it writes into it.
+    return about | {"completed": code is not None, "exit_code": int(code[1]) if code else None}

@@ -1,0 +1,140 @@
+"""The one error body of the control API, and how every failure becomes it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, Field
+from starlette.exceptions import HTTPException
+
+_log = logging.getLogger(__name__)
+
+
+class FieldError(BaseModel):
+    param: str = Field(description="The field, as `a.b.0` from the body, query or path.")
+    details: str
+
+
+class ErrorBody(BaseModel):
+    detail: str = Field(description="One sentence for a person.")
+    errors: list[FieldError] = Field(description="The bad fields; empty when no field is to blame.")
+
+
+class BusyBody(ErrorBody):
+    queue_position: int | None = Field(
+        None, description="The place this create would have had, 1 for the next."
+    )
+
+
+class ApiError(Exception):
+    """Anything that a route answers instead of its result."""
+
+    def __init__(
+        self,
+        status: int,
+        detail: str,
+        *,
+        field: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        extra: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+        self.field = field
+        self.headers = dict(headers or {})
+        self.extra = dict(extra or {})
+
+
+_DESCRIPTIONS = {
+    400: "The body is not JSON that can be read.",
+    401: "No API key, or one that nobody has.",
+    404: "No such thing, or it is another tenant's.",
+    409: "Not possible in the sandbox's present state.",
+    413: "The body is larger than the server takes.",
+    422: "A field is wrong; `errors` names it.",
+    429: "The tenant has as many sandboxes as it may.",
+    502: "The sandbox did not answer.",
+    503: "Too busy now; Retry-After says when to try again.",
+}
+
+
+def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The `responses` of a route: these, and those that every route can give."""
+    wanted = sorted({401, 503, *statuses})
+    return {
+        status: {"model": BusyBody if status == 503 else ErrorBody, "description": _DESCRIPTIONS[status]}
+        for status in wanted
+    }
+
+
+def body_errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The same for a route that reads a body."""
+    return errors(400, 413, 422, *statuses)
+
+
+def not_found(sandbox_id: str) -> ApiError:
+    return ApiError(404, f"no sandbox {sandbox_id!r}"[:200])
+
+
+def error_response(
+    status: int,
+    detail: str,
+    *,
+    fields: Sequence[tuple[str, str]] = (),
+    headers: Mapping[str, str] | None = None,
+    extra: Mapping[str, Any] | None = None,
+) -> Response:
+    document = {
+        "detail": detail,
+        "errors": [{"param": param, "details": details} for param, details in fields],
+        **(extra or {}),
+    }
+    body = msgspec.json.encode(document)
+    return Response(body, status_code=status, media_type="application/json", headers=dict(headers or {}))
+
+
+def install(app: FastAPI) -> None:
+    """Give every failure of this app the error body."""
+
+    @app.exception_handler(ApiError)
+    async def _api_error(request: Request, error: ApiError) -> Response:
+        fields = [(error.field, error.detail)] if error.field is not None else []
+        return error_response(
+            error.status, error.detail, fields=fields, headers=error.headers, extra=error.extra
+        )
+
+    @app.exception_handler(RequestValidationError)
+    async def _invalid(request: Request, error: RequestValidationError) -> Response:
+        fields = [_field_error(item) for item in error.errors()[:50]]
+        detail = "; ".join(f"{param}: {details}" for param, details in fields[:5])
+        return error_response(422, detail, fields=fields)
+
+    @app.exception_handler(HTTPException)
+    async def _http(request: Request, error: HTTPException) -> Response:
+        return error_response(error.status_code, _text(error, request), headers=error.headers)
+
+    @app.exception_handler(Exception)
+    async def _unexpected(request: Request, error: Exception) -> Response:
+        # 503, not 500: clients repeat a create only on 503, and it is safe to by its idempotency key.
+        _log.exception("a control request failed in an unexpected way", exc_info=error)
+        return error_response(503, "internal error", headers={"retry-after": "1"})
+
+
+def _text(error: HTTPException, request: Request) -> str:
+    if error.status_code == 404:
+        return f"no such route: {request.method} {request.url.path}"[:300]
+    return str(error.detail)
+
+
+def _field_error(item: Any) -> tuple[str, str]:
+    place = [str(part) for part in item["loc"][1:]]
+    message = str(item["msg"]).removeprefix("Value error, ")
+    if item["type"] == "json_invalid" or not place:
+        return "body" if item["loc"][0] == "body" else str(item["loc"][0]), message
+    return ".".join(place).encode("utf-8", "replace").decode()[:200], message

@@ -1,0 +1,46 @@
+"""Routes that tell a caller who it is and what it may have."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Response
+from pydantic import BaseModel
+
+from sandlot_gateway.control.errors import errors
+from sandlot_gateway.control.present import json_response
+from sandlot_gateway.control.services import Have, Who
+
+router = APIRouter(tags=["identity"])
+
+
+class Me(BaseModel):
+    id: str
+    email: str
+    name: str
+    slug: str
+    scope: dict[str, Any]
+    account_limits: dict[str, int | None]
+    key_limits: dict[str, int | None]
+
+
+class WhoAmI(BaseModel):
+    data: Me
+
+
+@router.get("/user/whoami", response_model=WhoAmI, responses=errors(), summary="The tenant of this API key")
+async def whoami(have: Have, who: Who) -> Response:
+    limits = {"max_concurrent_sandboxes": who.max_sandboxes}
+    return json_response(
+        {
+            "data": {
+                "id": who.name,
+                "email": "",
+                "name": who.name,
+                "slug": who.name,
+                "scope": {},
+                "account_limits": limits,
+                "key_limits": limits,
+            }
+        }
+    )

@@ -1,0 +1,243 @@
+"""What the sandbox routes take and give, field by field."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+_MINUTES_MAX = 5_256_000  # ten years
+_ENV_BYTES = (
+    1 << 20
+)  # more than that in all and no command could be started: the kernel's limit is near 2 MiB
+_ENV_VALUE = 131_000  # one NAME=VALUE string of 128 KiB is refused by the kernel
+
+
+def _whole(value: object) -> object:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _no_nul(value: object) -> object:
+    if isinstance(value, str) and "\x00" in value:
+        raise ValueError("must not contain a NUL character")
+    return value
+
+
+Whole = Annotated[int, BeforeValidator(_whole)]
+Text = Annotated[str, BeforeValidator(_no_nul)]
+Label = Annotated[str, Field(min_length=1, max_length=128), BeforeValidator(_no_nul)]
+SandboxId = Annotated[str, Field(min_length=1, max_length=128)]
+Status = Literal["PENDING", "PROVISIONING", "RUNNING", "PAUSED", "ERROR", "TERMINATED", "TIMEOUT"]
+
+
+class Strict(BaseModel):
+    """Unknown fields are ignored, as clients of other versions send them; known ones must have their type."""
+
+    model_config = ConfigDict(strict=True, allow_inf_nan=False)
+
+
+class StartCommand(Strict):
+    executable: Text = Field(min_length=1, max_length=4096)
+    args: list[Text] = Field(default_factory=list, max_length=4096)
+
+
+class CreateRequest(Strict):
+    """Fields that are not Prime's are marked "(Sandlot)". A null is the same as leaving the field out."""
+
+    name: Text | None = Field(None, min_length=1, max_length=100, description="Made up when left out.")
+    docker_image: Text | None = Field(None, min_length=1, max_length=1024, description="The image.")
+    image: Text | None = Field(
+        None, min_length=1, max_length=1024, description="(Sandlot) docker_image's other name."
+    )
+    checkpoint_id: str | None = Field(
+        None, min_length=1, max_length=64, description="Not supported yet: 422."
+    )
+    arch: Literal["amd64", "arm64"] | None = Field(None, description="Must be the machine's.")
+    start_command: Text | list[Text] | StartCommand | None = Field(
+        None, description="A string for a shell, `{executable, args}`, or (Sandlot) an argv."
+    )
+    cpu_cores: float | None = Field(None, ge=0.1, le=256, description="Cores; default 1.")
+    memory_gb: float | None = Field(None, ge=0.03, le=4096, description="GiB; default 1.")
+    disk_size_gb: float | None = Field(None, ge=0.01, le=16384, description="GiB; default 5.")
+    pids: Whole | None = Field(
+        None, ge=16, le=4_194_304, description="(Sandlot) Most processes; default 4096."
+    )
+    gpu_count: Whole | None = Field(None, ge=0, le=8, description="GPUs; default 0.")
+    gpu_type: str | None = Field(None, max_length=100, description="Needed when gpu_count is over 0.")
+    vm: bool | None = Field(None, description="Only echoed.")
+    network_access: bool | None = Field(None, description="false: no network at all.")
+    network: Literal["full", "none"] | None = Field(None, description="(Sandlot) The same, wins.")
+    network_allowlist: list[str] | None = Field(
+        None, max_length=1024, description="[] is no network; hosts are not supported yet: 422."
+    )
+    network_denylist: list[str] | None = Field(
+        None, max_length=1024, description="[] is no limit; hosts are not supported yet: 422."
+    )
+    timeout_minutes: Whole | None = Field(
+        None,
+        ge=-_MINUTES_MAX,
+        le=_MINUTES_MAX,
+        description="Lifetime from the start; default 60; negative: no limit.",
+    )
+    idle_timeout_minutes: Whole | None = Field(
+        None, ge=1, le=_MINUTES_MAX, description="Ends after so long without an op or file call."
+    )
+    timeout_seconds: float | None = Field(
+        None, gt=0, le=_MINUTES_MAX * 60, description="(Sandlot) Wins over minutes."
+    )
+    idle_timeout_seconds: float | None = Field(
+        None, gt=0, le=_MINUTES_MAX * 60, description="(Sandlot) Wins over minutes."
+    )
+    environment_vars: dict[str, Text] | None = Field(None, max_length=1024, description="For every command.")
+    secrets: dict[str, Text] | None = Field(
+        None, max_length=1024, description="As variables; never shown again."
+    )
+    labels: list[Label] | None = Field(None, max_length=64, description="To list and delete by.")
+    team_id: str | None = Field(None, max_length=128, description="Only echoed.")
+    region: str | None = Field(None, max_length=128, description="Only echoed.")
+    advanced_configs: dict[str, Any] | None = Field(None, description="Only echoed.")
+    registry_credentials_id: str | None = Field(None, max_length=128, description="Only echoed.")
+    guaranteed: bool | None = Field(None, description="Only echoed.")
+    volumes: list[Any] | None = Field(None, description="Not supported yet: anything but [] is a 422.")
+    idempotency_key: str | None = Field(
+        None, min_length=1, max_length=128, description="The same key of the same tenant is the same sandbox."
+    )
+    pool: str | None = Field(
+        None, min_length=1, max_length=63, description="(Sandlot) The warm pool to take from."
+    )
+    workdir: Text | None = Field(
+        None, min_length=1, max_length=4096, description="(Sandlot) Where commands start."
+    )
+    wait_seconds: float | None = Field(
+        None, ge=0, le=25, description="(Sandlot) How long the answer may wait for RUNNING; default 10."
+    )
+
+    @model_validator(mode="after")
+    def _variables(self) -> CreateRequest:
+        total = 0
+        for field in ("environment_vars", "secrets"):
+            for name, value in (getattr(self, field) or {}).items():
+                if not name or "=" in name or "\x00" in name:
+                    raise ValueError(f"{field}: {name[:80]!r} is no name for a variable")
+                size = len(name.encode("utf-8", "replace")) + len(value.encode("utf-8", "replace"))
+                if size > _ENV_VALUE:
+                    raise ValueError(f"{field}: {name[:80]!r} is larger than {_ENV_VALUE} bytes")
+                total += size
+        if total > _ENV_BYTES:
+            raise ValueError(f"environment_vars and secrets are larger than {_ENV_BYTES} bytes together")
+        return self
+
+
+class GatewayAuth(BaseModel):
+    """How to reach the sandbox: `{gateway_url}/{user_ns}/{job_id}` with `Authorization: Bearer {token}`."""
+
+    token: str
+    gateway_url: str
+    user_ns: str
+    job_id: str
+    expires_at: str
+    is_vm: bool
+
+
+class Timings(BaseModel):
+    """Seconds of the create: in the line, for a cold start, and for the claim."""
+
+    queued: float
+    start: float
+    claim: float
+
+
+class SandboxResponse(BaseModel):
+    """Prime's fields, and from `verdict` on Sandlot's."""
+
+    id: str
+    name: str
+    dockerImage: str
+    startCommand: StartCommand | str | None = Field(
+        description="A string only for clients that can read one (prime-sandboxes 0.2, sandlot)."
+    )
+    cpuCores: float
+    memoryGB: float
+    diskSizeGB: float
+    diskMountPath: str
+    gpuCount: int
+    gpuType: str | None
+    vm: bool
+    networkAccess: bool
+    networkAllowlist: list[str] | None
+    networkDenylist: list[str] | None
+    status: Status
+    timeoutMinutes: int = Field(description="-1: no limit.")
+    idleTimeoutMinutes: int | None
+    terminationReason: str | None
+    environmentVars: dict[str, str]
+    secrets: dict[str, str] = Field(description="The names; every value is `***`.")
+    advancedConfigs: dict[str, Any] | None
+    labels: list[str]
+    createdAt: str
+    updatedAt: str
+    startedAt: str | None
+    terminatedAt: str | None
+    exitCode: int | None
+    errorType: str | None
+    errorMessage: str | None
+    userId: str | None
+    teamId: str | None
+    kubernetesJobId: str | None
+    region: str | None
+    registryCredentialsId: str | None
+    pendingImageBuildId: str | None
+    gatewayAuth: GatewayAuth | None = Field(None, description="In the answer to create only.")
+    verdict: str | None = Field(description="Why it ended; see the sidecar's contract.")
+    verdictMessage: str | None
+    poolHit: bool
+    timings: Timings
+    notes: list[str]
+    network: Literal["full", "none"]
+    timeoutSeconds: float | None
+    idleTimeoutSeconds: float | None
+    workdir: str | None
+    pool: str | None
+    queuePosition: int | None = Field(description="While PENDING in the line: 1 for the next.")
+
+
+class SandboxList(BaseModel):
+    sandboxes: list[SandboxResponse]
+    total: int
+    page: int
+    per_page: int
+    has_next: bool
+
+
+class Done(BaseModel):
+    success: bool
+    message: str
+
+
+class BulkDeleteRequest(Strict):
+    """Either `sandbox_ids` or `labels` (a sandbox must have them all)."""
+
+    sandbox_ids: list[SandboxId] | None = Field(None, min_length=1, max_length=500)
+    labels: list[Label] | None = Field(None, min_length=1, max_length=50)
+    team_id: str | None = Field(None, description="Ignored.")
+    user_id: str | None = Field(None, description="Ignored.")
+    all_users: bool | None = Field(
+        None, description="Ignored: a key reaches its own tenant's sandboxes only."
+    )
+
+    @model_validator(mode="after")
+    def _one(self) -> BulkDeleteRequest:
+        if (self.sandbox_ids is None) == (self.labels is None):
+            raise ValueError("sandbox_ids: give either sandbox_ids or labels")
+        return self
+
+
+class BulkFailure(BaseModel):
+    sandbox_id: str
+    error: str
+
+
+class BulkDeleteResponse(BaseModel):
+    succeeded: list[str]
+    failed: list[BulkFailure]
+    message: str

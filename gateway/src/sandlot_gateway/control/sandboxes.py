@@ -1,0 +1,141 @@
+"""Routes: create, list, get, delete, bulk delete and reset of sandboxes."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Query, Request, Response
+
+from sandlot_gateway.control.errors import ApiError, body_errors, errors
+from sandlot_gateway.control.models import (
+    BulkDeleteRequest,
+    BulkDeleteResponse,
+    CreateRequest,
+    Done,
+    SandboxList,
+    SandboxResponse,
+)
+from sandlot_gateway.control.present import gateway_auth, json_response, sandbox_document
+from sandlot_gateway.control.services import Have, Owned, Who
+from sandlot_gateway.control.translate import spec_of
+from sandlot_gateway.lifecycle import BadRequestField, QuotaReached
+from sandlot_gateway.supply import QueueFull
+
+router = APIRouter(tags=["sandboxes"])
+
+UserAgent = Annotated[str, Header(alias="user-agent", include_in_schema=False)]
+
+
+@router.post(
+    "/sandbox",
+    status_code=201,
+    response_model=SandboxResponse,
+    responses=body_errors(429),
+    summary="Create a sandbox",
+)
+async def create(
+    body: CreateRequest, request: Request, have: Have, who: Who, user_agent: UserAgent = ""
+) -> Response:
+    """Answers when the sandbox is RUNNING (or has failed), or as PENDING after `wait_seconds`."""
+    pools = {status.spec.name: status.spec for status in have.backend.pools()} if body.pool else {}
+    spec = spec_of(body, pools=pools)
+    try:
+        sandbox = have.lifecycle.create(spec, secrets=body.secrets or {}, tenant=who)
+    except QueueFull as error:
+        have.counters.refused("queue_full")
+        headers = {
+            "retry-after": str(round(error.retry_after)),
+            "x-sandlot-queue-position": str(error.position),
+        }
+        extra = {"queue_position": error.position}
+        raise ApiError(503, str(error), headers=headers, extra=extra) from error
+    except QuotaReached as error:
+        have.counters.refused("quota")
+        raise ApiError(429, str(error), headers={"retry-after": "10"}) from error
+    hold = have.settings.wait_seconds if body.wait_seconds is None else body.wait_seconds
+    try:
+        await have.lifecycle.wait(sandbox, timeout=hold)
+    except BadRequestField as error:
+        have.counters.refused("bad_request")
+        raise ApiError(422, f"{error.field}: {error}", field=error.field) from error
+    if await request.is_disconnected():
+        have.lifecycle.orphan(sandbox)
+    document = sandbox_document(
+        sandbox,
+        user_agent=user_agent,
+        position=have.lifecycle.position(sandbox),
+        auth=gateway_auth(sandbox, have=have, request=request),
+    )
+    return json_response(document, status=201)
+
+
+@router.get(
+    "/sandbox", response_model=SandboxList, responses=errors(422), summary="List sandboxes, newest first"
+)
+async def list_sandboxes(
+    have: Have,
+    who: Who,
+    page: Annotated[int, Query(ge=1, le=1_000_000)] = 1,
+    per_page: Annotated[int, Query(ge=1, le=1000)] = 50,
+    labels: Annotated[list[str] | None, Query(description="Repeat it; all must match.")] = None,
+    status: Annotated[str | None, Query(max_length=32)] = None,
+    is_active: Annotated[bool | None, Query(description="true leaves the ended ones out.")] = None,
+    team_id: Annotated[str | None, Query(description="Ignored.")] = None,
+    user_id: Annotated[str | None, Query(description="Ignored.")] = None,
+    user_agent: UserAgent = "",
+) -> Response:
+    found = have.directory.list(
+        tenant=who.name, page=page, per_page=per_page, labels=labels or (), status=status, active=is_active
+    )
+    documents = [sandbox_document(sandbox, user_agent=user_agent) for sandbox in found.sandboxes]
+    return json_response(
+        {
+            "sandboxes": documents,
+            "total": found.total,
+            "page": page,
+            "per_page": per_page,
+            "has_next": found.has_next,
+        }
+    )
+
+
+@router.delete(
+    "/sandbox", response_model=BulkDeleteResponse, responses=body_errors(), summary="Delete many sandboxes"
+)
+async def bulk_delete(body: BulkDeleteRequest, have: Have, who: Who) -> Response:
+    """Every id is answered; one that has ended before counts as deleted."""
+    succeeded: list[str] = []
+    failed: list[dict[str, str]] = []
+    if body.sandbox_ids is not None:
+        for sandbox_id in dict.fromkeys(body.sandbox_ids):
+            sandbox = have.directory.of_tenant(sandbox_id, who.name)
+            if sandbox is None:
+                failed.append({"sandbox_id": sandbox_id, "error": "not found"})
+                continue
+            have.lifecycle.delete(sandbox)
+            succeeded.append(sandbox_id)
+    else:
+        found = have.directory.list(tenant=who.name, labels=body.labels or (), active=True, per_page=1 << 30)
+        for sandbox in found.sandboxes:
+            have.lifecycle.delete(sandbox)
+            succeeded.append(sandbox.id)
+    message = f"deleted {len(succeeded)}, failed {len(failed)}"
+    return json_response({"succeeded": succeeded, "failed": failed, "message": message})
+
+
+@router.get(
+    "/sandbox/{sandbox_id}", response_model=SandboxResponse, responses=errors(404), summary="Get one sandbox"
+)
+async def get(sandbox: Owned, have: Have, user_agent: UserAgent = "") -> Response:
+    position = have.lifecycle.position(sandbox)
+    return json_response(sandbox_document(sandbox, user_agent=user_agent, position=position))
+
+
+@router.delete(
+    "/sandbox/{sandbox_id}", response_model=Done, responses=errors(404), summary="Delete one sandbox"
+)
+async def delete(sandbox: Owned, have: Have) -> Response:
+    """Answers at once; the cleanup follows. Deleting an ended sandbox is a success."""
+    ended_now = have.lifecycle.delete(sandbox)
+    message = "deleted" if ended_now else "the sandbox had ended before"
+    return json_response({"success": True, "message": message})

@@ -1,0 +1,78 @@
+"""What the control routes work with, and who is asking."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Depends, Request
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+
+from sandlot_gateway.backends.base import Backend
+from sandlot_gateway.control.counters import Counters
+from sandlot_gateway.control.errors import ApiError, not_found
+from sandlot_gateway.data.expose import Exposures
+from sandlot_gateway.directory import Directory
+from sandlot_gateway.keys import Keys, Tenant
+from sandlot_gateway.lifecycle import Lifecycle
+from sandlot_gateway.sandboxes import Sandbox
+from sandlot_gateway.settings import Settings
+from sandlot_gateway.sidecars import Sidecars
+from sandlot_gateway.supply import Supply
+from sandlot_gateway.tokens import Tokens
+from sandlot_gateway.webhooks import Webhooks
+
+
+@dataclass(slots=True)
+class Services:
+    """Made once by app.py. `is_ready`: recovery is over and no end has begun."""
+
+    settings: Settings
+    keys: Keys
+    tokens: Tokens
+    backend: Backend
+    directory: Directory
+    supply: Supply
+    lifecycle: Lifecycle
+    sidecars: Sidecars
+    webhooks: Webhooks
+    exposures: Exposures
+    counters: Counters
+    metrics_text: Callable[[], bytes]
+    is_ready: Callable[[], bool]
+
+
+async def services(request: Request) -> Services:
+    return request.app.state.services
+
+
+Have = Annotated[Services, Depends(services)]
+
+bearer = HTTPBearer(auto_error=False, description="An API key.")
+
+
+async def caller(
+    have: Have, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]
+) -> Tenant:
+    tenant = have.keys.find(credentials.credentials) if credentials is not None else None
+    if tenant is None:
+        raise ApiError(
+            401, "an API key is needed: Authorization: Bearer KEY", headers={"www-authenticate": "Bearer"}
+        )
+    return tenant
+
+
+Who = Annotated[Tenant, Depends(caller)]
+
+
+async def owned(sandbox_id: str, have: Have, who: Who) -> Sandbox:
+    """The caller's sandbox of this id; 404 otherwise."""
+    sandbox = have.directory.of_tenant(sandbox_id, who.name)
+    if sandbox is None:
+        raise not_found(sandbox_id)
+    have.lifecycle.welcome(sandbox_id)
+    return sandbox
+
+
+Owned = Annotated[Sandbox, Depends(owned)]

@@ -1,0 +1,148 @@
+"""From a create request to what it means here; what cannot be had is refused by the field's name."""
+
+from __future__ import annotations
+
+import math
+import platform
+import secrets
+from typing import Any
+
+from sandlot_gateway.backends.base import PoolSpec
+from sandlot_gateway.control.errors import ApiError
+from sandlot_gateway.control.models import CreateRequest, StartCommand
+from sandlot_gateway.sandboxes import Spec
+
+_MACHINES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
+_ECHOED = ("region", "team_id", "registry_credentials_id", "guaranteed", "advanced_configs", "arch")
+
+
+def spec_of(request: CreateRequest, *, pools: dict[str, PoolSpec]) -> Spec:
+    """Raises ApiError 422."""
+    _refuse_unsupported(request)
+    pool = _pool(request, pools)
+    timeout, timeout_minutes = _timeout(request)
+    command, kind = _start_command(request)
+    template = pool.template if pool is not None else None
+    image = request.docker_image or request.image or (template.image if template else None)
+    if image is None:
+        raise ApiError(422, "docker_image: an image is needed", field="docker_image")
+    if template is not None and image != template.image:
+        raise ApiError(422, f"pool {request.pool!r} has the image {template.image!r}", field="pool")
+    return Spec(
+        name=request.name or f"sandbox-{secrets.token_hex(4)}",
+        image=image,
+        cpu_cores=template.cpu if template else _default(request.cpu_cores, 1.0),
+        memory_gb=template.memory / (1 << 30) if template else _default(request.memory_gb, 1.0),
+        disk_size_gb=template.disk / (1 << 30) if template else _default(request.disk_size_gb, 5.0),
+        pids=template.pids if template else request.pids,
+        gpu_count=request.gpu_count or 0,
+        gpu_type=request.gpu_type,
+        pool=request.pool,
+        labels=request.labels or [],
+        env=request.environment_vars or {},
+        secret_names=sorted(request.secrets or {}),
+        start_command=command,
+        start_kind=kind,
+        workdir=request.workdir,
+        network=_network(request),
+        timeout=timeout,
+        timeout_minutes=timeout_minutes,
+        idle_timeout=_idle_timeout(request, timeout),
+        vm=bool(request.vm),
+        key=request.idempotency_key,
+        extra={name: value for name in _ECHOED if (value := getattr(request, name)) is not None},
+    )
+
+
+def _default(value: float | None, default: float) -> float:
+    return default if value is None else value
+
+
+def _refuse_unsupported(request: CreateRequest) -> None:
+    unsupported = {
+        "checkpoint_id": request.checkpoint_id is not None,
+        "volumes": bool(request.volumes),
+        "network_allowlist": bool(request.network_allowlist),
+        "network_denylist": bool(request.network_denylist),
+    }
+    for field, asked in unsupported.items():
+        if asked:
+            raise ApiError(422, f"{field}: not supported by this server", field=field)
+    if request.gpu_count and not request.gpu_type:
+        raise ApiError(422, "gpu_type: needed when gpu_count is over 0", field="gpu_type")
+    here = _MACHINES.get(platform.machine())
+    if request.arch is not None and here is not None and request.arch != here:
+        raise ApiError(422, f"arch: this server has {here} machines", field="arch")
+    if request.docker_image and request.image and request.docker_image != request.image:
+        raise ApiError(422, "image: it is docker_image's other name, and differs from it", field="image")
+    if request.advanced_configs is not None and _depth(request.advanced_configs) > 20:
+        raise ApiError(422, "advanced_configs: nested more than 20 deep", field="advanced_configs")
+
+
+def _pool(request: CreateRequest, pools: dict[str, PoolSpec]) -> PoolSpec | None:
+    if request.pool is None:
+        return None
+    pool = pools.get(request.pool)
+    if pool is None:
+        raise ApiError(422, f"pool: there is no pool {request.pool!r}", field="pool")
+    asked = {
+        "cpu_cores": (request.cpu_cores, pool.template.cpu),
+        "memory_gb": (request.memory_gb, pool.template.memory / (1 << 30)),
+        "disk_size_gb": (request.disk_size_gb, pool.template.disk / (1 << 30)),
+        "pids": (request.pids, pool.template.pids),
+        "gpu_count": (request.gpu_count, pool.template.gpu_count),
+    }
+    for field, (wanted, has) in asked.items():
+        if wanted is not None and not math.isclose(wanted, has, rel_tol=1e-6):
+            raise ApiError(422, f"{field}: pool {request.pool!r} has {has:g}", field=field)
+    return pool
+
+
+def _timeout(request: CreateRequest) -> tuple[float | None, int]:
+    minutes = 60 if request.timeout_minutes is None else request.timeout_minutes
+    if minutes == 0:
+        text = "timeout_minutes must be negative for infinite or >= 1"
+        raise ApiError(422, text, field="timeout_minutes")
+    if request.timeout_seconds is not None:
+        return request.timeout_seconds, math.ceil(request.timeout_seconds / 60)
+    return (None, -1) if minutes < 0 else (minutes * 60.0, minutes)
+
+
+def _idle_timeout(request: CreateRequest, timeout: float | None) -> float | None:
+    if request.idle_timeout_seconds is not None:
+        return request.idle_timeout_seconds
+    if request.idle_timeout_minutes is None:
+        return None
+    idle = request.idle_timeout_minutes * 60.0
+    if timeout is not None and request.timeout_seconds is None and idle > timeout:
+        text = "idle_timeout_minutes must not be more than timeout_minutes"
+        raise ApiError(422, text, field="idle_timeout_minutes")
+    return idle
+
+
+def _network(request: CreateRequest) -> Any:
+    if request.network is not None:
+        return request.network
+    return "none" if request.network_access is False or request.network_allowlist == [] else "full"
+
+
+def _start_command(request: CreateRequest) -> tuple[str | list[str] | None, Any]:
+    command = request.start_command
+    if command is None or command in ("", []):
+        return None, None
+    if isinstance(command, str):
+        return command, "string"
+    if isinstance(command, StartCommand):
+        return [command.executable, *command.args], "object"
+    return command, "object"
+
+
+def _depth(value: Any) -> int:
+    deepest = 0
+    stack = [(value, 1)]
+    while stack:
+        item, depth = stack.pop()
+        deepest = max(deepest, depth)
+        inner = item.values() if isinstance(item, dict) else item if isinstance(item, list) else ()
+        stack.extend((child, depth + 1) for child in inner)
+    return deepest

@@ -1,0 +1,286 @@
+"""Every sandbox the gateway knows, found by id, tenant, label or idempotency key; the data plane's routes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from sandlot_gateway.data.routes import Route
+from sandlot_gateway.sandboxes import TERMINAL, Sandbox, pending_route
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page of a listing; `total` counts all that match."""
+
+    sandboxes: list[Sandbox]
+    total: int
+    has_next: bool
+
+
+class _Shelf:
+    """Sandboxes of one tenant, oldest first, and the same by label."""
+
+    __slots__ = ("by_id", "by_label", "newest", "unsorted")
+
+    def __init__(self) -> None:
+        self.by_id: dict[str, Sandbox] = {}
+        self.by_label: dict[str, dict[str, Sandbox]] = {}
+        self.newest = 0.0
+        self.unsorted = False
+
+    def add(self, sandbox: Sandbox) -> None:
+        # A sandbox found again after a restart may be older than one that is here already.
+        if sandbox.created_at < self.newest:
+            self.unsorted = True
+        self.newest = max(self.newest, sandbox.created_at)
+        self.by_id[sandbox.id] = sandbox
+        for label in sandbox.spec.labels:
+            self.by_label.setdefault(label, {})[sandbox.id] = sandbox
+
+    def remove(self, sandbox: Sandbox) -> None:
+        self.by_id.pop(sandbox.id, None)
+        for label in sandbox.spec.labels:
+            named = self.by_label.get(label)
+            if named is not None:
+                named.pop(sandbox.id, None)
+                if not named:
+                    del self.by_label[label]
+
+    def newest_first(self, labels: Iterable[str]) -> Iterator[Sandbox]:
+        if self.unsorted:
+            self._sort()
+        wanted = set(labels)
+        smallest = self.by_id
+        for label in wanted:
+            named = self.by_label.get(label)
+            if named is None:
+                return
+            if len(named) <= len(smallest):
+                smallest = named
+        for sandbox in reversed(smallest.values()):
+            if not wanted or wanted.issubset(sandbox.spec.labels):
+                yield sandbox
+
+    def _sort(self) -> None:
+        ordered = sorted(self.by_id.values(), key=lambda sandbox: sandbox.created_at)
+        self.by_id.clear()
+        self.by_label.clear()
+        self.newest = 0.0
+        for sandbox in ordered:
+            self.add(sandbox)
+        self.unsorted = False
+
+
+class Directory:
+    """In memory only, one event loop; what must outlive the process is in the sidecars and the archive.
+
+    `keep` seconds and `limit` bound the ended sandboxes that stay findable.
+    """
+
+    def __init__(
+        self,
+        *,
+        keep: float = 3600.0,
+        limit: int = 10_000,
+        ended: Callable[[Sandbox], None] | None = None,
+        touched: Callable[[str], None] | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._keep = keep
+        self._limit = limit
+        self._on_ended = ended
+        self._on_touched = touched
+        self._clock = clock
+        self._sandboxes: dict[str, Sandbox] = {}
+        self._shelves: dict[str, _Shelf] = {}
+        self._routes: dict[str, Route] = {}
+        self._by_key: dict[tuple[str, str], str] = {}
+        self._by_instance: dict[str, str] = {}
+        self._changes: dict[str, asyncio.Event] = {}
+        self._ended: OrderedDict[str, float] = OrderedDict()
+        self._live: Counter[str] = Counter()
+        self.last_end = time.monotonic()  # of a sandbox, on the monotonic clock
+
+    # What the data plane asks (data.routes.Routes).
+
+    def find(self, sandbox_id: str) -> Route | None:
+        route = self._routes.get(sandbox_id)
+        if route is None:
+            sandbox = self._sandboxes.get(sandbox_id)
+            return pending_route(sandbox) if sandbox is not None else None
+        return route
+
+    async def wait_ready(self, sandbox_id: str, timeout: float) -> Route | None:
+        await self.changed(sandbox_id, timeout=timeout)
+        return self.find(sandbox_id)
+
+    def touched(self, sandbox_id: str) -> None:
+        if self._on_touched is not None:
+            self._on_touched(sandbox_id)
+
+    # What the control side asks.
+
+    def get(self, sandbox_id: str) -> Sandbox | None:
+        return self._sandboxes.get(sandbox_id)
+
+    def of_tenant(self, sandbox_id: str, tenant: str) -> Sandbox | None:
+        """The sandbox when it is this tenant's; another tenant's is as unknown as none."""
+        sandbox = self._sandboxes.get(sandbox_id)
+        return sandbox if sandbox is not None and sandbox.tenant == tenant else None
+
+    def by_key(self, tenant: str, key: str) -> Sandbox | None:
+        sandbox_id = self._by_key.get((tenant, key))
+        return self._sandboxes.get(sandbox_id) if sandbox_id is not None else None
+
+    def by_instance(self, instance_id: str) -> Sandbox | None:
+        sandbox_id = self._by_instance.get(instance_id)
+        return self._sandboxes.get(sandbox_id) if sandbox_id is not None else None
+
+    def live_count(self, tenant: str) -> int:
+        return self._live[tenant]
+
+    @property
+    def total_live(self) -> int:
+        return self._live.total()
+
+    def live(self) -> list[Sandbox]:
+        return [sandbox for sandbox in self._sandboxes.values() if sandbox.live]
+
+    def statuses(self, tenant: str) -> Counter[str]:
+        shelf = self._shelves.get(tenant)
+        return Counter(sandbox.status for sandbox in shelf.by_id.values()) if shelf else Counter()
+
+    def all_statuses(self) -> Counter[str]:
+        """Over all tenants; statuses with nobody in them are 0."""
+        counts = Counter(sandbox.status for sandbox in self._sandboxes.values())
+        return Counter({status: counts[status] for status in ("PENDING", "RUNNING", *sorted(TERMINAL))})
+
+    def list(
+        self,
+        *,
+        tenant: str,
+        page: int = 1,
+        per_page: int = 50,
+        labels: Iterable[str] = (),
+        status: str | None = None,
+        active: bool | None = None,
+    ) -> Page:
+        """Newest first. `labels`: all must match; `active`: True leaves the ended ones out, False the living."""
+        shelf = self._shelves.get(tenant)
+        if shelf is None:
+            return Page([], 0, False)
+        first = (page - 1) * per_page
+        found: list[Sandbox] = []
+        total = 0
+        for sandbox in shelf.newest_first(labels):
+            if status is not None and sandbox.status != status:
+                continue
+            if active is not None and sandbox.live is not active:
+                continue
+            if first <= total < first + per_page:
+                found.append(sandbox)
+            total += 1
+        return Page(found, total, total > first + per_page)
+
+    async def changed(self, sandbox_id: str, *, timeout: float) -> Sandbox | None:
+        """Wait up to `timeout` seconds for a PENDING sandbox to leave that status."""
+        sandbox = self._sandboxes.get(sandbox_id)
+        if sandbox is None or sandbox.status != "PENDING" or timeout <= 0:
+            return sandbox
+        event = self._changes.setdefault(sandbox_id, asyncio.Event())
+        try:
+            async with asyncio.timeout(timeout):
+                await event.wait()
+        except TimeoutError:
+            pass
+        return self._sandboxes.get(sandbox_id)
+
+    def release(self) -> None:
+        """Let everybody who waits for a change look now."""
+        for sandbox_id in list(self._changes):
+            self._wake(sandbox_id)
+
+    # What changes it.
+
+    def add(self, sandbox: Sandbox) -> None:
+        """A new sandbox, or one found again in whatever status it is."""
+        self._sandboxes[sandbox.id] = sandbox
+        self._shelves.setdefault(sandbox.tenant, _Shelf()).add(sandbox)
+        if sandbox.spec.key is not None:
+            self._by_key[sandbox.tenant, sandbox.spec.key] = sandbox.id
+        if sandbox.live:
+            self._live[sandbox.tenant] += 1
+        else:
+            self._ended[sandbox.id] = sandbox.ended_at or self._clock()
+            self._forget_old()
+
+    def running(self, sandbox: Sandbox, *, address: str, token: str) -> None:
+        """It has its instance: from now on the data plane can reach it."""
+        assert sandbox.instance_id is not None
+        sandbox.status = "RUNNING"
+        sandbox.updated_at = self._clock()
+        self._by_instance[sandbox.instance_id] = sandbox.id
+        route = pending_route(sandbox)
+        self._routes[sandbox.id] = replace(route, address=address, token=token)
+        self._wake(sandbox.id)
+
+    def end(
+        self, sandbox: Sandbox, *, verdict: str, message: str | None = None, exit_code: int | None = None
+    ) -> bool:
+        """Record its end; False when it had one already."""
+        if not sandbox.live:
+            return False
+        sandbox.finish(verdict, at=self._clock(), message=message, exit_code=exit_code)
+        self._live[sandbox.tenant] -= 1
+        self.last_end = time.monotonic()
+        self._routes.pop(sandbox.id, None)
+        if sandbox.instance_id is not None and self._by_instance.get(sandbox.instance_id) == sandbox.id:
+            del self._by_instance[sandbox.instance_id]
+        self._ended[sandbox.id] = sandbox.ended_at or self._clock()
+        if self._on_ended is not None:
+            self._on_ended(sandbox)
+        self._wake(sandbox.id)
+        self._forget_old()
+        return True
+
+    def release_key(self, sandbox: Sandbox) -> None:
+        """Its idempotency key may make another sandbox: this one was refused for what the request said."""
+        key = (sandbox.tenant, sandbox.spec.key or "")
+        if self._by_key.get(key) == sandbox.id:
+            del self._by_key[key]
+
+    def drop(self, sandbox: Sandbox) -> None:
+        """Take away a sandbox that never came to be, as if it had not been asked for."""
+        if sandbox.live:
+            self._live[sandbox.tenant] -= 1
+        self._ended.pop(sandbox.id, None)
+        self._remove(sandbox)
+        self._wake(sandbox.id)
+
+    def _forget_old(self) -> None:
+        since = self._clock() - self._keep
+        while self._ended:
+            sandbox_id, at = next(iter(self._ended.items()))
+            if at >= since and len(self._ended) <= self._limit:
+                return
+            self._ended.popitem(last=False)
+            sandbox = self._sandboxes.get(sandbox_id)
+            if sandbox is not None:
+                self._remove(sandbox)
+
+    def _remove(self, sandbox: Sandbox) -> None:
+        self._sandboxes.pop(sandbox.id, None)
+        self._routes.pop(sandbox.id, None)
+        shelf = self._shelves.get(sandbox.tenant)
+        if shelf is not None:
+            shelf.remove(sandbox)
+        self.release_key(sandbox)
+
+    def _wake(self, sandbox_id: str) -> None:
+        event = self._changes.pop(sandbox_id, None)
+        if event is not None:
+            event.set()

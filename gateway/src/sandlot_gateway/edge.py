@@ -1,0 +1,149 @@
+"""What stands before every request: which half answers it, a bounded body, a request id, and who is in flight."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from sandlot_gateway import logs
+from sandlot_gateway.control.errors import error_response
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+_WITHOUT_RECOVERY = frozenset({"/healthz", "/readyz"})
+_NOT_A_USE = frozenset({"/healthz", "/readyz", "/metrics", "/internal/sidecar"})
+_BODY_TIMEOUT = 30.0  # seconds that a control request's body may take
+_RECOVERY_WAIT = 30.0
+_WEBHOOK_BODY = 8 << 20  # bytes; a state document carries the claim's meta
+
+
+class Edge:
+    """The ASGI application of the process: data plane for /sbx, /expose and WebSockets, control API for the rest."""
+
+    def __init__(
+        self,
+        *,
+        data: App,
+        control: App,
+        recovered: asyncio.Event,
+        max_body: int,
+        counted: Callable[[int], None],
+    ) -> None:
+        self._data = data
+        self._control = control
+        self._recovered = recovered
+        self._max_body = max_body
+        self._counted = counted
+        self._ids = (f"{os.getpid():x}-{number:x}" for number in itertools.count(1))
+        self.in_flight = 0
+        self.last_use = time.monotonic()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            raise RuntimeError("app.Gateway starts and stops this application")
+        path: str = scope["path"]
+        # Before everything is found again, an existing sandbox would look like a lost one.
+        if not self._recovered.is_set() and path not in _WITHOUT_RECOVERY:
+            try:
+                async with asyncio.timeout(_RECOVERY_WAIT):
+                    await self._recovered.wait()
+            except TimeoutError:
+                response = error_response(503, "still starting", headers={"retry-after": "1"})
+                await response(scope, receive, send)
+                return
+        is_use = path not in _NOT_A_USE
+        self.in_flight += is_use
+        try:
+            if scope["type"] == "websocket" or path.startswith(("/sbx/", "/expose/")):
+                await self._data(scope, receive, send)
+            else:
+                await self._controlled(scope, receive, send)
+        finally:
+            self.in_flight -= is_use
+            if is_use:
+                self.last_use = time.monotonic()
+
+    async def _controlled(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request_id = _header(scope, b"x-request-id")[:128] or next(self._ids)
+        logs.request_id.set(request_id)
+        status = 500
+
+        async def send_with_id(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [
+                    *message.get("headers", ()),
+                    (b"x-request-id", request_id.encode("latin-1", "replace")),
+                ]
+            await send(message)
+
+        limit = _WEBHOOK_BODY if scope["path"] == "/internal/sidecar" else self._max_body
+        try:
+            body = await _read(scope, receive, limit=limit)
+        except _TooLarge:
+            # The connection carries the rest of the body, so it cannot be used again.
+            detail = f"the body is larger than {limit} bytes"
+            response = error_response(413, detail, headers={"connection": "close"})
+            await response(scope, receive, send_with_id)
+        except TimeoutError:
+            detail = f"the body did not arrive within {_BODY_TIMEOUT:g} s"
+            response = error_response(408, detail, headers={"connection": "close"})
+            await response(scope, receive, send_with_id)
+        else:
+            if body is not None:
+                await self._control(scope, _replay(body, receive), send_with_id)
+        self._counted(status)
+
+
+class _TooLarge(Exception):
+    pass
+
+
+async def _read(scope: Scope, receive: Receive, *, limit: int) -> bytes | None:
+    """The whole body; None when the client has gone."""
+    length = _header(scope, b"content-length")
+    if length.isdigit() and int(length) > limit:
+        raise _TooLarge
+    pieces: list[bytes] = []
+    size = 0
+    async with asyncio.timeout(_BODY_TIMEOUT):
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return None
+            piece = message.get("body", b"")
+            size += len(piece)
+            if size > limit:
+                raise _TooLarge
+            pieces.append(piece)
+            if not message.get("more_body"):
+                return b"".join(pieces)
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    given = False
+
+    async def replayed() -> Message:
+        nonlocal given
+        if given:
+            return await receive()
+        given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return replayed
+
+
+def _header(scope: Scope, name: bytes) -> str:
+    for key, value in scope["headers"]:
+        if key == name:
+            return value.decode("latin-1")
+    return ""

@@ -1,0 +1,77 @@
+"""API keys and the tenants they belong to, from the settings and a file."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+_TENANT = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
+
+
+class BadKeys(ValueError):
+    """The keys given at start cannot be used; the message says which entry."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """Who owns sandboxes. `max_sandboxes`: how many may live at once; None: no limit of its own."""
+
+    name: str
+    max_sandboxes: int | None = None
+
+
+class Keys:
+    """Implements data.routes.ApiKeys. Only digests of keys are kept, so that a memory dump shows none."""
+
+    def __init__(self, entries: Iterable[str], *, max_sandboxes: int | None = None) -> None:
+        """`entries`: `key`, `key:tenant` or `key:tenant:max_sandboxes`; a bare key is tenant "default".
+
+        `max_sandboxes` is the limit of tenants without one of their own. Raises BadKeys.
+        """
+        self._tenants: dict[bytes, Tenant] = {}
+        for number, entry in enumerate(entries, 1):
+            key, tenant = _parse(entry, number, max_sandboxes)
+            self._tenants[_digest(key)] = tenant
+
+    @staticmethod
+    def entries(*, inline: str | None, file: Path | None) -> list[str]:
+        """Those of `key:tenant,key2:tenant2` and of a file with one a line (`#` begins a comment). Raises BadKeys."""
+        found = [entry.strip() for entry in (inline or "").split(",")]
+        if file is not None:
+            try:
+                lines = file.read_text().splitlines()
+            except OSError as error:
+                raise BadKeys(f"cannot read the API keys file {file}: {error.strerror}") from error
+            found += [line.partition("#")[0].strip() for line in lines]
+        return [entry for entry in found if entry]
+
+    def __len__(self) -> int:
+        return len(self._tenants)
+
+    def tenant(self, key: str) -> str | None:
+        found = self.find(key)
+        return found.name if found is not None else None
+
+    def find(self, key: str) -> Tenant | None:
+        # By digest: how long the lookup takes tells nothing about a key.
+        return self._tenants.get(_digest(key))
+
+
+def _parse(entry: str, number: int, max_sandboxes: int | None) -> tuple[str, Tenant]:
+    key, _, rest = entry.partition(":")
+    name, _, limit = rest.partition(":")
+    name = name or "default"
+    if not key or not key.isascii() or any(c.isspace() for c in key):
+        raise BadKeys(f"API key entry {number}: the key must be printable ASCII without spaces")
+    if not _TENANT.match(name):
+        raise BadKeys(f"API key entry {number}: the tenant must match [A-Za-z0-9._-]{{1,64}}")
+    if limit and not limit.isdigit():
+        raise BadKeys(f"API key entry {number}: the limit of sandboxes must be a number")
+    return key, Tenant(name, int(limit) if limit else max_sandboxes)
+
+
+def _digest(key: str) -> bytes:
+    return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()

@@ -1,0 +1,350 @@
+"""A sandbox from its create request to its end: who waits, who is told, and what is cleaned up afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
+
+from sandlot_gateway.backends.base import Backend, Instance
+from sandlot_gateway.claims import Abandoned, Claimer, ClaimRefused, NoSidecar
+from sandlot_gateway.directory import Directory
+from sandlot_gateway.keys import Tenant
+from sandlot_gateway.pending import PendingStore
+from sandlot_gateway.sandboxes import NotOurs, Sandbox, Spec, new_id, recovered
+from sandlot_gateway.sidecars import SidecarError, Sidecars, document
+from sandlot_gateway.supply import StartFailed, Supply
+from sandlot_gateway.tokens import Tokens
+
+_log = logging.getLogger(__name__)
+
+
+class QuotaReached(Exception):
+    """The tenant has as many live sandboxes as it may."""
+
+
+class BadRequestField(Exception):
+    """The create cannot succeed as it was asked for; `field` is the name on the wire."""
+
+    def __init__(self, message: str, *, field: str) -> None:
+        super().__init__(message)
+        self.field = field
+
+
+class ResetFailed(Exception):
+    """`code`: no_overlay (nothing happened), unreachable (unknown), not_equal (the sandbox has ended)."""
+
+    def __init__(self, message: str, *, code: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Observer(Protocol):
+    """Who counts; see control/counters.py."""
+
+    def created(self, sandbox: Sandbox, *, seconds: float) -> None: ...
+
+    def ended(self, sandbox: Sandbox) -> None: ...
+
+
+# What a sidecar calls a field of the claim, and what the caller called it.
+_CLAIM_FIELDS = {
+    "env": "environment_vars",
+    "timeout": "timeout_seconds",
+    "idle_timeout": "idle_timeout_seconds",
+}
+
+
+class Lifecycle:
+    """One per gateway. The work of a create belongs to this object, not to the request that asked for it.
+
+    `orphan_grace`: seconds that a sandbox stays whose caller left before it was told the id.
+    """
+
+    def __init__(
+        self,
+        *,
+        directory: Directory,
+        supply: Supply,
+        claimer: Claimer,
+        sidecars: Sidecars,
+        backend: Backend,
+        tokens: Tokens,
+        pending: PendingStore,
+        observer: Observer,
+        orphan_grace: float = 60.0,
+        retiring: int = 32,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.directory = directory
+        self._supply = supply
+        self._claimer = claimer
+        self._sidecars = sidecars
+        self._backend = backend
+        self._tokens = tokens
+        self._pending = pending
+        self._observer = observer
+        self._orphan_grace = orphan_grace
+        self._retire_slots = asyncio.Semaphore(retiring)
+        self._clock = clock
+        self._secrets: dict[str, dict[str, str]] = {}
+        self._refusals: dict[str, BadRequestField] = {}
+        self._orphans: dict[str, asyncio.TimerHandle] = {}
+        self._retiring: dict[str, int] = {}  # the generation that is on its way out
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # Create.
+
+    def create(self, spec: Spec, *, secrets: dict[str, str], tenant: Tenant) -> Sandbox:
+        """Begin a sandbox, or find the one that this idempotency key made. Does not wait.
+
+        Raises QuotaReached, or QueueFull when nothing warm fits and the line is full.
+        """
+        if spec.key is not None:
+            known = self.directory.by_key(tenant.name, spec.key)
+            if known is not None:
+                self.welcome(known.id)
+                return known
+        limit = tenant.max_sandboxes
+        if limit is not None and self.directory.live_count(tenant.name) >= limit:
+            raise QuotaReached(f"tenant {tenant.name!r} may have {limit} sandboxes at once")
+        now = self._clock()
+        sandbox = Sandbox(id=new_id(), tenant=tenant.name, spec=spec, created_at=now, updated_at=now)
+        ticket = self._supply.ticket(template=spec.template(), tenant=tenant.name, pool=spec.pool)
+        self.directory.add(sandbox)
+        self._secrets[sandbox.id] = secrets
+        self._own(self._bring_up(sandbox, secrets=secrets, ticket=ticket))
+        return sandbox
+
+    async def wait(self, sandbox: Sandbox, *, timeout: float) -> Sandbox:
+        """Up to `timeout` seconds for a PENDING sandbox to become something else. Raises BadRequestField."""
+        await self.directory.changed(sandbox.id, timeout=timeout)
+        refusal = self._refusals.get(sandbox.id)
+        if refusal is not None:
+            raise refusal
+        if sandbox.status == "PENDING" and sandbox.id in self._secrets:
+            try:
+                self._pending.save(sandbox, secrets=self._secrets[sandbox.id])
+            except OSError as error:
+                _log.error("a pending create is in memory only: %s", error, extra={"sandbox": sandbox.id})
+        return sandbox
+
+    def position(self, sandbox: Sandbox) -> int | None:
+        return self._claimer.position(sandbox.id)
+
+    def orphan(self, sandbox: Sandbox) -> None:
+        """The caller has gone before it was answered. Without an idempotency key it can never ask again."""
+        if sandbox.spec.key is None:
+            self.delete(sandbox, message="the caller left before create was answered")
+        elif sandbox.live and sandbox.id not in self._orphans:
+            loop = asyncio.get_running_loop()
+            self._orphans[sandbox.id] = loop.call_later(self._orphan_grace, self._reap, sandbox)
+
+    def welcome(self, sandbox_id: str) -> None:
+        """Somebody uses this sandbox: it is nobody's orphan."""
+        if self._orphans:
+            timer = self._orphans.pop(sandbox_id, None)
+            if timer is not None:
+                timer.cancel()
+
+    def _reap(self, sandbox: Sandbox) -> None:
+        self._orphans.pop(sandbox.id, None)
+        self.delete(sandbox, message="the caller left before create was answered and did not come back")
+
+    async def _bring_up(self, sandbox: Sandbox, *, secrets: dict[str, str], ticket: Any) -> None:
+        began = time.monotonic()
+        try:
+            claimed = await self._claimer.claim(sandbox, secrets=secrets, ticket=ticket)
+        except Abandoned:
+            return
+        except ClaimRefused as error:
+            field = _CLAIM_FIELDS.get(error.field or "", error.field or "body")
+            self._refuse(sandbox, BadRequestField(str(error), field=field))
+        except StartFailed as error:
+            if error.field is not None:
+                self._refuse(sandbox, BadRequestField(str(error), field=_wire_field(error.field)))
+            else:
+                self._end(sandbox, verdict=error.verdict, message=str(error))
+        except NoSidecar as error:
+            self._end(sandbox, verdict="start_failed", message=str(error))
+        except asyncio.CancelledError:
+            raise
+        except Exception:
+            _log.exception("a create failed in an unexpected way", extra={"sandbox": sandbox.id})
+            self._end(sandbox, verdict="start_failed", message="internal error")
+        else:
+            if not sandbox.live:  # deleted while the sidecar was accepting it
+                await self._retire(claimed.instance, verdict="deleted")
+                return
+            sandbox.started_at = claimed.state.get("claimed_at") or self._clock()
+            self.directory.running(sandbox, address=claimed.instance.address, token=claimed.token)
+        finally:
+            self._secrets.pop(sandbox.id, None)
+            if sandbox.status != "PENDING":
+                self._pending.remove(sandbox.id)
+                self._observer.created(sandbox, seconds=time.monotonic() - began)
+
+    def _refuse(self, sandbox: Sandbox, refusal: BadRequestField) -> None:
+        # While somebody still holds the create open it hears a 422 and no sandbox is left; after that the
+        # sandbox exists for its caller, and its end tells the same.
+        loop = asyncio.get_running_loop()
+        self._refusals[sandbox.id] = refusal
+        loop.call_later(30.0, self._refusals.pop, sandbox.id, None)
+        self._end(sandbox, verdict="start_failed", message=f"{refusal.field}: {refusal}")
+        if sandbox.spec.key is not None:
+            self.directory.release_key(sandbox)
+
+    # End.
+
+    def delete(self, sandbox: Sandbox, *, verdict: str = "deleted", message: str | None = None) -> bool:
+        """Record the end now, clean up behind the caller's back; False when it had ended before."""
+        instance_id = sandbox.instance_id if sandbox.status == "RUNNING" else None
+        was_pending = sandbox.status == "PENDING"
+        if not self._end(sandbox, verdict=verdict, message=message):
+            return False
+        if was_pending:
+            self._claimer.cancel(sandbox.id)
+        instance = self._backend.instance(instance_id) if instance_id is not None else None
+        if instance is not None:
+            self._own(self._retire(instance, verdict=verdict))
+        return True
+
+    def gone(
+        self, instance_id: str, *, verdict: str, message: str | None, exit_code: int | None = None
+    ) -> None:
+        """The instance has ended by itself or died: record its sandbox's end, give its place to others."""
+        sandbox = self.directory.by_instance(instance_id)
+        if sandbox is not None:
+            self._end(sandbox, verdict=verdict, message=message, exit_code=exit_code)
+        self._supply.lost(instance_id, verdict=verdict, message=message or verdict)
+        if instance_id not in self._retiring:
+            self._own(self._destroy(instance_id))
+
+    def discard(self, instance: Instance) -> None:
+        """An instance that nobody shall have."""
+        self._supply.forget(instance.id)
+        self._own(self._end_and_destroy(instance, verdict="sandbox_lost"))
+
+    async def reset(self, sandbox: Sandbox) -> dict[str, Any]:
+        """A proven reset that keeps the owner; the sidecar's answer. Raises ResetFailed."""
+        instance = self._backend.instance(sandbox.instance_id or "")
+        if instance is None or sandbox.status != "RUNNING":
+            raise ResetFailed("the sandbox is not running", code="not_running")
+        try:
+            answer = await self._sidecars.reset(instance)
+        except SidecarError as error:
+            raise ResetFailed(str(error), code="unreachable") from error
+        told = document(answer)
+        if answer.status != 200:
+            raise ResetFailed(str(told.get("message") or told.get("error")), code=str(told.get("error")))
+        instance.generation = told.get("generation", instance.generation)
+        if not told.get("equal"):
+            self.delete(
+                sandbox, verdict="reset_failed", message="the reset could not be proven equal to fresh"
+            )
+            raise ResetFailed("the reset could not be proven equal to fresh", code="not_equal")
+        sandbox.updated_at = self._clock()
+        return told
+
+    def _end(
+        self, sandbox: Sandbox, *, verdict: str, message: str | None, exit_code: int | None = None
+    ) -> bool:
+        if not self.directory.end(sandbox, verdict=verdict, message=message, exit_code=exit_code):
+            return False
+        self.welcome(sandbox.id)
+        self._pending.remove(sandbox.id)
+        self._observer.ended(sandbox)
+        _log.info("a sandbox ended", extra={"sandbox": sandbox.id, "verdict": verdict, "why": message})
+        return True
+
+    async def _retire(self, instance: Instance, *, verdict: str) -> None:
+        generation = self._retiring[instance.id] = instance.generation
+        try:
+            async with self._retire_slots:
+                recycled = False
+                try:
+                    recycled = await self._backend.recycle(instance)
+                except Exception:
+                    _log.exception("an instance could not be recycled", extra={"instance": instance.id})
+                if not recycled:
+                    await self._end_and_destroy(instance, verdict=verdict)
+        finally:
+            if self._retiring.get(instance.id) == generation:
+                del self._retiring[instance.id]
+            self._supply.capacity_freed()
+
+    async def _end_and_destroy(self, instance: Instance, *, verdict: str) -> None:
+        await self._sidecars.end(instance, verdict=verdict)
+        await self._destroy(instance.id)
+
+    async def _destroy(self, instance_id: str) -> None:
+        try:
+            await self._backend.destroy(instance_id)
+        except Exception:
+            _log.exception("an instance could not be destroyed", extra={"instance": instance_id})
+        self._supply.capacity_freed()
+
+    # Recovery: what sidecars and the disk tell after a restart.
+
+    def busy(self, instance_id: str, *, generation: int) -> bool:
+        """A claim or a cleanup of this generation is under way: what its sidecar says is out of date on arrival."""
+        return generation in (self._claimer.claiming.get(instance_id), self._retiring.get(instance_id))
+
+    def adopt(self, instance: Instance, state: dict[str, Any]) -> None:
+        """A claimed sidecar: know its sandbox (again), or end it when its sandbox has ended."""
+        sandbox_id = state.get("sandbox_id")
+        known = self.directory.get(sandbox_id) if isinstance(sandbox_id, str) else None
+        if known is not None and (known.status == "RUNNING" or known.id in self._secrets):
+            return
+        if known is not None and known.status == "PENDING":
+            self.directory.drop(known)
+        elif known is not None:
+            self._own(self._retire(instance, verdict=known.verdict or "deleted"))
+            return
+        try:
+            sandbox = recovered(state, now=self._clock())
+        except NotOurs as error:
+            _log.warning("a claim cannot be read: %s", error, extra={"instance": instance.id})
+            self.discard(instance)
+            return
+        token = self._tokens.sandbox(instance.id, sandbox.generation, sandbox.id)
+        self.directory.add(sandbox)
+        self.directory.running(sandbox, address=instance.address, token=token)
+        self._pending.remove(sandbox.id)
+
+    def resume(self) -> None:
+        """Go on with the creates that the last gateway had answered PENDING."""
+        for sandbox, secrets in self._pending.load():
+            if self.directory.get(sandbox.id) is not None:
+                self._pending.remove(sandbox.id)
+                continue
+            self.directory.add(sandbox)
+            self._secrets[sandbox.id] = secrets
+            ticket = self._supply.ticket(
+                template=sandbox.spec.template(), tenant=sandbox.tenant, pool=sandbox.spec.pool, again=True
+            )
+            self._own(self._bring_up(sandbox, secrets=secrets, ticket=ticket))
+
+    async def close(self, *, timeout: float = 10.0) -> None:
+        """Wait up to `timeout` seconds for cleanups, then cancel what is left."""
+        for timer in self._orphans.values():
+            timer.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=timeout)
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _own(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+_BACKEND_FIELDS = {"image": "docker_image", "cpu": "cpu_cores", "memory": "memory_gb", "disk": "disk_size_gb"}
+
+
+def _wire_field(name: str) -> str:
+    return _BACKEND_FIELDS.get(name, name)

@@ -1,0 +1,201 @@
+"""One sandbox as the gateway remembers it, and what a verdict means for its status on the wire."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+
+from sandlot_gateway.backends.base import Template
+from sandlot_gateway.data.routes import Route
+
+Status = Literal["PENDING", "RUNNING", "TERMINATED", "ERROR", "TIMEOUT"]
+
+TERMINAL: frozenset[str] = frozenset({"TERMINATED", "ERROR", "TIMEOUT"})
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """What the control API says about a sandbox that ended with a given verdict."""
+
+    status: Status
+    error_type: str | None
+    reason: str
+
+
+_ENDINGS = {
+    "deleted": Ending("TERMINATED", None, "Deleted"),
+    "idle": Ending("TERMINATED", None, "Idle Timeout"),
+    "run_lost": Ending("TERMINATED", None, "Run Lost"),
+    "deadline": Ending("TIMEOUT", "TIMEOUT", "Timeout"),
+    "oom": Ending("ERROR", "OOM_KILLED", "Out Of Memory"),
+    "start_failed": Ending("ERROR", "START_FAILED", "Start Failed"),
+    "image_pull": Ending("ERROR", "IMAGE_PULL_FAILED", "Image Pull Failed"),
+    "evicted": Ending("ERROR", "EVICTED", "Evicted"),
+    "node_lost": Ending("ERROR", "NODE_LOST", "Node Lost"),
+    "sidecar_lost": Ending("ERROR", "SIDECAR_LOST", "Sidecar Lost"),
+    "sandbox_lost": Ending("ERROR", "SANDBOX_LOST", "Sandbox Lost"),
+    "reset_failed": Ending("ERROR", "RESET_FAILED", "Reset Failed"),
+}
+
+
+def ending(verdict: str, *, exit_code: int | None = None) -> Ending:
+    """Status, errorType and terminationReason for `verdict`; an unknown verdict is an ERROR under its own name."""
+    if verdict == "exited":
+        return Ending("TERMINATED" if exit_code in (0, None) else "ERROR", None, "Exited")
+    known = _ENDINGS.get(verdict)
+    return known or Ending("ERROR", verdict.upper(), verdict.replace("_", " ").title())
+
+
+class Spec(msgspec.Struct, gc=False, omit_defaults=True):
+    """What the caller asked for, without the secrets' values; stays as the caller wrote it."""
+
+    name: str
+    image: str
+    cpu_cores: float = 1.0
+    memory_gb: float = 1.0
+    disk_size_gb: float = 5.0
+    gpu_count: int = 0
+    gpu_type: str | None = None
+    pids: int | None = None
+    pool: str | None = None
+    labels: list[str] = []
+    env: dict[str, str] = {}
+    secret_names: list[str] = []
+    start_command: str | list[str] | None = None
+    start_kind: Literal["string", "object"] | None = None
+    workdir: str | None = None
+    network: Literal["full", "none"] = "full"
+    timeout: float | None = 3600.0  # seconds; None: no limit
+    timeout_minutes: int = 60  # as the caller wrote it, -1 for no limit
+    idle_timeout: float | None = None  # seconds
+    vm: bool = False
+    key: str | None = None  # idempotency key
+    extra: dict[str, Any] = {}  # region, team_id, advanced_configs, ...: echoed, without a meaning here
+
+    def template(self) -> Template:
+        return Template(
+            image=self.image,
+            cpu=self.cpu_cores,
+            memory=round(self.memory_gb * (1 << 30)),
+            disk=round(self.disk_size_gb * (1 << 30)),
+            pids=self.pids or 4096,
+            gpu_count=self.gpu_count,
+            gpu_type=self.gpu_type,
+        )
+
+
+class Sandbox(msgspec.Struct, gc=False, omit_defaults=True):
+    """A sandbox from its create request until its record is forgotten. Times are Unix seconds."""
+
+    id: str
+    tenant: str
+    spec: Spec
+    created_at: float
+    updated_at: float
+    status: Status = "PENDING"
+    started_at: float | None = None
+    ended_at: float | None = None
+    verdict: str | None = None
+    message: str | None = None
+    error_type: str | None = None
+    reason: str | None = None
+    exit_code: int | None = None
+    instance_id: str | None = None
+    generation: int = 1  # of the instance when it was claimed: the sandbox token is made from it
+    pool_hit: bool = False
+    queued: float = 0.0  # seconds from the request to the moment a start or a warm instance was at hand
+    start: float = 0.0  # seconds of a cold start; 0 from a pool
+    claim: float = 0.0  # seconds of the claim itself
+    notes: list[str] = []
+
+    @property
+    def live(self) -> bool:
+        return self.status not in TERMINAL
+
+    def finish(
+        self, verdict: str, *, at: float, message: str | None = None, exit_code: int | None = None
+    ) -> None:
+        """Give it its end; the first verdict stays."""
+        if not self.live:
+            return
+        end = ending(verdict, exit_code=exit_code)
+        self.status = end.status
+        self.verdict = verdict
+        self.message = message
+        self.error_type = end.error_type
+        self.reason = end.reason
+        self.exit_code = exit_code
+        self.ended_at = self.updated_at = at
+
+    def meta(self) -> dict[str, Any]:
+        """What travels in the claim, so that a gateway that has forgotten everything can know this sandbox again."""
+        return msgspec.to_builtins(
+            {
+                "spec": self.spec,
+                "created_at": self.created_at,
+                "generation": self.generation,
+                "pool_hit": self.pool_hit,
+                "queued": round(self.queued, 6),
+                "start": round(self.start, 6),
+                "tenant": self.tenant,
+            }
+        )
+
+
+class _Meta(msgspec.Struct):
+    spec: Spec
+    created_at: float
+    tenant: str
+    generation: int = 1
+    pool_hit: bool = False
+    queued: float = 0.0
+    start: float = 0.0
+
+
+class NotOurs(ValueError):
+    """A state document whose claim was not made by a gateway of this kind."""
+
+
+def recovered(state: dict[str, Any], *, now: float) -> Sandbox:
+    """The sandbox that a claimed sidecar's state document tells of; NotOurs when it does not tell enough."""
+    try:
+        meta = msgspec.convert(state.get("meta"), _Meta)
+        sandbox_id = msgspec.convert(state.get("sandbox_id"), str)
+        instance_id = msgspec.convert(state.get("instance_id"), str)
+    except msgspec.ValidationError as error:
+        raise NotOurs(str(error)) from error
+    return Sandbox(
+        id=sandbox_id,
+        tenant=meta.tenant,
+        spec=meta.spec,
+        created_at=meta.created_at,
+        updated_at=now,
+        status="RUNNING",
+        started_at=state.get("claimed_at") or meta.created_at,
+        instance_id=instance_id,
+        generation=meta.generation,
+        pool_hit=meta.pool_hit,
+        queued=meta.queued,
+        start=meta.start,
+        notes=list(state.get("notes") or []),
+    )
+
+
+def pending_route(sandbox: Sandbox) -> Route:
+    """The route of a sandbox that has no address (yet, or any more)."""
+    return Route(
+        sandbox_id=sandbox.id,
+        tenant=sandbox.tenant,
+        address="",
+        token="",
+        status=sandbox.status,
+        verdict=sandbox.verdict,
+        message=sandbox.message,
+    )
+
+
+def new_id() -> str:
+    return "sb-" + secrets.token_hex(10)

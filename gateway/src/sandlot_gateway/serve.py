@@ -1,0 +1,178 @@
+"""Runs a gateway behind its sockets until it is told to end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import json
+import logging
+import os
+import resource
+import secrets
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import uvicorn
+
+from sandlot_gateway.app import Gateway, MakeBackend, secret_file
+from sandlot_gateway.backends.base import Backend
+from sandlot_gateway.backends.local.lock import StateLock
+from sandlot_gateway.data.pool import HttpPool
+from sandlot_gateway.keys import Keys
+from sandlot_gateway.settings import Settings
+from sandlot_gateway.tokens import Tokens
+
+_log = logging.getLogger(__name__)
+
+# 1,000 commands at once from one client are as many connections; with a backlog of 128 a seventh was refused.
+_BACKLOG = 4096
+
+
+class Server(uvicorn.Server):
+    """uvicorn without its signal handlers, which would end the process by the signal and not with 0."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+async def serve(settings: Settings, *, make_backend: MakeBackend | None = None) -> int:
+    """Serve until SIGTERM, SIGINT or idleness. Raises BackendError, BadKeys, OSError when it cannot start."""
+    state_dir = settings.state_dir = settings.state_dir.expanduser().absolute()
+    state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    lock = StateLock(state_dir / "gateway.lock")
+    lock.acquire()
+    endpoint = state_dir / "endpoint.json"
+    try:
+        api_key, keys = _keys(settings)
+        listening = _listen_tcp(settings.host, settings.port)
+        sockets = [listening, _listen_unix(state_dir / "gateway.sock")]
+        _raise_descriptor_limit()
+        gateway = Gateway(settings, keys=keys, make_backend=make_backend or _local_backend)
+        server = Server(
+            uvicorn.Config(
+                gateway.edge,
+                loop="none",
+                http="httptools",
+                ws="websockets-sansio",
+                lifespan="off",
+                access_log=False,
+                log_config=None,
+                server_header=False,
+                backlog=_BACKLOG,
+                timeout_graceful_shutdown=round(settings.drain) + 2,
+            )
+        )
+        ending = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, _asked_to_end, ending, server)
+        serving = loop.create_task(server.serve(sockets=sockets))
+        try:
+            await gateway.start()
+            _freeze()
+            url = _url(settings.host, listening.getsockname()[1])
+            _write_endpoint(endpoint, url=url, api_key=api_key)
+            print(f"sandlot: ready at {url}", flush=True)
+            await _until_end(ending, gateway=gateway, idle=settings.exit_when_idle)
+            _log.info("ending")
+            server.should_exit = True
+            await gateway.drain()
+        finally:
+            server.should_exit = True
+            await asyncio.gather(serving, return_exceptions=True)
+            await gateway.stop()
+    finally:
+        endpoint.unlink(missing_ok=True)
+        lock.release()
+    return 0
+
+
+async def _until_end(ending: asyncio.Event, *, gateway: Gateway, idle: float | None) -> None:
+    """Until asked to, or until there was neither sandbox nor request for `idle` seconds."""
+    if idle is None:
+        await ending.wait()
+        return
+    left = idle
+    while left > 0:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(left):
+                await ending.wait()
+                return
+        if gateway.edge.in_flight or gateway.directory.total_live:
+            left = idle
+        else:
+            left = idle - (time.monotonic() - max(gateway.edge.last_use, gateway.directory.last_end))
+    _log.info("nobody has used this gateway for %g s", idle)
+
+
+def _asked_to_end(ending: asyncio.Event, server: Server) -> None:
+    if ending.is_set():
+        server.force_exit = True  # asked twice: do not wait for requests
+    ending.set()
+
+
+def _local_backend(settings: Settings, tokens: Tokens, pool: HttpPool) -> Backend:
+    from sandlot_gateway.backends.local.backend import LocalBackend
+
+    return LocalBackend(state_dir=settings.state_dir, tokens=tokens, pool=pool)
+
+
+def _keys(settings: Settings) -> tuple[str, Keys]:
+    """The key for endpoint.json, and all. Without any key given one is made, and kept for the next start."""
+    configured = Keys.entries(inline=settings.api_keys, file=settings.api_keys_file)
+    key = settings.api_key
+    if key is None and not configured:
+        made = secret_file(settings.state_dir / "api_key", lambda: secrets.token_urlsafe(24).encode())
+        key = made.decode()
+    entries = [key, *configured] if key is not None else configured
+    return entries[0].partition(":")[0], Keys(entries, max_sandboxes=settings.max_sandboxes)
+
+
+def _listen_tcp(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    except OSError as error:
+        raise OSError(error.errno, f"cannot listen on {host} port {port}: {error.strerror}") from error
+
+
+def _listen_unix(path: Path) -> socket.socket:
+    path.unlink(missing_ok=True)
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        listening.bind(str(path))
+        path.chmod(0o600)
+        listening.listen(_BACKLOG)
+    except OSError as error:
+        listening.close()
+        raise OSError(error.errno, f"cannot listen on {path}: {error.strerror or error}") from error
+    return listening
+
+
+def _url(host: str, port: int) -> str:
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _write_endpoint(path: Path, *, url: str, api_key: str) -> None:
+    temporary = path.with_name(f"{path.name}.new")
+    with os.fdopen(os.open(temporary, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "w") as file:
+        json.dump({"url": url, "api_key": api_key, "pid": os.getpid()}, file)
+    temporary.replace(path)
+
+
+def _raise_descriptor_limit() -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _freeze() -> None:
+    """Keep the start-up heap out of every later collection: it cost a third of the throughput and most of the p99."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)

@@ -1,0 +1,104 @@
+"""Every setting of the gateway: from the command line, else from SANDLOT_… in the environment, else a default."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from sandlot_gateway.backends.base import PoolSpec, Template
+
+
+class Settings(BaseSettings):
+    """Times are seconds. A setting `foo` is `--foo` on the command line and SANDLOT_FOO in the environment."""
+
+    model_config = SettingsConfigDict(env_prefix="SANDLOT_", extra="ignore", validate_default=True)
+
+    backend: Literal["local"] = Field("local", description="What runs the sandboxes.")
+    host: str = Field("127.0.0.1", description="The address to listen on.")
+    port: int = Field(8642, ge=0, le=65535, description="The TCP port; 0 takes a free one.")
+    public_url: str | None = Field(
+        None, description="The base URL told to clients, if not that of their request."
+    )
+    state_dir: Path = Field(
+        default_factory=lambda: default_state_dir(),
+        description="Sockets, the master key, running instances and finished sandboxes.",
+    )
+    api_key: str | None = Field(None, description="One more API key, of tenant `default`.")
+    api_keys: str | None = Field(
+        None, description="`key:tenant,key2:tenant2:max_sandboxes`; a bare key: `default`."
+    )
+    api_keys_file: Path | None = Field(None, description="The same, one entry a line.")
+    pool: Annotated[list[str], NoDecode] = Field(
+        default_factory=list,
+        description="Warm pools, `NAME=N` (image host) or `NAME=IMAGE:N`; commas between.",
+    )
+    metrics_public: bool = Field(False, description="Serve /metrics without an API key.")
+    exit_when_idle: float | None = Field(
+        None, gt=0, description="End after this long without sandbox or request."
+    )
+    end_sandboxes_on_exit: bool = Field(False, description="A clean end takes all sandboxes with it.")
+    drain: float = Field(15.0, ge=0, le=3600, description="How long a clean end waits for running requests.")
+    wait_seconds: float = Field(10.0, ge=0, le=25, description="How long create holds its answer by default.")
+    max_starts: int = Field(
+        default_factory=lambda: max(4, 2 * (os.cpu_count() or 2)),
+        ge=1,
+        description="Cold starts at one time.",
+    )
+    max_waiting: int = Field(2000, ge=0, description="Creates that may wait for an instance; more get a 503.")
+    max_sandboxes: int | None = Field(
+        None, ge=1, description="Live sandboxes of each tenant without its own limit."
+    )
+    start_timeout: float = Field(
+        120.0, gt=0, description="How long a started instance may take to get ready."
+    )
+    spare_seconds: float = Field(
+        30.0, ge=0, description="How long a warm instance of no pool waits for an owner."
+    )
+    orphan_grace: float = Field(60.0, ge=0, description="How long a sandbox stays whose creator hung up.")
+    record_keep: float = Field(3600.0, ge=0, description="How long an ended sandbox can be asked for.")
+    record_limit: int = Field(10_000, ge=0, description="How many ended sandboxes are remembered.")
+    max_body: int = Field(2 << 20, ge=1024, description="Bytes of a control request's body.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="What is logged.")
+
+    @field_validator("pool", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        return (
+            [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+        )
+
+    @field_validator("pool")
+    @classmethod
+    def _check(cls, value: list[str]) -> list[str]:
+        for text in value:
+            parse_pool(text)
+        return value
+
+    def pools(self) -> list[PoolSpec]:
+        return [parse_pool(text) for text in self.pool]
+
+
+def parse_pool(text: str) -> PoolSpec:
+    """`NAME=N` or `NAME=IMAGE:N`. Raises ValueError."""
+    name, equals, rest = text.partition("=")
+    image, colon, size = rest.rpartition(":")
+    if not equals or not name or not size.isdigit() or (colon and not image):
+        raise ValueError(f"pool {text!r} is neither NAME=N nor NAME=IMAGE:N")
+    return PoolSpec(name=name, template=Template(image=image or "host"), size=int(size))
+
+
+def default_state_dir() -> Path:
+    """$SANDLOT_HOME, else /run/sandlot for root, else the user's runtime or state directory."""
+    home = os.environ.get("SANDLOT_HOME")
+    if home:
+        return Path(home)
+    if os.geteuid() == 0 and os.access("/run", os.W_OK):
+        return Path("/run/sandlot")
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    if runtime:
+        return Path(runtime) / "sandlot"
+    return Path.home() / ".local" / "state" / "sandlot"

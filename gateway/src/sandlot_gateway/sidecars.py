@@ -1,0 +1,126 @@
+"""The gateway's few own calls to a sidecar (docs/sidecar-contract.md): claim, end, reset, logs, read-file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+from urllib.parse import urlencode
+
+import msgspec
+
+from sandlot_gateway.backends.base import Instance
+from sandlot_gateway.data.pool import Answer, DialError, HttpPool, UpstreamError
+from sandlot_gateway.data.routes import Route
+
+Outcome = Literal["claimed", "taken", "stale", "gone", "unreachable", "uncertain", "refused"]
+
+
+class SidecarError(Exception):
+    """A sidecar did not answer, or not as the contract says."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimAnswer:
+    """How a claim went.
+
+    `taken`: another owner; `stale`: another generation; `gone`: ended, failed; `unreachable`: nothing was sent;
+    `uncertain`: sent, but no usable answer; `refused`: the claim itself is bad (`field`, `message`).
+    """
+
+    outcome: Outcome
+    state: dict[str, Any]
+    field: str | None = None
+    message: str = ""
+
+
+class Sidecars:
+    """Times out on its own (seconds), so that no caller waits on a sidecar that has stopped answering."""
+
+    def __init__(self, pool: HttpPool, *, claim_timeout: float = 10.0, call_timeout: float = 10.0) -> None:
+        self._pool = pool
+        self._claim_timeout = claim_timeout
+        self._call_timeout = call_timeout
+
+    async def claim(self, instance: Instance, claim: dict[str, Any]) -> ClaimAnswer:
+        """Never raises for what a sidecar does; a lost answer is asked for once more, which the contract allows."""
+        body = msgspec.json.encode(claim)
+        answer: Answer | None = None
+        problem = ""
+        sent = False
+        for _ in range(2):
+            try:
+                answer = await self._post(instance, "/v1/claim", body, timeout=self._claim_timeout)
+            except DialError as error:
+                return ClaimAnswer("uncertain" if sent else "unreachable", {}, message=str(error))
+            except UpstreamError as error:
+                sent = True
+                problem = str(error)
+                continue
+            if answer.status < 500:
+                break
+            sent = True
+            problem = f"status {answer.status}"
+        if answer is None or answer.status >= 500:
+            return ClaimAnswer("uncertain", {}, message=problem)
+        return _claim_answer(answer)
+
+    async def end(self, instance: Instance, *, verdict: str, message: str | None = None) -> bool:
+        """Ask the sidecar to end; False when it could not be asked (then the backend has to take it away)."""
+        body = {"verdict": verdict} if message is None else {"verdict": verdict, "message": message}
+        try:
+            answer = await self._post(
+                instance, "/v1/end", msgspec.json.encode(body), timeout=self._call_timeout
+            )
+        except (DialError, UpstreamError):
+            return False
+        return answer.status == 200
+
+    async def reset(self, instance: Instance) -> Answer:
+        """Reset under the same claim. Raises SidecarError."""
+        body = b'{"keep_claim":true}'
+        try:
+            return await self._post(instance, "/v1/reset", body, timeout=self._call_timeout)
+        except (DialError, UpstreamError) as error:
+            raise SidecarError(str(error)) from error
+
+    async def get(self, route: Route, path: str, query: dict[str, str | int]) -> Answer:
+        """A GET with the sandbox's own token. Raises SidecarError."""
+        target = f"{path}?{urlencode(query)}"
+        headers = [("authorization", f"Bearer {route.token}")]
+        try:
+            return await self._pool.fetch(
+                route.address, "GET", target, headers=headers, timeout=self._call_timeout
+            )
+        except (DialError, UpstreamError) as error:
+            raise SidecarError(str(error)) from error
+
+    async def _post(self, instance: Instance, path: str, body: bytes, *, timeout: float) -> Answer:
+        headers = [("authorization", f"Bearer {instance.token}"), ("content-type", "application/json")]
+        return await self._pool.fetch(
+            instance.address, "POST", path, headers=headers, body=body, timeout=timeout
+        )
+
+
+def document(answer: Answer) -> dict[str, Any]:
+    """The answer's JSON object; an empty one when it is something else."""
+    try:
+        value = msgspec.json.decode(answer.body)
+    except msgspec.DecodeError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _claim_answer(answer: Answer) -> ClaimAnswer:
+    state = document(answer)
+    message = str(state.get("message") or state.get("error") or f"status {answer.status}")
+    if answer.status == 200:
+        return ClaimAnswer("claimed", state)
+    if answer.status == 409:
+        stale = state.get("error") == "stale_generation"
+        return ClaimAnswer("stale" if stale else "taken", state, message=message)
+    if answer.status == 410:
+        return ClaimAnswer("gone", state, message=message)
+    if answer.status in (400, 413):
+        return ClaimAnswer("refused", state, field=state.get("field"), message=message)
+    # 401 and the like: this is not the sidecar that we think it is.
+    return ClaimAnswer("gone", state, message=message)

@@ -1,0 +1,340 @@
+"""Brings warm instances and waiting creates together, and starts new instances when nothing warm fits."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from typing import Any
+
+from sandlot_gateway.backends.base import Backend, BackendError, Instance, Template, Unavailable
+from sandlot_gateway.ready import ReadyQueue
+from sandlot_gateway.waiting import Waiter, WaitList
+
+_log = logging.getLogger(__name__)
+
+_VERDICT_OF_ERROR = {"IMAGE_PULL_FAILED": "image_pull"}
+
+
+class QueueFull(Exception):
+    """As many creates wait as may; `retry_after` in seconds is a guess from recent starts."""
+
+    def __init__(self, *, position: int, retry_after: float) -> None:
+        super().__init__(f"the queue for new sandboxes is full ({position - 1} waiting)")
+        self.position = position
+        self.retry_after = retry_after
+
+
+class StartFailed(Exception):
+    """No instance could be started; `verdict` is the sandbox's, `field` names the bad request field if there is one."""
+
+    def __init__(
+        self, message: str, *, verdict: str = "start_failed", error_type: str, field: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.verdict = verdict
+        self.error_type = error_type
+        self.field = field
+
+
+@dataclass(slots=True)
+class Grant:
+    """An instance for one create, and what it cost to get it (seconds)."""
+
+    instance: Instance
+    pool_hit: bool
+    queued: float
+    start: float
+
+
+@dataclass(slots=True)
+class _Ask:
+    future: asyncio.Future[Grant]
+    asked_at: float
+    started_at: float | None = None
+    attempts: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Ticket:
+    """A place in the line; `wait` gives the instance, `cancel` gives the place up."""
+
+    _supply: Supply
+    _waiter: Waiter[_Ask]
+
+    async def wait(self) -> Grant:
+        """Raises StartFailed, or CancelledError when the ticket was cancelled before it had an instance."""
+        return await self._waiter.value.future
+
+    def cancel(self) -> None:
+        self._supply.give_up(self._waiter)
+
+    @property
+    def position(self) -> int:
+        return self._supply.position(self._waiter)
+
+
+@dataclass(slots=True)
+class _Start:
+    key: str
+    timer: asyncio.TimerHandle
+    began: float = field(default_factory=time.monotonic)
+
+
+class Supply:
+    """One per gateway. `max_starts` bounds the cold starts in flight, `max_waiting` the creates in the line.
+
+    An instance that is ready goes to the longest waiting create of its template, whoever it was started for;
+    with nobody waiting it joins the ready queue. One that belongs to no pool stays there for `spare_seconds`.
+    """
+
+    def __init__(
+        self,
+        *,
+        backend: Backend,
+        ready: ReadyQueue,
+        max_starts: int = 8,
+        max_waiting: int = 2000,
+        start_timeout: float = 60.0,
+        spare_seconds: float = 30.0,
+        attempts: int = 2,
+    ) -> None:
+        self.ready = ready
+        self._backend = backend
+        self._max_starts = max_starts
+        self._max_waiting = max_waiting
+        self._start_timeout = start_timeout
+        self._spare_seconds = spare_seconds
+        self._attempts = attempts
+        self._waiters: WaitList[_Ask] = WaitList()
+        self._launching: Counter[str] = Counter()  # launch() has not returned yet, by template key
+        self._starting: dict[str, _Start] = {}  # launched, not ready yet
+        self._early: set[str] = set()  # ready before launch() had returned
+        self._spares: dict[str, asyncio.TimerHandle] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._blocked: asyncio.TimerHandle | None = None
+        self._tick: asyncio.TimerHandle | None = None
+        self._mean_start = 1.0
+        self._closed = False
+
+    # Asked by creates.
+
+    def ticket(
+        self, *, template: Template, tenant: str, pool: str | None = None, again: bool = False
+    ) -> Ticket:
+        """Take a warm instance, or a place in the line; QueueFull at once when there is none.
+
+        `again`: the caller has lost its instance to somebody else and goes to the front, however full it is.
+        """
+        loop = asyncio.get_running_loop()
+        key = template.key
+        waiter = Waiter(template, key, tenant, _Ask(loop.create_future(), loop.time()), waiting=False)
+        instance = self._take(key, pool)
+        if instance is not None:
+            waiter.value.future.set_result(Grant(instance, pool_hit=True, queued=0.0, start=0.0))
+        else:
+            if not again and len(self._waiters) >= self._max_waiting:
+                position = len(self._waiters) + 1
+                retry_after = min(60.0, max(1.0, self._mean_start * position / self._max_starts))
+                raise QueueFull(position=position, retry_after=retry_after)
+            self._waiters.add(waiter, front=again)
+            self._pump()
+        return Ticket(self, waiter)
+
+    def give_up(self, waiter: Waiter[_Ask]) -> None:
+        """Leave the line. One that has its instance already keeps it, and has to offer it again."""
+        self._waiters.remove(waiter)
+        waiter.value.future.cancel()
+
+    def position(self, waiter: Waiter[_Ask]) -> int:
+        return self._waiters.position(waiter)
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiters)
+
+    @property
+    def starting(self) -> int:
+        return self._launching.total() + len(self._starting)
+
+    # Told by webhooks and the backend.
+
+    def offer(self, instance: Instance) -> None:
+        """This instance is ready and nobody's."""
+        if self._closed:
+            return
+        start = self._starting.pop(instance.id, None)
+        took = 0.0
+        if start is not None:
+            start.timer.cancel()
+            took = time.monotonic() - start.began
+            self._mean_start += 0.2 * (took - self._mean_start)
+        elif self._launching.total():
+            self._early.add(instance.id)
+        waiter = self._waiters.pop(instance.template.key)
+        if waiter is not None:
+            self.forget(instance.id)
+            ask = waiter.value
+            queued = (ask.started_at or asyncio.get_running_loop().time()) - ask.asked_at
+            total = asyncio.get_running_loop().time() - ask.asked_at
+            ask.future.set_result(Grant(instance, pool_hit=False, queued=queued, start=total - queued))
+            if instance.pool is not None:
+                self._backend.nudge(instance.pool)
+        elif self.ready.put(instance) and instance.pool is None:
+            loop = asyncio.get_running_loop()
+            self._spares[instance.id] = loop.call_later(self._spare_seconds, self._expire, instance.id)
+        self._pump()
+
+    def lost(self, instance_id: str, *, verdict: str, message: str) -> None:
+        """This unclaimed instance is gone, or could not start."""
+        self.forget(instance_id)
+        start = self._starting.pop(instance_id, None)
+        if start is not None:
+            start.timer.cancel()
+            error = StartFailed(message, verdict=verdict, error_type=verdict.upper())
+            self._start_failed(start.key, error, final=verdict == "image_pull")
+        self._pump()
+
+    def forget(self, instance_id: str) -> Instance | None:
+        """Take an instance out of the ready queue without judging it."""
+        spare = self._spares.pop(instance_id, None)
+        if spare is not None:
+            spare.cancel()
+        return self.ready.discard(instance_id)
+
+    def shed(self, pool: str) -> str | None:
+        """Take one ready instance of this pool out for good; see Events.give_up."""
+        specs = [status.spec for status in self._backend.pools() if status.spec.name == pool]
+        instance = self.ready.shed(pool, keep=specs[0].template.key if specs else None)
+        return instance.id if instance is not None else None
+
+    def capacity_freed(self) -> None:
+        """Something ended: a start that was refused for want of room may go through now."""
+        if self._blocked is not None:
+            self._blocked.cancel()
+            self._blocked = None
+        self._pump()
+
+    async def close(self) -> None:
+        """Give everybody in the line a cancellation and wait for starts that are under way."""
+        self._closed = True
+        for timer in (self._blocked, self._tick, *self._spares.values()):
+            if timer is not None:
+                timer.cancel()
+        for start in self._starting.values():
+            start.timer.cancel()
+        for key in self._waiters.in_turn():
+            while (waiter := self._waiters.pop(key)) is not None:
+                waiter.value.future.cancel()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # Inside.
+
+    def _take(self, key: str, pool: str | None) -> Instance | None:
+        instance = self.ready.take(key, pool=pool) if pool is not None else None
+        instance = instance or self.ready.take(key)
+        if instance is None:
+            return None
+        spare = self._spares.pop(instance.id, None)
+        if spare is not None:
+            spare.cancel()
+        if instance.pool is not None:
+            self._backend.nudge(instance.pool)
+        return instance
+
+    def _expire(self, instance_id: str) -> None:
+        self._spares.pop(instance_id, None)
+        if self.ready.discard(instance_id) is not None:
+            self._own(self._backend.destroy(instance_id))
+
+    def _pump(self) -> None:
+        """Start as many instances as creates wait for, beyond those that are on their way already."""
+        if self._closed or not len(self._waiters):
+            return
+        if self._tick is None:
+            # A pool's own start that was counted on may have failed without a word: look again now and then.
+            self._tick = asyncio.get_running_loop().call_later(1.0, self._look_again)
+        if self._blocked is not None:
+            return
+        pool_starts = Counter(
+            {status.spec.template.key: status.starting for status in self._backend.pools() if status.starting}
+        )
+        on_the_way = self._launching + Counter(start.key for start in self._starting.values()) + pool_starts
+        for key in self._waiters.in_turn():
+            while self.starting < self._max_starts and on_the_way[key] < self._waiters.waiting(key):
+                head = self._waiters.head(key)
+                if head is None:
+                    break
+                on_the_way[key] += 1
+                self._launching[key] += 1
+                self._own(self._launch(head.template))
+
+    def _look_again(self) -> None:
+        self._tick = None
+        self._pump()
+
+    async def _launch(self, template: Template) -> None:
+        key = template.key
+        loop = asyncio.get_running_loop()
+        waiting = self._waiters.head(key)
+        if waiting is not None and waiting.value.started_at is None:
+            waiting.value.started_at = loop.time()
+        try:
+            instance = await self._backend.launch(template)
+        except Unavailable as error:
+            self._landed(key)
+            if self._blocked is None:
+                self._blocked = loop.call_later(error.retry_after, self.capacity_freed)
+        except BackendError as error:
+            self._landed(key)
+            failed = StartFailed(
+                str(error),
+                verdict=_VERDICT_OF_ERROR.get(error.error_type, "start_failed"),
+                error_type=error.error_type,
+                field=error.field,
+            )
+            self._start_failed(key, failed, final=True)
+            self._pump()
+        except Exception as error:
+            self._landed(key)
+            _log.exception("a start failed in an unexpected way")
+            failed = StartFailed(f"the backend failed: {error}", error_type="START_FAILED")
+            self._start_failed(key, failed, final=True)
+            self._pump()
+        else:
+            if instance.id not in self._early:
+                timer = loop.call_later(self._start_timeout, self._overdue, instance.id)
+                self._starting[instance.id] = _Start(key, timer)
+            self._early.discard(instance.id)
+            self._landed(key)
+
+    def _landed(self, key: str) -> None:
+        self._launching[key] -= 1
+        if not self._launching[key]:
+            del self._launching[key]
+        if not self._launching:
+            self._early.clear()
+
+    def _overdue(self, instance_id: str) -> None:
+        self._own(self._backend.destroy(instance_id))
+        message = f"the sandbox was not ready {self._start_timeout:g} s after its start"
+        self.lost(instance_id, verdict="start_failed", message=message)
+
+    def _start_failed(self, key: str, error: StartFailed, *, final: bool) -> None:
+        waiter = self._waiters.head(key)
+        if waiter is None:
+            return
+        waiter.value.attempts += 1
+        if final or waiter.value.attempts >= self._attempts:
+            self._waiters.remove(waiter)
+            waiter.value.future.set_exception(error)
+
+    def _own(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

@@ -1,0 +1,116 @@
+"""Who waits for an instance: one fair line per template, turns shared between tenants; plain data, no I/O."""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from sandlot_gateway.backends.base import Template
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True, eq=False)
+class Waiter(Generic[T]):
+    """One create request in the line; `value` is the owner's own."""
+
+    template: Template
+    key: str
+    tenant: str
+    value: T
+    rank: float = 0.0
+    serial: int = 0
+    waiting: bool = True
+
+    def __lt__(self, other: Waiter[T]) -> bool:
+        return (self.rank, self.serial) < (other.rank, other.serial)
+
+
+@dataclass(slots=True)
+class _Line(Generic[T]):
+    heap: list[Waiter[T]] = field(default_factory=list)
+    size: int = 0
+
+
+class WaitList(Generic[T]):
+    """Start-time fair queueing: each tenant's waiters are numbered in turns, and the lowest turn is served first.
+
+    A tenant with a thousand requests delays another tenant's first one by one turn, not by a thousand.
+    """
+
+    def __init__(self) -> None:
+        self._lines: dict[str, _Line[T]] = {}
+        self._last_rank: dict[str, float] = {}
+        self._of_tenant: Counter[str] = Counter()
+        self._turn = 0.0
+        self._serial = 0
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def add(self, waiter: Waiter[T], *, front: bool = False) -> None:
+        """Join the line; `front` is for one who has had a turn already and lost its instance to somebody else."""
+        self._serial += 1
+        waiter.serial = self._serial
+        if front:
+            waiter.rank = self._turn
+        else:
+            waiter.rank = max(self._turn, self._last_rank.get(waiter.tenant, 0.0)) + 1
+            self._last_rank[waiter.tenant] = waiter.rank
+        waiter.waiting = True
+        line = self._lines.setdefault(waiter.key, _Line())
+        heapq.heappush(line.heap, waiter)
+        line.size += 1
+        self._of_tenant[waiter.tenant] += 1
+        self._size += 1
+
+    def head(self, key: str) -> Waiter[T] | None:
+        """Who is next for an instance of this template."""
+        line = self._lines.get(key)
+        if line is None:
+            return None
+        while line.heap and not line.heap[0].waiting:
+            heapq.heappop(line.heap)
+        return line.heap[0] if line.heap else None
+
+    def pop(self, key: str) -> Waiter[T] | None:
+        waiter = self.head(key)
+        if waiter is not None:
+            self._turn = max(self._turn, waiter.rank)
+            self.remove(waiter)
+        return waiter
+
+    def remove(self, waiter: Waiter[T]) -> bool:
+        """Leave the line; False when not in it any more."""
+        if not waiter.waiting:
+            return False
+        waiter.waiting = False
+        line = self._lines[waiter.key]
+        line.size -= 1
+        self._size -= 1
+        self._of_tenant[waiter.tenant] -= 1
+        if not self._of_tenant[waiter.tenant]:
+            del self._of_tenant[waiter.tenant]
+            self._last_rank.pop(waiter.tenant, None)
+        if not line.size:
+            del self._lines[waiter.key]
+        return True
+
+    def waiting(self, key: str) -> int:
+        line = self._lines.get(key)
+        return line.size if line is not None else 0
+
+    def in_turn(self) -> list[str]:
+        """Templates that somebody waits for, the one whose turn it is first."""
+        heads = [(head, key) for key in list(self._lines) if (head := self.head(key)) is not None]
+        return [key for _, key in sorted(heads, key=lambda pair: pair[0])]
+
+    def position(self, waiter: Waiter[T]) -> int:
+        """1 for the next; counts everybody whose turn comes earlier, whatever they wait for."""
+        ahead = sum(
+            1 for line in self._lines.values() for other in line.heap if other.waiting and other < waiter
+        )
+        return ahead + 1

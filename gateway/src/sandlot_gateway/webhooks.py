@@ -1,0 +1,120 @@
+"""What sidecars tell the gateway: ready, heartbeat, claimed, ended; each signed with the instance's token."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from sandlot_gateway.backends.base import Backend, Instance
+from sandlot_gateway.lifecycle import Lifecycle
+from sandlot_gateway.supply import Supply
+from sandlot_gateway.tokens import Tokens
+
+_log = logging.getLogger(__name__)
+
+
+class _Document(msgspec.Struct):
+    """The fields of a state document that the gateway acts on; the rest passes through untyped."""
+
+    instance_id: str
+    phase: str
+    generation: int
+    event: str = "heartbeat"
+    sandbox_id: str | None = None
+    verdict: str | None = None
+    message: str | None = None
+
+
+class Webhooks:
+    """Gives an HTTP status for each webhook; a 410 tells the sidecar that nobody wants it."""
+
+    def __init__(
+        self,
+        *,
+        tokens: Tokens,
+        backend: Backend,
+        supply: Supply,
+        lifecycle: Lifecycle,
+        counted: Callable[[str], None] = lambda event: None,
+    ) -> None:
+        self._tokens = tokens
+        self._backend = backend
+        self._supply = supply
+        self._lifecycle = lifecycle
+        self._counted = counted
+
+    def receive(self, *, instance_id: str, signature: str, body: bytes) -> int:
+        """Check and act. 401: not signed by this instance; 400: no state document; 410: unknown to the backend."""
+        wanted = (
+            "sha256="
+            + hmac.new(self._tokens.instance(instance_id).encode(), body, hashlib.sha256).hexdigest()
+        )
+        if not hmac.compare_digest(wanted.encode(), signature.encode("utf-8", "replace")):
+            self._counted("unsigned")
+            return 401
+        try:
+            state = msgspec.json.decode(body)
+            document = msgspec.convert(state, _Document)
+        except (msgspec.DecodeError, msgspec.ValidationError):
+            self._counted("malformed")
+            return 400
+        if document.instance_id != instance_id:
+            self._counted("malformed")
+            return 400
+        event = document.event if document.event in ("ready", "heartbeat", "claimed", "ended") else "other"
+        self._counted(event)
+        instance = self._backend.instance(instance_id)
+        if instance is None:
+            # An end needs no instance to be recorded; everything else of an unknown one is not wanted.
+            if document.event == "ended":
+                self.act(None, document, state)
+                return 200
+            return 410
+        self.act(instance, document, state)
+        return 200
+
+    def found(self, instance: Instance, state: dict[str, Any]) -> None:
+        """A sidecar from before this gateway's start, with its state document."""
+        try:
+            document = msgspec.convert(state, _Document)
+        except msgspec.ValidationError as error:
+            _log.warning("a state document cannot be read: %s", error, extra={"instance": instance.id})
+            self._lifecycle.discard(instance)
+            return
+        self.act(instance, document, state)
+
+    def act(self, instance: Instance | None, document: _Document, state: dict[str, Any]) -> None:
+        if document.event == "ended" or document.phase in ("ended", "failed"):
+            self._lifecycle.gone(
+                document.instance_id,
+                verdict=document.verdict or ("sandbox_lost" if document.phase == "failed" else "deleted"),
+                message=document.message,
+                exit_code=_exit_code(state),
+            )
+            return
+        if instance is None or document.generation < instance.generation:
+            return  # sent before a reset that is over
+        if self._lifecycle.busy(instance.id, generation=document.generation):
+            return
+        instance.generation = document.generation
+        if document.phase == "claimed":
+            self._supply.forget(instance.id)
+            self._lifecycle.adopt(instance, state)
+        elif document.phase == "warm" and not self._is_known(instance.id):
+            self._supply.offer(instance)
+            self._backend.ready(instance.id)
+
+    def _is_known(self, instance_id: str) -> bool:
+        owned = self._lifecycle.directory.by_instance(instance_id) is not None
+        return owned or instance_id in self._supply.ready
+
+
+def _exit_code(state: dict[str, Any]) -> int | None:
+    start_command = state.get("start_command")
+    code = start_command.get("exit_code") if isinstance(start_command, dict) else None
+    return code if isinstance(code, int) else None
