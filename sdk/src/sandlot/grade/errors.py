@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from sandlot.errors import SandlotError
 
-class GradeError(Exception):
+
+class GradeError(SandlotError):
     """The grading run cannot start or go on; the message is for the user as it stands."""
 
 

@@ -1,0 +1,128 @@
+"""Grades one program in one sandbox: create, write, run the tests with a time limit, delete."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+
+from sandlot import AsyncSandbox
+from sandlot._async.client import AsyncClient
+from sandlot.errors import ApiError, AuthError, BadRequest, ConnectionFailed, SandboxLost, WaitTimeout
+from sandlot.grade.work import Outcome, Rollout, Timings
+from sandlot.models import ExecResult
+
+PROGRAM = "/tmp/program.py"
+LOST = (SandboxLost, ConnectionFailed, WaitTimeout, ApiError)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one rollout may use: seconds of the run itself, bytes of memory and disk, processes, cores."""
+
+    timeout: float = 10.0
+    memory: int = 512 << 20
+    disk: int = 256 << 20
+    pids: int = 256
+    cpu: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Grader:
+    """Grades rollouts with one client. `pool` names a warm pool of the same limits; `image` has `python3`."""
+
+    client: AsyncClient
+    limits: Limits = Limits()
+    image: str = "host"
+    pool: str | None = None
+    network: str = "none"
+    attempts: int = 3
+    epoch: float = 0.0
+
+    async def grade(self, rollout: Rollout) -> Outcome:
+        """The outcome of the first attempt that the infrastructure did not lose.
+
+        Raises BadRequest or AuthError when the server refuses what every rollout asks for.
+        """
+        lost: list[str] = []
+        for attempt in range(1, self.attempts + 1):
+            try:
+                return await self._attempt(rollout, attempt=attempt, lost=tuple(lost))
+            except (BadRequest, AuthError):
+                raise
+            except LOST as error:
+                lost.append(f"{type(error).__name__}: {error}")
+            if attempt < self.attempts:
+                await asyncio.sleep(0.2 * 2**attempt)
+        return Outcome(
+            index=rollout.index,
+            task_id=rollout.task_id,
+            kind=rollout.kind,
+            key=rollout.key,
+            result="lost",
+            message=lost[-1],
+            attempts=self.attempts,
+            lost=tuple(lost),
+        )
+
+    async def _attempt(self, rollout: Rollout, *, attempt: int, lost: tuple[str, ...]) -> Outcome:
+        program = rollout.program()
+        begun = time.monotonic()
+        box = await AsyncSandbox.create(
+            self.image,
+            cpu=self.limits.cpu,
+            memory=self.limits.memory,
+            disk=self.limits.disk,
+            pids=self.limits.pids,
+            pool=self.pool,
+            network=self.network,
+            timeout=self.limits.timeout + 600,
+            client=self.client,
+        )
+        created = time.monotonic()
+        async with box:
+            await box.files.write(PROGRAM, program.source.encode())
+            written = time.monotonic()
+            result = await box.exec(["python3", PROGRAM], timeout=self.limits.timeout, cwd="/tmp")
+            ran = time.monotonic()
+        deleted = time.monotonic()
+        passed = program.passed(
+            verdict=result.verdict,
+            exit_code=result.exit_code,
+            stdout=result.stdout,
+            truncated=result.truncated,
+        )
+        return Outcome(
+            index=rollout.index,
+            task_id=rollout.task_id,
+            kind=rollout.kind,
+            key=rollout.key,
+            result="passed" if passed else _grade_of(result),
+            verdict=str(result.verdict),
+            exit_code=result.exit_code,
+            signal=result.signal,
+            message=result.message,
+            output_bytes=result.stdout_bytes + result.stderr_bytes,
+            stderr_tail=result.stderr[-400:],
+            cpu=result.usage.cpu,
+            peak_memory=result.usage.peak_memory,
+            queued=result.usage.queued,
+            pool_hit=box.info.pool_hit,
+            attempts=attempt,
+            lost=lost,
+            notes=box.info.notes,
+            timings=Timings(
+                started=begun - self.epoch,
+                create=created - begun,
+                write=written - created,
+                exec=ran - written,
+                delete=deleted - ran,
+                whole=deleted - begun,
+            ),
+        )
+
+
+def _grade_of(result: ExecResult) -> str:
+    if result.verdict != "exited":
+        return str(result.verdict)
+    return "output_limit" if result.truncated else "failed"

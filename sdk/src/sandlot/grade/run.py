@@ -1,0 +1,112 @@
+"""Grades a user's file from beginning to end: read, take over earlier results, run, write."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from sandlot import AsyncClient
+from sandlot.grade.html import page
+from sandlot.grade.problems import Problem, humaneval, read_problems
+from sandlot.grade.progress import Display
+from sandlot.grade.results import Writer, earlier, results_path
+from sandlot.grade.rollout import Grader, Limits
+from sandlot.grade.samples import read_samples
+from sandlot.grade.schedule import fitting, run_all
+from sandlot.grade.tally import Tally, tally_of_earlier
+from sandlot.report.page import Page
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What the user asked for; see `sandlot grade --help`."""
+
+    file: Path
+    problems: Path | None
+    first: int | None
+    output: Path | None
+    image: str
+    pool: str | None
+    network: str
+    limits: Limits
+    concurrency: int | None
+    fresh: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A finished run of `elapsed` seconds; `made` also holds the results of an earlier one."""
+
+    order: Order
+    output: Path
+    made: Tally
+    elapsed: float
+
+    def document(self) -> dict[str, Any]:
+        """The run as a JSON object."""
+        graded = len(self.made.outcomes) - self.made.lost
+        return {
+            "file": str(self.order.file),
+            "results": str(self.output),
+            "rollouts": len(self.made.outcomes),
+            "reused": self.made.reused,
+            "passed": self.made.passed,
+            "pass_rate": self.made.passed / graded if graded else None,
+            "problems": self.made.problems,
+            "solved": self.made.solved,
+            "lost": self.made.lost,
+            "seconds": self.elapsed,
+            "kinds": {name: dict(kind.results) for name, kind in self.made.kinds.items()},
+            "timings": {name: self.made.percentiles(name) for name in ("create", "exec", "whole")},
+        }
+
+    def page(self) -> Page:
+        """The run as an HTML report."""
+        facts = [
+            ("file", self.order.file.name),
+            ("image", self.order.image),
+            ("time limit", f"{self.order.limits.timeout:g} s"),
+            ("memory limit", f"{self.order.limits.memory >> 20} MiB"),
+            ("taken from an earlier run", str(self.made.reused)),
+        ]
+        return page(self.made, title=f"Grades of {self.order.file.name}", elapsed=self.elapsed, facts=facts)
+
+
+async def grade_file(order: Order, *, console: Console) -> Done:
+    """Grades what has no result yet. Raises InputError, GradeError, or what the SDK raises."""
+
+    def problems() -> Mapping[str, Problem]:
+        return humaneval() if order.problems is None else read_problems(order.problems)
+
+    rollouts = read_samples(order.file, problems=problems, first=order.first)
+    output = order.output or results_path(order.file)
+    kept = {} if order.fresh else earlier(output, rollouts=rollouts)
+    if kept:
+        console.print(f"{len(kept)} of {len(rollouts)} are graded already in {output}", highlight=False)
+    made = tally_of_earlier(kept.values())
+    todo = [rollout for rollout in rollouts if rollout.index not in kept]
+    at_once = min(order.concurrency or fitting(memory=order.limits.memory), max(len(todo), 1))
+    begun = time.monotonic()
+    async with AsyncClient() as client:
+        grader = Grader(
+            client=client,
+            limits=order.limits,
+            image=order.image,
+            pool=order.pool,
+            network=order.network,
+            epoch=begun,
+        )
+        with (
+            Writer(output, kept=kept) as writer,
+            Display(console=console, total=len(todo), concurrency=at_once) as display,
+        ):
+            async for outcome in run_all(todo, grader=grader, concurrency=at_once):
+                writer.add(outcome)
+                made.add(outcome)
+                display.add(outcome)
+    return Done(order=order, output=output, made=made, elapsed=time.monotonic() - begun)

@@ -1,0 +1,64 @@
+"""Runs many rollouts at once, as many as the machine takes, and hands over each outcome as it comes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+from sandlot.grade.rollout import Grader
+from sandlot.grade.work import Outcome, Rollout, Stopped
+
+SANDBOX_OVERHEAD = 24 << 20  # bytes of a sidecar and its kernel objects, generously
+LOST_IN_A_ROW = 50
+
+
+def fitting(*, memory: int, cores: int | None = None, available: int | None = None) -> int:
+    """How many rollouts of `memory` bytes to run at once here: eight a core, fewer where memory is short.
+
+    More than one a core, since rollouts wait too: for their sandbox, for a time limit, for a pipe.
+    """
+    cores = cores or len(os.sched_getaffinity(0))
+    available = available_memory() if available is None else available
+    by_memory = int(available * 0.7) // (memory + SANDBOX_OVERHEAD)
+    return max(1, min(8 * cores, by_memory, 256))
+
+
+def available_memory() -> int:
+    """Bytes that new processes can use without swapping; 1 GiB where the kernel does not say."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return 1 << 30
+    for line in lines:
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return 1 << 30
+
+
+async def run_all(rollouts: Sequence[Rollout], *, grader: Grader, concurrency: int) -> AsyncIterator[Outcome]:
+    """Outcomes in the order in which they end.
+
+    Raises Stopped when the infrastructure lost LOST_IN_A_ROW rollouts without one success between, and whatever
+    makes every rollout impossible (BadRequest, AuthError). Leaving the iteration early cancels what runs.
+    """
+    waiting = deque(rollouts)
+    running: set[asyncio.Task[Outcome]] = set()
+    lost_in_a_row = 0
+    try:
+        while waiting or running:
+            while waiting and len(running) < concurrency:
+                running.add(asyncio.create_task(grader.grade(waiting.popleft())))
+            done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                outcome = task.result()
+                lost_in_a_row = lost_in_a_row + 1 if outcome.result == "lost" else 0
+                if lost_in_a_row >= LOST_IN_A_ROW:
+                    raise Stopped(f"{LOST_IN_A_ROW} rollouts in a row were lost; the last: {outcome.message}")
+                yield outcome
+    finally:
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)

@@ -1,0 +1,96 @@
+"""Adds up outcomes: per kind, per verdict, and the percentiles of each step."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from sandlot.grade.work import Outcome
+from sandlot.report.stats import percentile
+
+STEPS = ("create", "write", "exec", "delete", "whole")
+SHARES = (0.5, 0.9, 0.99)
+
+
+@dataclass(slots=True)
+class KindTally:
+    """What happened to the rollouts of one kind."""
+
+    name: str
+    results: Counter[str] = field(default_factory=Counter[str])
+
+    @property
+    def total(self) -> int:
+        return self.results.total()
+
+    @property
+    def graded(self) -> int:
+        """Those that have a grade: a lost rollout says nothing about the code."""
+        return self.total - self.results["lost"]
+
+    @property
+    def pass_rate(self) -> float | None:
+        return self.results["passed"] / self.graded if self.graded else None
+
+
+@dataclass(slots=True)
+class Tally:
+    """A run's outcomes, added up as they come; the first `reused` of them come from an earlier run."""
+
+    kinds: dict[str, KindTally] = field(default_factory=dict[str, KindTally])
+    outcomes: list[Outcome] = field(default_factory=list[Outcome])
+    reused: int = 0
+
+    def add(self, outcome: Outcome) -> None:
+        self.outcomes.append(outcome)
+        kind = self.kinds.setdefault(outcome.kind, KindTally(outcome.kind))
+        kind.results[outcome.result] += 1
+
+    def rate(self, *, elapsed: float) -> float:
+        """Rollouts per second of the `elapsed` seconds of this run; 0 when nothing ran."""
+        return (len(self.outcomes) - self.reused) / elapsed if elapsed > 0 else 0.0
+
+    @property
+    def passed(self) -> int:
+        return sum(outcome.passed for outcome in self.outcomes)
+
+    @property
+    def lost(self) -> int:
+        return sum(outcome.result == "lost" for outcome in self.outcomes)
+
+    @property
+    def retried(self) -> int:
+        """Attempts that the infrastructure lost, also those that a later attempt made good."""
+        return sum(len(outcome.lost) for outcome in self.outcomes)
+
+    @property
+    def problems(self) -> int:
+        return len({outcome.task_id for outcome in self.outcomes})
+
+    @property
+    def solved(self) -> int:
+        """Problems of which at least one rollout passed."""
+        return len({outcome.task_id for outcome in self.outcomes if outcome.passed})
+
+    def step(self, name: str) -> list[float]:
+        """The seconds of one step of every rollout that was not lost."""
+        return [getattr(outcome.timings, name) for outcome in self.outcomes if outcome.result != "lost"]
+
+    def percentiles(self, name: str) -> dict[str, float]:
+        """`{"p50": seconds, ...}` of a step; empty when nothing was measured."""
+        return percentiles(self.step(name))
+
+
+def percentiles(values: Sequence[float]) -> dict[str, float]:
+    """`{"p50", "p90", "p99"}` of values; empty for none."""
+    return {f"p{share * 100:.0f}": percentile(values, share) for share in SHARES} if values else {}
+
+
+def tally_of_earlier(outcomes: Iterable[Outcome]) -> Tally:
+    """A tally that begins with the outcomes of an earlier run."""
+    made = Tally()
+    for outcome in outcomes:
+        made.add(outcome)
+    made.reused = len(made.outcomes)
+    return made

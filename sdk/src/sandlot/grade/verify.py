@@ -1,0 +1,56 @@
+"""What must be true of the demo's run, checked: each kind ended as it must, and nobody was harmed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from sandlot.grade.candidates import KINDS, Kind
+from sandlot.grade.tally import Tally
+from sandlot.grade.work import Outcome
+
+# Without a writable cgroup a limit is an rlimit: the program sees MemoryError or EAGAIN and ends by itself.
+WITHOUT_CGROUP = {"oom": {"failed", "signaled"}, "pids_limit": {"failed", "signaled", "timeout"}}
+
+
+def faults(made: Tally, *, expected: Mapping[str, int], limit: int = 3) -> list[str]:
+    """A line for each kind with a wrong end, with up to `limit` examples; empty when all is well.
+
+    `expected` is how many rollouts each kind must have, by its name.
+    """
+    kinds = {kind.name: kind for kind in KINDS}
+    lines: list[str] = []
+    by_kind: dict[str, list[Outcome]] = {name: [] for name in expected}
+    for outcome in made.outcomes:
+        by_kind.setdefault(outcome.kind, []).append(outcome)
+    for name, outcomes in by_kind.items():
+        if len(outcomes) != expected.get(name, 0):
+            lines.append(f"{name}: {len(outcomes)} rollouts ended, not {expected.get(name, 0)}")
+        wrong = [outcome for outcome in outcomes if not as_expected(outcome, kind=kinds[name])]
+        if wrong:
+            lines.append(
+                f"{name}: {len(wrong)} of {len(outcomes)} did not end as {kinds[name].result!r}: {_examples(wrong[:limit])}"
+            )
+    harmed = [outcome for outcome in made.outcomes if outcome.lost]
+    if harmed:
+        causes = "; ".join(
+            f"{outcome.task_id} {outcome.kind}: {outcome.lost[-1]}" for outcome in harmed[:limit]
+        )
+        lines.append(f"{len(harmed)} rollouts lost an attempt to the infrastructure: {causes}")
+    return lines
+
+
+def as_expected(outcome: Outcome, *, kind: Kind) -> bool:
+    if outcome.result == kind.result:
+        return True
+    by_rlimit = any("rlimit" in note for note in outcome.notes)
+    return by_rlimit and outcome.result in WITHOUT_CGROUP.get(kind.result, ())
+
+
+def _examples(outcomes: Sequence[Outcome]) -> str:
+    return "; ".join(
+        f"{outcome.task_id} {outcome.result} (exit code {outcome.exit_code}"
+        + (f", {outcome.message}" if outcome.message else "")
+        + (f", {outcome.stderr_tail.strip()[-160:]!r}" if outcome.stderr_tail.strip() else "")
+        + ")"
+        for outcome in outcomes
+    )

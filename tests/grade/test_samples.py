@@ -1,0 +1,139 @@
+"""Users' files: what is accepted, and what an error says."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+from sandlot.grade.errors import InputError
+from sandlot.grade.problems import Problem, read_problems
+from sandlot.grade.program import build
+from sandlot.grade.samples import read_samples
+
+from tests.grade.plain import run_plain
+
+PROBLEM = Problem(
+    task_id="add",
+    prompt="def add(a, b):\n",
+    entry_point="add",
+    test="def check(candidate):\n    assert candidate(1, 2) == 3\n",
+    canonical_solution="    return a + b\n",
+)
+
+
+def _file(folder: Path, *lines: object) -> Path:
+    path = folder / "samples.jsonl"
+    path.write_text("".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines))
+    return path
+
+
+def _read(path: Path, **options: int) -> list:
+    return read_samples(path, problems=lambda: {"add": PROBLEM}, **options)
+
+
+def test_all_forms_of_a_line(tmp_path: Path) -> None:
+    path = _file(
+        tmp_path,
+        {"task_id": "add", "completion": "    return a + b\n"},
+        "",
+        {"task_id": "add", "code": "add = lambda a, b: b + a", "kind": "lambda"},
+        {
+            "prompt": "def f():\n",
+            "completion": "    return 1\n",
+            "test": "def check(c):\n    assert c() == 1",
+            "entry_point": "f",
+        },
+        {"code": "x = 2", "test": "assert x == 2"},
+    )
+    rollouts = _read(path)
+    assert [rollout.index for rollout in rollouts] == [0, 1, 2, 3]
+    assert [rollout.task_id for rollout in rollouts] == ["add", "add", "line 4", "line 5"]
+    assert [rollout.kind for rollout in rollouts] == ["sample", "lambda", "sample", "sample"]
+    assert all(run_plain(rollout.program()).passed for rollout in rollouts)
+
+
+def test_a_test_without_check_is_run_as_it_stands(tmp_path: Path) -> None:
+    (wrong,) = _read(_file(tmp_path, {"code": "x = 1", "test": "assert x == 2", "entry_point": "x"}))
+    run = run_plain(wrong.program())
+    assert not run.passed
+    assert "AssertionError" in run.stderr
+
+
+def test_first_limits_and_later_lines_are_not_read(tmp_path: Path) -> None:
+    path = _file(tmp_path, {"task_id": "add", "completion": ""}, "not json")
+    assert len(_read(path, first=1)) == 1
+
+
+def test_problems_are_only_asked_for_when_needed(tmp_path: Path) -> None:
+    def never() -> dict[str, Problem]:
+        raise AssertionError("asked for")
+
+    read_samples(_file(tmp_path, {"code": "x = 1", "test": "pass"}), problems=never)
+
+
+@pytest.mark.parametrize(
+    ("line", "field", "words"),
+    [
+        ("{", None, "is not JSON"),
+        ("[1]", None, "must be a JSON object, not list"),
+        ({"completion": "x"}, "task_id", "is missing"),
+        ({"task_id": 3, "completion": "x"}, "task_id", "must be a string, not int"),
+        ({"task_id": "sub", "completion": "x"}, "task_id", "'sub' is not a problem"),
+        ({"task_id": "add"}, "completion", "is missing"),
+        ({"task_id": "add", "completion": None}, "completion", "is missing"),
+        ({"task_id": "add", "completion": "x", "code": "y"}, "code", "not both"),
+        ({"code": "x", "test": 1}, "test", "must be a string, not int"),
+        ({"code": "x", "test": "pass", "entry_point": "a b"}, "entry_point", "'a b' is not a name"),
+    ],
+)
+def test_an_error_names_file_line_and_field(
+    tmp_path: Path, line: object, field: str | None, words: str
+) -> None:
+    path = _file(tmp_path, {"task_id": "add", "completion": ""}, line)
+    with pytest.raises(InputError) as caught:
+        _read(path)
+    assert (caught.value.path, caught.value.line, caught.value.field) == (path, 2, field)
+    assert str(caught.value).startswith(f"{path}:2: ")
+    assert words in str(caught.value)
+    if field is not None:
+        assert f"field {field!r}" in str(caught.value)
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot be read"):
+        _read(tmp_path / "nowhere.jsonl")
+    with pytest.raises(InputError, match="holds no sample"):
+        _read(_file(tmp_path, ""))
+    broken = tmp_path / "broken.jsonl.gz"
+    broken.write_bytes(gzip.compress(b'{"code": "x = 1", "test": "pass"}\n')[:-12])
+    with pytest.raises(InputError, match="cannot be read"):
+        _read(broken)
+
+
+def test_problem_files(tmp_path: Path) -> None:
+    path = tmp_path / "problems.jsonl.gz"
+    line = {"task_id": "t", "prompt": "def f():\n", "entry_point": "f", "test": "def check(c): pass"}
+    path.write_bytes(gzip.compress(json.dumps(line).encode()))
+    assert read_problems(path)["t"].canonical_solution is None
+    path.write_bytes(gzip.compress((json.dumps(line) + "\n" + json.dumps(line)).encode()))
+    with pytest.raises(InputError, match="'t' occurs twice") as caught:
+        read_problems(path)
+    assert caught.value.line == 2
+    del line["entry_point"]
+    path.write_bytes(gzip.compress(json.dumps(line).encode()))
+    with pytest.raises(InputError, match="field 'entry_point': is missing"):
+        read_problems(path)
+
+
+def test_a_marker_printed_too_early_is_no_pass() -> None:
+    program = build(code="x = 1", test="assert x == 1", entry_point=None)
+    good = {"verdict": "exited", "exit_code": 0, "truncated": False}
+    assert program.passed(stdout=f"noise\n{program.marker}\n", **good)
+    assert not program.passed(stdout=f"{program.marker}\nmore\n", **good)
+    assert not program.passed(stdout="", **good)
+    assert not program.passed(stdout=program.marker + "\n", **{**good, "exit_code": 1})
+    assert not program.passed(stdout=program.marker + "\n", **{**good, "verdict": "timeout"})
+    assert not program.passed(stdout=program.marker + "\n", **{**good, "truncated": True})
+    assert build(code="x = 1", test="assert x == 1", entry_point=None).marker != program.marker
