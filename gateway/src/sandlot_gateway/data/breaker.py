@@ -19,7 +19,7 @@ class Limits:
     total: int = 20_000  # requests in flight and waiting, all together
     pending_wait: float = 5.0  # how long a request waits for a sandbox that is still starting
     retry_after: int = 1  # of the 503s
-    terminals: int = 1000  # open terminals and WebSockets
+    sockets: int = 2000  # open WebSockets: terminals and exposed ones
     access_log: float = 0.0  # share of requests that get a line in the access log, 0 to 1
 
 

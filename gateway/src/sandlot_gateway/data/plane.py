@@ -29,10 +29,13 @@ from .breaker import Abandoned, Breaker, Limits, Overloaded
 from .errors import DialError, UpstreamError
 from .expose import Exposures
 from .expose_http import ExposedHttp
+from .expose_ws import ExposedSocket
 from .forward import ClientGone, RequestHead, Truncated, forward
 from .pool import HttpPool
 from .request import Parsed, bearer, climbs, sort_headers
 from .routes import ApiKeys, Route, Routes
+from .sockets import refuse
+from .terminal import Terminal, TerminalRequest
 from .watch import until_gone
 from .wire import Headers
 
@@ -82,6 +85,7 @@ class DataPlane:
         self._request_ids = (b"%b-%x" % (os.urandom(4).hex().encode(), n) for n in count(1))
         self._tasks: set[asyncio.Task[None]] = set()
         self._draining = False
+        self._sockets = 0
         metrics.live(
             "sandlot_queue_depth", "Requests that wait for a place.", read=lambda: self.breaker.waiting
         )
@@ -234,9 +238,6 @@ class DataPlane:
     async def _exposed(
         self, scope: Scope, receive: Receive, send: Send, request: Parsed, parts: list[bytes]
     ) -> tuple[int, Headers]:
-        # A caller that sends its gateway credential along must not hand it to what runs in a sandbox.
-        token = bearer(request.authorization)
-        ours = token.startswith("sct_") or (token and self._api_keys.tenant(token) is not None)
         places: list[str] = []
 
         def admit(sandbox_id: str) -> None:
@@ -252,12 +253,18 @@ class DataPlane:
                 send,
                 request=request,
                 parts=parts,
-                authorization=b"" if ours else request.authorization,
+                authorization=self._for_the_app(request.authorization),
                 admit=admit,
             )
         finally:
             for lane in places:
                 self.breaker.leave(lane)
+
+    def _for_the_app(self, authorization: bytes) -> bytes:
+        """A caller that sends its gateway credential along must not hand it to what runs in a sandbox."""
+        token = bearer(authorization)
+        ours = token.startswith("sct_") or (token and self._api_keys.tenant(token) is not None)
+        return b"" if ours else authorization
 
     def _authenticate(self, token: str, sandbox_id: str) -> str:
         """The tenant behind a client token of this sandbox or an API key; raises Refusal (401)."""
@@ -343,7 +350,59 @@ class DataPlane:
             )
 
     async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await send({"type": "websocket.close", "code": 4404, "reason": "no_such_route"})
+        started = time.perf_counter()
+        parts: list[bytes] = scope["raw_path"].split(b"/", 3)
+        exposed = len(parts) > 2 and parts[1] == b"expose"
+        metrics = self._metrics.routes["expose" if exposed else "terminal"]
+        metrics.in_flight += 1
+        self._sockets += 1
+        status = 101
+        session: Terminal | ExposedSocket | None = None
+        try:
+            try:
+                if self._draining:
+                    raise unavailable(
+                        "draining", "the gateway is shutting down", retry_after=self.limits.retry_after
+                    )
+                if self._sockets > self.limits.sockets:
+                    raise unavailable("busy", "too many open WebSockets", retry_after=self.limits.retry_after)
+                if (await receive())["type"] != "websocket.connect":
+                    return
+                request = sort_headers(scope["headers"])
+                if exposed:
+                    exposure, route = self._exposed_http.target(parts[2])
+                    session = ExposedSocket(pool=self._pool, route=route, exposure=exposure)
+                    await session.begin(
+                        scope,
+                        request=request,
+                        rest=parts[3] if len(parts) == 4 else b"",
+                        authorization=self._for_the_app(request.authorization),
+                    )
+                else:
+                    session = await self._terminal(scope, request, parts)
+                    await session.begin()
+            except Refusal as refusal:
+                status = refusal.status
+                await refuse(scope, send, refusal)
+            else:
+                await session.run(receive, send)
+            metrics.finished(status, verdict=b"", seconds=time.perf_counter() - started)
+        except OSError:
+            metrics.unfinished("gone")  # the server's word for a client that left while something was sent
+        finally:
+            if session is not None:
+                session.close()
+            self._sockets -= 1
+            metrics.in_flight -= 1
+
+    async def _terminal(self, scope: Scope, request: Parsed, parts: list[bytes]) -> Terminal:
+        if len(parts) != 4 or parts[1] != b"sbx" or parts[3] != b"terminal":
+            raise no_such_route(scope["path"])
+        asked = TerminalRequest.parse(scope["query_string"])
+        sandbox_id = parts[2].decode("latin-1")
+        tenant = self._authenticate(bearer(request.authorization) or asked.token or "", sandbox_id)
+        route = await self._ready(sandbox_id, tenant, receive=None)
+        return Terminal(pool=self._pool, route=route, request=asked)
 
 
 def _hide_the_sidecars_end(
