@@ -1,0 +1,54 @@
+"""`python -m sandlot_sidecar --config FILE`: forks the executor first, then reads the config with its token."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import socket
+import sys
+
+from . import lean
+
+
+def main() -> int:
+    """Returns the exit status: 0 after an orderly end, 2 for bad arguments or a bad config."""
+    if len(sys.argv) != 3 or sys.argv[1] != "--config":
+        sys.stderr.write("usage: python -m sandlot_sidecar --config FILE\n")
+        return 2
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    gc.freeze()
+    if os.fork() == 0:
+        ours.close()
+        _executor(theirs)
+    theirs.close()
+    # From here on this process may hold tokens; the executor was forked before and never can.
+    lean.import_asyncio()
+    from .config import ConfigError, read_config
+    from .server.main import run
+
+    try:
+        config = read_config(sys.argv[2])
+    except ConfigError as error:
+        sys.stderr.write(f"sandlot_sidecar: {error}\n")
+        return 2
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    return run(config, ours)
+
+
+def _executor(sock: socket.socket) -> None:
+    """The executor's whole life; never returns."""
+    status = 1
+    try:
+        from .executor.main import run
+
+        run(sock)
+        status = 0
+    except KeyboardInterrupt:
+        status = 130
+    finally:
+        os._exit(status)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,122 @@
+"""What a sidecar is started with: the JSON file of `--config`, checked."""
+
+from __future__ import annotations
+
+import json
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+class ConfigError(Exception):
+    """The config file is missing, not JSON, or has a wrong field."""
+
+
+class OpLimits:
+    """Bounds on ops; sizes in bytes, times in seconds."""
+
+    __slots__ = (
+        "max_queued", "max_running", "memory_buffer", "output_limit", "reattach_grace", "result_bytes", "result_ttl",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        *,
+        max_running: int = 64,
+        max_queued: int = 1024,
+        output_limit: int = 64 << 20,
+        memory_buffer: int = 256 << 10,
+        result_ttl: float = 600.0,
+        result_bytes: int = 64 << 20,
+        reattach_grace: float = 10.0,
+    ) -> None:
+        self.max_running = max_running
+        self.max_queued = max_queued
+        self.output_limit = output_limit
+        self.memory_buffer = memory_buffer
+        self.result_ttl = result_ttl
+        self.result_bytes = result_bytes
+        self.reattach_grace = reattach_grace
+
+
+class Config:
+    """One sidecar's start: who it is, where it listens, what the executor builds."""
+
+    __slots__ = (
+        "cgroup_parent", "heartbeat", "hostname", "instance_id", "limits", "listen", "ops", "root", "state_dir",
+        "target_pid", "template", "token", "webhook",
+    )  # fmt: skip
+
+    def __init__(self, document: dict[str, Any]) -> None:
+        self.instance_id = _text(document, "instance_id")
+        self.token = _text(document, "token")
+        self.listen = _text(document, "listen")
+        self.state_dir = _text(document, "state_dir")
+        self.webhook = _optional_text(document, "webhook")
+        self.heartbeat = _number(document, "heartbeat", 30.0)
+        self.template = _optional_text(document, "template") or ""
+        self.hostname = _optional_text(document, "hostname") or "sandbox"
+        self.root = _mapping(document, "root")
+        self.limits = _mapping(document, "limits")
+        self.cgroup_parent = _optional_text(document, "cgroup_parent")
+        self.target_pid = document.get("target_pid")
+        if self.target_pid is not None and (not isinstance(self.target_pid, int) or self.target_pid < 1):
+            raise ConfigError("target_pid must be a process id")
+        self.ops = _op_limits(_mapping(document, "ops"))
+        if not self.listen.startswith("unix:/"):
+            host, separator, port = self.listen.rpartition(":")
+            if not (host and separator and port.isdigit() and int(port) < 65536):
+                raise ConfigError("listen must be unix:/PATH or HOST:PORT")
+
+
+def read_config(path: str) -> Config:
+    """Read and delete the file. Raises ConfigError."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            document = json.load(file)
+        os.unlink(path)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"config {path}: {error}") from error
+    if not isinstance(document, dict):
+        raise ConfigError(f"config {path}: a JSON object is needed")
+    return Config(document)
+
+
+def _text(document: dict[str, Any], name: str) -> str:
+    value = document.get(name)
+    if not isinstance(value, str) or not value:
+        raise ConfigError(f"{name} must be a non-empty string")
+    return value
+
+
+def _optional_text(document: dict[str, Any], name: str) -> str | None:
+    return None if document.get(name) is None else _text(document, name)
+
+
+def _mapping(document: dict[str, Any], name: str) -> dict[str, Any]:
+    value = document.get(name)
+    if value is not None and not isinstance(value, dict):
+        raise ConfigError(f"{name} must be an object")
+    return value or {}
+
+
+def _number(document: dict[str, Any], name: str, default: float) -> float:
+    value = document.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e12:
+        raise ConfigError(f"{name} must be a number that is not negative")
+    return value
+
+
+def _op_limits(document: dict[str, Any]) -> OpLimits:
+    unknown = set(document) - set(OpLimits.__slots__)
+    if unknown:
+        raise ConfigError(f"ops.{min(unknown)} is unknown")
+    numbers = {name: _number(document, name, 0) for name in document}
+    for name in ("max_running", "max_queued", "output_limit", "memory_buffer", "result_bytes"):
+        if name in numbers:
+            numbers[name] = int(numbers[name])
+    if numbers.get("max_running", 1) < 1:
+        raise ConfigError("ops.max_running must be at least 1")
+    return OpLimits(**numbers)  # type: ignore[arg-type]

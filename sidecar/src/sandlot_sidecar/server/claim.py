@@ -1,0 +1,139 @@
+"""Who owns the instance: the claim's body checked, compared with the one that is held, written to disk before it counts."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from _operator import _compare_digest as compare_digest
+
+from . import fields
+from .errors import ApiError, SidecarError, bad_input
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+FILE = "claim.json"
+NAMES = (
+    "sandbox_id", "token", "tenant", "env", "secrets", "limits", "network", "timeout", "idle_timeout", "workdir",
+    "start_command", "meta",
+)  # fmt: skip
+
+
+class StoreError(SidecarError):
+    """The claim could not be written to disk."""
+
+
+class Record:
+    """What survives a restart: the generation, the claim, and the end when there was one."""
+
+    __slots__ = ("claim", "claimed_at", "generation", "message", "verdict")
+
+    def __init__(self) -> None:
+        self.generation = 1
+        self.claim: dict[str, Any] | None = None
+        self.claimed_at: float | None = None
+        self.verdict: str | None = None
+        self.message: str | None = None
+
+    def document(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+def load(state_dir: str) -> Record:
+    """The record of an earlier process, or a fresh one. Raises StoreError when it cannot be read."""
+    record = Record()
+    try:
+        with open(os.path.join(state_dir, FILE), encoding="utf-8") as file:
+            document = json.load(file)
+    except FileNotFoundError:
+        return record
+    except (OSError, ValueError) as error:
+        raise StoreError(f"the record of the claim cannot be read: {error}") from error
+    for name in Record.__slots__:
+        setattr(record, name, document[name])
+    return record
+
+
+def store(state_dir: str, record: Record) -> None:
+    """Write the record so that it survives a crash of the machine. Raises StoreError."""
+    path = os.path.join(state_dir, FILE)
+    temporary = path + ".new"
+    try:
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with open(fd, "w", encoding="utf-8") as file:
+            json.dump(record.document(), file)
+            file.flush()
+            os.fsync(fd)
+        os.rename(temporary, path)
+        directory = os.open(state_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+    except OSError as error:
+        raise StoreError(f"the claim cannot be written: {error}") from error
+
+
+def parse(body: dict[str, Any]) -> dict[str, Any]:
+    """The claim's body with every field checked and every default filled in. Raises a 400."""
+    claim: dict[str, Any] = dict.fromkeys(NAMES)
+    for name, limit in (("sandbox_id", 128), ("token", 4096), ("tenant", 256)):
+        claim[name] = fields.text(body, name, required=name != "tenant", limit=limit)
+        if claim[name] == "" or (name == "token" and not claim[name].isascii()):
+            raise bad_input(f"{name} must not be empty", field=name)
+    claim["env"] = fields.environment(body, "env")
+    claim["secrets"] = fields.environment(body, "secrets")
+    claim["limits"] = _limits(fields.mapping(body, "limits"))
+    claim["network"] = fields.text(body, "network", default="full")
+    if claim["network"] not in ("full", "none"):
+        raise bad_input("network must be full or none", field="network")
+    claim["timeout"] = fields.seconds(body, "timeout")
+    claim["idle_timeout"] = fields.seconds(body, "idle_timeout")
+    claim["workdir"] = fields.text(body, "workdir", limit=4096) or None
+    if claim["workdir"] is not None and not claim["workdir"].startswith("/"):
+        raise bad_input("workdir must be an absolute path", field="workdir")
+    claim["start_command"] = fields.command(body, "start_command", required=False)
+    claim["meta"] = fields.mapping(body, "meta")
+    return claim
+
+
+def _limits(limits: dict[str, Any]) -> dict[str, float | int]:
+    named = {f"limits.{name}": value for name, value in limits.items()}
+    result: dict[str, float | int] = {}
+    cpu = fields.number(named, "limits.cpu", minimum=0.01, maximum=4096)
+    if cpu is not None:
+        result["cpu"] = cpu
+    for name, minimum in (("memory", 1 << 20), ("pids", 1), ("disk", 1 << 16)):
+        value = fields.integer(named, f"limits.{name}", minimum=minimum)
+        if value is not None:
+            result[name] = value
+    return result
+
+
+def decide(record: Record, claim: dict[str, Any], *, generation: int | None) -> bool:
+    """Compare and set: True when this claim wins now, False when it is the one that is held already.
+
+    Raises 409 `stale_generation` or `already_claimed`.
+    """
+    if generation is not None and generation != record.generation:
+        raise ApiError(
+            409, "stale_generation", f"this instance is at generation {record.generation}", field="generation",
+            generation=record.generation,
+        )  # fmt: skip
+    held = record.claim
+    if held is None:
+        record.claim = claim
+        record.claimed_at = time.time()
+        return True
+    if _same_token(held, claim) and held == claim:
+        return False
+    extra: dict[str, Any] = {}
+    if claim["tenant"] is not None and claim["tenant"] == held["tenant"]:
+        extra["sandbox_id"] = held["sandbox_id"]
+    raise ApiError(409, "already_claimed", "this instance has an owner", **extra)
+
+
+def _same_token(held: dict[str, Any], claim: dict[str, Any]) -> bool:
+    return compare_digest(held["token"], claim["token"])

@@ -1,0 +1,121 @@
+"""The server's end of the control socket: requests with numbers, answers with descriptors, one event."""
+
+from __future__ import annotations
+
+import asyncio
+
+from ..executor import wire
+from .errors import ApiError, SidecarError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable
+    from typing import Any
+
+STATUS = {
+    "not_found": 404, "exists": 409, "not_empty": 409, "is_directory": 409, "not_a_directory": 409,
+    "permission": 403, "too_large": 413, "disk_full": 507, "refused": 502, "no_overlay": 409, "bad_request": 400,
+    "conflict": 409,
+}  # fmt: skip
+
+
+class ExecutorGone(SidecarError):
+    """The executor has ended: nothing can run in the sandbox any more."""
+
+
+class ExecutorError(ApiError):
+    """The executor refused a request; carries the contract's status for its code."""
+
+
+class ExecutorClient:
+    """Sends requests and hands out their answers; everything happens in the loop's thread."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._decoder = wire.Decoder()
+        self._seq = 0
+        self._waiting: dict[int, asyncio.Future[tuple[dict[str, Any], list[int]]]] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.gone = False
+        self.on_event: Callable[[dict[str, Any]], None] = lambda message: None
+        self.on_gone: Callable[[], None] = lambda: None
+
+    def start(self) -> None:
+        """Begin to listen for answers."""
+        self._loop = asyncio.get_running_loop()
+        self._sock.setblocking(False)
+        self._loop.add_reader(self._sock.fileno(), self._readable)
+
+    def close(self) -> None:
+        """Hang up: the executor kills everything and leaves."""
+        if self._loop is not None:
+            self._loop.remove_reader(self._sock.fileno())
+            self._loop = None
+        self._sock.close()
+        self._decoder.close()
+        self._lost()
+
+    def _readable(self) -> None:
+        try:
+            messages = self._decoder.receive(self._sock)
+        except (BlockingIOError, InterruptedError):
+            return
+        except (OSError, wire.WireError):
+            messages = None
+        if messages is None:
+            if self._loop is not None:
+                self._loop.remove_reader(self._sock.fileno())
+                self._loop = None
+            self._lost()
+            return
+        for message, fds in messages:
+            waiter = self._waiting.pop(message.get("seq", 0), None)
+            if waiter is None:
+                wire.close_all(fds)
+                if "event" in message:
+                    self.on_event(message)
+            elif waiter.done():
+                wire.close_all(fds)
+            else:
+                waiter.set_result((message, fds))
+
+    def _lost(self) -> None:
+        if self.gone:
+            return
+        self.gone = True
+        waiting, self._waiting = self._waiting, {}
+        for waiter in waiting.values():
+            if not waiter.done():
+                waiter.set_exception(ExecutorGone("the executor has ended"))
+        self.on_gone()
+
+    async def ask(
+        self, do: str, *, descriptors: int = 0, **arguments: Any
+    ) -> tuple[dict[str, Any], list[int]]:
+        """One request; returns its answer and exactly `descriptors` descriptors, which are then the caller's.
+
+        Raises ExecutorError (refused) or ExecutorGone.
+        """
+        if self.gone:
+            raise ExecutorGone("the executor has ended")
+        self._seq += 1
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiting[self._seq] = waiter
+        try:
+            wire.send(self._sock, {"seq": self._seq, "do": do, **arguments})
+        except OSError as error:
+            self._waiting.pop(self._seq, None)
+            raise ExecutorGone("the executor has ended") from error
+        try:
+            answer, fds = await waiter
+        except asyncio.CancelledError:
+            if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
+                wire.close_all(waiter.result()[1])
+            raise
+        if "error" in answer or len(fds) != descriptors:
+            wire.close_all(fds)
+            code = str(answer.get("error", "internal"))
+            message = str(answer.get("message", "the executor's answer lacks a descriptor"))
+            raise ExecutorError(STATUS.get(code, 503), code, message, field=answer.get("field"))
+        return answer, fds

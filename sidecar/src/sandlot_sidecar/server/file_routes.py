@@ -1,0 +1,281 @@
+"""The routes of files. Paths are the executor's business; the bytes go between its descriptors and the connection."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import os
+import time
+
+from . import fields
+from .errors import ApiError, SidecarError, bad_input
+from .file_send import MAX_READ, read_window, send_file
+from .http import Route
+from .multipart import BEGIN, DATA, FINISH, Multipart, boundary_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Coroutine
+    from typing import Any
+
+    from .http import Http
+    from .instance import Instance
+    from .request import Request
+
+    Work = Callable[[Request], Coroutine[Any, Any, None]]
+
+MAX_LIST = 10000
+
+
+class FileRoutes:
+    """Handlers over one instance's files."""
+
+    def __init__(self, instance: Instance) -> None:
+        self._instance = instance
+
+    def add_to(self, http: Http) -> None:
+        """Register everything."""
+        http.add("PUT", "/v1/files", Route(self._active(self.put), streams=True))
+        http.add("GET", "/v1/files", Route(self._active(self.get)))
+        http.add("DELETE", "/v1/files", Route(self._active(self.delete)))
+        http.add("POST", "/v1/upload", Route(self._active(self.upload), streams=True))
+        http.add("GET", "/v1/download", Route(self._active(self.get)))
+        http.add("GET", "/v1/read-file", Route(self._active(self.read_file)))
+        http.add("GET", "/v1/files/stat", Route(self._active(self.stat)))
+        http.add("GET", "/v1/files/list", Route(self._active(self.list)))
+        http.add("POST", "/v1/files/mkdir", Route(self._active(self.mkdir)))
+        http.add("POST", "/v1/files/move", Route(self._active(self.move)))
+        http.add("POST", "/v1/files/chmod", Route(self._active(self.chmod)))
+
+    def _active(self, work: Work) -> Work:
+        """While a file call runs, the sandbox is not idle."""
+
+        async def counted(request: Request) -> None:
+            instance = self._instance
+            instance.streams += 1
+            try:
+                await work(request)
+            finally:
+                instance.streams -= 1
+                instance.activity()
+
+        return counted
+
+    def _path(self, value: str | None, name: str = "path") -> str:
+        if not value:
+            raise bad_input(f"{name} is required", field=name)
+        fields.clean(value, name)
+        if len(value) > 4096:
+            raise bad_input(f"{name} is longer than 4096 characters", field=name)
+        return value if value.startswith("/") else f"{self._instance.ops.workdir or '/'}/{value}"
+
+    async def _ask(self, op: str, **arguments: Any) -> dict[str, Any]:
+        answer, _ = await self._instance.executor.ask("file", op=op, **arguments)
+        return _document(answer)
+
+    # -- whole files -----------------------------------------------------------------------------------------
+
+    async def put(self, request: Request) -> None:
+        """Stream the body into the file."""
+        query = request.query()
+        path = self._path(query.get("path"))
+        options = {"mode": _mode(query.get("mode")), **_owner(query)}
+        parents = fields.query_flag(query, "parents", default=True)
+        size = await self._write(path, _body(request), parents=parents, **options)
+        request.respond_json({"path": path, "size": size})
+
+    async def upload(self, request: Request) -> None:
+        """Prime's form: the part `file` of a multipart body."""
+        path = self._path(request.query().get("path"))
+        parts = _file_part(_body(request), boundary_of(request.header(b"content-type")))
+        size = await self._write(path, parts, parents=True, mode=None, user=None, group=None)
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        request.respond_json({"success": True, "path": path, "size": size, "timestamp": stamp})
+
+    async def _write(self, path: str, pieces: AsyncIterator[bytes], **options: Any) -> int:
+        """Through a temporary neighbour; whatever goes wrong, nothing is left of it."""
+        executor = self._instance.executor
+        # A task of its own: when the client goes while the executor answers, the temporary file must be known.
+        creating = self._instance.spawn_quiet(
+            executor.ask("file", descriptors=1, op="create", path=path, **_given(options))
+        )
+        try:
+            answer, (fd,) = await asyncio.shield(creating)
+        except asyncio.CancelledError:
+            creating.add_done_callback(self._abort_created)
+            raise
+        temp, size, done = answer["temp"], 0, False
+        try:
+            async for piece in pieces:
+                with memoryview(piece) as view:
+                    written = 0
+                    while written < len(view):
+                        written += os.write(fd, view[written : written + 262144])
+                size += len(piece)
+            os.close(fd)
+            fd = -1
+            await executor.ask("file", op="commit", temp=temp, path=path)
+            done = True
+        except OSError as error:
+            raise _disk_error(error, path) from error
+        finally:
+            if fd >= 0:
+                os.close(fd)
+            if not done:
+                self._instance.spawn_quiet(executor.ask("file", op="abort", temp=temp))
+        return size
+
+    def _abort_created(self, creating: asyncio.Task[Any]) -> None:
+        if not creating.cancelled() and creating.exception() is None:
+            answer, fds = creating.result()
+            for fd in fds:
+                os.close(fd)
+            executor = self._instance.executor
+            self._instance.spawn_quiet(executor.ask("file", op="abort", temp=answer["temp"]))
+
+    async def _open(self, path: str) -> tuple[int, dict[str, Any]]:
+        answer, (fd,) = await self._instance.executor.ask(
+            "file", descriptors=1, op="open", path=path, flags="r"
+        )
+        return fd, _document(answer)
+
+    async def get(self, request: Request) -> None:
+        """The bytes, or one range of them."""
+        path = self._path(request.query().get("path"))
+        fd, stat = await self._open(path)
+        try:
+            await send_file(request, fd, stat)
+        finally:
+            os.close(fd)
+
+    async def read_file(self, request: Request) -> None:
+        """Prime's form: a window as text."""
+        query = request.query()
+        path = self._path(query.get("path"))
+        offset = fields.query_int(query, "offset", default=0, minimum=-fields.MAX_INT) or 0
+        length = fields.query_int(query, "length")
+        fd, _ = await self._open(path)
+        try:
+            data, start, total = await read_window(fd, offset=offset, length=length, maximum=MAX_READ)
+        finally:
+            os.close(fd)
+        answer = {
+            "content": data.decode("utf-8", "replace"),
+            "size": len(data),
+            "total_size": total,
+            "offset": start,
+            "truncated": start + len(data) < total,
+        }
+        request.respond(json.dumps(answer, ensure_ascii=False).encode())
+
+    # -- metadata --------------------------------------------------------------------------------------------
+
+    async def stat(self, request: Request) -> None:
+        """One entry."""
+        query = request.query()
+        follow = fields.query_flag(query, "follow", default=True)
+        request.respond_json(await self._ask("stat", path=self._path(query.get("path")), follow=follow))
+
+    async def list(self, request: Request) -> None:
+        """A directory, sorted, in pages."""
+        query = request.query()
+        limit = fields.query_int(query, "limit", default=MAX_LIST, minimum=1, maximum=MAX_LIST)
+        answer = await self._ask(
+            "list", path=self._path(query.get("path")), limit=limit, cursor=query.get("cursor")
+        )
+        request.respond_json(answer)
+
+    async def mkdir(self, request: Request) -> None:
+        """Make a directory."""
+        body = request.json()
+        path = self._path(fields.text(body, "path"))
+        parents = fields.flag(body, "parents", default=True)
+        options = {"mode": _mode_field(body), **_owner_fields(body)}
+        request.respond_json(await self._ask("mkdir", path=path, parents=parents, **_given(options)))
+
+    async def move(self, request: Request) -> None:
+        """Rename."""
+        body = request.json()
+        source = self._path(fields.text(body, "source"), "source")
+        target = self._path(fields.text(body, "target"), "target")
+        overwrite = fields.flag(body, "overwrite", default=True)
+        request.respond_json(await self._ask("move", source=source, target=target, overwrite=overwrite))
+
+    async def chmod(self, request: Request) -> None:
+        """Mode and owner."""
+        body = request.json()
+        path = self._path(fields.text(body, "path"))
+        options = {"mode": _mode_field(body), **_owner_fields(body)}
+        request.respond_json(await self._ask("chmod", path=path, **_given(options)))
+
+    async def delete(self, request: Request) -> None:
+        """Remove."""
+        query = request.query()
+        path = self._path(query.get("path"))
+        recursive = fields.query_flag(query, "recursive", default=False)
+        request.respond_json(await self._ask("delete", path=path, recursive=recursive))
+
+
+def _document(answer: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in answer.items() if name not in ("seq", "ok", "fds")}
+
+
+def _given(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _mode(value: str | None) -> int | None:
+    """Octal digits as a number."""
+    if value is None or value == "":
+        return None
+    if not value.isascii() or not value.isdigit() or len(value) > 5 or not set(value) <= set("01234567"):
+        raise bad_input("mode must be octal digits such as 0644", field="mode")
+    return int(value, 8)
+
+
+def _mode_field(body: dict[str, Any]) -> int | None:
+    return _mode(fields.text(body, "mode", limit=8))
+
+
+def _owner(query: dict[str, str]) -> dict[str, Any]:
+    return {"user": fields.user(dict(query), "user"), "group": fields.user(dict(query), "group")}
+
+
+def _owner_fields(body: dict[str, Any]) -> dict[str, Any]:
+    return {"user": fields.user(body, "user"), "group": fields.user(body, "group")}
+
+
+async def _body(request: Request) -> AsyncIterator[bytes]:
+    stream = request.stream
+    while stream is not None:
+        data = await stream.read()
+        if not data:
+            return
+        yield data
+
+
+async def _file_part(pieces: AsyncIterator[bytes], boundary: bytes) -> AsyncIterator[bytes]:
+    """The bytes of the part named `file`. Raises a 400 when there is none or the body is cut."""
+    parser, wanted, found = Multipart(boundary), False, False
+    async for piece in pieces:
+        for kind, data in parser.feed(piece):
+            if kind == BEGIN:
+                wanted = data == b"file" and not found
+                found = found or wanted
+            elif kind == DATA and wanted:
+                yield data
+            elif kind == FINISH:
+                wanted = False
+    if not found:
+        raise bad_input("the multipart body has no part named file", field="file")
+    if not parser.complete:
+        raise bad_input("the multipart body is cut", field="body")
+
+
+def _disk_error(error: OSError, path: str) -> SidecarError:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return ApiError(507, "disk_full", "the sandbox's disk is full", path=path)
+    if error.errno == errno.EFBIG:
+        return ApiError(413, "too_large", "the file is too large", path=path)
+    return ApiError(503, "io_error", f"writing failed: {error.strerror}", path=path)

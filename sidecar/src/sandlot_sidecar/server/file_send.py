@@ -1,0 +1,137 @@
+"""Reading files out: whole ones by sendfile with flat memory, windows of bounded size."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat as modes
+
+from .errors import ApiError, ClientGone
+from .ranges import parse_range, window
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .request import Answer, Request
+
+KIND = "application/octet-stream"
+PIECE = 256 * 1024
+STEP = 64 << 20  # a file that shrinks is noticed after one
+MAX_READ = 10 << 20
+
+
+async def send_file(request: Request, fd: int, stat: dict[str, Any]) -> None:
+    """The file or a range of it; a client that goes, or a file that shrinks, ends in a cut connection."""
+    size = _size(fd)
+    headers = [("X-Sandlot-Mode", str(stat.get("mode", ""))), ("X-Sandlot-Mtime", str(stat.get("mtime", "")))]
+    if size == 0:
+        await _send_unsized(request, fd, tuple(headers))
+        return
+    part = parse_range(request.header(b"range"), size=size)
+    start, length = part or (0, size)
+    headers.append(("Accept-Ranges", "bytes"))
+    if part is not None:
+        headers.append(("Content-Range", f"bytes {start}-{start + length - 1}/{size}"))
+    status = 200 if part is None else 206
+    answer = request.start(status=status, kind=KIND, length=length, headers=tuple(headers))
+    if length <= PIECE or request.head_only:
+        data = b"" if request.head_only else os.pread(fd, length, start)
+        if len(data) < length and not request.head_only:
+            await answer.write(data)
+            request.connection.abort()
+            return
+        answer.finish(data)
+        return
+    await answer.write(b"")
+    sent = await _sendfile(request, answer, fd, start, length)
+    if sent < length:
+        request.connection.abort()
+        return
+    answer.finish()
+
+
+class _File:
+    """What `loop.sendfile` asks of a file, without taking the descriptor over."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def fileno(self) -> int:
+        return self._fd
+
+
+async def _sendfile(request: Request, answer: Answer, fd: int, start: int, length: int) -> int:
+    """Let the kernel copy, where it can; returns how many bytes went out."""
+    transport = request.connection.transport
+    loop = asyncio.get_running_loop()
+    sent = 0
+    file: Any = _File(fd)
+    while sent < length:
+        try:
+            step = await loop.sendfile(
+                transport, file, offset=start + sent, count=min(length - sent, STEP), fallback=False
+            )
+        except asyncio.SendfileNotAvailableError:  # a file system without it
+            data = os.pread(fd, min(length - sent, PIECE), start + sent)
+            step = len(data)
+            await answer.write(data)
+        except (OSError, RuntimeError) as error:
+            raise ClientGone("the client has gone in the middle of the file") from error
+        if step <= 0:
+            break
+        sent += step
+    return sent
+
+
+async def _send_unsized(request: Request, fd: int, headers: tuple[tuple[str, str], ...]) -> None:
+    """An empty file, or one like those in /proc that say 0 and have more."""
+    data = os.read(fd, PIECE)
+    if not data:
+        request.start(kind=KIND, length=0, headers=headers).finish()
+        return
+    answer = request.start(kind=KIND, headers=headers)
+    while data:
+        await answer.write(data)
+        data = os.read(fd, PIECE)
+    answer.finish()
+
+
+def _size(fd: int) -> int:
+    found = os.fstat(fd)
+    if modes.S_ISDIR(found.st_mode):
+        raise ApiError(409, "is_directory", "this is a directory")
+    if not modes.S_ISREG(found.st_mode):
+        raise ApiError(400, "bad_request", "this is not a regular file", field="path")
+    return found.st_size
+
+
+async def read_window(fd: int, *, offset: int, length: int | None, maximum: int) -> tuple[bytes, int, int]:
+    """(bytes, their offset, the file's size). Raises 413."""
+    size = _size(fd)
+    if size == 0:  # empty, or like the files in /proc: read what there is
+        return await _unsized_window(fd, offset=offset, length=length, maximum=maximum)
+    start, count = window(size=size, offset=offset, length=length, maximum=maximum)
+    pieces, position = [], start
+    while position < start + count:
+        piece = os.pread(fd, min(PIECE, start + count - position), position)
+        if not piece:
+            break
+        pieces.append(piece)
+        position += len(piece)
+        await asyncio.sleep(0)
+    return b"".join(pieces), start, size
+
+
+async def _unsized_window(
+    fd: int, *, offset: int, length: int | None, maximum: int
+) -> tuple[bytes, int, int]:
+    data = bytearray()
+    while len(data) <= maximum:
+        piece = os.read(fd, PIECE)
+        if not piece:
+            break
+        data += piece
+        await asyncio.sleep(0)
+    start, count = window(size=len(data), offset=offset, length=length, maximum=maximum)
+    return bytes(data[start : start + count]), start, len(data)

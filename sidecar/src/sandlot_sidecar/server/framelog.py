@@ -1,0 +1,186 @@
+"""The kept output of one op: frames in memory first, then in an unlinked file; readable from any frame's offset."""
+
+from __future__ import annotations
+
+import os
+from array import array
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+HEADER = 5
+STDOUT, STDERR, START, END = b"o"[0], b"e"[0], b"s"[0], b"x"[0]
+KEEP_ALIVE = b"k\0\0\0\0"
+MERGE_LIMIT = 32 * 1024
+MARK_EVERY = 64 * 1024
+
+
+def frame(kind: int, payload: bytes) -> bytes:
+    """One frame: type, length, payload."""
+    return bytes((kind,)) + len(payload).to_bytes(4, "big") + payload
+
+
+class FrameLog:
+    """Appends frames up to a limit of output bytes; what is over it is counted and dropped.
+
+    `size` is the offset after the last frame. A frame that no reader has seen yet grows instead of being
+    followed by another of its kind, so that a program which writes byte by byte does not cost 6 bytes a byte.
+    """
+
+    __slots__ = ("_begin", "_file", "_last", "_limit", "_marks", "_memory", "_open_file", "_seen", "_tail",
+                 "kept", "size", "stderr_bytes", "stdout_bytes", "truncated")  # fmt: skip
+
+    def __init__(self, *, limit: int, memory: int, open_file: Callable[[], int]) -> None:
+        self._limit = limit
+        self._memory = memory
+        self._open_file = open_file
+        self._file = -1
+        self._begin = 0  # what is before this offset is in the file
+        self._tail = bytearray()
+        self._last = -1  # offset of the last frame while it may still grow
+        self._seen = 0  # no reader was given anything from here on
+        self._marks = array(
+            "Q"
+        )  # a frame's offset about every 64 KiB, to find frames without walking them all
+        self.size = 0
+        self.kept = 0
+        self.stdout_bytes = 0
+        self.stderr_bytes = 0
+        self.truncated = False
+
+    def append(self, kind: int, payload: bytes) -> None:
+        """Keep output (`o`, `e`) within the limit, or a start frame."""
+        if kind == STDOUT:
+            self.stdout_bytes += len(payload)
+        elif kind == STDERR:
+            self.stderr_bytes += len(payload)
+        if kind != START:
+            room = self._limit - self.kept
+            if len(payload) > room:
+                self.truncated = True
+                if room <= 0:
+                    return
+                payload = payload[:room]
+            self.kept += len(payload)
+        tail, last = self._tail, self._last - self._begin
+        if self._last >= self._seen and last >= 0 and tail[last] == kind:
+            length = len(tail) - last - HEADER + len(payload)
+            if length <= MERGE_LIMIT:
+                tail[last + 1 : last + HEADER] = length.to_bytes(4, "big")
+                tail += payload
+                self.size += len(payload)
+                return
+        self._last = self.size
+        if not self._marks or self.size - self._marks[-1] >= MARK_EVERY:
+            self._marks.append(self.size)
+        tail += frame(kind, payload)
+        self.size += HEADER + len(payload)
+        if len(tail) > self._memory:
+            self._spill()
+
+    def _spill(self) -> None:
+        offset = self._begin
+        try:
+            if self._file < 0:
+                self._file = self._open_file()
+            with memoryview(self._tail) as view:
+                while offset < self.size:
+                    offset += os.pwrite(self._file, view[offset - self._begin :], offset)
+        except OSError:
+            self._limit = self.kept  # no room to keep more: what is in memory stays, the rest is dropped
+            self._memory = self.size
+            return
+        self._tail = bytearray()
+        self._begin = offset
+
+    def read(self, offset: int, *, limit: int) -> bytes:
+        """Up to `limit` bytes from an offset on; what was read stays as it is."""
+        if offset >= self.size:
+            return b""
+        self._seen = max(self._seen, min(self.size, offset + limit))
+        if offset < self._begin:
+            return os.pread(self._file, min(limit, self._begin - offset), offset)
+        start = offset - self._begin
+        return bytes(self._tail[start : start + limit])
+
+    def is_boundary(self, offset: int) -> bool:
+        """Whether a frame begins (or the log ends) at this offset."""
+        if not 0 <= offset <= self.size:
+            return False
+        if offset in (0, self.size):
+            return True
+        return any(position == offset for position, _, _ in self._walk(self._mark_before(offset), offset + 1))
+
+    def _mark_before(self, offset: int) -> int:
+        low, high = 0, len(self._marks)
+        while low < high:
+            middle = (low + high) // 2
+            if self._marks[middle] <= offset:
+                low = middle + 1
+            else:
+                high = middle
+        return self._marks[low - 1] if low else 0
+
+    def _walk(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
+        """(offset, kind, payload length) of the frames that begin in [start, stop)."""
+        position, block, base, length = start, b"", start, 0
+        while position < min(stop, self.size):
+            if position + HEADER > base + len(block):
+                block, base = self._peek(position, HEADER if length > 4096 else MARK_EVERY), position
+            at = position - base
+            length = int.from_bytes(block[at + 1 : at + HEADER], "big")
+            yield position, block[at], length
+            position += HEADER + length
+
+    def _peek(self, offset: int, limit: int) -> bytes:
+        data = b""
+        if offset < self._begin:
+            data = os.pread(self._file, min(limit, self._begin - offset), offset)
+        if len(data) < limit:
+            start = max(offset, self._begin) - self._begin
+            data += bytes(self._tail[start : start + limit - len(data)])
+        return data
+
+    def output(self, kind: int, *, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
+        """The kept bytes of one stream as pieces, from its byte `offset` on."""
+        position = 0
+        left = length
+        for begin, found, size in self._walk(0, self.size):
+            if found != kind:
+                continue
+            skip = min(size, max(0, offset - position))
+            position += size
+            take = size - skip if left is None else min(size - skip, left)
+            if take > 0:
+                yield self._peek(begin + HEADER + skip, take)
+                if left is not None:
+                    left -= take
+            if left == 0:
+                return
+
+    def kept_bytes(self, kind: int) -> int:
+        """How many bytes of one stream are kept."""
+        return sum(size for _, found, size in self._walk(0, self.size) if found == kind)
+
+    def simple_output(self, kind: int) -> bytes:
+        """The kept bytes of one stream at once; for small logs."""
+        if self._begin:
+            return b"".join(self.output(kind))
+        tail, position, found = self._tail, 0, b""
+        while position < len(tail):
+            end = position + HEADER + int.from_bytes(tail[position + 1 : position + HEADER], "big")
+            if tail[position] == kind:
+                found = (
+                    found + tail[position + HEADER : end] if found else bytes(tail[position + HEADER : end])
+                )
+            position = end
+        return found
+
+    def close(self) -> None:
+        """Give the memory and the file back."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+        self._tail = bytearray()
+        self._begin = self.size

@@ -1,0 +1,200 @@
+"""The routes: who may call what, and how a handler is run; a failure of ours is a logged 503, never a hang."""
+
+from __future__ import annotations
+
+import asyncio
+from _operator import _compare_digest as compare_digest
+from collections import OrderedDict
+
+from . import log
+from .connection import Connection
+from .errors import ApiError, ClientGone
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+    from typing import Any
+
+    from .request import Request
+
+    Handler = Callable[[Request], Coroutine[Any, Any, None] | None]
+
+MAX_STRANGERS = 256  # connections that have shown no token: user code can reach the port too
+NOBODY, INSTANCE, SANDBOX, EITHER = "nobody", "instance", "sandbox", "either"
+
+
+class Route:
+    """A handler and what must hold before it is called."""
+
+    __slots__ = ("handler", "needs", "shielded", "streams", "upgrades")
+
+    def __init__(
+        self,
+        handler: Handler,
+        *,
+        needs: str = SANDBOX,
+        streams: bool = False,
+        shielded: bool = False,
+        upgrades: bool = False,
+    ) -> None:
+        self.handler = handler
+        self.needs = needs  # whose token opens it
+        self.streams = streams  # called before the body is there
+        self.shielded = shielded  # goes on when the client has gone
+        self.upgrades = upgrades
+
+
+class Http:
+    """Holds the routes, the tokens and the open connections."""
+
+    def __init__(self, *, instance_token: str) -> None:
+        self._instance = b"Bearer " + instance_token.encode()
+        self._sandbox: bytes | None = None
+        self._routes: dict[str, dict[str, Route]] = {}
+        self._connections: set[Connection] = set()
+        self._strangers: OrderedDict[Connection, None] = OrderedDict()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.requests = 0
+        self.draining = False
+        self.gate: Callable[[], None] = _open_gate
+
+    def add(self, method: str, path: str, route: Route) -> None:
+        """`{id}` in a path stands for one op id."""
+        self._routes.setdefault(path, {})[method] = route
+
+    def set_sandbox_token(self, token: str | None) -> None:
+        """The claim's token; None when nobody owns the sandbox."""
+        self._sandbox = None if token is None else b"Bearer " + token.encode()
+
+    # -- connections -----------------------------------------------------------------------------------------
+
+    def connect(self) -> Connection:
+        """A new connection (the protocol factory)."""
+        return Connection(self)
+
+    def opened(self, connection: Connection) -> None:
+        """Count it as a stranger's until it shows a token."""
+        self._connections.add(connection)
+        self._strangers[connection] = None
+        if len(self._strangers) > MAX_STRANGERS:
+            oldest, _ = self._strangers.popitem(last=False)
+            oldest.abort()
+
+    def closed(self, connection: Connection) -> None:
+        """Forget it."""
+        self._connections.discard(connection)
+        self._strangers.pop(connection, None)
+
+    async def close(self) -> None:
+        """Answer what is being handled, then close every connection."""
+        self.draining = True
+        for connection in list(self._connections):
+            connection.close_when_idle()
+        if self._tasks:
+            await asyncio.wait(list(self._tasks), timeout=5.0)
+        for task in list(self._tasks):
+            task.cancel()
+        for connection in list(self._connections):
+            connection.abort()
+
+    # -- requests --------------------------------------------------------------------------------------------
+
+    def admit(self, request: Request) -> None:
+        """Find the route and check the token, before a body is read. Raises ApiError."""
+        self.requests += 1
+        if self.draining:
+            request.keep_alive = False
+        methods = self._find(request)
+        route = methods.get(request.method) if methods else None
+        if route is None or route.needs is not NOBODY:
+            self._authorize(request, route)
+        if methods is None:
+            raise ApiError(404, "no_such_route", "there is no such route")
+        if route is None:
+            allow = ", ".join(sorted(methods))
+            raise ApiError(
+                405, "method_not_allowed", f"this route knows {allow}", headers=(("Allow", allow),)
+            )
+        request.route = route
+        if route.needs is SANDBOX:
+            self.gate()
+
+    def _find(self, request: Request) -> dict[str, Route] | None:
+        path = request.path
+        methods = self._routes.get(path)
+        if methods is None and path.startswith("/v1/ops/"):
+            request.match, slash, action = path[8:].partition("/")
+            if request.match:
+                return self._routes.get("/v1/ops/{id}" + slash + action)
+        return methods
+
+    def _authorize(self, request: Request, route: Route | None) -> None:
+        shown = request.headers.get(b"authorization")
+        if shown is None:
+            raise _unauthorized()
+        needs = EITHER if route is None else route.needs
+        sandbox = self._sandbox
+        if needs is SANDBOX and sandbox is None:
+            raise ApiError(409, "not_claimed", "nobody has claimed this instance")
+        good = False
+        if needs is not SANDBOX:
+            good = compare_digest(shown, self._instance)
+        if needs is not INSTANCE and sandbox is not None:
+            good = compare_digest(shown, sandbox) or good
+        if not good:
+            raise _unauthorized()
+        connection = request.connection
+        if not connection.trusted:
+            connection.trusted = True
+            self._strangers.pop(connection, None)
+
+    def handle(self, request: Request) -> None:
+        """Run the handler; a coroutine becomes a task that is ours."""
+        route = request.route
+        try:
+            work = route.handler(request)
+        except ApiError as error:
+            request.respond_error(error)
+        except Exception as error:
+            self._failed(request, error)
+        else:
+            if work is not None:
+                request.shielded = route.shielded
+                task = asyncio.get_running_loop().create_task(self._run(request, work))
+                request.task = task
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+
+    async def _run(self, request: Request, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except ApiError as error:
+            self._late_error(request, error)
+        except ClientGone:
+            return
+        except asyncio.CancelledError:
+            if not request.gone:
+                request.connection.abort()
+            raise
+        except Exception as error:
+            self._failed(request, error)
+
+    def _late_error(self, request: Request, error: ApiError) -> None:
+        if request.started and not request.answered:
+            request.connection.abort()  # half an answer is out: only a cut says that it is not whole
+        else:
+            request.respond_error(error)
+
+    def _failed(self, request: Request, error: Exception) -> None:
+        log.failure("handler_failed", error, method=request.method, path=request.path)
+        self._late_error(
+            request, ApiError(503, "internal", "an unexpected failure of the sidecar; it is in its log")
+        )
+
+
+def _open_gate() -> None:
+    return
+
+
+def _unauthorized() -> ApiError:
+    return ApiError(401, "unauthorized", "this route needs a valid bearer token")

@@ -1,0 +1,422 @@
+"""The life of the instance: start, claim, deadline and idleness, reset, end; the one place that changes its phase."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from .. import __version__
+from . import claim as claims
+from . import log
+from .errors import ApiError, SidecarError
+from .executor_client import ExecutorClient, ExecutorError, ExecutorGone
+from .journal import Journal
+from .machine import ENDED, Op
+from .ops import Ops
+from .spec import Spec
+from .startcommand import StartCommand
+from .webhooks import Webhooks
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+    from typing import Any
+
+    from ..config import Config
+
+STARTING, WARM, CLAIMED, OVER, FAILED = "starting", "warm", "claimed", "ended", "failed"
+PROOF_TIMEOUT = 30.0  # seconds for the first command of a fresh sandbox
+END_PATIENCE = 60.0  # seconds of trying to say `ended`
+DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+class Instance:
+    """Owns the executor, the ops, the record on disk, the timers and the webhooks."""
+
+    def __init__(self, *, config: Config, executor: ExecutorClient) -> None:
+        self.config = config
+        self.executor = executor
+        self.loop = asyncio.get_running_loop()
+        self.record = claims.load(config.state_dir)
+        self.phase = STARTING
+        self.setup: dict[str, Any] = {}
+        self.notes: list[str] = []
+        self.last_active = time.time()
+        self.streams = 0  # file transfers and tunnels under way: the sandbox is not idle
+        self.ops = Ops(executor=executor, limits=config.ops, state_dir=config.state_dir)
+        self.journal = Journal(config.state_dir)
+        self.start_command: StartCommand | None = None
+        self.webhooks = Webhooks(
+            url=config.webhook, instance_id=config.instance_id, token=config.token, heartbeat=config.heartbeat,
+            document=self.event_document,
+        )  # fmt: skip
+        self.finished = asyncio.Event()  # the process may exit
+        self.on_token: Callable[[str | None], None] = lambda token: None
+        self._lock = asyncio.Lock()  # claim, reset and end one after the other
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._deadline: asyncio.TimerHandle | None = None
+        self._idle: asyncio.TimerHandle | None = None
+        self.ops.on_change = self.activity
+        self.ops.journal = self.journal.write
+        self.webhooks.on_unwanted = self._unwanted
+        executor.on_gone = self._executor_gone
+        executor.on_event = self._executor_event
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """A task that belongs to the instance and is awaited when it closes."""
+        task = self.loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._task_done)
+        return task
+
+    def spawn_quiet(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """A task whose failure somebody else sees, or nobody needs to."""
+        task = self.loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._quiet_done)
+        return task
+
+    def _quiet_done(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()
+
+    def _task_done(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.failure("task_failed", task.exception() or SidecarError("?"))
+
+    # -- start -----------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Build the sandbox, run a command in it, say that it is ready."""
+        if self.record.verdict is not None:  # an earlier process ended it and could not say so
+            self.phase = OVER
+            self._restore_token()
+            self.spawn(self._say_ended())
+            return
+        config = self.config
+        lost, over = self.journal.load()
+        self.executor.start()
+        try:
+            self.setup, _ = await self.executor.ask(
+                "setup", root=config.root, target_pid=config.target_pid, hostname=config.hostname,
+                limits=config.limits, cgroup_parent=config.cgroup_parent,
+            )  # fmt: skip
+            self.notes = list(self.setup.get("notes") or [])
+            if self.record.claim is not None:
+                await self._apply(self.record.claim)
+            self._set_environment()
+            self.ops.pool.open()
+            await self._prove()
+        except SidecarError as error:
+            await self._fail("start_failed", str(error))
+            return
+        if self.record.verdict is not None or self.phase is not STARTING:
+            return
+        for op_id in over:
+            self.ops.table.remember(op_id)
+        self._restore_lost(lost)
+        if self.record.claim is not None:
+            self.phase = CLAIMED
+            self._restore_token()
+            self.notes.append("the sidecar was restarted: processes of before are gone")
+            self._begin_use()
+            self._run_start_command()
+        else:
+            self.phase = WARM
+        log.event("ready", phase=self.phase, notes=self.notes)
+        self.webhooks.ready()
+
+    def _restore_token(self) -> None:
+        if self.record.claim is not None:
+            self.on_token(self.record.claim["token"])
+
+    def _restore_lost(self, lost: list[str]) -> None:
+        """Ops that ran when the earlier process died: their end was not seen."""
+        for op_id in lost:
+            op = self.ops.restore(op_id)
+            self.ops.kill(op, "sidecar_lost", message="the sidecar was restarted and did not see the end")
+
+    async def _prove(self) -> None:
+        """Run a real command: only then is the sandbox ready."""
+        spec = Spec(command="exit 0")
+        spec.shell = "sh"
+        spec.timeout = PROOF_TIMEOUT
+        if self.record.claim is None:
+            spec.cwd = "/"
+        op, _ = self.ops.create(spec, op_id=None)
+        op.detached = True
+        await self.ops.wait_ended(op, timeout=PROOF_TIMEOUT + 5.0)
+        self.ops.table.drop(op)
+        if op.verdict != "exited" or op.exit_code != 0:
+            text = op.message or b"".join(op.log.output(b"e"[0])).decode("utf-8", "replace")[:500]
+            raise SidecarError(f"the first command failed ({op.verdict}, exit code {op.exit_code}): {text}")
+
+    def _set_environment(self) -> None:
+        """What every op begins with: the image's environment, then the claim's, then its secrets."""
+        root, claim = self.config.root, self.record.claim
+        env: dict[str, str] = {"PATH": DEFAULT_PATH, **(root.get("env") or {})}
+        workdir, user = root.get("workdir"), root.get("user")
+        if claim is not None:
+            env |= claim["env"]
+            env |= claim["secrets"]
+            env["SANDLOT_SANDBOX_ID"] = claim["sandbox_id"]
+            workdir = claim["workdir"] or workdir
+        self.ops.environment = env
+        self.ops.workdir = workdir or "/"
+        self.ops.user = user
+
+    # -- claim -----------------------------------------------------------------------------------------------
+
+    async def claim(self, body: dict[str, Any], *, generation: int | None) -> None:
+        """Compare and set; on disk and applied before this returns. Raises ApiError."""
+        claim = claims.parse(body)
+        async with self._lock:
+            self._refuse_over()
+            if self.phase is STARTING and self.record.claim is None:
+                raise ApiError(
+                    503, "starting", "the sandbox is not ready yet", headers=(("Retry-After", "1"),)
+                )
+            if not claims.decide(self.record, claim, generation=generation):
+                return
+            try:
+                await self._apply(claim)
+                claims.store(self.config.state_dir, self.record)
+            except (claims.StoreError, ExecutorError):
+                self.record.claim = self.record.claimed_at = None
+                raise
+            except ExecutorGone as error:
+                self.record.claim = self.record.claimed_at = None
+                raise ApiError(503, "broken", str(error)) from error
+            self.phase = CLAIMED
+            self.on_token(claim["token"])
+            self._set_environment()
+            self._begin_use()
+            self._run_start_command()
+        log.event("claimed", sandbox_id=claim["sandbox_id"], generation=self.record.generation)
+        self.webhooks.claimed()
+
+    async def _apply(self, claim: dict[str, Any]) -> None:
+        """Limits and network of the claim, where they differ from what the sandbox was built with."""
+        template = self.config.limits
+        limits = {name: value for name, value in claim["limits"].items() if template.get(name) != value}
+        if limits or claim["network"] != "full":
+            answer, _ = await self.executor.ask(
+                "apply",
+                network=claim["network"],
+                limits={**template, **claim["limits"]},
+                hostname=self.config.hostname,
+            )
+            self.notes += [note for note in answer.get("notes") or [] if note not in self.notes]
+
+    def _run_start_command(self) -> None:
+        claim = self.record.claim
+        if claim is not None and claim["start_command"] is not None:
+            self.start_command = StartCommand(self.ops, claim["start_command"])
+            if claim["meta"].get("main"):
+                self.ops.when_ended(self.start_command.op, self._main_ended)
+
+    def _main_ended(self, op: Op) -> None:
+        if self.phase is CLAIMED:
+            self.spawn(self.end("exited", message=f"the start command ended with exit code {op.exit_code}"))
+
+    # -- timers ----------------------------------------------------------------------------------------------
+
+    def _begin_use(self) -> None:
+        claim, record = self.record.claim, self.record
+        self.activity()
+        if claim is not None and claim["timeout"] is not None and record.claimed_at is not None:
+            left = record.claimed_at + claim["timeout"] - time.time()
+            self._deadline = self.loop.call_later(max(0.0, left), self._deadline_reached)
+
+    def _deadline_reached(self) -> None:
+        self._deadline = None
+        self.spawn(self.end("deadline", message="the sandbox reached its time limit"))
+
+    def activity(self) -> None:
+        """An op or a file call began or ended: idleness counts from here (not while one is under way)."""
+        self.last_active = time.time()
+        if self._idle is not None:
+            self._idle.cancel()
+            self._idle = None
+        claim = self.record.claim
+        if (
+            claim is not None
+            and claim["idle_timeout"] is not None
+            and self.phase is CLAIMED
+            and not self._in_use()
+        ):
+            self._idle = self.loop.call_later(claim["idle_timeout"], self._idle_reached)
+
+    def _in_use(self) -> bool:
+        table = self.ops.table
+        own = 1 if self.start_command is not None and self.start_command.op.state is not ENDED else 0
+        return table.running + len(table.queue) - own > 0 or self.streams > 0
+
+    def _idle_reached(self) -> None:
+        self._idle = None
+        if self._in_use():
+            return
+        self.spawn(self.end("idle", message="nobody used the sandbox for its idle timeout"))
+
+    def _stop_timers(self) -> None:
+        for timer in (self._deadline, self._idle):
+            if timer is not None:
+                timer.cancel()
+        self._deadline = self._idle = None
+
+    # -- reset -----------------------------------------------------------------------------------------------
+
+    async def reset(self, *, keep_claim: bool) -> dict[str, Any]:
+        """Back to fresh; returns the executor's proof. Raises ApiError."""
+        async with self._lock:
+            self._refuse_over()
+            if self.phase is STARTING:
+                raise ApiError(
+                    503, "starting", "the sandbox is not ready yet", headers=(("Retry-After", "1"),)
+                )
+            if not self.setup.get("overlay"):
+                raise ApiError(409, "no_overlay", "the root is not an overlay: this sandbox cannot be reset")
+            before, self.phase = self.phase, STARTING
+            self._stop_timers()
+            self.webhooks.stop()
+            await self.ops.end_all("sandbox_ended", message="the sandbox was reset")
+            self.start_command = None
+            self.journal.clear()
+            try:
+                answer, _ = await self.executor.ask("reset")
+                equal = bool(answer.get("equal"))
+                if equal:
+                    await self._after_reset(keep_claim=keep_claim and before is CLAIMED)
+            except SidecarError as error:
+                await self._fail("reset_failed", str(error))
+                raise ApiError(503, "reset_failed", str(error)) from error
+            if not equal:
+                await self._fail("reset_failed", "the sandbox was not equal to a fresh one after the reset")
+        return {name: answer.get(name) for name in ("took_ms", "proof", "equal")}
+
+    async def _after_reset(self, *, keep_claim: bool) -> None:
+        record = self.record
+        if keep_claim and record.claim is not None:
+            await self._apply(record.claim)
+        else:
+            record.generation += 1
+            record.claim = record.claimed_at = None
+            self.on_token(None)
+            claims.store(self.config.state_dir, record)
+        self._set_environment()
+        self.ops.forget()
+        await self._prove()
+        if record.claim is not None:
+            self.phase = CLAIMED
+            self._begin_use()
+            self._run_start_command()
+        else:
+            self.phase = WARM
+        log.event("reset", generation=record.generation)
+        self.webhooks.ready()
+
+    # -- end -------------------------------------------------------------------------------------------------
+
+    async def end(self, verdict: str, *, message: str | None = None, patience: float = END_PATIENCE) -> None:
+        """End the sandbox; the first verdict stays."""
+        async with self._lock:
+            if self.record.verdict is None:
+                await self._end(verdict, message, phase=OVER)
+                self.spawn(self._say_ended(patience=patience))
+
+    async def _end(self, verdict: str, message: str | None, *, phase: str) -> None:
+        self.record.verdict, self.record.message = verdict, message
+        self.phase = phase
+        self._stop_timers()
+        log.event("ended", verdict=verdict, message=message)
+        try:
+            claims.store(self.config.state_dir, self.record)
+        except claims.StoreError as error:
+            log.failure("record_failed", error)
+        await self.ops.end_all("sandbox_ended", message=message or verdict)
+        if not self.executor.gone:
+            try:
+                await self.executor.ask("end")
+            except SidecarError as error:
+                log.failure("executor_end_failed", error)
+
+    async def _fail(self, verdict: str, message: str) -> None:
+        """The sandbox cannot be used: the instance is `failed` and says so as its end."""
+        if self.record.verdict is None:
+            await self._end(verdict, message, phase=FAILED)
+            self.spawn(self._say_ended())
+
+    async def _say_ended(self, *, patience: float = END_PATIENCE) -> None:
+        await self.webhooks.ended(patience=patience)
+        await asyncio.sleep(0.05)  # the answer to `end` leaves before the socket is taken away
+        self.finished.set()
+
+    def _unwanted(self) -> None:
+        self.spawn(self.end("deleted", message="nobody wants this instance any more"))
+
+    def _executor_gone(self) -> None:
+        if self.record.verdict is None:
+            self.spawn(self.end("sandbox_lost", message="the sandbox's executor was lost"))
+
+    def _executor_event(self, message: dict[str, Any]) -> None:
+        if message.get("event") == "init_lost":
+            log.event("init_lost")
+            self.ops.broken("the sandbox's first process was lost; a new one was made")
+
+    async def close(self) -> None:
+        """Give everything back at the end of the process."""
+        self._stop_timers()
+        await self.webhooks.close()
+        await self.ops.end_all("sandbox_ended", message="the sidecar leaves")
+        if self._tasks:
+            await asyncio.wait(list(self._tasks), timeout=5.0)
+        await self.ops.close()
+        self.journal.close()
+        self.executor.on_gone = lambda: None
+        self.executor.close()
+
+    # -- documents -------------------------------------------------------------------------------------------
+
+    def _refuse_over(self) -> None:
+        if self.phase is OVER or self.phase is FAILED:
+            raise ApiError(410, "ended", "the sandbox has ended", verdict=self.record.verdict)
+
+    def gate(self) -> None:
+        """What every sandbox route asks first. Raises 410 or 503."""
+        if self.phase is not CLAIMED:
+            self._refuse_over()
+            raise ApiError(503, "starting", "the sandbox is being made", headers=(("Retry-After", "1"),))
+
+    def state(self) -> dict[str, Any]:
+        """The contract's state document; no token, no secret."""
+        record, claim = self.record, self.record.claim
+        deadline = None
+        if claim is not None and claim["timeout"] is not None and record.claimed_at is not None:
+            deadline = record.claimed_at + claim["timeout"]
+        return {
+            "instance_id": self.config.instance_id,
+            "generation": record.generation,
+            "phase": self.phase,
+            "version": __version__,
+            "sandbox_id": claim["sandbox_id"] if claim else None,
+            "claimed_at": record.claimed_at,
+            "deadline_at": deadline,
+            "idle_timeout": claim["idle_timeout"] if claim else None,
+            "last_active_at": time.time() if self._in_use() else self.last_active,
+            "verdict": record.verdict,
+            "message": record.message,
+            "meta": claim["meta"] if claim else None,
+            "ops_running": self.ops.table.running,
+            "template": self.config.template,
+            "notes": self.notes,
+            "start_command": self.start_command.document() if self.start_command else NO_START,
+        }
+
+    def event_document(self) -> dict[str, Any]:
+        """The state with the address to call back."""
+        return {"address": self.config.listen, **self.state()}
+
+
+NO_START: dict[str, Any] = {"state": "none", "exit_code": None}

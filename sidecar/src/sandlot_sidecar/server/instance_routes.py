@@ -1,0 +1,85 @@
+"""The routes of the instance itself: health, state, claim, end, reset, logs, metrics."""
+
+from __future__ import annotations
+
+from . import fields
+from .errors import bad_input
+from .http import EITHER, INSTANCE, NOBODY, Route
+from .metrics import render
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .http import Http
+    from .instance import Instance
+    from .request import Request
+
+HEALTH = {"warm": "ok", "claimed": "ok"}
+VERDICTS = frozenset((
+    "deleted", "deadline", "idle", "run_lost", "exited", "oom", "start_failed", "image_pull", "evicted", "node_lost",
+    "sidecar_lost", "sandbox_lost", "reset_failed",
+))  # fmt: skip
+
+
+class InstanceRoutes:
+    """Handlers over one instance."""
+
+    def __init__(self, instance: Instance, http: Http) -> None:
+        self._instance = instance
+        self._http = http
+
+    def add_to(self, http: Http) -> None:
+        """Register everything."""
+        http.add("GET", "/healthz", Route(self.health, needs=NOBODY))
+        http.add("GET", "/v1/state", Route(self.state, needs=EITHER))
+        http.add("POST", "/v1/claim", Route(self.claim, needs=INSTANCE, shielded=True))
+        http.add("POST", "/v1/end", Route(self.end, needs=INSTANCE, shielded=True))
+        http.add("POST", "/v1/reset", Route(self.reset, needs=INSTANCE, shielded=True))
+        http.add("GET", "/v1/metrics", Route(self.metrics, needs=INSTANCE))
+        http.add("GET", "/v1/logs", Route(self.logs))
+
+    def health(self, request: Request) -> None:
+        """Good once a command has run."""
+        phase = self._instance.phase
+        status = HEALTH.get(phase, phase)
+        request.respond_json({"status": status}, status=200 if status == "ok" else 503)
+
+    def state(self, request: Request) -> None:
+        """The state document."""
+        request.respond_json(self._instance.state())
+
+    async def claim(self, request: Request) -> None:
+        """Compare and set."""
+        body = request.json()
+        generation = fields.integer(body, "generation", minimum=0)
+        await self._instance.claim(body, generation=generation)
+        request.respond_json(self._instance.state())
+
+    async def end(self, request: Request) -> None:
+        """End the sandbox; the first verdict stays."""
+        body = request.json()
+        verdict = fields.text(body, "verdict", default="deleted") or ""
+        if verdict not in VERDICTS:
+            raise bad_input("verdict must be one of the contract's sandbox verdicts", field="verdict")
+        await self._instance.end(verdict, message=fields.text(body, "message", limit=4096))
+        request.respond_json(self._instance.state())
+
+    async def reset(self, request: Request) -> None:
+        """Back to fresh, with the proof."""
+        keep_claim = fields.flag(request.json(), "keep_claim", default=False)
+        proof = await self._instance.reset(keep_claim=keep_claim)
+        request.respond_json({**self._instance.state(), **proof})
+
+    def logs(self, request: Request) -> None:
+        """The start command's last output."""
+        query = request.query()
+        stream = query.get("stream", "all")
+        if stream not in ("stdout", "stderr", "all"):
+            raise bad_input("stream must be stdout, stderr or all", field="stream")
+        tail = fields.query_int(query, "tail")
+        start = self._instance.start_command
+        data = b"" if start is None else start.log.text(stream, tail=fields.MAX_INT if tail is None else tail)
+        request.respond(data, kind="text/plain; charset=utf-8")
+
+    def metrics(self, request: Request) -> None:
+        """Prometheus text."""
+        request.respond(render(self._instance, self._http), kind="text/plain; version=0.0.4")

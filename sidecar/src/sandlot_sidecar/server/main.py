@@ -1,0 +1,122 @@
+"""The server process: builds everything, listens, runs until the instance is over or a signal says so."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import resource
+import signal
+import socket
+
+from . import log
+from .executor_client import ExecutorClient
+from .file_routes import FileRoutes
+from .http import Http
+from .instance import Instance
+from .instance_routes import InstanceRoutes
+from .op_routes import OpRoutes
+from .tunnel import TunnelRoutes
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..config import Config
+
+BACKLOG = 4096
+TERM_PATIENCE = 5.0  # seconds of trying to say `ended` after SIGTERM
+
+
+def run(config: Config, executor: socket.socket) -> int:
+    """Serve until the end; returns the exit status."""
+    log.bind(instance=config.instance_id)
+    with asyncio.Runner() as runner:
+        return runner.run(_serve(config, executor))
+
+
+async def _serve(config: Config, executor: socket.socket) -> int:
+    _raise_file_limit()
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(_loop_failure)
+    http = Http(instance_token=config.token)
+    instance = Instance(config=config, executor=ExecutorClient(executor))
+    instance.on_token = http.set_sandbox_token
+    http.gate = instance.gate
+    InstanceRoutes(instance, http).add_to(http)
+    OpRoutes(instance).add_to(http)
+    FileRoutes(instance).add_to(http)
+    TunnelRoutes(instance).add_to(http)
+    listener, path = _listen(config.listen)
+    server = await (
+        loop.create_unix_server(http.connect, sock=listener, backlog=BACKLOG)
+        if path
+        else loop.create_server(http.connect, sock=listener, backlog=BACKLOG)
+    )
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, lambda: instance.spawn(_terminate(instance)))
+    log.event("listening", address=config.listen)
+    starting = instance.spawn(instance.start())
+    starting.add_done_callback(lambda _task: _settle())
+    try:
+        await instance.finished.wait()
+    finally:
+        server.close()
+        if path:
+            _unlink_own(path)
+        await http.close()
+        await instance.close()
+    return 0
+
+
+def _settle() -> None:
+    """What was made so far stays: later collections need not walk it, nor copy its pages."""
+    gc.collect()
+    gc.freeze()
+
+
+def _loop_failure(loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
+    error = context.get("exception")
+    if isinstance(error, BaseException):
+        log.failure("loop_failure", error, detail=str(context.get("message")))
+    else:
+        log.event("loop_failure", detail=str(context.get("message")))
+
+
+async def _terminate(instance: Instance) -> None:
+    """SIGTERM: the pod or the machine wants its place back."""
+    verdict = "evicted" if instance.record.claim is not None else "deleted"
+    await instance.end(verdict, message="the sidecar was told to terminate", patience=TERM_PATIENCE)
+    if instance.phase == "failed":
+        instance.finished.set()
+
+
+def _listen(address: str) -> tuple[socket.socket, str | None]:
+    """The listening socket, and its path when it is a Unix socket (mode 0600)."""
+    if not address.startswith("unix:"):
+        host, _, port = address.rpartition(":")
+        host = host.strip("[]")
+        sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((host, int(port)))
+        return sock, None
+    path = address[5:]
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    # Bound under another name and renamed: the path never leads to a socket that does not listen, nor to one
+    # that others may open.
+    temporary = f"{path}.{os.getpid()}"
+    sock.bind(temporary)
+    os.chmod(temporary, 0o600)
+    sock.listen(BACKLOG)
+    os.rename(temporary, path)
+    return sock, path
+
+
+def _unlink_own(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        return
+
+
+def _raise_file_limit() -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,0 +1,34 @@
+"""Counters as Prometheus text, made only when asked for."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .http import Http
+    from .instance import Instance
+
+PHASES = ("starting", "warm", "claimed", "ended", "failed")
+
+
+def render(instance: Instance, http: Http) -> str:
+    """All metrics of this sidecar; label sets are fixed."""
+    table, webhooks = instance.ops.table, instance.webhooks
+    lines: list[str] = []
+
+    def add(name: str, kind: str, values: list[tuple[str, float]]) -> None:
+        lines.append(f"# TYPE sandlot_sidecar_{name} {kind}")
+        lines.extend(f"sandlot_sidecar_{name}{labels} {value:g}" for labels, value in values)
+
+    add("phase", "gauge", [(f'{{phase="{phase}"}}', float(phase == instance.phase)) for phase in PHASES])
+    add("ops_running", "gauge", [("", table.running)])
+    add("ops_queued", "gauge", [("", len(table.queue))])
+    add("results_bytes", "gauge", [("", table.held)])
+    ends = [
+        (f'{{verdict="{verdict}"}}', float(count)) for verdict, count in sorted(instance.ops.counts.items())
+    ]
+    add("ops_total", "counter", ends)
+    add("runners_made_total", "counter", [("", instance.ops.runners_made())])
+    add("http_requests_total", "counter", [("", http.requests)])
+    add("webhooks_sent_total", "counter", [("", webhooks.sent)])
+    add("webhooks_failed_total", "counter", [("", webhooks.failed)])
+    return "\n".join(lines) + "\n"

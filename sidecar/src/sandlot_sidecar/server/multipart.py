@@ -1,0 +1,128 @@
+"""A streaming multipart/form-data parser, sans I/O: bytes in, parts and their bytes out, in constant memory."""
+
+from __future__ import annotations
+
+from .errors import bad_input
+
+MAX_PART_HEADER = 16 * 1024
+DATA, BEGIN, FINISH = "data", "begin", "finish"
+Event = tuple[str, bytes]  # ("begin", part's name), ("data", bytes), ("finish", b"")
+
+
+class Multipart:
+    """Feed it the body's pieces; the boundary may be split between any two of them."""
+
+    def __init__(self, boundary: bytes) -> None:
+        self._mark = b"\r\n--" + boundary
+        self._data = b"\r\n"  # so that the first boundary looks like every other
+        self._state = "preamble"  # preamble, tail, header, body, epilogue
+        self.complete = False
+
+    def feed(self, data: bytes) -> list[Event]:
+        """The events that are certain now. Raises a 400 for what is not multipart."""
+        self._data += data
+        events: list[Event] = []
+        while self._step(events):
+            pass
+        return events
+
+    def _step(self, events: list[Event]) -> bool:
+        if self._state == "epilogue":
+            self._data = b""
+            return False
+        if self._state in ("preamble", "body"):
+            return self._until_mark(events)
+        if self._state == "tail":
+            return self._after_mark()
+        return self._header(events)
+
+    def _until_mark(self, events: list[Event]) -> bool:
+        in_body = self._state == "body"
+        at = self._data.find(self._mark)
+        if at < 0:
+            safe = max(0, len(self._data) - len(self._mark) + 1)
+            if safe and in_body:
+                events.append((DATA, self._data[:safe]))
+            self._data = self._data[safe:]
+            return False
+        if in_body:
+            if at:
+                events.append((DATA, self._data[:at]))
+            events.append((FINISH, b""))
+        self._data = self._data[at + len(self._mark) :]
+        self._state = "tail"
+        return True
+
+    def _after_mark(self) -> bool:
+        if len(self._data) < 2:
+            return False
+        if self._data.startswith(b"--"):
+            self.complete = True
+            self._state = "epilogue"
+            return True
+        end = self._data.find(b"\r\n")
+        if end < 0:
+            if len(self._data) > 1024:
+                raise bad_input("a multipart boundary is followed by something else", field="body")
+            return False
+        if self._data[:end].strip(b" \t"):
+            raise bad_input("a multipart boundary is followed by something else", field="body")
+        self._data = self._data[end:]  # with its CRLF: a part without headers has a blank line at once
+        self._state = "header"
+        return True
+
+    def _header(self, events: list[Event]) -> bool:
+        end = self._data.find(b"\r\n\r\n")
+        if end < 0:
+            if len(self._data) > MAX_PART_HEADER:
+                raise bad_input(f"a part's header is over {MAX_PART_HEADER} bytes", field="body")
+            return False
+        block, self._data = self._data[:end], self._data[end + 4 :]
+        events.append((BEGIN, part_name(block)))
+        self._state = "body"
+        return True
+
+
+def part_name(block: bytes) -> bytes:
+    """The `name` of a part's Content-Disposition; b"" when there is none."""
+    for line in block.split(b"\r\n"):
+        key, _, value = line.partition(b":")
+        if key.strip().lower() == b"content-disposition":
+            return parameter(value, b"name") or b""
+    return b""
+
+
+def parameter(value: bytes, name: bytes) -> bytes | None:
+    """One parameter of a header value such as `form-data; name="file"`; quotes and backslashes are undone."""
+    position = value.find(b";")
+    while position >= 0:
+        rest = value[position + 1 :].lstrip()
+        key, equals, text = rest.partition(b"=")
+        if not equals:
+            return None
+        if text.startswith(b'"'):
+            result, index = bytearray(), 1
+            while index < len(text) and text[index] != 0x22:
+                if text[index] == 0x5C and index + 1 < len(text):
+                    index += 1
+                result.append(text[index])
+                index += 1
+            found, text = bytes(result), text[index + 1 :]
+        else:
+            found, _, _ = text.partition(b";")
+            text = text[len(found) :]
+            found = found.strip()
+        if key.strip().lower() == name:
+            return found
+        value, position = text, text.find(b";")
+    return None
+
+
+def boundary_of(content_type: str | None) -> bytes:
+    """The boundary of a multipart/form-data content type. Raises a 400."""
+    value = (content_type or "").encode("latin-1", "replace")
+    kind = value.partition(b";")[0].strip().lower()
+    boundary = parameter(value, b"boundary") if kind == b"multipart/form-data" else None
+    if not boundary or len(boundary) > 200:
+        raise bad_input("the body must be multipart/form-data with a boundary", field="content-type")
+    return boundary

@@ -1,0 +1,263 @@
+"""The routes of ops: exec, create or attach, stream, output, stdin, signal, resize, delete."""
+
+from __future__ import annotations
+
+import signal as signals
+
+from . import documents, fields, spec
+from .errors import ApiError, bad_input
+from .framelog import STDERR, STDOUT
+from .http import Route
+from .machine import ENDED, Op
+from .stream import send_frames
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .http import Http
+    from .instance import Instance
+    from .request import Request
+
+MAX_WAIT = 3600.0
+STDIN_PATIENCE = 30.0
+
+
+class OpRoutes:
+    """Handlers over one instance's ops."""
+
+    def __init__(self, instance: Instance) -> None:
+        self._instance = instance
+        self._ops = instance.ops
+
+    def add_to(self, http: Http) -> None:
+        """Register everything."""
+        http.add("POST", "/v1/exec", Route(self.exec))
+        http.add("POST", "/v1/ops", Route(self.create))
+        http.add("GET", "/v1/ops", Route(self.list))
+        http.add("GET", "/v1/ops/{id}", Route(self.get))
+        http.add("DELETE", "/v1/ops/{id}", Route(self.delete))
+        http.add("GET", "/v1/ops/{id}/stream", Route(self.stream))
+        http.add("GET", "/v1/ops/{id}/output", Route(self.output))
+        http.add("POST", "/v1/ops/{id}/stdin", Route(self.stdin, streams=True))
+        http.add("POST", "/v1/ops/{id}/signal", Route(self.signal))
+        http.add("POST", "/v1/ops/{id}/resize", Route(self.resize))
+
+    # -- exec ------------------------------------------------------------------------------------------------
+
+    def exec(self, request: Request) -> None:
+        """Prime's buffered form; no task: the op's end answers."""
+        body = request.json()
+        what = spec.from_exec(body)
+        op_id = request.header(b"x-sandlot-op")
+        if op_id is not None:
+            op_id = spec.op_id(op_id, "X-Sandlot-Op")
+        op, _ = self._ops.create(what, op_id=op_id, queued_before=_queued(request))
+        self._ops.table.attach(op)
+        request.on_gone = lambda: self._ops.leave(op)
+        self._ops.when_ended(op, lambda op: self._answer_exec(request, op))
+
+    def _answer_exec(self, request: Request, op: Op) -> None:
+        if request.gone:
+            return
+        headers = (("X-Sandlot-Op", op.op_id),)
+        if documents.is_small(op):
+            request.on_gone = None
+            request.respond(documents.exec_answer(op), status=documents.exec_status(op), headers=headers)
+            self._ops.leave(op)
+        else:
+            self._instance.spawn(self._long_exec(request, op, headers))
+
+    async def _long_exec(self, request: Request, op: Op, headers: tuple[tuple[str, str], ...]) -> None:
+        request.on_gone = None
+        try:
+            answer = request.start(status=documents.exec_status(op), kind="application/json", headers=headers)
+            for piece in documents.exec_pieces(op):
+                await answer.write(piece)
+            answer.finish()
+        except ApiError:
+            request.connection.abort()
+        finally:
+            self._ops.leave(op)
+
+    # -- create, look at, attach -----------------------------------------------------------------------------
+
+    async def create(self, request: Request) -> None:
+        """Create or attach; answers frames, or the document with `?wait=`."""
+        body, query = request.json(), request.query()
+        what = spec.from_op(body)
+        op_id = None if body.get("id") is None else spec.op_id(body["id"], "id")
+        detach = fields.flag(body, "detach", default=False)
+        wait = fields.query_seconds(query, "wait", maximum=MAX_WAIT)
+        offset = fields.query_int(query, "offset", default=0) or 0
+        op, attached = self._ops.create(what, op_id=op_id, queued_before=_queued(request))
+        if detach:
+            op.detached = True
+        headers = (("X-Sandlot-Op", op.op_id), ("X-Sandlot-Attached", "1" if attached else "0"))
+        if wait is not None:
+            await self._wait(request, op, wait, headers=headers)
+        else:
+            await self._frames(request, op, offset, headers=headers)
+
+    async def _wait(
+        self, request: Request, op: Op, wait: float, *, headers: tuple[tuple[str, str], ...] = ()
+    ) -> None:
+        self._ops.table.attach(op)
+        try:
+            over = await self._ops.wait_ended(op, timeout=wait)
+        finally:
+            self._ops.leave_later(op)
+        request.respond_json(documents.document(op), status=200 if over else 202, headers=headers)
+
+    async def _frames(
+        self, request: Request, op: Op, offset: int, *, headers: tuple[tuple[str, str], ...]
+    ) -> None:
+        if not op.log.is_boundary(offset):
+            self._ops.touch(op)
+            raise ApiError(
+                416, "bad_offset", "no frame begins at this offset", field="offset", size=op.log.size
+            )
+        self._ops.table.attach(op)
+        try:
+            await send_frames(request, op, offset=offset, headers=headers)
+        finally:
+            self._ops.leave(op)
+
+    def _find(self, request: Request) -> Op:
+        op = self._ops.table.find(spec.op_id(request.match, "id"))
+        if op is None:
+            raise ApiError(404, "no_such_op", "there is no op with this id", op_id=request.match)
+        return op
+
+    def list(self, request: Request) -> None:
+        """Every op that is known."""
+        request.respond_json({"ops": [documents.document(op) for op in self._ops.table.ops.values()]})
+
+    async def get(self, request: Request) -> None:
+        """The document, at once or when it has ended."""
+        op = self._find(request)
+        wait = fields.query_seconds(request.query(), "wait", maximum=MAX_WAIT)
+        self._ops.table.attach(op)
+        try:
+            if wait:
+                await self._ops.wait_ended(op, timeout=wait)
+        finally:
+            self._ops.leave_later(op)
+        request.respond_json(documents.document(op), headers=(("X-Sandlot-Op", op.op_id),))
+
+    async def delete(self, request: Request) -> None:
+        """Kill the whole tree, answer when it is dead."""
+        op = self._find(request)
+        self._ops.table.attach(op)
+        try:
+            self._ops.kill(op, "killed", message="its end was asked for")
+            await self._ops.wait_ended(op, timeout=None)
+        finally:
+            self._ops.leave(op)
+        request.respond_json(documents.document(op), headers=(("X-Sandlot-Op", op.op_id),))
+
+    async def stream(self, request: Request) -> None:
+        """Frames from an offset on."""
+        op = self._find(request)
+        offset = fields.query_int(request.query(), "offset", default=0) or 0
+        await self._frames(
+            request, op, offset, headers=(("X-Sandlot-Op", op.op_id), ("X-Sandlot-Attached", "1"))
+        )
+
+    async def output(self, request: Request) -> None:
+        """Kept bytes of one stream."""
+        op, query = self._find(request), request.query()
+        name = query.get("stream", "stdout")
+        if name not in ("stdout", "stderr"):
+            raise bad_input("stream must be stdout or stderr", field="stream")
+        kind = STDOUT if name == "stdout" else STDERR
+        offset = fields.query_int(query, "offset", default=0) or 0
+        length = fields.query_int(query, "length")
+        kept = op.log.kept_bytes(kind)
+        length = max(0, kept - offset) if length is None else max(0, min(length, kept - offset))
+        self._ops.table.attach(op)
+        try:
+            answer = request.start(kind="application/octet-stream", length=length)
+            if length:
+                for piece in op.log.output(kind, offset=offset, length=length):
+                    await answer.write(piece)
+            answer.finish()
+        finally:
+            self._ops.leave_later(op)
+
+    # -- talk to it ------------------------------------------------------------------------------------------
+
+    async def stdin(self, request: Request) -> None:
+        """Write to it; waits while the pipe is full."""
+        op, query = self._find(request), request.query()
+        offset = fields.query_int(query, "offset", default=0) or 0
+        eof = fields.query_flag(query, "eof", default=False)
+        writer = op.io.stdin_writer()
+        if writer is None:
+            raise ApiError(409, "no_stdin", "this op was not started with stdin or a terminal")
+        async with writer.lock:
+            if offset > writer.offset:
+                raise ApiError(409, "stdin_gap", "bytes before this offset are missing", offset=writer.offset)
+            skip = writer.offset - offset
+            body = request.stream
+            while body is not None:
+                data = await body.read()
+                if not data:
+                    break
+                if skip:
+                    data, skip = data[skip:], max(0, skip - len(data))
+                if data:
+                    await writer.write(data, patience=STDIN_PATIENCE)
+            if eof:
+                await writer.end()
+        request.respond_json({"offset": writer.offset})
+
+    def signal(self, request: Request) -> None:
+        """Send a signal, once per dedupe id."""
+        op, body = self._find(request), request.json()
+        number = _signal_number(body.get("signal"))
+        tree = fields.flag(body, "tree", default=True)
+        dedupe = fields.text(body, "id", limit=128)
+        if op.state is ENDED:
+            raise ApiError(409, "op_ended", "the op has ended", verdict=op.verdict)
+        if op.io.first_time(dedupe):
+            op.io.signal(number, tree=tree)
+        request.respond_json({})
+
+    def resize(self, request: Request) -> None:
+        """Change the terminal's size."""
+        op, body = self._find(request), request.json()
+        for name in ("cols", "rows"):
+            if body.get(name) is None:
+                raise bad_input(f"{name} is required", field=name)
+        size = spec.terminal_size(body)
+        if op.spec is not None and op.spec.pty is None:
+            raise ApiError(409, "not_a_pty", "this op has no terminal")
+        if op.state is ENDED:
+            raise ApiError(409, "op_ended", "the op has ended", verdict=op.verdict)
+        op.io.resize(cols=size["cols"], rows=size["rows"])
+        request.respond_json({})
+
+
+def _queued(request: Request) -> float:
+    """Seconds the gateway held it back; nonsense counts as none."""
+    value = request.headers.get(b"x-sandlot-queued")
+    if value is None:
+        return 0.0
+    try:
+        seconds = float(value)
+    except ValueError:
+        return 0.0
+    return seconds if 0.0 <= seconds < 1e9 else 0.0
+
+
+def _signal_number(value: Any) -> int:
+    if isinstance(value, str):
+        name = value.upper()
+        number = getattr(signals, name if name.startswith("SIG") else "SIG" + name, None)
+        if isinstance(number, signals.Signals):
+            return int(number)
+        raise bad_input("signal must be a signal's name or number", field="signal")
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 64:
+        raise bad_input("signal must be a signal's name or number", field="signal")
+    return value

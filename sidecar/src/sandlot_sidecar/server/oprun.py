@@ -1,0 +1,349 @@
+"""One running op: its runner, its pipes or terminal, its timers; nothing here outlives the op."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import json
+import os
+import time
+
+from .framelog import START, STDERR, STDOUT
+from .machine import ENDED
+from .stdin import StdinWriter
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .machine import Op
+    from .ops import Ops
+    from .runners import Runner
+
+READ_SIZE = 256 * 1024
+PIPE_SIZE = 1 << 20
+SMALL_STDIN = 64 * 1024  # fits into a fresh pipe
+READ_DELAY = 0.004  # a buffered op that ends sooner costs no registration of its pipes
+KILL_PATIENCE = 10.0  # seconds for a killed tree to die; then the runner counts as lost
+
+
+class OpRun:
+    """The I/O of one op. Created with the op; `launch` when a runner is its own; `close` at the end."""
+
+    __slots__ = (
+        "_deadline",
+        "_eager",
+        "_err",
+        "_grown",
+        "_killing",
+        "_ops",
+        "_out",
+        "_reading",
+        "_signals",
+        "_stdin_read",
+        "_wake_at",
+        "_writer",
+        "master",
+        "op",
+        "runner",
+        "stdin",
+        "terminal",
+        "watchers",
+    )  # fmt: skip
+
+    def __init__(self, ops: Ops, op: Op) -> None:
+        self._ops = ops
+        self.op = op
+        self.runner: Runner | None = None
+        self.master = -1
+        self.stdin = -1
+        self._stdin_read = -1
+        self._out = self._err = -1
+        self._reading = False
+        self._grown = False
+        self._eager = False
+        self._wake_at: asyncio.TimerHandle | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+        self._killing: asyncio.TimerHandle | None = None
+        self._writer: StdinWriter | None = None
+        self._signals: list[str] = []
+        self.terminal = op.spec.pty is not None
+        self.watchers: list[asyncio.Future[None]] = []
+        spec = op.spec
+        if spec.pty is None and spec.stdin is True:
+            self._stdin_read, self.stdin = os.pipe2(os.O_CLOEXEC)
+            os.set_blocking(self.stdin, False)
+
+    # -- begin -----------------------------------------------------------------------------------------------
+
+    def launch(self, runner: Runner) -> None:
+        """Send the command with its descriptors."""
+        ops, spec = self._ops, self.op.spec
+        self.runner = runner
+        runner.on_message = self._message
+        runner.on_lost = self._runner_lost
+        run = self._command()
+        if spec.pty is not None:
+            runner.send({"run": run})
+        else:
+            out, out_write = os.pipe2(os.O_CLOEXEC)
+            err, err_write = os.pipe2(os.O_CLOEXEC)
+            self._out, self._err = out, err
+            os.set_blocking(out, False)
+            os.set_blocking(err, False)
+            stdin = self._stdin()
+            runner.send({"run": run}, (stdin, out_write, err_write))
+            os.close(out_write)
+            os.close(err_write)
+            if stdin != ops.devnull:
+                os.close(stdin)
+        if spec.timeout is not None:
+            self._deadline = ops.loop.call_later(spec.timeout, self._timeout)
+
+    def _command(self) -> dict[str, Any]:
+        ops, op, spec = self._ops, self.op, self.op.spec
+        env = {**ops.environment, **spec.env} if spec.env else ops.environment
+        run: dict[str, Any] = {"env": env, "mark": op.op_id, "cwd": spec.cwd or ops.workdir}
+        user = ops.user if spec.user is None else spec.user
+        if user is not None:
+            run["user"] = user
+        if isinstance(spec.command, list):
+            run["argv"] = spec.command
+        elif spec.shell == "auto":
+            run["shell"] = spec.command
+        else:
+            run["argv"] = ["/bin/sh" if spec.shell == "sh" else "bash", "-c", spec.command]
+        limits = {}
+        if spec.memory is not None:
+            limits["memory"] = spec.memory
+        if spec.pids is not None:
+            limits["pids"] = spec.pids
+        if limits:
+            run["limits"] = limits
+        if spec.pty is not None:
+            run["pty"] = spec.pty
+        return run
+
+    def _stdin(self) -> int:
+        data = self.op.spec.stdin
+        if data is None:
+            return self._ops.devnull
+        if data is True:
+            fd, self._stdin_read = self._stdin_read, -1
+            return fd
+        if len(data) <= SMALL_STDIN:
+            read, write = os.pipe2(os.O_CLOEXEC)
+            os.write(write, data)
+            os.close(write)
+            return read
+        memory = os.memfd_create("stdin", os.MFD_CLOEXEC)
+        with memoryview(data) as view:
+            written = 0
+            while written < len(view):
+                written += os.write(memory, view[written:])
+        os.lseek(memory, 0, os.SEEK_SET)
+        return memory
+
+    # -- what the runner says --------------------------------------------------------------------------------
+
+    def _message(self, message: dict[str, Any], fds: list[int]) -> None:
+        op = self.op
+        if "ended" in message:
+            self._ended(message["ended"])
+        elif "started" in message:
+            op.pid = message["started"]
+            op.started_at = time.time()
+            start = {"op_id": op.op_id, "pid": op.pid, "started_at": op.started_at}
+            op.log.append(START, json.dumps(start, separators=(",", ":")).encode())
+            if fds:
+                self.master = fds.pop(0)
+                os.set_blocking(self.master, False)
+            if self._eager:
+                self.begin_reading()
+                self.changed()
+            else:
+                self._wake_at = self._ops.loop.call_later(READ_DELAY, self.begin_reading)
+        elif "failed" in message:
+            self._ended({
+                "failed": message["failed"], "message": message.get("message"),
+                "exit_code": message.get("exit_code"), "leftover": message.get("leftover", 0),
+            })  # fmt: skip
+        for fd in fds:
+            os.close(fd)
+
+    def _ended(self, facts: dict[str, Any]) -> None:
+        runner, self.runner = self.runner, None
+        self._drain()
+        if runner is not None:
+            self._ops.pool.give_back(runner, clean=not facts.get("leftover"))
+        if (
+            facts.get("exit_code")
+            and not facts.get("signal")
+            and not facts.get("failed")
+            and not self.op.cause
+        ):
+            task = self._ops.loop.create_task(self._ask_disk(facts))
+            self._ops.tasks.add(task)
+            task.add_done_callback(self._ops.tasks.discard)
+        else:
+            self._ops.finish(self.op, facts)
+
+    async def _ask_disk(self, facts: dict[str, Any]) -> None:
+        """A command that failed by itself: was the disk full?"""
+        try:
+            facts["disk_full"] = await self._ops.disk_full()
+        finally:
+            self._ops.finish(self.op, facts)
+
+    def _runner_lost(self) -> None:
+        """The channel ended in the middle of the op."""
+        runner, self.runner = self.runner, None
+        self._drain()
+        if self.op.cause is None:
+            self.op.cause, self.op.cause_message = (
+                "sandbox_broken",
+                "the process that ran the command was lost",
+            )
+        if runner is not None:
+            self._ops.pool.give_back(runner, clean=False)
+        self._ops.finish(self.op, {})
+
+    # -- output ----------------------------------------------------------------------------------------------
+
+    def begin_reading(self) -> None:
+        """Watch the pipes (or the terminal) from now on."""
+        self._eager = True
+        if self._reading or self.op.started_at is None or self.op.state is ENDED:
+            return
+        self._reading = True
+        loop = self._ops.loop
+        if self.master >= 0:
+            loop.add_reader(self.master, self._read, self.master, STDOUT)
+        if self._out >= 0:
+            loop.add_reader(self._out, self._read, self._out, STDOUT)
+            loop.add_reader(self._err, self._read, self._err, STDERR)
+
+    def _read(self, fd: int, kind: int) -> bool:
+        """Take what is there; False when there is nothing more for now."""
+        try:
+            data = os.read(fd, READ_SIZE)
+        except (BlockingIOError, InterruptedError):
+            return False
+        except OSError:  # a terminal whose last process has gone
+            data = b""
+        if not data:
+            self._close_output(fd)
+            return False
+        if len(data) >= 65536 and not self._grown and fd != self.master:
+            self._grown = True
+            for pipe in (self._out, self._err):
+                try:
+                    fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, PIPE_SIZE)
+                except OSError:  # the user's share of pipe memory is used up: slower, not wrong
+                    break
+        self.op.log.append(kind, data)
+        if self.watchers:
+            self.changed()
+        return True
+
+    def _drain(self) -> None:
+        """Take what is in the pipes at this moment, although somebody may still hold them."""
+        for fd, kind in ((self.master, STDOUT), (self._out, STDOUT), (self._err, STDERR)):
+            left = 4 * PIPE_SIZE  # a child that goes on writing must not hold us here
+            while fd >= 0 and left > 0 and self._read(fd, kind):
+                left -= 65536
+
+    def _close_output(self, fd: int) -> None:
+        if fd < 0:
+            return
+        if self._reading:
+            self._ops.loop.remove_reader(fd)
+        if fd == self.master:
+            self._ops.loop.remove_writer(fd)
+        os.close(fd)
+        if fd == self.master:
+            self.master = -1
+        elif fd == self._out:
+            self._out = -1
+        elif fd == self._err:
+            self._err = -1
+
+    def changed(self) -> None:
+        """Wake whoever waits for more output or the end."""
+        watchers, self.watchers = self.watchers, []
+        for watcher in watchers:
+            if not watcher.done():
+                watcher.set_result(None)
+
+    # -- signals ---------------------------------------------------------------------------------------------
+
+    def _timeout(self) -> None:
+        self._deadline = None
+        limit = self.op.spec.timeout if self.op.spec is not None else 0.0
+        self._ops.kill(self.op, "timeout", message=f"reached its time limit of {limit:g} s")
+
+    def kill(self) -> None:
+        """Kill the whole tree."""
+        if self.runner is not None and self._killing is None:
+            self.runner.send({"kill": True})
+            self._killing = self._ops.loop.call_later(KILL_PATIENCE, self._stuck)
+
+    def _stuck(self) -> None:
+        self._killing = None
+        if self.runner is not None:
+            self.runner.close()
+            self._runner_lost()
+
+    def stdin_writer(self) -> StdinWriter | None:
+        """The way in; None when the op was started without one."""
+        if self._writer is None and (self.terminal or self.stdin >= 0):
+            self._writer = StdinWriter(self)
+        return self._writer
+
+    def first_time(self, dedupe: str | None) -> bool:
+        """False when a signal with this id was sent already; the last 64 ids are known."""
+        if dedupe is None:
+            return True
+        if dedupe in self._signals:
+            return False
+        self._signals = [*self._signals[-63:], dedupe]
+        return True
+
+    def signal(self, number: int, *, tree: bool) -> None:
+        """Send a signal to the op's process or its whole tree."""
+        self.op.sent_signal = number
+        if self.runner is not None:
+            self.runner.send({"signal": number, "tree": tree})
+
+    def resize(self, *, cols: int, rows: int) -> bool:
+        """Change the terminal's size; False when there is none any more."""
+        if self.master < 0:
+            return False
+        import struct
+        import termios
+
+        fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, cols, 0, 0))
+        return True
+
+    def close_stdin(self) -> None:
+        """End of file for the process."""
+        if self.stdin >= 0:
+            self._ops.loop.remove_writer(self.stdin)
+            os.close(self.stdin)
+            self.stdin = -1
+
+    def close(self) -> None:
+        """Give every descriptor and timer back (the op has ended)."""
+        for timer in (self._deadline, self._killing, self._wake_at):
+            if timer is not None:
+                timer.cancel()
+        self._deadline = self._killing = self._wake_at = None
+        runner, self.runner = self.runner, None
+        if runner is not None:
+            self._ops.pool.give_back(runner, clean=False)
+        for fd in (self.master, self._out, self._err):
+            self._close_output(fd)
+        self.close_stdin()
+        if self._stdin_read >= 0:
+            os.close(self._stdin_read)
+            self._stdin_read = -1

@@ -1,0 +1,305 @@
+"""Ops with their processes: gives the machine's decisions to runners, pipes and timers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+
+from . import log
+from .errors import SidecarError
+from .framelog import FrameLog
+from .machine import ANY, ENDED, Op, OpTable
+from .oprun import OpRun
+from .runners import RunnerPool
+from .spec import Spec
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from ..config import OpLimits
+    from .executor_client import ExecutorClient
+    from .runners import RunnersFailed
+
+monotonic = time.monotonic
+FULL_BELOW = 128 * 1024  # bytes left on a disk that counts as full
+
+
+class Ops:
+    """All ops of this instance. `busy` and `idle` tell the owner when the first begins and the last ends."""
+
+    def __init__(self, *, executor: ExecutorClient, limits: OpLimits, state_dir: str) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.limits = limits
+        self.executor = executor
+        self.table = OpTable(limits=limits)
+        self.state_dir = state_dir
+        self.environment: dict[str, str] = {}
+        self.workdir: str | None = None
+        self.user: str | int | None = None
+        self.shell = "/bin/sh"
+        self.bash = False
+        self.devnull = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+        self._made_before = 0
+        self.pool: RunnerPool = self._new_pool()
+        self.tasks: set[asyncio.Task[Any]] = set()
+        self.counts: dict[str, int] = {}
+        self.on_change: Callable[[], None] = lambda: None
+        self.journal: Callable[[str, str], None] | None = None
+        self._sweep: asyncio.TimerHandle | None = None
+        self._waiters: dict[Op, list[Callable[[Op], None]]] = {}
+
+    def _replace_pool(self) -> RunnerPool:
+        old, self.pool = self.pool, self._new_pool()
+        self._made_before += old.made
+        return old
+
+    def _new_pool(self) -> RunnerPool:
+        pool = RunnerPool(self.executor)
+        pool.on_ready = self.pump
+        pool.on_failed = self._no_runner
+        pool.waiting = self._waiting
+        return pool
+
+    def runners_made(self) -> int:
+        """How many runners were ever made."""
+        return self._made_before + self.pool.made
+
+    def _waiting(self) -> int:
+        table = self.table
+        return min(len(table.queue), self.limits.max_running - table.running)
+
+    def create(self, spec: Spec, *, op_id: str | None, queued_before: float = 0.0) -> tuple[Op, bool]:
+        """A new op, or the one that has this id already (True). Raises ApiError."""
+        table = self.table
+        fingerprint = b""
+        if op_id is not None:
+            fingerprint = spec.fingerprint()
+            op = table.find(op_id, fingerprint=fingerprint)
+            if op is not None:
+                return op, True
+        now = monotonic()
+        op = Op(
+            op_id=op_id or os.urandom(12).hex(),
+            chosen=op_id is not None,
+            fingerprint=fingerprint or b"made here",
+            spec=spec,
+            now=now,
+        )
+        op.queued_before = queued_before
+        limit = self.limits.output_limit if spec.output_limit is None else spec.output_limit
+        op.log = FrameLog(limit=limit, memory=self.limits.memory_buffer, open_file=self._spill_file)
+        self._enter(op)
+        return op, False
+
+    def begin_apart(self, spec: Spec, *, log: Any) -> Op:
+        """An op of the sandbox itself, with a log of its own."""
+        op = Op(
+            op_id=os.urandom(12).hex(), chosen=False, fingerprint=b"made here", spec=spec, now=monotonic()
+        )
+        op.log = log
+        self._enter(op)
+        op.io.begin_reading()
+        return op
+
+    def restore(self, op_id: str) -> Op:
+        """An op of an earlier process, queued only to be ended: any later create of this id gets its end."""
+        op = Op(op_id=op_id, chosen=True, fingerprint=ANY, spec=Spec(command=""), now=monotonic())
+        op.log = FrameLog(limit=0, memory=0, open_file=self._spill_file)
+        op.io = OpRun(self, op)
+        self.table.add(op, force=True)
+        return op
+
+    def _enter(self, op: Op) -> None:
+        table = self.table
+        op.io = OpRun(self, op)
+        try:
+            table.add(op)
+        except Exception:
+            op.io.close()
+            raise
+        if op.chosen and self.journal is not None:
+            self.journal("+", op.op_id)
+        self.pump()
+        if table.running + len(table.queue) == 1:
+            self.on_change()
+
+    def _spill_file(self) -> int:
+        return os.open(self.state_dir, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+
+    def pump(self) -> None:
+        """Start what may run."""
+        table = self.table
+        while table.queue and table.running < self.limits.max_running:
+            runner = self.pool.take()
+            if runner is None:
+                self.pool.want()
+                return
+            op = table.next(now=monotonic())
+            if op is None:
+                self.pool.give_back(runner, clean=True)
+                return
+            op.io.launch(runner)
+
+    def _no_runner(self, error: RunnersFailed) -> None:
+        for op in list(self.table.queue.values()):
+            self.kill(op, "sandbox_broken", message=f"no process could be made for it: {error}")
+
+    # -- who watches -----------------------------------------------------------------------------------------
+
+    def leave(self, op: Op) -> None:
+        """A watcher has gone."""
+        grace = self.table.leave(op, now=monotonic())
+        if grace is None:
+            return
+        if grace <= 0:
+            self.kill(op, "client_gone", message="nobody was attached any more")
+        else:
+            self.loop.call_later(grace, self._look_again, op)
+
+    def touch(self, op: Op) -> None:
+        """Somebody asked about it: the grace begins anew."""
+        if op.state is not ENDED and not op.attached and not op.detached:
+            self.table.attach(op)
+            self.leave_later(op)
+
+    def leave_later(self, op: Op) -> None:
+        """As `leave`, but with the grace also for an id that was made here (the client knows it by now)."""
+        op.chosen = True
+        self.leave(op)
+
+    def _look_again(self, op: Op) -> None:
+        if self.table.unattended(op, now=monotonic()):
+            self.kill(op, "client_gone", message="nobody was attached any more")
+
+    def when_ended(self, op: Op, callback: Callable[[Op], None]) -> None:
+        """Call back once, at the end (now, when it has ended)."""
+        if op.state is ENDED:
+            callback(op)
+        else:
+            self._waiters.setdefault(op, []).append(callback)
+
+    async def wait_ended(self, op: Op, *, timeout: float | None) -> bool:
+        """Wait for the end; False when the time was over first."""
+        if op.state is ENDED:
+            return True
+        ended = self.loop.create_future()
+
+        def callback(_op: Op) -> None:
+            if not ended.done():
+                ended.set_result(None)
+
+        self.when_ended(op, callback)
+        done, _ = await asyncio.wait([ended], timeout=timeout)
+        if not done:
+            callbacks = self._waiters.get(op)
+            if callbacks and callback in callbacks:
+                callbacks.remove(callback)
+        return bool(done)
+
+    # -- ends ------------------------------------------------------------------------------------------------
+
+    def kill(self, op: Op, cause: str, *, message: str | None = None) -> None:
+        """End it for a reason; its end comes when its processes are dead."""
+        was_ended = op.state is ENDED
+        if self.table.kill(op, cause, now=monotonic(), message=message):
+            op.io.kill()
+        elif not was_ended:
+            self.ended(op)
+
+    def finish(self, op: Op, facts: dict[str, Any]) -> None:
+        """What the runner saw (called by OpRun)."""
+        if op.state is not ENDED:
+            self.table.finish(op, facts=facts, now=monotonic())
+            self.ended(op)
+
+    def ended(self, op: Op) -> None:
+        """Tell everybody, let the next one run."""
+        op.ended_at = time.time()
+        op.io.close()
+        verdict = op.verdict or ""
+        self.counts[verdict] = self.counts.get(verdict, 0) + 1
+        if op.chosen and self.journal is not None:
+            self.journal("-", op.op_id)
+        if op.verdict == "start_failed" and op.message:
+            op.log.append(b"e"[0], f"sandlot: {op.message}\n".encode("utf-8", "replace"))
+        op.spec = None
+        for callback in self._waiters.pop(op, ()):
+            try:
+                callback(op)
+            except Exception as error:
+                log.failure("op_callback_failed", error, op=op.op_id)
+        op.io.changed()
+        if self.table.queue:
+            self.pump()
+        if self._sweep is None or self.table.held > self.limits.result_bytes:
+            self.sweep()
+        if self.table.running == 0 and not self.table.queue:
+            self.on_change()
+
+    def sweep(self) -> None:
+        """Drop old results; one timer for the oldest, none when nothing is kept."""
+        if self._sweep is not None:
+            self._sweep.cancel()
+            self._sweep = None
+        dropped, due = self.table.expire(now=monotonic())
+        for op in dropped:
+            op.log.close()
+        if due is not None:
+            self._sweep = self.loop.call_later(max(due, 0.5), self.sweep)
+
+    async def end_all(self, cause: str, *, message: str) -> None:
+        """Everything is over (the sandbox ends or is reset): no op is waited for."""
+        for op in list(self.table.ops.values()):
+            if op.state is not ENDED:
+                if self.table.kill(op, cause, now=monotonic(), message=message):
+                    self.table.finish(op, facts={}, now=monotonic())
+                self.ended(op)
+        await self.pool.close()
+
+    def broken(self, message: str) -> None:
+        """The sandbox's init was lost: what ran in it is dead, new runners are made."""
+        pool = self._replace_pool()
+        for op in list(self.table.ops.values()):
+            if op.state is not ENDED and op.started is not None:
+                self.table.kill(op, "sandbox_broken", now=monotonic(), message=message)
+                self.table.finish(op, facts={}, now=monotonic())
+                self.ended(op)
+        task = self.loop.create_task(pool.close())
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+        self.pool.open()
+
+    def forget(self) -> None:
+        """After a reset: fresh tables, fresh runners."""
+        for op in self.table.forget():
+            op.log.close()
+        self.sweep()
+        self._replace_pool()
+        self.pool.open()
+
+    async def disk_full(self) -> bool:
+        """Whether the sandbox's disk has less room left than a program notices."""
+        try:
+            usage, _ = await self.executor.ask("usage")
+        except SidecarError:
+            return False
+        size, used = usage.get("disk_size") or 0, usage.get("disk_used") or 0
+        return size > 0 and size - used < max(FULL_BELOW, size >> 10)
+
+    async def close(self) -> None:
+        """Give everything back."""
+        self.forget_results()
+        if self.tasks:
+            await asyncio.wait(list(self.tasks))
+        os.close(self.devnull)
+
+    def forget_results(self) -> None:
+        """Drop every result and the timer."""
+        for op in self.table.forget():
+            op.log.close()
+        if self._sweep is not None:
+            self._sweep.cancel()
+            self._sweep = None

@@ -1,0 +1,58 @@
+"""Byte ranges: the `Range` header of a download and the windows of read-file."""
+
+from __future__ import annotations
+
+from .errors import ApiError
+
+
+def parse_range(header: str | None, *, size: int) -> tuple[int, int] | None:
+    """(start, length) of one range; None for the whole file. Raises 416.
+
+    What is not a single byte range is ignored, as RFC 9110 allows.
+    """
+    if header is None:
+        return None
+    unit, _, text = header.partition("=")
+    first, dash, last = text.strip().partition("-")
+    if unit.strip().lower() != "bytes" or not dash or "," in text:
+        return None
+    if not all(
+        part == "" or (part.isascii() and part.isdigit() and len(part) < 19) for part in (first, last)
+    ):
+        return None
+    if first == "":
+        if last == "":
+            return None
+        length = min(int(last), size)
+        if length == 0:
+            raise _unsatisfiable(size)
+        return size - length, length
+    start = int(first)
+    end = size - 1 if last == "" else min(int(last), size - 1)
+    if last != "" and int(last) < start:
+        return None
+    if start >= size:
+        raise _unsatisfiable(size)
+    return start, end - start + 1
+
+
+def _unsatisfiable(size: int) -> ApiError:
+    headers = (("Content-Range", f"bytes */{size}"),)
+    return ApiError(
+        416, "bad_range", "the range is outside of the file", field="range", headers=headers, size=size
+    )
+
+
+def window(*, size: int, offset: int, length: int | None, maximum: int) -> tuple[int, int]:
+    """(start, length) of a read-file window; a negative offset counts from the end. Raises 413.
+
+    Without a length the rest of the file is wanted whole; with one, at most `maximum` bytes are given.
+    """
+    start = max(0, size + offset) if offset < 0 else min(offset, size)
+    rest = size - start
+    if length is None:
+        if rest > maximum:
+            message = f"{rest} bytes are more than {maximum}; ask for a window with offset and length"
+            raise ApiError(413, "too_large", message, field="length", size=size)
+        return start, rest
+    return start, min(length, rest, maximum)

@@ -1,0 +1,232 @@
+"""One HTTP request and its answer, as handlers see them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+from .errors import ApiError, ClientGone, bad_input
+from .text import parse_query
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from .connection import Connection
+
+MAX_JSON = 8 * 1024 * 1024
+HIGH_WATER = 256 * 1024
+
+REASONS = {
+    100: "Continue", 101: "Switching Protocols", 200: "OK", 202: "Accepted", 206: "Partial Content",
+    400: "Bad Request", 401: "Unauthorized", 403: "Forbidden", 404: "Not Found", 405: "Method Not Allowed",
+    408: "Request Timeout", 409: "Conflict", 410: "Gone", 411: "Length Required", 413: "Content Too Large",
+    416: "Range Not Satisfiable", 431: "Request Header Fields Too Large", 502: "Bad Gateway",
+    503: "Service Unavailable", 507: "Insufficient Storage",
+}  # fmt: skip
+LINES = {status: f"HTTP/1.1 {status} {reason}\r\n" for status, reason in REASONS.items()}
+JSON_TYPE = "application/json"
+
+
+class Request:
+    """Everything a handler may ask of a request, and the ways to answer it; exactly one answer is given."""
+
+    __slots__ = (
+        "answered", "body", "complete", "connection", "discard", "gone", "head_only", "headers", "http10",
+        "keep_alive", "match", "method", "on_gone", "path", "raw_query", "route", "shielded", "started", "stream", "task",
+    )  # fmt: skip
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.method = ""
+        self.path = ""
+        self.raw_query = b""
+        self.headers: dict[bytes, bytes] = {}
+        self.body = bytearray()
+        self.stream: BodyStream | None = None
+        self.complete = False  # the whole body was read
+        self.discard = False  # the body is read and dropped
+        self.started = False  # a part of the answer may be out
+        self.answered = False  # the answer was handed over completely
+        self.head_only = False
+        self.keep_alive = True
+        self.http10 = False
+        self.gone = False
+        self.route: Any = None
+        self.match = ""
+        self.on_gone: Callable[[], None] | None = None
+        self.task: asyncio.Task[Any] | None = None
+        self.shielded = False  # the handler finishes although the client has gone
+
+    def header(self, name: bytes) -> str | None:
+        """A header's value; the name in lower case."""
+        value = self.headers.get(name)
+        return None if value is None else value.decode("latin-1")
+
+    def query(self) -> dict[str, str]:
+        """The query string's fields."""
+        return parse_query(self.raw_query)
+
+    def json(self) -> dict[str, Any]:
+        """The body as a JSON object; an empty body is an empty object."""
+        if not self.body:
+            return {}
+        try:
+            document = json.loads(self.body)
+        except (ValueError, RecursionError) as error:
+            raise bad_input(f"the body is not JSON: {error}", field="body") from error
+        if not isinstance(document, dict):
+            raise bad_input("the body must be a JSON object", field="body")
+        return document
+
+    # -- answers ---------------------------------------------------------------------------------------------
+
+    def respond(
+        self,
+        body: bytes | str = b"",
+        *,
+        status: int = 200,
+        kind: str = JSON_TYPE,
+        headers: tuple[tuple[str, str], ...] = (),
+    ) -> None:
+        """Answer with one write; silently nothing when the client has gone."""
+        if self.gone or self.answered:
+            return
+        data = body.encode() if isinstance(body, str) else body
+        self.started = True
+        head = self._head(status, kind, headers, f"Content-Length: {len(data)}\r\n")
+        self.connection.write(head if self.head_only else head + data)
+        self.connection.answered(self)
+
+    def respond_json(
+        self, document: object, *, status: int = 200, headers: tuple[tuple[str, str], ...] = ()
+    ) -> None:
+        """Answer with a JSON document."""
+        self.respond(json.dumps(document, separators=(",", ":")), status=status, headers=headers)
+
+    def respond_error(self, error: ApiError) -> None:
+        """Answer with an error document."""
+        headers = error.headers
+        if error.status == 401:
+            headers = (*headers, ("WWW-Authenticate", "Bearer"))
+        self.respond_json(error.body(), status=error.status, headers=headers)
+
+    def start(
+        self,
+        *,
+        status: int = 200,
+        kind: str,
+        length: int | None = None,
+        headers: tuple[tuple[str, str], ...] = (),
+    ) -> Answer:
+        """Begin an answer of several parts; without a length it is chunked."""
+        if self.gone:
+            raise ClientGone("the client has gone")
+        self.started = True
+        if length is not None:
+            framing = f"Content-Length: {length}\r\n"
+        elif self.http10:
+            self.keep_alive = False
+            framing = ""
+        else:
+            framing = "Transfer-Encoding: chunked\r\n"
+        chunked = length is None and not self.http10
+        return Answer(self, self._head(status, kind, headers, framing), chunked=chunked)
+
+    def _head(self, status: int, kind: str, headers: tuple[tuple[str, str], ...], framing: str) -> bytes:
+        lines = [LINES[status], f"Content-Type: {kind}\r\n", framing]
+        for name, value in headers:
+            lines.append(f"{name}: {value}\r\n")
+        if not self.keep_alive:
+            lines.append("Connection: close\r\n")
+        lines.append("\r\n")
+        return "".join(lines).encode("latin-1", "replace")
+
+
+class Answer:
+    """An answer in parts; the head travels with the first of them."""
+
+    __slots__ = ("_chunked", "_head", "_request")
+
+    def __init__(self, request: Request, head: bytes, *, chunked: bool) -> None:
+        self._request = request
+        self._head = head
+        self._chunked = chunked
+
+    async def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Send a part; waits while the client reads slower than we write. Raises ClientGone."""
+        request = self._request
+        if request.gone:
+            raise ClientGone("the client has gone")
+        head, self._head = self._head, b""
+        if request.head_only:
+            request.connection.write(head)
+            return
+        if self._chunked and len(data):
+            request.connection.write(b"%s%x\r\n%s\r\n" % (head, len(data), data))
+        elif head or len(data):
+            request.connection.write(b"%s%s" % (head, data) if head else data)
+        if request.connection.paused_writing:
+            await request.connection.drain()
+            if request.gone:
+                raise ClientGone("the client has gone")
+
+    def finish(self, last: bytes = b"") -> None:
+        """Send the last part and end the answer."""
+        request = self._request
+        if request.gone or request.answered:
+            return
+        head, self._head = self._head, b""
+        if request.head_only:
+            last = b""
+        elif self._chunked:
+            last = b"%x\r\n%s\r\n0\r\n\r\n" % (len(last), last) if last else b"0\r\n\r\n"
+        if head or last:
+            request.connection.write(head + last)
+        request.connection.answered(request)
+
+
+class BodyStream:
+    """A request's body as it comes in; reading stops at the socket while the handler is behind."""
+
+    __slots__ = ("_chunks", "_ended", "_request", "_size", "_waiter")
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self._chunks: list[bytes] = []
+        self._size = 0
+        self._ended = False
+        self._waiter: asyncio.Future[None] | None = None
+
+    def feed(self, data: bytes) -> None:
+        """A part has come (called by the connection)."""
+        self._chunks.append(data)
+        self._size += len(data)
+        if self._size > HIGH_WATER:
+            self._request.connection.pause("body")
+        self._wake()
+
+    def end(self) -> None:
+        """The body is complete, or the client has gone (called by the connection)."""
+        self._ended = True
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def read(self) -> bytes:
+        """The next bytes, b"" at the end. Raises ClientGone when the body will never be complete."""
+        while not self._chunks:
+            if self._request.gone and not self._request.complete:
+                raise ClientGone("the client has gone in the middle of the body")
+            if self._ended:
+                return b""
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+        data = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
+        self._chunks.clear()
+        self._size = 0
+        self._request.connection.resume("body")
+        return data

@@ -1,0 +1,216 @@
+"""The runners at hand: one ready at all times, more as ops wait for them, each used again if its op left nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+
+from ..executor import wire
+from . import log
+from .errors import SidecarError
+from .executor_client import ExecutorGone
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from .executor_client import ExecutorClient
+
+IDLE_SECONDS = 10.0  # a spare runner is kept so long
+SPARE_DELAY = 0.02  # a replacement is made after the op at hand had the processor
+MAKING = 2  # runners made at the same time: one that becomes free is sooner there than a new one
+RETRIES = 3
+
+
+class Runner:
+    """One channel. `on_message` gets every message with its descriptors, `on_lost` the end of the channel."""
+
+    __slots__ = ("_loop", "lost", "on_lost", "on_message", "sock")
+
+    def __init__(self, sock: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
+        self.sock = sock
+        self._loop = loop
+        self.lost = False
+        self.on_message: Callable[[dict[str, Any], list[int]], None] = _ignore
+        self.on_lost: Callable[[], None] = _nothing
+        sock.setblocking(False)
+        loop.add_reader(sock.fileno(), self.readable)
+
+    def readable(self) -> None:
+        """Take one message (or the end)."""
+        if self.lost:
+            return
+        try:
+            received = wire.receive_packet(self.sock)
+        except (BlockingIOError, InterruptedError):
+            return
+        except (OSError, wire.WireError):
+            received = None
+        if received is None:
+            self.close()
+            self.on_lost()
+        else:
+            self.on_message(*received)
+
+    def send(self, message: dict[str, Any], fds: tuple[int, ...] = ()) -> None:
+        """Send one message; a channel whose runner has gone reports that by `on_lost`."""
+        if self.lost:
+            return
+        try:
+            wire.send_packet(self.sock, message, fds)
+        except OSError:
+            self._loop.call_soon(self._broken)
+
+    def _broken(self) -> None:
+        if not self.lost:
+            self.close()
+            self.on_lost()
+
+    def close(self) -> None:
+        """Hang up; the runner leaves."""
+        if not self.lost:
+            self.lost = True
+            self._loop.remove_reader(self.sock.fileno())
+            self.sock.close()
+
+
+def _ignore(_message: dict[str, Any], fds: list[int]) -> None:
+    for fd in fds:
+        os.close(fd)
+
+
+def _nothing() -> None:
+    return
+
+
+class RunnersFailed(SidecarError):
+    """No runner can be made."""
+
+
+class RunnerPool:
+    """Idle runners, and the making of new ones. `on_ready` is called when an op may be given one."""
+
+    def __init__(self, executor: ExecutorClient) -> None:
+        self._executor = executor
+        self._loop = asyncio.get_running_loop()
+        self._idle: list[Runner] = []
+        self._busy: set[Runner] = set()
+        self._making: set[asyncio.Task[None]] = set()
+        self._trim: asyncio.TimerHandle | None = None
+        self._spare: asyncio.TimerHandle | None = None
+        self._failures = 0
+        self._open = False
+        self.made = 0
+        self.on_ready: Callable[[], None] = _nothing
+        self.on_failed: Callable[[RunnersFailed], None] = lambda error: None
+        self.waiting: Callable[[], int] = lambda: 0
+
+    def open(self) -> None:
+        """Begin to keep one ready."""
+        self._open = True
+        self.want()
+
+    def take(self) -> Runner | None:
+        """An idle runner for an op."""
+        if not self._idle:
+            return None
+        runner = self._idle.pop()
+        self._busy.add(runner)
+        if not self._idle and self._spare is None:
+            self._spare = self._loop.call_later(SPARE_DELAY, self._keep_one)
+        return runner
+
+    def _keep_one(self) -> None:
+        self._spare = None
+        if not self._idle and not self._making and self._open:
+            self._make()
+
+    def give_back(self, runner: Runner, *, clean: bool) -> None:
+        """After an op: ready for the next one, or retired with what is left over."""
+        self._busy.discard(runner)
+        if runner.lost or not clean or not self._open:
+            runner.close()
+            self.want()
+            return
+        runner.on_message = _ignore
+        runner.on_lost = lambda: self._lost(runner)
+        self._idle.append(runner)
+        if len(self._idle) > 1 and self._trim is None:
+            self._trim = self._loop.call_later(IDLE_SECONDS, self._drop_extra)
+
+    def _lost(self, runner: Runner) -> None:
+        if runner in self._idle:
+            self._idle.remove(runner)
+        self.want()
+
+    def _drop_extra(self) -> None:
+        """Halve the spare runners; the timer runs only while there are some."""
+        self._trim = None
+        keep = max(1, len(self._idle) // 2)
+        for runner in self._idle[keep:]:
+            runner.close()
+        del self._idle[keep:]
+        if len(self._idle) > 1:
+            self._trim = self._loop.call_later(IDLE_SECONDS, self._drop_extra)
+
+    def want(self) -> None:
+        """Make as many as ops wait for (a few at a time), or one when none is there."""
+        if not self._open:
+            return
+        missing = self.waiting() - len(self._idle)
+        if missing <= 0 and not self._idle and not self._busy:
+            missing = 1
+        for _ in range(min(missing, MAKING) - len(self._making)):
+            self._make()
+
+    def _make(self) -> None:
+        task = self._loop.create_task(self._make_one())
+        self._making.add(task)
+        task.add_done_callback(self._making.discard)
+
+    async def _make_one(self) -> None:
+        try:
+            _, fds = await self._executor.ask("runner", descriptors=1)
+        except ExecutorGone:
+            return
+        except SidecarError as error:
+            self._failures += 1
+            log.failure("runner_failed", error)
+            if self._failures >= RETRIES:
+                self._failures = 0
+                self.on_failed(RunnersFailed(str(error)))
+            else:
+                await asyncio.sleep(0.05 * self._failures)
+                self._loop.call_soon(self.want)
+            return
+        self._failures = 0
+        self.made += 1
+        if not self._open:
+            os.close(fds[0])
+            return
+        runner = Runner(socket.socket(fileno=fds[0]), self._loop)
+        runner.on_lost = lambda: self._lost(runner)
+        self._idle.append(runner)
+        if len(self._idle) > 1 and self._trim is None:
+            self._trim = self._loop.call_later(IDLE_SECONDS, self._drop_extra)
+        self._loop.call_soon(self._made)
+
+    def _made(self) -> None:
+        self.on_ready()
+        self.want()
+
+    async def close(self) -> None:
+        """Drop all runners (before a reset, at the end)."""
+        self._open = False
+        for timer in (self._trim, self._spare):
+            if timer is not None:
+                timer.cancel()
+        self._trim = self._spare = None
+        if self._making:
+            await asyncio.wait(list(self._making))
+        for runner in [*self._idle, *self._busy]:
+            runner.close()
+        self._idle.clear()
+        self._busy.clear()

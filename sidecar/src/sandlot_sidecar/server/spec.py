@@ -1,0 +1,120 @@
+"""What an op is asked to do: the bodies of `exec` and `ops`, checked, and their fingerprint."""
+
+from __future__ import annotations
+
+import json
+from _blake2 import blake2b
+
+from . import fields
+from .errors import bad_input
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+ID_CHARACTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._:-")
+MAX_OUTPUT = 1 << 40
+
+
+class Spec:
+    """One command. `stdin` is None (nothing), True (a pipe that the client writes) or the bytes themselves."""
+
+    __slots__ = (
+        "command", "cwd", "env", "memory", "output_limit", "pids", "pty", "shell", "stdin", "timeout", "user",
+    )  # fmt: skip
+
+    def __init__(self, *, command: str | list[str]) -> None:
+        self.command = command
+        self.shell = "auto"
+        self.cwd: str | None = None
+        self.env: dict[str, str] = {}
+        self.user: str | int | None = None
+        self.timeout: float | None = None
+        self.stdin: bool | bytes | None = None
+        self.pty: dict[str, int] | None = None
+        self.output_limit: int | None = None
+        self.memory: int | None = None
+        self.pids: int | None = None
+
+    def fingerprint(self) -> bytes:
+        """Equal for equal specs."""
+        values = [getattr(self, name) for name in self.__slots__]
+        text = json.dumps(values, sort_keys=True, default=lambda value: value.hex())
+        return blake2b(text.encode(), digest_size=16).digest()
+
+
+def op_id(value: object, name: str) -> str:
+    """A client's op id. Raises a 400."""
+    if not isinstance(value, str) or not 0 < len(value) <= 128 or not ID_CHARACTERS.issuperset(value):
+        raise bad_input(f"{name} must be 1 to 128 characters of A-Z a-z 0-9 . _ : -", field=name)
+    return value
+
+
+def from_exec(body: dict[str, Any]) -> Spec:
+    """Prime's form; unknown fields are ignored."""
+    command = body.get("command")
+    if not isinstance(command, str):
+        raise bad_input(
+            "command must be a string" if command is not None else "command is required", field="command"
+        )
+    spec = Spec(command=fields.clean(command, "command"))
+    if "working_dir" in body:
+        spec.cwd = fields.text(body, "working_dir", limit=4096) or None
+    spec.env = fields.environment(body, "env")
+    spec.user = fields.user(body, "user")
+    spec.timeout = fields.seconds(body, "timeout")
+    stdin = fields_stdin(body)
+    if stdin is not None:
+        spec.stdin = stdin
+    return spec
+
+
+def fields_stdin(body: dict[str, Any]) -> bytes | None:
+    """`stdin` as bytes; half a surrogate pair is refused."""
+    stdin = body.get("stdin")
+    if stdin is None:
+        return None
+    if not isinstance(stdin, str):
+        raise bad_input("stdin must be a string", field="stdin")
+    try:
+        return stdin.encode()
+    except UnicodeEncodeError as error:
+        raise bad_input("stdin contains half a surrogate pair", field="stdin") from error
+
+
+def from_op(body: dict[str, Any]) -> Spec:
+    """The body of `POST /v1/ops` (without `id` and `detach`)."""
+    command = fields.command(body, "command", required=True)
+    spec = Spec(command=command or "")
+    shell = fields.text(body, "shell", default="auto") or "auto"
+    if shell not in ("auto", "sh", "bash"):
+        raise bad_input("shell must be auto, sh or bash", field="shell")
+    spec.shell = shell
+    spec.cwd = fields.text(body, "cwd", limit=4096) or None
+    spec.env = fields.environment(body, "env")
+    spec.user = fields.user(body, "user")
+    spec.timeout = fields.seconds(body, "timeout")
+    if fields.flag(body, "stdin", default=False):
+        spec.stdin = True
+    spec.output_limit = fields.integer(body, "output_limit", minimum=0, maximum=MAX_OUTPUT)
+    spec.memory = fields.integer(body, "memory", minimum=1 << 20)
+    limits = fields.mapping(body, "limits")
+    spec.pids = _nested(limits, "pids")
+    if body.get("pty") is not None:
+        spec.pty = terminal_size(fields.mapping(body, "pty"), prefix="pty.")
+    return spec
+
+
+def _nested(limits: dict[str, Any], name: str) -> int | None:
+    return fields.integer({f"limits.{name}": limits.get(name)}, f"limits.{name}", minimum=1)
+
+
+def terminal_size(body: dict[str, Any], *, prefix: str = "") -> dict[str, int]:
+    """`cols` and `rows`, 80 by 24 when absent."""
+    size: dict[str, int] = {}
+    for name, default in (("cols", 80), ("rows", 24)):
+        key = prefix + name
+        size[name] = (
+            fields.integer({key: body.get(name)}, key, minimum=1, maximum=65535, default=default) or default
+        )
+    return size

@@ -1,0 +1,50 @@
+"""Sends an op's frames to one watcher: what is kept, then what comes, keep-alives in silence, the end."""
+
+from __future__ import annotations
+
+import asyncio
+
+from . import documents
+from .framelog import KEEP_ALIVE, frame
+from .machine import ENDED
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .machine import Op
+    from .request import Request
+
+KIND = "application/vnd.sandlot.frames"
+SILENCE = 15.0  # seconds until a keep-alive
+PIECE = 256 * 1024
+
+
+async def send_frames(request: Request, op: Op, *, offset: int, headers: tuple[tuple[str, str], ...]) -> None:
+    """Runs until the op has ended and all of it is sent, or the client has gone."""
+    answer = request.start(kind=KIND, headers=headers)
+    log, io = op.log, op.io
+    io.begin_reading()
+    loop = asyncio.get_running_loop()
+    first = True
+    while True:
+        data = log.read(offset, limit=PIECE)
+        if data:
+            offset += len(data)
+            if op.state is ENDED and offset >= log.size:
+                answer.finish(data + frame(b"x"[0], documents.end_payload(op)))
+                return
+            await answer.write(data)
+            first = False
+            continue
+        if op.state is ENDED:
+            answer.finish(frame(b"x"[0], documents.end_payload(op)))
+            return
+        if first:  # nothing yet: the head must not wait for the first byte
+            await answer.write(b"")
+            first = False
+        watcher = loop.create_future()
+        io.watchers.append(watcher)
+        done, _ = await asyncio.wait([watcher], timeout=SILENCE)
+        if not done:
+            if watcher in io.watchers:
+                io.watchers.remove(watcher)
+            await answer.write(KEEP_ALIVE)

@@ -1,0 +1,133 @@
+"""A TCP tunnel into the sandbox: after 101 the connection carries raw bytes both ways, each half closing by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+from . import fields
+from .errors import bad_input
+from .http import Route
+from .request import LINES
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .connection import Connection
+    from .http import Http
+    from .instance import Instance
+    from .request import Request
+
+
+class TunnelRoutes:
+    """`POST /v1/tcp`."""
+
+    def __init__(self, instance: Instance) -> None:
+        self._instance = instance
+
+    def add_to(self, http: Http) -> None:
+        """Register it."""
+        http.add("POST", "/v1/tcp", Route(self.open, upgrades=True, streams=False))
+
+    async def open(self, request: Request) -> None:
+        """Connect, then step out of the way."""
+        if request.headers.get(b"upgrade", b"").lower() != b"sandlot-tcp":
+            raise bad_input("this route needs Connection: Upgrade and Upgrade: sandlot-tcp", field="upgrade")
+        port = fields.query_int(request.query(), "port", minimum=1, maximum=65535)
+        if port is None:
+            raise bad_input("port is required", field="port")
+        _, (fd,) = await self._instance.executor.ask("connect", descriptors=1, port=port)
+        sock = socket.socket(fileno=fd)
+        sock.setblocking(False)
+        connection = request.connection
+        if request.gone:
+            sock.close()
+            return
+        tunnel = Tunnel(connection)
+        try:
+            await asyncio.get_running_loop().create_connection(lambda: tunnel, sock=sock)
+        except BaseException:
+            sock.close()
+            raise
+        instance = self._instance
+        instance.streams += 1
+        tunnel.on_closed = lambda: _released(instance)
+        connection.begin_tunnel(
+            tunnel, request, LINES[101] + "Connection: Upgrade\r\nUpgrade: sandlot-tcp\r\n\r\n"
+        )
+
+
+def _released(instance: Instance) -> None:
+    instance.streams -= 1
+    instance.activity()
+
+
+class Tunnel(asyncio.Protocol):
+    """The inner side; the outer one is the HTTP connection, which calls the `outer_` methods."""
+
+    def __init__(self, outer: Connection) -> None:
+        self._outer = outer
+        self._inner: Any = None
+        self._outer_done = False
+        self._inner_done = False
+        self.on_closed: Any = None
+
+    def connection_made(self, transport: Any) -> None:
+        self._inner = transport
+        transport.set_write_buffer_limits(high=256 * 1024)
+        transport.pause_reading()  # until the 101 is out
+
+    def begin(self) -> None:
+        """The 101 is out: bytes may flow."""
+        self._inner.resume_reading()
+
+    def data_received(self, data: bytes) -> None:
+        self._outer.write(data)
+
+    def eof_received(self) -> bool:
+        self._inner_done = True
+        self._outer.transport.write_eof()
+        if self._outer_done:
+            self._outer.transport.close()
+        return not self._outer_done
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self.on_closed is not None:
+            self.on_closed()
+            self.on_closed = None
+        if exc is not None:
+            self._outer.transport.abort()
+        else:
+            self._outer.transport.close()
+
+    def pause_writing(self) -> None:
+        self._outer.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        self._outer.transport.resume_reading()
+
+    def outer_data(self, data: bytes) -> None:
+        """From the client."""
+        self._inner.write(data)
+
+    def outer_eof(self) -> bool:
+        """The client has said all; True keeps its connection open for what still comes back."""
+        self._outer_done = True
+        if not self._inner.is_closing():
+            self._inner.write_eof()
+        if self._inner_done:
+            self._inner.close()
+        return not self._inner_done
+
+    def outer_lost(self) -> None:
+        """The client has gone."""
+        self._inner.close() if self._outer_done else self._inner.abort()
+
+    def outer_paused(self) -> None:
+        """The client reads slower than the sandbox writes."""
+        self._inner.pause_reading()
+
+    def outer_resumed(self) -> None:
+        """The client reads again."""
+        self._inner.resume_reading()

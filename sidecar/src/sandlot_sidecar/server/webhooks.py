@@ -1,0 +1,232 @@
+"""Webhooks out: a signed POST over TCP or a Unix socket, tried again with growing pauses until it is acknowledged."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import threading
+import time
+
+from . import hmac256, log
+from .errors import SidecarError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+ATTEMPT_TIMEOUT = 5.0
+FIRST_PAUSE, LAST_PAUSE = 0.05, 5.0
+
+
+class WebhookError(SidecarError):
+    """One attempt failed."""
+
+
+class Target:
+    """Where a webhook goes: `http://host:port/path` or `unix:/socket:/path`."""
+
+    __slots__ = ("host", "path", "port", "socket")
+
+    def __init__(self, url: str) -> None:
+        self.socket: str | None = None
+        self.host, self.port = "", 80
+        if url.startswith("unix:"):
+            self.socket, separator, path = url[5:].partition(":/")
+            if not separator or not self.socket.startswith("/"):
+                raise WebhookError("a webhook to a Unix socket is unix:/socket:/path")
+            self.path = "/" + path
+            self.host = "sandlot"
+            return
+        if not url.startswith("http://"):
+            raise WebhookError("a webhook is http://host:port/path or unix:/socket:/path")
+        authority, _, path = url[7:].partition("/")
+        self.path = "/" + path
+        host, separator, port = authority.rpartition(":")
+        if separator and port.isdigit():
+            self.host, self.port = host.strip("[]"), int(port)
+        else:
+            self.host = authority.strip("[]")
+
+
+def spread() -> float:
+    """A random factor from 0.8 to 1.2."""
+    return 0.8 + 0.4 * int.from_bytes(os.urandom(4), "big") / 0xFFFFFFFF
+
+
+async def _resolve(host: str) -> str:
+    """A host's address. The name lookup blocks, so it gets a thread of its own for as long as it takes."""
+    for family in (socket.AF_INET, socket.AF_INET6):
+        try:
+            socket.inet_pton(family, host)
+        except OSError:
+            continue
+        return host
+    loop = asyncio.get_running_loop()
+    found: asyncio.Future[str] = loop.create_future()
+
+    def settle(address: str, error: OSError | None) -> None:
+        if found.done():
+            return
+        if error is None:
+            found.set_result(address)
+        else:
+            found.set_exception(error)
+
+    def look_up() -> None:
+        address, failure = "", None
+        try:
+            address = str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])
+        except OSError as error:
+            failure = error
+        try:
+            loop.call_soon_threadsafe(settle, address, failure)
+        except RuntimeError:  # the loop is closed: nobody waits any more
+            return
+
+    threading.Thread(target=look_up, daemon=True).start()
+    return await found
+
+
+async def post(target: Target, body: bytes, headers: dict[str, str]) -> int:
+    """One attempt; returns the answer's status. Raises WebhookError."""
+    lines = [f"POST {target.path} HTTP/1.1", f"Host: {target.host}", "Content-Type: application/json"]
+    lines += [f"{name}: {value}" for name, value in headers.items()]
+    lines += [f"Content-Length: {len(body)}", "Connection: close", "", ""]
+    writer = None
+    try:
+        async with asyncio.timeout(ATTEMPT_TIMEOUT):
+            if target.socket is not None:
+                reader, writer = await asyncio.open_unix_connection(target.socket)
+            else:
+                reader, writer = await asyncio.open_connection(await _resolve(target.host), target.port)
+            writer.write("\r\n".join(lines).encode("latin-1") + body)
+            status = await reader.readline()
+        words = status.split()
+        if len(words) < 2 or not words[1].isdigit():
+            raise WebhookError("the answer is not HTTP")
+        return int(words[1])
+    except (OSError, TimeoutError, ValueError) as error:
+        raise WebhookError(f"{type(error).__name__}: {error}") from error
+    finally:
+        if writer is not None:
+            writer.transport.abort()
+
+
+class Webhooks:
+    """Tells the gateway what happens here. `document` makes the state document of the moment of sending."""
+
+    def __init__(
+        self,
+        *,
+        url: str | None,
+        instance_id: str,
+        token: str,
+        heartbeat: float,
+        document: Callable[[], dict[str, Any]],
+    ) -> None:
+        self._target = Target(url) if url else None
+        self._instance_id = instance_id
+        self._token = token.encode()
+        self._period = heartbeat
+        self._document = document
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._ready: asyncio.Task[bool] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self.on_unwanted: Callable[[], None] = lambda: None
+        self.sent = 0
+        self.failed = 0
+
+    def _spawn(self, event: str, *, until: float | None) -> asyncio.Task[bool]:
+        task = asyncio.get_running_loop().create_task(self._deliver(event, until=until))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def ready(self) -> None:
+        """A command has run: say so until somebody has heard it."""
+        if self._target is not None:
+            if self._ready is not None:
+                self._ready.cancel()
+            self._ready = self._spawn("ready", until=None)
+        self._schedule()
+
+    def claimed(self) -> None:
+        """One attempt: whoever claimed knows it already."""
+        if self._target is not None:
+            self._spawn("claimed", until=0.0)
+
+    async def ended(self, *, patience: float) -> bool:
+        """Say it until it is acknowledged, for at most so many seconds; False when nobody heard it."""
+        self.stop()
+        if self._target is None:
+            return True
+        return await self._spawn("ended", until=patience)
+
+    def stop(self) -> None:
+        """No more heartbeats, no more `ready`."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._ready is not None:
+            self._ready.cancel()
+            self._ready = None
+
+    async def close(self) -> None:
+        """Give up what is under way."""
+        self.stop()
+        for task in list(self._tasks):
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(list(self._tasks))
+
+    def _schedule(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._period > 0 and self._target is not None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(self._period * spread(), self._heartbeat)
+
+    def _heartbeat(self) -> None:
+        self._timer = None
+        self._spawn("heartbeat", until=0.0)
+        self._schedule()
+
+    async def _deliver(self, event: str, *, until: float | None) -> bool:
+        """Attempts with growing pauses; `until` seconds of them, None for ever."""
+        begun = time.monotonic()
+        pause = FIRST_PAUSE
+        while True:
+            status = await self._attempt(event)
+            if 200 <= status < 300:
+                self.sent += 1
+                return True
+            if status == 410:
+                if event != "ended":
+                    self.on_unwanted()
+                return True
+            self.failed += 1
+            wait = pause * spread()
+            if until is not None and time.monotonic() - begun + wait > until:
+                return False
+            await asyncio.sleep(wait)
+            pause = min(2 * pause, LAST_PAUSE)
+
+    async def _attempt(self, event: str) -> int:
+        target = self._target
+        if target is None:
+            return 0
+        document = {"event": event, "sent_at": time.time(), **self._document()}
+        body = json.dumps(document).encode()
+        headers = {
+            "X-Sandlot-Instance": self._instance_id,
+            "X-Sandlot-Signature": "sha256=" + hmac256.hexdigest(self._token, body),
+        }
+        try:
+            return await post(target, body, headers)
+        except WebhookError as error:
+            log.event("webhook_failed", webhook=event, error=str(error))
+            return 0
