@@ -1,0 +1,381 @@
+"""Images: names, OCI archives and layouts, layers with whiteouts, and layers that try to break out."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+import tarfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sandlot_gateway.backends.local.images import (
+    Host,
+    ImageError,
+    ImageStore,
+    OciPath,
+    Registry,
+    parse,
+)
+
+from tests.local.oci import Layout, entry, hardlink, layer, one_image, symlink
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[ImageStore]:
+    directory = tmp_path / "cache"
+    directory.mkdir()
+    images = ImageStore(directory)
+    images.open()
+    yield images
+    await images.close()
+    assert [path.name for path in directory.iterdir() if path.name.startswith((".new-", "ref-"))] == []
+
+
+async def root_of(store: ImageStore, path: Path) -> Path:
+    return Path((await store.prepare(str(path))).lower[0])
+
+
+def inode(path: Path) -> int:
+    return path.stat().st_ino
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("host", Host()),
+        ("/a/b.tar", OciPath(Path("/a/b.tar"))),
+        ("oci:/a/b:v1", OciPath(Path("/a/b"), "v1")),
+        ("oci-archive:/a/b.tar", OciPath(Path("/a/b.tar"))),
+        ("python:3.11-slim", Registry("python:3.11-slim")),
+        ("localhost:5000/team/x@sha256:" + "0" * 64, Registry("localhost:5000/team/x@sha256:" + "0" * 64)),
+        ("docker://ghcr.io/a/b", Registry("ghcr.io/a/b")),
+    ],
+)
+def test_names(name: str, expected: object) -> None:
+    assert parse(name) == expected
+
+
+@pytest.mark.parametrize(
+    "name", ["", "UPPER", "a b", "--help", "x\n", "oci:", "a" * 5000, "a//b", "é", "docker://"]
+)
+def test_names_that_are_none(name: str) -> None:
+    with pytest.raises(ImageError) as caught:
+        parse(name)
+    assert caught.value.field == "docker_image"
+    assert caught.value.error_type == "IMAGE_INVALID"
+
+
+@given(st.text(max_size=40))
+def test_every_text_is_a_reference_or_a_clear_error(text: str) -> None:
+    found = None
+    try:
+        found = parse(text)
+    except ImageError as error:
+        message = str(error)
+    else:
+        message = "docker_image: none"
+    assert message.startswith("docker_image: ")
+    # What skopeo is given can never be taken for an option.
+    assert not isinstance(found, Registry) or not found.name.startswith("-")
+
+
+@pytest.mark.parametrize("as_archive", [True, False])
+@pytest.mark.parametrize("compress", [True, False])
+async def test_an_image_is_unpacked_once_with_its_settings(
+    store: ImageStore, tmp_path: Path, as_archive: bool, compress: bool
+) -> None:
+    layout = one_image(
+        [layer(entry("bin"), entry("bin/tool", b"#!", mode=0o4755), symlink("sbin", "bin"))],
+        config={"Env": ["A=1=2", "broken"], "WorkingDir": "/app", "User": "1000:1000", "Entrypoint": ["/x"]},
+        compress=compress,
+    )
+    path = layout.archive(tmp_path / "i.tar") if as_archive else layout.directory(tmp_path / "i")
+    images = await asyncio.gather(*(store.prepare(str(path)) for _ in range(5)))
+    assert all(image == images[0] for image in images)
+    image = images[0]
+    assert (image.env["A"], image.workdir, image.user, image.is_host) == ("1=2", "/app", "1000", False)
+    assert "PATH" in image.env
+    assert "broken" not in image.env
+    root = Path(image.lower[0])
+    status = (root / "sbin/tool").stat()
+    assert stat.S_IMODE(status.st_mode) == 0o4755
+    assert status.st_mtime == 1_700_000_000
+    assert (root / "bin").stat().st_mtime == 1_700_000_000
+    before = inode(root)
+    again = ImageStore(root.parent.parent)
+    again.open()
+    assert inode(await root_of(again, path)) == before
+    await again.close()
+
+
+async def test_a_changed_file_is_another_image(store: ImageStore, tmp_path: Path) -> None:
+    path = tmp_path / "i.tar"
+    first = await root_of(store, one_image([layer(entry("a", b"1"))]).archive(path))
+    second = await root_of(store, one_image([layer(entry("a", b"22"))]).archive(path))
+    assert (first / "a").read_bytes() == b"1"
+    assert (second / "a").read_bytes() == b"22"
+
+
+async def test_whiteouts_hide_what_earlier_layers_had_and_only_that(
+    store: ImageStore, tmp_path: Path
+) -> None:
+    lower = layer(
+        entry("gone/deep/file", b"1"),
+        entry("kept", b"1"),
+        entry("swap/file", b"1"),
+        entry("opaque/old", b"1"),
+        entry("opaque/both", b"1"),
+        entry("file-to-dir", b"1"),
+        entry("link-target/x", b"1"),
+        symlink("dir-to-link", "link-target"),
+    )
+    upper = layer(
+        entry(".wh.gone", b""),
+        # The layer's own entry comes before the whiteout of its name: it stays.
+        entry("swap", b"now a file"),
+        entry(".wh.swap", b""),
+        entry("opaque/both", b"2"),
+        entry("opaque/.wh..wh..opq", b""),
+        entry("opaque/new", b"2"),
+        entry("file-to-dir"),
+        entry("file-to-dir/x", b"2"),
+        entry("dir-to-link"),
+        entry("dir-to-link/own", b"2"),
+        entry(".wh..wh.plnk", b""),
+        entry(".wh...", b""),
+        entry("sub/.wh..", b""),
+    )
+    root = await root_of(store, one_image([lower, upper]).archive(tmp_path / "i.tar"))
+    assert not (root / "gone").exists()
+    assert (root / "kept").read_bytes() == b"1"
+    assert (root / "swap").read_bytes() == b"now a file"
+    assert sorted(os.listdir(root / "opaque")) == ["both", "new"]
+    assert (root / "opaque/both").read_bytes() == b"2"
+    assert os.listdir(root / "file-to-dir") == ["x"]
+    assert not (root / "dir-to-link").is_symlink()
+    assert os.listdir(root / "link-target") == ["x"]
+    assert not [name for name in os.listdir(root) if name.startswith(".wh.")]
+
+
+async def test_no_entry_reaches_outside(store: ImageStore, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "victim").write_text("precious")
+    hostile = layer(
+        entry("../../../../escape-1", b"x"),
+        entry("/abs/escape-2", b"x"),
+        entry("a/../../../escape-3", b"x"),
+        symlink("to-outside", str(outside)),
+        entry("to-outside/planted", b"x"),
+        symlink("to-victim", str(outside / "victim")),
+        entry("to-victim", b"overwritten"),
+        symlink("up", "../../../../../../../../.." + str(outside)),
+        entry("up/planted", b"x"),
+        entry("up/.wh.victim", b""),
+        symlink("chain-1", "chain-2"),
+        symlink("chain-2", str(outside)),
+        entry("chain-1/.wh..wh..opq", b""),
+        entry("dev/sda", type=tarfile.BLKTYPE, devmajor=8, devminor=0),
+        entry("dev/null", type=tarfile.CHRTYPE, devmajor=1, devminor=3),
+        entry("pipe", type=tarfile.FIFOTYPE),
+        entry("xattr", b"x", pax_headers={"SCHILY.xattr.trusted.overlay.redirect": "/etc"}),
+    )
+    later = layer(entry("to-outside/victim", b"second layer"))
+    root = await root_of(store, one_image([hostile, later]).archive(tmp_path / "i.tar"))
+    assert os.listdir(outside) == ["victim"]
+    assert (outside / "victim").read_text() == "precious"
+    assert not [name for name in (*os.listdir(tmp_path), *os.listdir("/")) if name.startswith("escape-")]
+    assert (root / "escape-1").read_bytes() == b"x"
+    assert (root / "abs/escape-2").read_bytes() == b"x"
+    assert (root / "to-victim").read_bytes() == b"overwritten"
+    inside = root / str(outside).lstrip("/")
+    assert (inside / "victim").read_bytes() == b"second layer"
+    assert os.listdir(root / "dev") == []
+    assert stat.S_ISFIFO((root / "pipe").stat().st_mode)
+    assert os.listxattr(root / "xattr") == []
+
+
+async def test_a_hard_link_stays_inside_and_a_later_file_does_not_write_through_it(
+    store: ImageStore, tmp_path: Path
+) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("precious")
+    layers = [
+        layer(
+            entry("one", b"1"), hardlink("two", "one"), hardlink("self", "self") if False else entry("x", b"")
+        ),
+        layer(entry("two", b"2")),
+    ]
+    root = await root_of(store, one_image(layers).archive(tmp_path / "i.tar"))
+    assert (root / "one").read_bytes() == b"1"
+    assert (root / "two").read_bytes() == b"2"
+    stolen = one_image([layer(hardlink("stolen", str(secret)))]).archive(tmp_path / "bad.tar")
+    with pytest.raises(ImageError, match="hard link to the missing"):
+        await store.prepare(str(stolen))
+    through = one_image([layer(symlink("l", str(secret)), hardlink("stolen", "l"))]).archive(
+        tmp_path / "l.tar"
+    )
+    root = await root_of(store, through)
+    assert (root / "stolen").is_symlink()
+
+
+async def test_this_machine_s_architecture_is_picked_also_below_an_inner_index(
+    store: ImageStore, tmp_path: Path
+) -> None:
+    layout = Layout()
+    other = layout.image([layer(entry("other", b""))], architecture="s390x", listed=False)
+    mine = layout.image([layer(entry("mine", b""))], listed=False)
+    layout.nested([other, mine])
+    root = await root_of(store, layout.archive(tmp_path / "i.tar"))
+    assert os.listdir(root) == ["mine"]
+    foreign = one_image([layer()], architecture="s390x").archive(tmp_path / "f.tar")
+    with pytest.raises(ImageError, match="only for s390x"):
+        await store.prepare(str(foreign))
+
+
+async def test_a_tag_picks_one_of_several(store: ImageStore, tmp_path: Path) -> None:
+    layout = Layout()
+    layout.image([layer(entry("one", b""))], tag="v1")
+    layout.image([layer(entry("two", b""))], tag="docker.io/library/x:v2")
+    path = layout.archive(tmp_path / "i.tar")
+    image = await store.prepare(f"oci-archive:{path}:v2")
+    assert os.listdir(image.lower[0]) == ["two"]
+    with pytest.raises(ImageError, match="no image with the tag 'v3'"):
+        await store.prepare(f"oci-archive:{path}:v3")
+    with pytest.raises(ImageError, match="2 images in it"):
+        await store.prepare(str(path))
+
+
+async def test_errors_name_the_image_and_leave_nothing(store: ImageStore, tmp_path: Path) -> None:
+    good = one_image([layer(entry("a", b"1" * 5000))])
+    blob = good.manifests[0]["digest"].removeprefix("sha256:")
+    cases: dict[str, str] = {}
+    (tmp_path / "text.tar").write_bytes(b"not a tar at all")
+    cases["text.tar"] = "not an OCI archive"
+    cases["missing.tar"] = "no such file"
+    (tmp_path / "empty-dir").mkdir()
+    cases["empty-dir"] = "no index.json"
+    with tarfile.open(tmp_path / "docker.tar", "w") as archive:
+        archive.addfile(*_member("manifest.json", b"[]"))
+    cases["docker.tar"] = "docker archive"
+    lost = Layout({k: v for k, v in good.files.items() if blob not in k}, good.manifests)
+    lost.archive(tmp_path / "lost.tar")
+    cases["lost.tar"] = "is missing"
+    forged = Layout(dict(good.files), good.manifests)
+    forged.files[f"blobs/sha256/{blob}"] += b" "
+    forged.archive(tmp_path / "forged.tar")
+    cases["forged.tar"] = "other contents than its digest says"
+    swapped = one_image([layer(entry("a", b"1"))], compress=False)
+    name = max(swapped.files, key=lambda key: len(swapped.files[key]))
+    swapped.files[name] = layer(entry("a", b"2"))
+    swapped.archive(tmp_path / "swapped.tar")
+    cases["swapped.tar"] = "other contents than its digest says"
+    zstd = Layout()
+    zstd.image([b"\x28\xb5\x2f\xfd" + b"0" * 100], compress=False)
+    zstd.archive(tmp_path / "zstd.tar")
+    cases["zstd.tar"] = "zstd"
+    traversal = Layout(manifests=[{"mediaType": "x", "digest": "sha256:../../../../etc/passwd"}])
+    traversal.archive(tmp_path / "traversal.tar")
+    cases["traversal.tar"] = "is not a sha256 digest"
+    for file, message in cases.items():
+        with pytest.raises(ImageError, match=message) as caught:
+            await store.prepare(str(tmp_path / file))
+        assert file in str(caught.value)
+        assert caught.value.error_type == "IMAGE_PULL_FAILED"
+
+
+async def test_a_damaged_gzip_is_an_image_error(store: ImageStore, tmp_path: Path) -> None:
+    layout = Layout()
+    layout.image([b"\x1f\x8b" + os.urandom(300)], compress=False)
+    with pytest.raises(ImageError, match="damaged"):
+        await store.prepare(str(layout.archive(tmp_path / "i.tar")))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.binary(max_size=3000), st.booleans())
+def test_any_bytes_as_a_layer_end_in_an_image_or_an_image_error(
+    tmp_path_factory: pytest.TempPathFactory, data: bytes, valid_start: bool
+) -> None:
+    async def run() -> None:
+        directory = tmp_path_factory.mktemp("any")
+        (directory / "cache").mkdir()
+        store = ImageStore(directory / "cache")
+        payload = (layer(entry("a/b", b"x"))[:1024] if valid_start else b"") + data
+        path = one_image([payload]).archive(directory / "i.tar")
+        try:
+            await store.prepare(str(path))
+        except ImageError:
+            pass
+        finally:
+            await store.close()
+
+    asyncio.run(run())
+
+
+async def test_without_skopeo_a_reference_is_a_clear_error(
+    store: ImageStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ImageError, match="skopeo is not installed") as caught:
+        await store.prepare("python:3.11-slim")
+    assert caught.value.error_type == "IMAGE_PULL_FAILED"
+    assert caught.value.field == "docker_image"
+
+
+async def test_a_pulled_image_is_kept_and_a_failed_pull_tells_skopeo_s_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stand-in program plays skopeo, for this machine reaches no registry: it copies a layout, or fails."""
+    source = one_image([layer(entry("pulled", b""))], tag="image").directory(tmp_path / "source")
+    skopeo = tmp_path / "bin" / "skopeo"
+    skopeo.parent.mkdir()
+    skopeo.write_text(
+        "#!/bin/sh\n"
+        f'echo "$*" >> {tmp_path}/calls\n'
+        'case "$5" in *bad*) echo "manifest unknown" >&2; exit 1;; esac\n'
+        "target=${6#oci:}; target=${target%:image}\n"
+        f'cp -r {source}/. "$target"\n'
+    )
+    skopeo.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{skopeo.parent}:{os.environ['PATH']}")
+    directory = tmp_path / "cache"
+    directory.mkdir()
+    for _ in range(2):
+        store = ImageStore(directory)
+        image = await store.prepare("team/good:1")
+        assert os.listdir(image.lower[0]) == ["pulled"]
+        await store.close()
+    assert (tmp_path / "calls").read_text().count("docker://team/good:1") == 1
+    store = ImageStore(directory)
+    with pytest.raises(ImageError, match="cannot pull team/bad: manifest unknown"):
+        await store.prepare("team/bad")
+    await store.close()
+    assert not list(directory.glob(".new-*"))
+
+
+async def test_half_unpacked_images_of_a_killed_gateway_are_removed_unless_another_one_works(
+    tmp_path: Path,
+) -> None:
+    left = tmp_path / ".new-dead" / "rootfs"
+    left.mkdir(parents=True)
+    first = ImageStore(tmp_path)
+    first.open()
+    assert not left.exists()
+    left.mkdir(parents=True)
+    second = ImageStore(tmp_path)
+    second.open()
+    assert left.exists()
+    await first.close()
+    await second.close()
+
+
+def _member(name: str, data: bytes) -> tuple[tarfile.TarInfo, object]:
+    import io
+
+    info = tarfile.TarInfo(name)
+    info.size = len(data)
+    return info, io.BytesIO(data)
