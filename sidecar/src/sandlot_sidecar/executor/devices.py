@@ -1,0 +1,36 @@
+"""The sandbox's /dev: the harmless devices, terminals of its own, shared memory."""
+
+from __future__ import annotations
+
+import os
+
+from . import syscalls
+
+NODES = ("null", "zero", "full", "random", "urandom", "tty")
+LINKS = {
+    "ptmx": "pts/ptmx",
+    "fd": "/proc/self/fd",
+    "stdin": "/proc/self/fd/0",
+    "stdout": "/proc/self/fd/1",
+    "stderr": "/proc/self/fd/2",
+}
+
+
+def build(target: str, *, shm_size: int, rootless: bool) -> None:
+    """Mount a fresh /dev at `target`, an existing directory; raises OSError."""
+    # nodev here and on the root keeps a device file that the sandbox's root makes from opening anything; the
+    # six below work because a bind carries its source's flags.
+    flags = syscalls.MS_NOSUID | syscalls.MS_NODEV
+    syscalls.mount("dev", target, "tmpfs", flags, "size=1m,mode=755")
+    for name in NODES:
+        if not os.path.exists(f"/dev/{name}"):
+            continue
+        os.close(os.open(f"{target}/{name}", os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o666))
+        syscalls.mount(f"/dev/{name}", f"{target}/{name}", None, syscalls.MS_BIND)
+    for name, link in LINKS.items():
+        os.symlink(link, f"{target}/{name}")
+    for name, mode in (("pts", 0o755), ("shm", 0o1777), ("mqueue", 0o1777)):
+        os.mkdir(f"{target}/{name}", mode)
+    options = "newinstance,ptmxmode=0666,mode=0620" + ("" if rootless else ",gid=5")
+    syscalls.mount("devpts", f"{target}/pts", "devpts", syscalls.MS_NOSUID | syscalls.MS_NOEXEC, options)
+    syscalls.mount("shm", f"{target}/shm", "tmpfs", flags, f"size={shm_size},mode=1777")

@@ -1,0 +1,121 @@
+"""The namespaces the executor came from, which it must be able to reach after it has left them."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+
+from . import syscalls
+from .errors import SetupError
+
+_HINT = (
+    "user namespaces are not allowed here: run as root, or set kernel.unprivileged_userns_clone=1 (Debian), "
+    "user.max_user_namespaces above 0, or kernel.apparmor_restrict_unprivileged_userns=0 (Ubuntu)"
+)
+
+
+class Home:
+    """Descriptors of the place outside: /proc, and the mount and network namespaces to come back to."""
+
+    def __init__(self) -> None:
+        self.proc = os.open("/proc", os.O_PATH | os.O_CLOEXEC)
+        self.net = self._open("self/ns/net")
+        self.rootless = False
+        try:
+            syscalls.unshare(syscalls.CLONE_NEWNS)
+        except PermissionError:
+            self._enter_user_namespace()
+        # Without this, what is mounted for the sandbox would show up on the machine.
+        syscalls.mount("none", "/", None, syscalls.MS_REC | syscalls.MS_PRIVATE)
+        self.mnt = self._open("self/ns/mnt")
+
+    def _open(self, name: str) -> int:
+        return os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self.proc)
+
+    def _enter_user_namespace(self) -> None:
+        uid, gid = os.geteuid(), os.getegid()
+        try:
+            syscalls.unshare(syscalls.CLONE_NEWUSER | syscalls.CLONE_NEWNS)
+            self._write("self/setgroups", "deny")
+            self._write("self/uid_map", f"0 {uid} 1")
+            self._write("self/gid_map", f"0 {gid} 1")
+        except OSError as error:
+            if error.errno in (errno.EPERM, errno.ENOSPC, errno.EACCES, errno.EINVAL):
+                raise SetupError(f"{_HINT} ({error})") from error
+            raise
+        self.rootless = True
+        # A change of credentials takes it back.
+        syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
+
+    def _write(self, name: str, text: str) -> None:
+        fd = os.open(name, os.O_WRONLY | os.O_CLOEXEC, dir_fd=self.proc)
+        try:
+            os.write(fd, text.encode())
+        finally:
+            os.close(fd)
+
+    def enter_target(self, pid: int) -> None:
+        """Make the namespaces of another process the home (a pod's container); raises OSError."""
+        fds = {
+            kind: self._open(f"{pid}/ns/{name}")
+            for name, kind in (
+                ("ipc", syscalls.CLONE_NEWIPC),
+                ("uts", syscalls.CLONE_NEWUTS),
+                ("net", syscalls.CLONE_NEWNET),
+                ("mnt", syscalls.CLONE_NEWNS),
+            )
+        }
+        for kind, fd in fds.items():
+            syscalls.setns(fd, kind)
+        os.close(self.net)
+        self.net = fds[syscalls.CLONE_NEWNET]
+        os.close(fds[syscalls.CLONE_NEWIPC])
+        os.close(fds[syscalls.CLONE_NEWUTS])
+        os.close(self.mnt)
+        self.mnt = fds[syscalls.CLONE_NEWNS]
+
+    def leave_for_new_mounts(self) -> None:
+        """Go back to the home's mounts and into a fresh private copy of them."""
+        syscalls.setns(self.mnt, syscalls.CLONE_NEWNS)
+        syscalls.unshare(syscalls.CLONE_NEWNS)
+        syscalls.mount("none", "/", None, syscalls.MS_REC | syscalls.MS_PRIVATE)
+
+    def read(self, name: str) -> bytes:
+        """Read a file of the home's /proc; raises OSError."""
+        fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self.proc)
+        try:
+            parts = []
+            while part := os.read(fd, 65536):
+                parts.append(part)
+            return b"".join(parts)
+        finally:
+            os.close(fd)
+
+
+def unescape(text: str) -> str:
+    """Undo mountinfo's octal escapes."""
+    parts = text.split("\\")
+    return parts[0] + "".join(chr(int(part[:3], 8)) + part[3:] for part in parts[1:])
+
+
+class Mount:
+    """One line of mountinfo."""
+
+    __slots__ = ("kind", "options", "point", "root", "source", "super_options")
+
+    def __init__(self, line: str) -> None:
+        left, _, right = line.partition(" - ")
+        fields, tail = left.split(" "), right.split(" ")
+        self.root = unescape(fields[3])
+        self.point = unescape(fields[4])
+        self.options = fields[5]
+        self.kind = tail[0]
+        self.source = unescape(tail[1])
+        self.super_options = tail[2] if len(tail) > 2 else ""
+
+
+def mounts(home: Home) -> list[Mount]:
+    """The mounts that this process sees now, in mounting order."""
+    text = os.fsdecode(home.read("self/mountinfo"))
+    return [Mount(line) for line in text.splitlines()]

@@ -1,0 +1,127 @@
+"""Brings runners into the world: fork, close, enter, join, and drop what user code must not have."""
+
+from __future__ import annotations
+
+import gc
+import os
+import resource
+import signal
+import socket
+
+from . import syscalls
+from .runner import Runner, drop_privileges
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
+
+    from .cgroups import Group
+    from .init import Init
+    from .namespaces import Home
+
+
+class Child:
+    """A runner as its parent sees it."""
+
+    def __init__(self, *, pid: int, group: Group | None) -> None:
+        self.pid = pid
+        self.group = group
+        self.fd = os.pidfd_open(pid)
+
+    def forget(self) -> None:
+        """Reap it; it has ended or is about to."""
+        try:
+            os.waitpid(self.pid, 0)
+        except ChildProcessError:
+            pass
+        os.close(self.fd)
+
+
+def bear(
+    *, home: Home, init: Init, group: Group | None, devpts: int, limits: dict[str, Any]
+) -> tuple[Child, socket.socket]:
+    """Fork a runner; returns it and the server's end of its channel. Raises OSError."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    parent = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        _main(
+            home=home, init=init, group=group, devpts=devpts, limits=limits, channel=theirs, parent=parent
+        )  # fmt: skip
+    theirs.close()
+    return Child(pid=pid, group=group), ours
+
+
+def _main(
+    *,
+    home: Home,
+    init: Init,
+    group: Group | None,
+    devpts: int,
+    limits: dict[str, Any],
+    channel: socket.socket,
+    parent: int,
+) -> NoReturn:
+    code = 1
+    try:
+        gc.disable()
+        syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(0)
+        syscalls.set_name("sandlot-runner")
+        namespaces = init.namespaces
+        if init.net_id != os.stat(home.net).st_ino:
+            syscalls.setns(namespaces["net"], syscalls.CLONE_NEWNET)
+        if group:
+            group.join()
+            try:
+                # /proc/self/cgroup then says "/", not where the sandbox lives on the machine.
+                syscalls.unshare(syscalls.CLONE_NEWCGROUP)
+            except OSError:
+                pass
+        else:
+            _limit_resources(limits)
+        syscalls.setns(namespaces["pid_for_children"], syscalls.CLONE_NEWPID)
+        keep = {0, 1, 2, channel.fileno(), home.proc, devpts}
+        if group:
+            keep.update(group.directories.values())
+        _close_others(home, keep)
+        drop_privileges(_permitted(home))
+        runner = Runner(channel=channel, group=group, proc=home.proc, devpts=devpts, rootless=home.rootless)
+        runner.serve()
+        code = 0
+    except BaseException as error:
+        # The server sees the channel end; the reason belongs in the sidecar's log.
+        os.write(2, f"sandlot: a runner failed: {error!r}\n".encode())
+    finally:
+        os._exit(code)
+
+
+def _limit_resources(limits: dict[str, Any]) -> None:
+    for what, value in (
+        (resource.RLIMIT_AS, limits.get("memory")),
+        (resource.RLIMIT_NPROC, limits.get("pids")),
+    ):
+        if value is None:
+            continue
+        try:
+            resource.setrlimit(what, (int(value), int(value)))
+        except (OSError, ValueError):
+            continue
+
+
+def _permitted(home: Home) -> int:
+    text = home.read("self/status")
+    start = text.index(b"CapPrm:") + 7
+    return int(text[start : text.index(b"\n", start)], 16)
+
+
+def _close_others(home: Home, keep: set[int]) -> None:
+    directory = os.open("self/fd", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=home.proc)
+    names = os.listdir(directory)
+    for name in names:
+        if int(name) not in keep:
+            try:
+                os.close(int(name))
+            except OSError:
+                continue

@@ -1,0 +1,251 @@
+"""Builds the sandbox's root in a fresh mount namespace: an overlay whose upper layer is a tmpfs of its own."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from . import devices, init, layers, syscalls
+from .errors import SetupError
+from .namespaces import mounts
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .namespaces import Home
+
+# The tmpfs is mounted over /sys, which no image lies below; the machine's /sys is reached by a descriptor.
+WORK = "/sys"
+ROOT = f"{WORK}/root"
+NOT_REAL = frozenset(
+    ("proc", "sysfs", "devtmpfs", "devpts", "tmpfs", "ramfs", "cgroup", "cgroup2", "mqueue", "hugetlbfs", "debugfs",
+     "tracefs", "securityfs", "pstore", "bpf", "configfs", "fusectl", "autofs", "binfmt_misc", "rpc_pipefs", "nsfs",
+     "efivarfs", "overlay", "squashfs", "selinuxfs")
+)  # fmt: skip
+
+
+class Plan:
+    """What a root is built from: the config's `root`, checked."""
+
+    def __init__(self, spec: dict[str, Any], *, target: bool) -> None:
+        lower = spec.get("lower") or ["/"]
+        if not isinstance(lower, list) or not all(isinstance(p, str) and p.startswith("/") for p in lower):
+            raise SetupError("root.lower must be a list of absolute paths")
+        for path in lower:
+            if not os.path.isdir(path):
+                raise SetupError(f"root.lower: {path} is not a directory")
+        self.lower: list[str] = lower
+        self.mask = [os.path.normpath(path) for path in spec.get("mask") or []]
+        self.overlay = bool(spec.get("overlay", True))
+        self.disk = spec.get("disk")
+        self.host = lower == ["/"] and not target
+        self.target = target
+
+
+class Root:
+    """A root that was built: descriptors of its hidden layers, and what a fresh one holds."""
+
+    def __init__(self, *, upper: int, tmpfs: int, devpts: int, rootless: bool) -> None:
+        self.upper = upper
+        self.tmpfs = tmpfs
+        self.devpts = devpts
+        self.fresh = 0
+        self._rootless = rootless
+
+    def entries(self) -> int:
+        """How many entries the writable layer holds at its top (rootless: two levels, and the root's own)."""
+        if self.upper < 0:
+            return 0
+        count = 0
+        for name in os.listdir(self.upper):
+            count += 1
+            if self._rootless:
+                fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self.upper)
+                count += len(os.listdir(fd))
+                os.close(fd)
+        return count + (len(os.listdir("/")) if self._rootless else 0)
+
+    def resize(self, size: int) -> None:
+        """Change how much the writable layer may hold, in bytes; raises OSError."""
+        syscalls.resize_tmpfs(self.tmpfs, size)
+
+    def space(self) -> tuple[int, int]:
+        """Bytes used and bytes there are in the writable layer."""
+        info = os.fstatvfs(self.tmpfs) if self.tmpfs >= 0 else os.statvfs("/")
+        return (info.f_blocks - info.f_bfree) * info.f_frsize, info.f_blocks * info.f_frsize
+
+    def close(self) -> None:
+        """Let go of the layers; what they held is gone with the mount namespace."""
+        for fd in (self.upper, self.tmpfs, self.devpts):
+            if fd >= 0:
+                os.close(fd)
+
+
+class Builder:
+    """Assembles a root at ROOT in the current, fresh mount namespace."""
+
+    def __init__(self, *, home: Home, plan: Plan, hostname: str, disk: int | None, shm: int) -> None:
+        self.home = home
+        self.plan = plan
+        self.hostname = hostname
+        self.disk = disk
+        self.shm = shm
+        self.notes: list[str] = []
+
+    def assemble(self) -> None:
+        """Mount everything but what the init mounts; raises OSError."""
+        sys_fd = os.open("/sys", os.O_PATH | os.O_CLOEXEC)
+        size = f"size={self.disk}" if self.disk else "size=50%"
+        before = mounts(self.home)
+        syscalls.mount("sandlot", WORK, "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV, f"{size},mode=755")
+        for name in ("root", "upper", "work", "base", "cover"):
+            os.mkdir(f"{WORK}/{name}")
+        base = layers.Base(path=f"{WORK}/base", lowers=self.plan.lower, rootless=self.home.rootless)
+        for name in layers.MOUNT_POINTS:
+            base.directory(name)
+        if self.plan.host:
+            for name, mode in layers.HOST_HIDDEN:
+                base.empty(name, mode)
+        elif not self.plan.target:
+            for name in ("tmp", "var/tmp"):
+                path = base.directory(name, 0o1777)
+                if path is not None:
+                    os.chmod(path, 0o1777)
+        if not self.plan.target:
+            layers.network_files(base, hostname=self.hostname)
+        for path in self.plan.mask:
+            base.hide(path.lstrip("/"))
+        if self.home.rootless:
+            self._per_directory(base)
+        else:
+            options = f"lowerdir={self._lowers(base.path, '')},upperdir={WORK}/upper,workdir={WORK}/work"
+            syscalls.mount("overlay", ROOT, "overlay", syscalls.MS_NODEV, options)
+        self._submounts(before)
+        self._cover(base)
+        devices.build(f"{ROOT}/dev", shm_size=self.shm, rootless=self.home.rootless)
+        if not init.mount_sysfs(ROOT):
+            # Recursive: the kernel locks what is mounted below a mount that came from another user.
+            flags = syscalls.MS_BIND | syscalls.MS_REC
+            syscalls.mount(f"/proc/self/fd/{sys_fd}", f"{ROOT}/sys", None, flags)
+            if os.path.isdir(f"{ROOT}/sys/fs/cgroup"):
+                syscalls.mount(
+                    "none", f"{ROOT}/sys/fs/cgroup", "tmpfs", syscalls.MS_RDONLY, "size=4k,nr_inodes=2"
+                )
+        os.close(sys_fd)
+
+    def _lowers(self, base: str, relative: str) -> str:
+        paths = [base, *(os.path.join(lower, relative) for lower in self.plan.lower)]
+        found = [path for path in paths if os.path.isdir(path) and not os.path.islink(path)]
+        return ":".join(_escape(path) for path in found)
+
+    def _per_directory(self, base: layers.Base) -> None:
+        """One overlay per top-level directory: below a user namespace, / itself has locked mounts."""
+        syscalls.mount(ROOT, ROOT, None, syscalls.MS_BIND)
+        os.chmod(ROOT, 0o755)
+        names = {name for lower in self.plan.lower for name in os.listdir(lower)} | set(os.listdir(base.path))
+        for name in sorted(names):
+            self._top_entry(base, name)
+
+    def _top_entry(self, base: layers.Base, name: str) -> None:
+        made = f"{base.path}/{name}"
+        found = base.find(name)
+        if os.path.lexists(made) and not os.path.isdir(made):
+            return
+        if found is None or stat.S_ISDIR(found.st_mode):
+            os.mkdir(f"{ROOT}/{name}")
+            own = os.lstat(made) if os.path.isdir(made) else found
+            os.chmod(f"{ROOT}/{name}", stat.S_IMODE(own.st_mode) | 0o700 if own is not None else 0o755)
+            hidden = self.plan.host and name in ("tmp", "run")
+            if found is None or hidden or name in layers.MOUNT_POINTS:
+                base.to_cover = [entry for entry in base.to_cover if entry[0] != name]
+                return
+            self._top_directory(base, name)
+        elif stat.S_ISLNK(found.st_mode):
+            for lower in self.plan.lower:
+                if os.path.islink(os.path.join(lower, name)):
+                    os.symlink(os.readlink(os.path.join(lower, name)), f"{ROOT}/{name}")
+                    break
+
+    def _top_directory(self, base: layers.Base, name: str) -> None:
+        if not any(os.access(os.path.join(lower, name), os.R_OK | os.X_OK) for lower in self.plan.lower):
+            self.notes.append(f"root: /{name} is closed to this user and is empty in the sandbox")
+            return
+        base.directory(name)
+        for part in ("upper", "work"):
+            os.mkdir(f"{WORK}/{part}/{name}")
+        os.chmod(f"{WORK}/upper/{name}", stat.S_IMODE(os.stat(f"{base.path}/{name}").st_mode) | 0o700)
+        options = (
+            f"lowerdir={self._lowers(f'{base.path}/{name}', name)},upperdir={WORK}/upper/{name},"
+            f"workdir={WORK}/work/{name},userxattr"
+        )
+        try:
+            syscalls.mount("overlay", f"{ROOT}/{name}", "overlay", syscalls.MS_NODEV, options)
+        except OSError:
+            flags = syscalls.MS_BIND | syscalls.MS_REC
+            syscalls.mount(os.path.join(self.plan.lower[0], name), f"{ROOT}/{name}", None, flags)
+            self.notes.append(f"root: /{name} has mounts below it and is not reset between owners")
+
+    def _submounts(self, before: list[Any]) -> None:
+        if not (self.plan.host or self.plan.target) or self.home.rootless:
+            return
+        gone = [f"/{name}" for name, _ in layers.HOST_HIDDEN] if self.plan.host else []
+        for mount in before:
+            hidden = any(
+                _below(mount.point, path) for path in (*gone, *self.plan.mask, "/proc", "/sys", "/dev")
+            )
+            if mount.point == "/" or hidden or (mount.kind in NOT_REAL and self.plan.host):
+                continue
+            target = f"{ROOT}{mount.point}"
+            if os.path.realpath(target) != target or not os.path.lexists(target):
+                continue
+            syscalls.mount(mount.point, target, None, syscalls.MS_BIND)
+            if self.plan.host:
+                flags = syscalls.MS_BIND | syscalls.MS_REMOUNT | syscalls.MS_RDONLY | syscalls.MS_NODEV
+                syscalls.mount(None, target, None, flags | syscalls.MS_NOSUID)
+
+    def _cover(self, base: layers.Base) -> None:
+        covers = list(base.to_cover) + [(path.lstrip("/"), 0o755) for path in self.plan.mask]
+        for number, (relative, mode) in enumerate(covers):
+            target = f"{ROOT}/{relative}"
+            if not os.path.lexists(target) or os.path.islink(target):
+                continue
+            if os.path.isdir(target):
+                source = f"{WORK}/cover/{number}"
+                os.mkdir(source)
+                os.chmod(source, mode)
+            else:
+                source = "/dev/null"
+            syscalls.mount(source, target, None, syscalls.MS_BIND)
+
+
+def _escape(path: str) -> str:
+    return path.replace("\\", "\\\\").replace(":", "\\:").replace(",", "\\,")
+
+
+def _below(path: str, parent: str) -> bool:
+    return path == parent or path.startswith(parent.rstrip("/") + "/")
+
+
+def open_layers(*, overlay: bool, rootless: bool) -> Root:
+    """Open what stays reachable by descriptor only, before the old root goes away."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+    if not overlay:
+        return Root(upper=-1, tmpfs=-1, devpts=os.open("/dev/pts", flags), rootless=rootless)
+    return Root(
+        upper=os.open(f"{WORK}/upper", flags),
+        tmpfs=os.open(WORK, flags),
+        devpts=os.open(f"{ROOT}/dev/pts", flags),
+        rootless=rootless,
+    )
+
+
+def pivot() -> None:
+    """Make ROOT the root of every process in this mount namespace, and let the machine's root go."""
+    os.chdir(ROOT)
+    try:
+        syscalls.pivot_root(".", ".")
+    except OSError as error:
+        raise SetupError(f"the root cannot be changed here: {error}") from error
+    syscalls.umount(".")
+    os.chdir("/")

@@ -1,0 +1,335 @@
+"""Runs one op after the other on behalf of the server, from a cgroup of its own, outside the sandbox's PIDs."""
+
+from __future__ import annotations
+
+import os
+import resource
+import select
+import signal
+import time
+
+from . import syscalls, wire
+from .spawn import Failed, Spawner
+from .sweep import Sweep
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import socket
+    import subprocess
+    from typing import Any
+
+    from .cgroups import Group
+
+# What Docker leaves to root in a container: chown, dac_override, fowner, fsetid, kill, setgid, setuid, setpcap,
+# net_bind_service, net_raw, sys_chroot, mknod, audit_write, setfcap.
+CAPABILITIES = sum(1 << number for number in (0, 1, 3, 4, 5, 6, 7, 8, 10, 13, 18, 27, 29, 31))
+# The kernel notifies before it kills: look again for a while.
+OOM_CHECKS = 40
+OOM_PAUSE_MS = 5
+
+
+class Op:
+    """The command that runs now, and the counters from before it."""
+
+    def __init__(
+        self, *, process: subprocess.Popen[bytes], inner_pid: int, mark: str, before: Counters
+    ) -> None:
+        self.process = process
+        self.pid = process.pid
+        self.pidfd = os.pidfd_open(self.pid)
+        self.before = before
+        self.sweep = Sweep(mark=mark, leader=inner_pid)
+        self.oom = False
+
+
+class Counters:
+    """What the cgroup and this process had used when the op began."""
+
+    __slots__ = ("cpu", "memory", "oom", "own_cpu", "pids")
+
+    def __init__(self, group: Group | None) -> None:
+        self.own_cpu = time.process_time()
+        self.cpu = self.memory = None
+        self.oom = self.pids = 0
+        if group:
+            self.cpu = group.cpu_seconds()
+            self.memory = group.number("memory")
+            self.oom = group.oom_kills()
+            self.pids = group.pids_hits()
+
+
+class Runner:
+    """The runner's loop."""
+
+    def __init__(
+        self, *, channel: socket.socket, group: Group | None, proc: int, devpts: int, rootless: bool
+    ) -> None:
+        self.channel = channel
+        self.group = group
+        self.proc = proc
+        self.spawner = Spawner(devpts=devpts, rootless=rootless, mark=not group)
+        self.op: Op | None = None
+        self.last: Op | None = None
+        self.poll = select.poll()
+        self.poll.register(channel, select.POLLIN)
+        self._oom_checks = 0
+        self._own_peak = 0
+        self._limited = False
+        self._defaults: dict[str, str] = {}
+        self._oom_fd = self._watch_memory()
+        self._score = os.open("self/oom_score_adj", os.O_RDWR | os.O_CLOEXEC, dir_fd=proc)
+        self._own_score = os.pread(self._score, 16, 0).strip()
+
+    def _watch_memory(self) -> int:
+        if not self.group or "memory" not in self.group.directories:
+            return -1
+        directory = self.group.directories["memory"]
+        if self.group.version == 2:
+            fd = os.open("memory.events", os.O_RDONLY | os.O_CLOEXEC, dir_fd=directory)
+            os.pread(fd, 4096, 0)
+            self.poll.register(fd, select.POLLPRI)
+            return fd
+        fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        control = os.open("memory.oom_control", os.O_RDONLY | os.O_CLOEXEC, dir_fd=directory)
+        try:
+            events = os.open("cgroup.event_control", os.O_WRONLY | os.O_CLOEXEC, dir_fd=directory)
+            try:
+                os.write(events, f"{fd} {control}".encode())
+            finally:
+                os.close(events)
+        except OSError:
+            os.close(fd)
+            return -1
+        finally:
+            os.close(control)
+        self.poll.register(fd, select.POLLIN)
+        return fd
+
+    def serve(self) -> None:
+        """Serve until the channel ends."""
+        channel = self.channel.fileno()
+        while True:
+            ready = self.poll.poll(OOM_PAUSE_MS if self._oom_checks and self.op else None)
+            if self._oom_checks:
+                self._check_oom()
+            for fd, _ in ready:
+                if fd == self._oom_fd:
+                    self._oom_event()
+                elif fd == channel:
+                    received = wire.receive_packet(self.channel)
+                    if received is None:
+                        return
+                    self._message(*received)
+                elif self.op is not None and fd == self.op.pidfd:
+                    self._ended(self.op)
+
+    def _message(self, message: dict[str, Any], fds: list[int]) -> None:
+        try:
+            if "run" in message:
+                self._run(message["run"], fds)
+            elif "signal" in message:
+                self._send({"signalled": self._signal(int(message["signal"]), bool(message.get("tree")))})
+            elif "kill" in message:
+                self._send({"killed": self._kill()})
+            elif "check" in message:
+                self._send({"leftover": self._leftover()})
+        finally:
+            wire.close_all(fds)
+
+    def _send(self, message: dict[str, Any], fds: list[int] | None = None) -> None:
+        try:
+            wire.send_packet(self.channel, message, fds or [])
+        except OSError:
+            # The server is gone: the end of the channel is read next.
+            return
+
+    def _run(self, run: dict[str, Any], fds: list[int]) -> None:
+        if self.op is not None:
+            self._send({"failed": "busy", "message": "an op runs already", "exit_code": None})
+            return
+        self._limit(run.get("limits") or {})
+        if self.group and "memory" in self.group.directories:
+            self.group.write("memory_peak", "0")
+        before = Counters(self.group)
+        # Everything the op starts is to be killed for memory before this process is; the kernel lets a score
+        # that was raised without CAP_SYS_RESOURCE be lowered again.
+        self._set_score(b"1000")
+        try:
+            process, master = self.spawner.start(run, fds)
+        except Failed as failed:
+            if self.group and self.group.pids_hits() > before.pids:
+                failed.answer["pids_hit"] = True
+            self._send(failed.answer)
+            return
+        finally:
+            self._set_score(self._own_score)
+        inner = self._inner_pid(process.pid)
+        self.op = self.last = Op(
+            process=process, inner_pid=inner, mark=str(run.get("mark", "")), before=before
+        )
+        seconds = (run.get("limits") or {}).get("cpu_seconds")
+        if seconds:
+            self._limit_cpu_seconds(process.pid, seconds)
+        self.poll.register(self.op.pidfd, select.POLLIN)
+        self._send({"started": inner}, [master] if master is not None else None)
+        if master is not None:
+            os.close(master)
+
+    def _set_score(self, score: bytes) -> None:
+        try:
+            os.pwrite(self._score, score, 0)
+        except OSError:
+            return
+
+    def _limit_cpu_seconds(self, pid: int, seconds: float) -> None:
+        whole = max(1, int(seconds + 0.999))
+        try:
+            resource.prlimit(pid, resource.RLIMIT_CPU, (whole, whole + 1))
+        except (OSError, ValueError):
+            return
+
+    def _limit(self, limits: dict[str, Any]) -> None:
+        if not self.group:
+            return
+        for what, text in self._defaults.items():
+            self.group.write(what, text)
+        self._defaults.clear()
+        memory, pids = limits.get("memory"), limits.get("pids")
+        for what, value in (("memory_limit", memory), ("pids_limit", pids)):
+            if value is None:
+                continue
+            now = self.group.read(what)
+            if now is None:
+                continue
+            self._defaults[what] = now.strip()
+            own = (self.group.number("memory") or 0) if what == "memory_limit" else 1
+            limit = int(value) + own
+            text = now.strip()
+            if not text.isdigit() or int(text) > limit:
+                self.group.limit(what, limit)
+
+    def _inner_pid(self, pid: int) -> int:
+        try:
+            fd = os.open(f"{pid}/status", os.O_RDONLY | os.O_CLOEXEC, dir_fd=self.proc)
+        except OSError:
+            return pid
+        try:
+            text = os.read(fd, 4096)
+        finally:
+            os.close(fd)
+        start = text.find(b"\nNSpid:")
+        return int(text[start + 7 : text.index(b"\n", start + 1)].split()[-1]) if start >= 0 else pid
+
+    def _signal(self, number: int, tree: bool) -> int:
+        if self.last is None:
+            return 0
+        if tree and not self.group:
+            return self.last.sweep.signal(number)
+        own = os.getpid()
+        if tree and self.group:
+            pids = [pid for pid in self.group.members() if pid != own]
+        else:
+            pids = [self.op.pid] if self.op is not None else []
+        count = 0
+        for pid in pids:
+            try:
+                os.kill(pid, number)
+            except (ProcessLookupError, PermissionError):
+                continue
+            count += 1
+        return count
+
+    def _kill(self) -> int:
+        if self.group:
+            return self.group.kill(spare=os.getpid())
+        return self.last.sweep.kill() if self.last is not None else 0
+
+    def _leftover(self) -> int:
+        if self.group:
+            if self.group.number("pids") == 1:
+                return 0
+            own = os.getpid()
+            main = self.op.pid if self.op is not None else own
+            return sum(pid not in (own, main) for pid in self.group.members())
+        if self.last is None:
+            return 0
+        members = self.last.sweep.members()
+        return len(members) - (1 if self.op is not None and members else 0)
+
+    def _oom_event(self) -> None:
+        if self.group and self.group.version == 1:
+            try:
+                os.eventfd_read(self._oom_fd)
+            except BlockingIOError:
+                pass
+        self._oom_checks = OOM_CHECKS if self.op is not None else 0
+        self._check_oom()
+
+    def _check_oom(self) -> None:
+        self._oom_checks = max(0, self._oom_checks - 1)
+        if self.op is None or self.op.oom or not self.group:
+            return
+        if self.group.oom_kills() > self.op.before.oom:
+            self.op.oom = True
+            self._oom_checks = 0
+            self._kill()
+
+    def _ended(self, op: Op) -> None:
+        pid, status, usage = os.wait4(op.pid, os.WNOHANG)
+        if pid == 0:
+            return
+        self.poll.unregister(op.pidfd)
+        os.close(op.pidfd)
+        # Popen would wait for the pid when it is collected; somebody else may have that pid by then.
+        op.process.returncode = 0
+        self._check_oom()
+        self.op = None
+        self._oom_checks = 0
+        if op.oom:
+            self._kill()
+        code = os.waitstatus_to_exitcode(status)
+        self._send(
+            {
+                "ended": {
+                    "exit_code": code if code >= 0 else 128 - code,
+                    "signal": -code if code < 0 else None,
+                    "cpu": self._cpu(op, usage.ru_utime + usage.ru_stime),
+                    "peak_memory": self._peak(op, usage.ru_maxrss * 1024),
+                    "oom": op.oom,
+                    "pids_hit": bool(self.group) and self.group.pids_hits() > op.before.pids,
+                    "leftover": self._leftover(),
+                }
+            }
+        )
+
+    def _cpu(self, op: Op, waited_for: float) -> float:
+        now = self.group.cpu_seconds() if self.group else None
+        if now is None or op.before.cpu is None:
+            return waited_for
+        own = time.process_time() - op.before.own_cpu
+        return round(max(waited_for, now - op.before.cpu - own), 6)
+
+    def _peak(self, op: Op, largest: int) -> int:
+        # A child's largest size begins with that of this process, whose memory it borrows until its exec.
+        own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        single = largest if largest > own else 0
+        peak = self.group.number("memory_peak") if self.group else None
+        if peak is None or op.before.memory is None:
+            return largest
+        return max(single, peak - op.before.memory)
+
+
+def drop_privileges(permitted: int) -> None:
+    """Keep the capabilities that Docker leaves to a container's root; the bounding set binds all children."""
+    for number in range(64):
+        if CAPABILITIES >> number & 1:
+            continue
+        try:
+            syscalls.prctl(syscalls.PR_CAPBSET_DROP, number)
+        except OSError:
+            break
+    syscalls.prctl(syscalls.PR_CAP_AMBIENT, syscalls.PR_CAP_AMBIENT_CLEAR_ALL)
+    syscalls.capset(CAPABILITIES & permitted)
+    # The moment between a child's birth and its exec shows this process's memory inside the sandbox.
+    syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)

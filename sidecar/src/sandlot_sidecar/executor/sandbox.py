@@ -1,0 +1,325 @@
+"""The sandbox as the executor holds it: built, limited, given runners, reset, and taken down."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+
+from . import cgroups, init, nursery, rootfs, spawn, syscalls
+from .errors import ExecutorError, SetupError
+from .namespaces import Home
+from .proof import Fresh
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+NETWORKS = ("full", "none")
+# Files live in memory and count as memory: with a limit, so much of it may be files, and shared memory.
+DISK_SHARE = 0.6
+SHM_SHARE = 0.15
+SHM_SIZE = 64 * 1024 * 1024
+LOST_WITHIN = 10.0
+LOST_MOST = 5
+
+
+class Sandbox:
+    """Everything there is of the one sandbox; each method leaves it usable or raises ExecutorError."""
+
+    def __init__(self) -> None:
+        self.home: Home | None = None
+        self.children: dict[int, nursery.Child] = {}
+        self.init: init.Init
+        self.root: rootfs.Root
+        self.notes: list[str] = []
+        self.limits: dict[str, Any] = {}
+        self.network = "full"
+        self.hostname = "sandbox"
+        self._plan: rootfs.Plan
+        self._cgroup: cgroups.Sandbox | None = None
+        self._retired: list[cgroups.Group] = []
+        self._spare: tuple[nursery.Child, socket.socket] | None = None
+        self._number = 0
+        self._fresh: Fresh | None = None
+        self._lost: list[float] = []
+        self._spare_died = False
+
+    def setup(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Make it, once; raises ExecutorError."""
+        if self.home is not None:
+            raise ExecutorError("conflict", "the sandbox is set up already")
+        self.limits = _checked(message.get("limits"))
+        self.hostname = str(message.get("hostname") or "sandbox")
+        try:
+            self.home = home = Home()
+            target = message.get("target_pid")
+            if target is not None:
+                home.enter_target(int(target))
+            self._plan = rootfs.Plan(message.get("root") or {}, target=target is not None)
+            self._cgroup = cgroups.find(home, message.get("cgroup_parent"))
+            self.notes = self._limit()
+            self._build()
+        except OSError as error:
+            raise SetupError(f"the sandbox cannot be made: {error}") from error
+        shell = spawn.find_shell("auto")
+        return {
+            "notes": self.notes,
+            "overlay": self._plan.overlay,
+            "cgroup": f"v{self._cgroup.group.version}" if self._cgroup else "none",
+            "bash": shell.endswith("bash"),
+            "shell": spawn.find_shell("sh"),
+            "init_pid": self.init.pid,
+        }
+
+    def _limit(self) -> list[str]:
+        notes = []
+        if self._cgroup is not None:
+            notes += self._cgroup.apply(self.limits)
+        else:
+            if any(self.limits.get(name) is not None for name in ("memory", "pids")):
+                notes.append("limits: no writable cgroup, using rlimits per process")
+            if self.limits.get("cpu") is not None:
+                notes.append("limits: no writable cgroup, cpu is not limited")
+            notes.append(
+                "processes: no writable cgroup, an op's descendants are found by session and environment"
+            )
+        disk = self._disk()
+        asked = self._plan.disk
+        if asked and disk is not None and disk < asked:
+            notes.append(
+                f"disk: files are kept in memory, so {disk} of the {asked} bytes asked for can be used"
+            )
+        return notes
+
+    def _disk(self) -> int | None:
+        memory, asked = self.limits.get("memory"), self._plan.disk
+        if memory is None or self._cgroup is None:
+            return asked
+        share = int(memory * DISK_SHARE)
+        return share if asked is None else min(share, asked)
+
+    def _shm(self) -> int:
+        memory = self.limits.get("memory")
+        return SHM_SIZE if memory is None else min(SHM_SIZE, max(4096, int(memory * SHM_SHARE)))
+
+    def _build(self) -> None:
+        assert self.home is not None
+        prefix = ""
+        self.home.leave_for_new_mounts()
+        if self._plan.overlay:
+            builder = rootfs.Builder(
+                home=self.home, plan=self._plan, hostname=self.hostname, disk=self._disk(), shm=self._shm()
+            )
+            builder.assemble()
+            self.notes += [note for note in builder.notes if note not in self.notes]
+            prefix = rootfs.ROOT
+        self.init = init.start(
+            home=self.home, prefix=prefix, hostname=self.hostname, own_network=self.network == "none"
+        )
+        try:
+            self.root = rootfs.open_layers(overlay=self._plan.overlay, rootless=self.home.rootless)
+            if self._plan.overlay:
+                rootfs.pivot()
+            self.init.enter()
+            self.init.go()
+        except BaseException:
+            self.init.kill()
+            raise
+        self.root.fresh = self.root.entries()
+        if self._fresh is None:
+            self._fresh = Fresh(home=self.home)
+        self.prepare()
+
+    def prepare(self) -> None:
+        """Have one runner ready ahead of its use."""
+        if self._spare is not None or self._spare_died or self.home is None:
+            return
+        self._retired = [group for group in self._retired if not self._removed(group)]
+        group = None
+        if self._cgroup is not None:
+            self._number += 1
+            group = self._cgroup.group.child(f"r{os.getpid()}-{self._number}")
+            self._limit_runner(group)
+        child, channel = nursery.bear(
+            home=self.home, init=self.init, group=group, devpts=self.root.devpts, limits=self.limits
+        )
+        self.children[child.fd] = child
+        self._spare = (child, channel)
+
+    def _limit_runner(self, group: cgroups.Group) -> None:
+        memory, pids = self.limits.get("memory"), self.limits.get("pids")
+        # A little below the sandbox's own limit, so that an op that runs alone is the one that is struck.
+        group.limit("memory_limit", None if memory is None else max(memory - memory // 50, 1 << 20))
+        group.limit("pids_limit", None if pids is None else pids + 1)
+
+    def _removed(self, group: cgroups.Group) -> bool:
+        assert self._cgroup is not None
+        return group.remove(self._cgroup.group)
+
+    def runner(self) -> socket.socket:
+        """Hand out the prepared runner's channel."""
+        self._alive()
+        # One that died unused is only replaced when it is missed: else a lasting cause would fork forever.
+        self._spare_died = False
+        self.prepare()
+        assert self._spare is not None
+        channel = self._spare[1]
+        self._spare = None
+        return channel
+
+    def _alive(self) -> None:
+        if self.home is None:
+            raise ExecutorError("conflict", "the sandbox is not set up")
+
+    def child_ended(self, fd: int) -> None:
+        """A runner has gone: forget it, and its group as soon as that is empty."""
+        child = self.children.pop(fd)
+        child.forget()
+        if self._spare is not None and self._spare[0] is child:
+            self._spare[1].close()
+            self._spare = None
+            self._spare_died = True
+        if child.group and not self._removed(child.group):
+            self._retired.append(child.group)
+
+    def apply(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Set limits, network and host name of a claim."""
+        self._alive()
+        network = message.get("network") or self.network
+        if network not in NETWORKS:
+            raise ExecutorError("bad_request", "network is full or none", field="network")
+        notes: list[str] = []
+        if message.get("limits") is not None:
+            self.limits = _checked(message["limits"])
+            if self.limits.get("disk") is not None:
+                self._plan.disk = self.limits["disk"]
+            notes = self._limit()
+            self._resize(notes)
+            for child in self.children.values():
+                if child.group:
+                    self._limit_runner(child.group)
+        hostname = message.get("hostname")
+        if network != self.network:
+            self.hostname = str(hostname or self.hostname)
+            self._switch(network)
+        elif hostname and hostname != self.hostname:
+            self.hostname = str(hostname)
+            socket.sethostname(self.hostname)
+        return {"notes": notes}
+
+    def _resize(self, notes: list[str]) -> None:
+        disk = self._disk()
+        if disk is None or not self._plan.overlay:
+            return
+        try:
+            self.root.resize(disk)
+        except OSError as error:
+            notes.append(f"disk: the size could not be changed to {disk} bytes: {error.strerror}")
+
+    def _switch(self, network: str) -> None:
+        """Give the sandbox another network: its processes begin anew, its files stay where they can."""
+        self.network = network
+        self._renew()
+
+    def _renew(self) -> bool:
+        """Replace the init and everything that ran; whether the files are still there."""
+        assert self.home is not None
+        self._kill_all()
+        if self.home.rootless or not self._plan.overlay:
+            # A /proc can only be mounted there while an unmasked one is in sight, which the root hides.
+            self.root.close()
+            self._build()
+            return False
+        for point in reversed(self.init.mounts):
+            syscalls.umount(point)
+        self.init = init.start(
+            home=self.home, prefix="", hostname=self.hostname, own_network=self.network == "none"
+        )
+        self.init.enter()
+        self.init.go()
+        self.prepare()
+        return True
+
+    def _kill_all(self) -> None:
+        for child in self.children.values():
+            try:
+                os.kill(child.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        self.init.kill()
+        for fd in list(self.children):
+            self.child_ended(fd)
+        self._spare_died = False
+
+    def init_lost(self) -> dict[str, Any]:
+        """The init died, and all in the sandbox with it: make a new one. Raises SetupError when it keeps dying."""
+        now = time.monotonic()
+        self._lost = [at for at in self._lost if now - at < LOST_WITHIN] + [now]
+        if len(self._lost) > LOST_MOST:
+            raise SetupError("the sandbox's init dies again and again")
+        return {"event": "init_lost", "files_kept": self._renew()}
+
+    def reset(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Kill all, drop the writable layer, make a fresh one, and compare."""
+        self._alive()
+        if not self._plan.overlay:
+            raise ExecutorError("no_overlay", "the root is not an overlay: it cannot be reset")
+        assert self.home is not None
+        assert self._fresh is not None
+        began = time.monotonic()
+        network = message.get("network") or self.network
+        if network not in NETWORKS:
+            raise ExecutorError("bad_request", "network is full or none", field="network")
+        self.network = network
+        self._kill_all()
+        self.root.close()
+        try:
+            self._build()
+        except OSError as error:
+            raise SetupError(f"the sandbox cannot be made again: {error}") from error
+        proof, equal = self._fresh.compare(
+            home=self.home, init=self.init, root=self.root, own_network=self.network == "none"
+        )
+        took = (time.monotonic() - began) * 1000
+        return {"proof": proof, "equal": equal, "took_ms": round(took, 3)}
+
+    def usage(self) -> dict[str, Any]:
+        """What the sandbox uses now; None where it is not counted."""
+        self._alive()
+        group = self._cgroup.group if self._cgroup is not None else None
+        used, size = self.root.space()
+        pids = group.number("pids") if group else None
+        return {
+            "memory": group.number("memory") if group else None,
+            "memory_peak": group.number("memory_peak") if group else None,
+            "cpu": group.cpu_seconds() if group else None,
+            "pids": max(0, pids - len(self.children)) if pids is not None else None,
+            "disk_used": used,
+            "disk_size": size,
+        }
+
+    def end(self) -> None:
+        """Kill everything and give back what does not go with the process."""
+        if self.home is None or not hasattr(self, "init"):
+            return
+        self._kill_all()
+        self._retired = [group for group in self._retired if not self._removed(group)]
+        if self._cgroup is not None:
+            self._cgroup.remove()
+
+
+def _checked(limits: Any) -> dict[str, Any]:
+    limits = dict(limits or {})
+    for name in ("cpu", "memory", "pids", "disk"):
+        value = limits.get(name)
+        if value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
+            raise ExecutorError(
+                "bad_request", f"limits.{name} must be a positive number", field=f"limits.{name}"
+            )
+        if name != "cpu":
+            limits[name] = int(value)
+    return limits

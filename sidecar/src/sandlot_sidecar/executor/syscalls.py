@@ -1,0 +1,173 @@
+"""The Linux calls that Python 3.11 has no name for; the only file that loads ctypes."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+
+CLONE_NEWNS = 0x00020000
+CLONE_NEWCGROUP = 0x02000000
+CLONE_NEWUTS = 0x04000000
+CLONE_NEWIPC = 0x08000000
+CLONE_NEWUSER = 0x10000000
+CLONE_NEWPID = 0x20000000
+CLONE_NEWNET = 0x40000000
+
+MS_RDONLY = 0x1
+MS_NOSUID = 0x2
+MS_NODEV = 0x4
+MS_NOEXEC = 0x8
+MS_REMOUNT = 0x20
+MS_BIND = 0x1000
+MS_MOVE = 0x2000
+MS_REC = 0x4000
+MS_PRIVATE = 0x40000
+MS_RELATIME = 0x200000
+MNT_DETACH = 2
+
+PR_SET_PDEATHSIG = 1
+PR_SET_DUMPABLE = 4
+PR_SET_NAME = 15
+PR_CAPBSET_DROP = 24
+PR_CAP_AMBIENT = 47
+PR_CAP_AMBIENT_CLEAR_ALL = 4
+
+RENAME_NOREPLACE = 1
+FSPICK_CLOEXEC = 1
+FSPICK_EMPTY_PATH = 8
+FSCONFIG_SET_STRING = 1
+FSCONFIG_CMD_RECONFIGURE = 7
+AT_FDCWD = -100
+
+_SYS_CLONE = {"x86_64": 56, "aarch64": 220, "riscv64": 220, "ppc64le": 120}
+_SYS_RENAMEAT2 = {"x86_64": 316, "aarch64": 276, "riscv64": 276, "ppc64le": 357}
+_SYS_FSCONFIG = 431
+_SYS_FSPICK = 433
+_CAPABILITY_VERSION = 0x20080522
+
+_libc = ctypes.CDLL(None, use_errno=True)
+# Holds the GIL during the call: a process cloned behind Python's back must not have to take it again.
+_held = ctypes.PyDLL(None, use_errno=True)
+
+
+def _check(result: int, what: str) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+    return result
+
+
+def _bytes(text: str | None) -> bytes | None:
+    return None if text is None else os.fsencode(text)
+
+
+def unshare(flags: int) -> None:
+    """Leave namespaces for new ones; raises OSError."""
+    _check(_libc.unshare(flags), "unshare")
+
+
+def setns(fd: int, kind: int) -> None:
+    """Enter the namespace behind a descriptor; raises OSError."""
+    _check(_libc.setns(fd, kind), "setns")
+
+
+def clone(flags: int) -> int:
+    """Fork into new namespaces: 0 in the child, its pid here. Only for a process with one thread."""
+    number = _SYS_CLONE.get(os.uname().machine)
+    if number is None:
+        raise OSError(38, f"clone: unknown machine {os.uname().machine}")
+    zero = ctypes.c_long(0)
+    return _check(
+        _held.syscall(ctypes.c_long(number), ctypes.c_long(flags | 17), zero, zero, zero, zero), "clone"
+    )
+
+
+def mount(source: str | None, target: str, kind: str | None, flags: int = 0, data: str | None = None) -> None:
+    """mount(2); raises OSError that names the target."""
+    result = _libc.mount(_bytes(source), _bytes(target), _bytes(kind), ctypes.c_ulong(flags), _bytes(data))
+    _check(result, f"mount {kind or 'bind'} on {target}")
+
+
+def umount(target: str, flags: int = MNT_DETACH) -> None:
+    """umount2(2); raises OSError."""
+    _check(_libc.umount2(_bytes(target), flags), f"umount {target}")
+
+
+def pivot_root(new: str, old: str) -> None:
+    """pivot_root(2); raises OSError."""
+    _check(_libc.pivot_root(_bytes(new), _bytes(old)), "pivot_root")
+
+
+def prctl(option: int, first: int, second: int = 0) -> None:
+    """prctl(2) with numbers; raises OSError."""
+    zero = ctypes.c_ulong(0)
+    _check(
+        _libc.prctl(option, ctypes.c_ulong(first), ctypes.c_ulong(second), zero, zero),
+        f"prctl {option}",
+    )
+
+
+def set_name(name: str) -> None:
+    """Set the short name (15 bytes) that ps shows."""
+    zero = ctypes.c_ulong(0)
+    _check(_libc.prctl(PR_SET_NAME, ctypes.c_char_p(name.encode()[:15]), zero, zero, zero), "prctl")
+
+
+def capset(mask: int) -> None:
+    """Make the permitted and effective capabilities equal to a bit mask; raises OSError."""
+    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)
+    low, high = mask & 0xFFFFFFFF, mask >> 32
+    data = (ctypes.c_uint32 * 6)(low, low, 0, high, high, 0)
+    _check(_libc.capset(header, data), "capset")
+
+
+def rename_noreplace(source: str, target: str) -> None:
+    """Rename that fails with EEXIST when the target exists; raises OSError."""
+    _check(
+        _libc.syscall(
+            ctypes.c_long(_SYS_RENAMEAT2[os.uname().machine]),
+            ctypes.c_int(AT_FDCWD),
+            _bytes(source),
+            ctypes.c_int(AT_FDCWD),
+            _bytes(target),
+            ctypes.c_uint(RENAME_NOREPLACE),
+        ),
+        f"rename to {target}",
+    )
+
+
+def resize_tmpfs(root: int, size: int) -> None:
+    """Set the size in bytes of the tmpfs whose root directory is open as `root`; raises OSError."""
+    context = _check(
+        _libc.syscall(
+            ctypes.c_long(_SYS_FSPICK),
+            ctypes.c_int(root),
+            b"",
+            ctypes.c_uint(FSPICK_CLOEXEC | FSPICK_EMPTY_PATH),
+        ),
+        "fspick",
+    )
+    try:
+        for command, key, value in (
+            (FSCONFIG_SET_STRING, b"size", str(size).encode()),
+            (FSCONFIG_CMD_RECONFIGURE, None, None),
+        ):
+            _check(
+                _libc.syscall(
+                    ctypes.c_long(_SYS_FSCONFIG),
+                    ctypes.c_int(context),
+                    ctypes.c_uint(command),
+                    key,
+                    value,
+                    ctypes.c_int(0),
+                ),
+                "fsconfig",
+            )
+    finally:
+        os.close(context)
+
+
+def wipe(start: int, end: int) -> None:
+    """Overwrite a range of this process's own memory with zeros."""
+    if end > start:
+        ctypes.memset(start, 0, end - start)

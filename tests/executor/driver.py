@@ -1,0 +1,281 @@
+"""Drives a real executor process over its wire, as the server would."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from sandlot_sidecar.executor import wire
+
+ENTRY = (
+    "import os, socket, sys\n"
+    "from sandlot_sidecar.executor.main import run\n"
+    "run(socket.socket(fileno=int(sys.argv[1])))\n"
+    "os._exit(0)\n"
+)
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+WAIT = 30.0
+
+
+class Refused(Exception):
+    """The executor's error answer."""
+
+    def __init__(self, answer: dict[str, Any]) -> None:
+        super().__init__(answer.get("message"))
+        self.code = answer["error"]
+        self.field = answer.get("field")
+
+
+def wait_readable(fd: Any, seconds: float = WAIT) -> None:
+    if not select.select([fd], [], [], seconds)[0]:
+        raise TimeoutError("nothing came")
+
+
+class Ended(dict[str, Any]):
+    """The `ended` document, with what the command wrote."""
+
+    stdout: bytes = b""
+    stderr: bytes = b""
+
+
+class Command:
+    """One op on one runner."""
+
+    def __init__(self, runner: RunnerChannel, *, outputs: list[int], stdin: int | None) -> None:
+        self.runner = runner
+        self.stdin = stdin
+        self.pid = 0
+        self._outputs = outputs
+        self._data = {fd: b"" for fd in outputs}
+
+    def read_until(self, marker: bytes, seconds: float = WAIT) -> bytes:
+        """Read standard output until it holds the marker."""
+        fd = self._outputs[0]
+        while marker not in self._data[fd]:
+            wait_readable(fd, seconds)
+            part = os.read(fd, 65536)
+            if not part:
+                raise EOFError(self._data[fd])
+            self._data[fd] += part
+        return self._data[fd]
+
+    def wait(self, seconds: float = WAIT) -> Ended:
+        """Read output and wait for the end; what is in the pipes by then is kept."""
+        deadline = time.monotonic() + seconds
+        open_fds = set(self._outputs)
+        ended: Ended | None = None
+        while ended is None:
+            left = deadline - time.monotonic()
+            ready = select.select([*open_fds, self.runner.sock], [], [], max(0, left))[0]
+            if not ready:
+                raise TimeoutError("the op does not end")
+            for fd in ready:
+                if fd is self.runner.sock:
+                    message = self.runner.receive(seconds)[0]
+                    if "ended" in message:
+                        ended = Ended(message["ended"])
+                    continue
+                part = self._read(fd)
+                if not part:
+                    open_fds.discard(fd)
+                self._data[fd] += part
+        for fd in self._outputs:
+            os.set_blocking(fd, False)
+            with contextlib.suppress(BlockingIOError):
+                while part := self._read(fd):
+                    self._data[fd] += part
+        ended.stdout = self._data[self._outputs[0]]
+        ended.stderr = self._data[self._outputs[-1]]
+        self.close()
+        return ended
+
+    @staticmethod
+    def _read(fd: int) -> bytes:
+        try:
+            return os.read(fd, 1 << 20)
+        except BlockingIOError:
+            raise
+        except OSError:
+            return b""
+
+    def close(self) -> None:
+        for fd in {*self._outputs, *([self.stdin] if self.stdin is not None else [])}:
+            os.close(fd)
+        self._outputs = []
+        self.stdin = None
+
+
+class RunnerChannel:
+    """A runner's channel."""
+
+    def __init__(self, fd: int) -> None:
+        self.sock = socket.socket(fileno=fd)
+
+    def receive(self, seconds: float = WAIT) -> tuple[dict[str, Any], list[int]]:
+        wait_readable(self.sock, seconds)
+        received = wire.receive_packet(self.sock)
+        if received is None:
+            raise EOFError("the runner is gone")
+        return received
+
+    def ask(self, message: dict[str, Any], seconds: float = WAIT) -> dict[str, Any]:
+        wire.send_packet(self.sock, message)
+        return self.receive(seconds)[0]
+
+    def start(
+        self, command: str | list[str], *, env: dict[str, str] | None = None, stdin: bool = False, **run: Any
+    ) -> Command | dict[str, Any]:
+        """Start a command; a refusal is returned as it came."""
+        run["env"] = {"PATH": PATH, **(env or {})}
+        run.setdefault("mark", "op-test")
+        run["shell" if isinstance(command, str) else "argv"] = command
+        if run.get("pty"):
+            wire.send_packet(self.sock, {"run": run})
+            message, fds = self.receive()
+            if "failed" in message:
+                return message
+            started = Command(self, outputs=[fds[0]], stdin=None)
+            started.pid = message["started"]
+            return started
+        in_read, in_write = os.pipe() if stdin else (os.open("/dev/null", os.O_RDONLY), None)
+        out_read, out_write = os.pipe()
+        err_read, err_write = os.pipe()
+        wire.send_packet(self.sock, {"run": run}, [in_read, out_write, err_write])
+        wire.close_all([in_read, out_write, err_write])
+        message, _ = self.receive()
+        started = Command(self, outputs=[out_read, err_read], stdin=in_write)
+        if "failed" in message:
+            started.close()
+            return message
+        started.pid = message["started"]
+        return started
+
+    def run(self, command: str | list[str], *, seconds: float = WAIT, **run: Any) -> Ended:
+        started = self.start(command, **run)
+        assert isinstance(started, Command), started
+        return started.wait(seconds)
+
+    def close(self) -> None:
+        self.sock.close()
+
+
+class Driver:
+    """The executor and its control socket."""
+
+    def __init__(self, *, prefix: list[str] | None = None) -> None:
+        ours, theirs = socket.socketpair()
+        self.sock = ours
+        self.events: list[dict[str, Any]] = []
+        self.process = subprocess.Popen(
+            [*(prefix or []), sys.executable, "-c", ENTRY, str(theirs.fileno())], pass_fds=[theirs.fileno()]
+        )
+        theirs.close()
+        self._decoder = wire.Decoder()
+        self._seq = 0
+        self._answers: dict[int, tuple[dict[str, Any], list[int]]] = {}
+        self._runners: list[RunnerChannel] = []
+
+    def send(self, do: str, **arguments: Any) -> int:
+        self._seq += 1
+        wire.send(self.sock, {"seq": self._seq, "do": do, **arguments})
+        return self._seq
+
+    def answer(self, seq: int, seconds: float = WAIT) -> tuple[dict[str, Any], list[int]]:
+        while seq not in self._answers:
+            self.receive(seconds)
+        answer, fds = self._answers.pop(seq)
+        if "error" in answer:
+            raise Refused(answer)
+        return answer, fds
+
+    def receive(self, seconds: float = WAIT) -> None:
+        wait_readable(self.sock, seconds)
+        messages = self._decoder.receive(self.sock)
+        if messages is None:
+            raise EOFError("the executor is gone")
+        for message, fds in messages:
+            if "event" in message:
+                self.events.append(message)
+            else:
+                self._answers[message["seq"]] = (message, fds)
+
+    def wait_event(self, seconds: float = WAIT) -> dict[str, Any]:
+        while not self.events:
+            self.receive(seconds)
+        return self.events.pop(0)
+
+    def ask(self, do: str, **arguments: Any) -> dict[str, Any]:
+        answer, fds = self.answer(self.send(do, **arguments))
+        wire.close_all(fds)
+        return answer
+
+    def ask_fd(self, do: str, **arguments: Any) -> tuple[dict[str, Any], int]:
+        answer, fds = self.answer(self.send(do, **arguments))
+        assert len(fds) == 1, answer
+        return answer, fds[0]
+
+    def runner(self) -> RunnerChannel:
+        channel = RunnerChannel(self.ask_fd("runner")[1])
+        self._runners.append(channel)
+        return channel
+
+    def run(self, command: str | list[str], **run: Any) -> Ended:
+        """Run one command on a runner of its own."""
+        runner = self.runner()
+        try:
+            return runner.run(command, **run)
+        finally:
+            runner.close()
+
+    def write(self, path: str, data: bytes, **arguments: Any) -> dict[str, Any]:
+        answer, fd = self.ask_fd("file", op="create", path=path, **arguments)
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(fd, view) :]
+        except OSError:
+            self.ask("file", op="abort", temp=answer["temp"])
+            raise
+        finally:
+            os.close(fd)
+        return self.ask("file", op="commit", temp=answer["temp"], path=path)
+
+    def read(self, path: str) -> bytes:
+        _, fd = self.ask_fd("file", op="open", path=path)
+        with open(fd, "rb") as file:
+            return file.read()
+
+    def close(self) -> None:
+        for runner in self._runners:
+            runner.close()
+        self.sock.close()
+        try:
+            self.process.wait(WAIT)
+        except subprocess.TimeoutExpired:
+            self.process.send_signal(signal.SIGKILL)
+            self.process.wait()
+            raise
+
+
+def processes_below(pid: int) -> list[int]:
+    """Pids of all descendants as this machine sees them."""
+    children: dict[int, list[int]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError, ValueError):
+            text = stat.read_text(errors="replace")
+            children.setdefault(int(text.rpartition(")")[2].split()[1]), []).append(int(stat.parent.name))
+    found: list[int] = []
+    queue = [pid]
+    while queue:
+        below = children.get(queue.pop(), [])
+        found += below
+        queue += below
+    return found
