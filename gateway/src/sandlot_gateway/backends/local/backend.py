@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from ...data.pool import HttpPool, PoolError
 from ...tokens import Tokens
 from ..base import BackendError, Events, Instance, PoolSpec, PoolStatus, Template, Unavailable
-from .cgroups import Cgroups, Limits, NoCgroups, find_cgroups
+from .cgroups import Cgroups, NoCgroups, find_cgroups
 from .discovery import Dead, Living, examine
 from .entries import Entry
 from .images import Image, ImageStore
@@ -191,7 +191,7 @@ class LocalBackend:
             instance=entry.instance,
             directory=directory,
             image=image,
-            cgroup_parent=self._cgroups.create(record.id, _limits(record.template)),
+            cgroup_parent=self._cgroups.create(record.id),
             settings=self._launch_settings,
         )
         write_config(directory, config)
@@ -299,7 +299,7 @@ class LocalBackend:
         instance.pool = record.pool = pool
         record.resets += 1
         try:
-            await self._in_thread(self._renew, entry)
+            await self._in_thread(record.save, entry.directory.record)
             answer = await self._post(entry, "/v1/reset", b'{"keep_claim":false}', timeout=10.0)
             state = answer.json()
         except (PoolError, OSError) as error:
@@ -311,10 +311,6 @@ class LocalBackend:
             return False
         instance.generation = max(instance.generation, int(state["generation"]))
         return True
-
-    def _renew(self, entry: Entry) -> None:
-        self._cgroups.limit(entry.record.id, _limits(entry.record.template))
-        entry.record.save(entry.directory.record)
 
     # Pools.
 
@@ -437,7 +433,3 @@ class LocalBackend:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.debug("%s: %s", task.get_name(), error)
-
-
-def _limits(template: Template) -> Limits:
-    return Limits(template.cpu, template.memory, template.pids)

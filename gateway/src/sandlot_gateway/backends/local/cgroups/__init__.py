@@ -1,7 +1,7 @@
-"""CPU, memory and process limits of an instance by control groups, version 1 or 2, where they can be written."""
+"""A place for each instance's control groups, version 1 or 2, where they can be written; the executor sets the limits."""
 
-from .base import Cgroups, Limits, NoCgroups, Usage
+from .base import Cgroups, NoCgroups, Usage
 from .find import find_cgroups
 from .remove import remove_groups
 
-__all__ = ["Cgroups", "Limits", "NoCgroups", "Usage", "find_cgroups", "remove_groups"]
+__all__ = ["Cgroups", "NoCgroups", "Usage", "find_cgroups", "remove_groups"]

@@ -11,15 +11,6 @@ NAME = "sandlot"  # every group of ours is {something}/sandlot/{instance id}
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """cpu in cores, memory in bytes, pids a count."""
-
-    cpu: float
-    memory: int
-    pids: int
-
-
-@dataclass(frozen=True, slots=True)
 class Usage:
     """memory in bytes, cpu in seconds since the start, pids a count; None where no hierarchy counts it."""
 
@@ -32,16 +23,12 @@ class Cgroups(Protocol):
     version: str  # "v1", "v2" or "none"
     notes: Sequence[str]  # what is missing and what to do about it
 
-    def create(self, instance_id: str, limits: Limits) -> str | None:
-        """Makes the instance's groups with its limits; the sidecar's `cgroup_parent`. Raises OSError."""
+    def create(self, instance_id: str) -> str | None:
+        """Makes the instance's groups; gives the sidecar's `cgroup_parent`. Raises OSError."""
         ...
 
     def paths(self, instance_id: str) -> list[Path]:
         """The directories that `create` makes, so that they can be found by a later gateway."""
-        ...
-
-    def limit(self, instance_id: str, limits: Limits) -> None:
-        """Writes the limits again, after a claim may have made them smaller. Raises OSError."""
         ...
 
     def usage(self, instance_id: str) -> Usage: ...
@@ -59,14 +46,11 @@ class NoCgroups:
     def __init__(self, notes: Sequence[str]) -> None:
         self.notes = notes
 
-    def create(self, instance_id: str, limits: Limits) -> str | None:
+    def create(self, instance_id: str) -> str | None:
         return None
 
     def paths(self, instance_id: str) -> list[Path]:
         return []
-
-    def limit(self, instance_id: str, limits: Limits) -> None:
-        return None
 
     def usage(self, instance_id: str) -> Usage:
         return Usage()
@@ -87,3 +71,14 @@ def write(path: Path, value: int | str) -> None:
     # One write call: the kernel parses each write on its own, and a buffered file may try again at close.
     with open(path, "wb", buffering=0) as file:
         file.write(str(value).encode())
+
+
+def make(path: Path) -> None:
+    """mkdir -p, also while an executor removes the common parent because its own group was the last one."""
+    for _ in range(20):
+        try:
+            path.mkdir(mode=0o755, parents=True, exist_ok=True)
+        except FileNotFoundError:
+            continue
+        return
+    path.mkdir(mode=0o755, parents=True, exist_ok=True)

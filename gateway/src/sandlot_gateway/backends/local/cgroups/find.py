@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-
-from .base import NAME, Cgroups, NoCgroups
+from .base import NAME, Cgroups, NoCgroups, make
 from .mounts import Hierarchy, hierarchies
 from .v1 import CgroupsV1
 from .v2 import settle
@@ -31,10 +29,10 @@ def find_cgroups() -> Cgroups:
 
 
 def _writable(hierarchy: Hierarchy) -> bool:
-    if not hierarchy.controllers & {"memory", "pids", "cpu", "cpuacct", "freezer"}:
+    if not hierarchy.controllers & {"memory", "pids", "cpu", "cpuacct"}:
         return False
     try:
-        os.makedirs(hierarchy.own / NAME, mode=0o755, exist_ok=True)
+        make(hierarchy.mount / NAME)
     except OSError:
         return False
     return True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,8 +67,3 @@ def _unescape(text: str) -> str:
         return text
     pieces = text.split("\\")
     return pieces[0] + "".join(chr(int(piece[:3], 8)) + piece[3:] for piece in pieces[1:])
-
-
-def relative(target: Path, *, start: Path) -> str:
-    """`target` as the sidecar's `cgroup_parent`: a path from the group it starts in."""
-    return os.path.relpath(target, start)

@@ -7,52 +7,36 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from .base import NAME, Limits, Usage, read_int, write
-from .mounts import Hierarchy, relative
+from .base import NAME, Usage, make, read_int, write
+from .mounts import Hierarchy
 
-_PERIOD = 100_000  # microseconds
 _LEAF = "sandlot-gateway"
 _WANTED = ("cpu", "memory", "pids")
-
-
-def limit_files(limits: Limits) -> dict[str, str]:
-    return {
-        "memory.max": str(limits.memory),
-        "memory.swap.max": "0",
-        "pids.max": str(limits.pids),
-        "cpu.max": f"{max(1000, round(limits.cpu * _PERIOD))} {_PERIOD}",
-    }
 
 
 class CgroupsV2:
     version = "v2"
 
-    def __init__(self, *, base: Path, own: Path) -> None:
-        """`base` holds the instances' groups; `own` is where this process and so its sidecars are."""
+    def __init__(self, *, base: Path, mount: Path) -> None:
+        """`base` holds the instances' groups, somewhere below the `mount` of the hierarchy."""
         self._base = base
-        self._own = own
+        self._mount = mount
         controllers = _words(base / "cgroup.controllers")
         missing = [name for name in _WANTED if name not in controllers]
         self.notes: Sequence[str] = (
             [f"limits: the cgroup {base} has no controller for {', '.join(missing)}"] if missing else []
         )
 
-    def create(self, instance_id: str, limits: Limits) -> str | None:
+    def create(self, instance_id: str) -> str | None:
         directory = self._base / instance_id
-        directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+        make(directory)
+        # Again each time: an executor removes the base when its own group was the last one.
         _enable(self._base)
-        self.limit(instance_id, limits)
         _enable(directory)
-        return relative(directory, start=self._own)
+        return str(directory.relative_to(self._mount))
 
     def paths(self, instance_id: str) -> list[Path]:
         return [self._base / instance_id]
-
-    def limit(self, instance_id: str, limits: Limits) -> None:
-        for name, value in limit_files(limits).items():
-            path = self._base / instance_id / name
-            if path.exists():  # a file is there only when its controller is on
-                write(path, value)
 
     def usage(self, instance_id: str) -> Usage:
         directory = self._base / instance_id
@@ -85,24 +69,22 @@ def settle(hierarchy: Hierarchy) -> CgroupsV2 | None:
     own = hierarchy.own
     if own.name == _LEAF:
         base_parent = own.parent
-    elif _is_true_root(own):
+    elif _is_true_root(own) or _step_down(own):
         base_parent = own
-    elif _step_down(own):
-        base_parent, own = own, own / _LEAF
     elif _is_true_root(hierarchy.mount):
         base_parent = hierarchy.mount
     else:
         return None
     base = base_parent / NAME
     try:
-        base.mkdir(mode=0o755, exist_ok=True)
+        make(base)
         _enable(base_parent)
         _enable(base)
     except OSError:
         return None
     if "memory" not in _words(base / "cgroup.controllers"):
         return None
-    return CgroupsV2(base=base, own=own)
+    return CgroupsV2(base=base, mount=hierarchy.mount)
 
 
 def _step_down(own: Path) -> bool:
