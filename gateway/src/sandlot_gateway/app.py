@@ -85,6 +85,7 @@ class Gateway:
             pending=PendingStore(state_dir / "pending"),
             observer=self.counters,
             orphan_grace=settings.orphan_grace,
+            ran=self.archive.append,
         )
         self.webhooks = Webhooks(
             tokens=self.tokens,
@@ -137,8 +138,11 @@ class Gateway:
 
     async def start(self) -> None:
         """Recover, then let requests in. Raises BackendError."""
-        for sandbox in self.archive.load():
+        ended, running = self.archive.load()
+        for sandbox in ended:
             self.directory.add(sandbox)
+        for sandbox in running:
+            self.lifecycle.expect(sandbox)
         await self.backend.start(self)
         for spec in self.settings.pools():
             await self.backend.set_pool(spec)

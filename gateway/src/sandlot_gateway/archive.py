@@ -1,4 +1,4 @@
-"""Ended sandboxes on disk: one JSON line each, in segments that are deleted whole when they are old enough."""
+"""Sandboxes on disk: a JSON line when one runs and when it has ended, in segments deleted whole when old enough."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from sandlot_gateway.sandboxes import Sandbox
 
 _log = logging.getLogger(__name__)
 
-_SEGMENT_RECORDS = 1000
+_SEGMENT_LINES = 2000
 
 
 class Archive:
     """Appends records without fsync: they must survive this process's death, not the machine's.
 
-    `keep` is how long a record stays (seconds), `limit` how many stay at most.
+    `keep` is how long an ended sandbox stays (seconds), `limit` how many stay at most. The line of a running one
+    is there to give it a verdict should its sidecar be gone at the next start; everything else about the living
+    comes from their sidecars.
     """
 
     def __init__(
@@ -36,8 +38,8 @@ class Archive:
         self._written = 0
         self._serial = 0
 
-    def load(self) -> list[Sandbox]:
-        """Records that are still to be kept, oldest first; a line torn by a crash is left out."""
+    def load(self) -> tuple[list[Sandbox], list[Sandbox]]:
+        """The ended ones that are still to be kept, oldest first, and those that ran; torn lines are left out."""
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         decoder = msgspec.json.Decoder(Sandbox)
         since = self._clock() - self._keep
@@ -49,14 +51,15 @@ class Archive:
                 except (msgspec.DecodeError, msgspec.ValidationError):
                     _log.warning("a damaged record was left out", extra={"segment": segment.name})
                     continue
-                if (sandbox.ended_at or 0.0) >= since:
-                    found[sandbox.id] = sandbox
-        return sorted(found.values(), key=lambda sandbox: sandbox.ended_at or 0.0)[-self._limit :]
+                found[sandbox.id] = sandbox
+        ended = [sandbox for sandbox in found.values() if (sandbox.ended_at or 0.0) >= since]
+        ended.sort(key=lambda sandbox: sandbox.ended_at or 0.0)
+        return ended[-self._limit :] if self._limit else [], [s for s in found.values() if s.live]
 
     def append(self, sandbox: Sandbox) -> None:
-        """Write one ended sandbox down. A full disk costs the record, not the gateway."""
+        """Write one running or ended sandbox down. A full disk costs the record, not the gateway."""
         try:
-            if self._fd is None or self._written >= _SEGMENT_RECORDS or self._segment_is_old():
+            if self._fd is None or self._written >= _SEGMENT_LINES or self._segment_is_old():
                 self._rotate()
             assert self._fd is not None
             os.write(self._fd, self._encoder.encode(sandbox) + b"\n")
@@ -85,7 +88,7 @@ class Archive:
 
     def _prune(self) -> None:
         segments = self._segments()
-        enough = self._limit // _SEGMENT_RECORDS + 2
+        enough = 2 * self._limit // _SEGMENT_LINES + 2
         for index, segment in enumerate(segments[:-1]):
             too_many = len(segments) - index > enough
             if too_many or self._clock() - segment.stat().st_mtime > self._keep:

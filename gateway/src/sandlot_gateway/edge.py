@@ -21,6 +21,7 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 _WITHOUT_RECOVERY = frozenset({"/healthz", "/readyz"})
 _NOT_A_USE = frozenset({"/healthz", "/readyz", "/metrics", "/internal/sidecar"})
 _BODY_TIMEOUT = 30.0  # seconds that a control request's body may take
+_SWALLOW_TIMEOUT = 2.0
 _RECOVERY_WAIT = 30.0
 _WEBHOOK_BODY = 8 << 20  # bytes; a state document carries the claim's meta
 
@@ -90,7 +91,8 @@ class Edge:
         try:
             body = await _read(scope, receive, limit=limit)
         except _TooLarge:
-            # The connection carries the rest of the body, so it cannot be used again.
+            # Closing while the client still sends would reset the connection and lose the answer.
+            await _swallow(receive, limit=3 * limit)
             detail = f"the body is larger than {limit} bytes"
             response = error_response(413, detail, headers={"connection": "close"})
             await response(scope, receive, send_with_id)
@@ -127,6 +129,19 @@ async def _read(scope: Scope, receive: Receive, *, limit: int) -> bytes | None:
             pieces.append(piece)
             if not message.get("more_body"):
                 return b"".join(pieces)
+
+
+async def _swallow(receive: Receive, *, limit: int) -> None:
+    """Read on for a moment; who sends more than that gets a reset."""
+    try:
+        async with asyncio.timeout(_SWALLOW_TIMEOUT):
+            while limit > 0:
+                message = await receive()
+                if message["type"] == "http.disconnect" or not message.get("more_body"):
+                    return
+                limit -= len(message.get("body", b""))
+    except TimeoutError:
+        return
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:

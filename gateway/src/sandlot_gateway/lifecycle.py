@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
@@ -60,7 +61,8 @@ _CLAIM_FIELDS = {
 class Lifecycle:
     """One per gateway. The work of a create belongs to this object, not to the request that asked for it.
 
-    `orphan_grace`: seconds that a sandbox stays whose caller left before it was told the id.
+    `orphan_grace`: seconds that a sandbox stays whose caller left before it was told the id. `ran` hears of every
+    sandbox that got its instance.
     """
 
     def __init__(
@@ -76,6 +78,7 @@ class Lifecycle:
         observer: Observer,
         orphan_grace: float = 60.0,
         retiring: int = 32,
+        ran: Callable[[Sandbox], None] = lambda sandbox: None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.directory = directory
@@ -88,10 +91,13 @@ class Lifecycle:
         self._observer = observer
         self._orphan_grace = orphan_grace
         self._retire_slots = asyncio.Semaphore(retiring)
+        self._ran = ran
         self._clock = clock
         self._secrets: dict[str, dict[str, str]] = {}
         self._refusals: dict[str, BadRequestField] = {}
+        self._callers: Counter[str] = Counter()  # creates of a live sandbox that were or will be answered
         self._orphans: dict[str, asyncio.TimerHandle] = {}
+        self._unconfirmed: dict[str, Sandbox] = {}  # by instance: ran when the last gateway was seen
         self._retiring: dict[str, int] = {}  # the generation that is on its way out
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -106,6 +112,8 @@ class Lifecycle:
             known = self.directory.by_key(tenant.name, spec.key)
             if known is not None:
                 self.welcome(known.id)
+                if known.live:
+                    self._callers[known.id] += 1
                 return known
         limit = tenant.max_sandboxes
         if limit is not None and self.directory.live_count(tenant.name) >= limit:
@@ -114,6 +122,7 @@ class Lifecycle:
         sandbox = Sandbox(id=new_id(), tenant=tenant.name, spec=spec, created_at=now, updated_at=now)
         ticket = self._supply.ticket(template=spec.template(), tenant=tenant.name, pool=spec.pool)
         self.directory.add(sandbox)
+        self._callers[sandbox.id] = 1
         self._secrets[sandbox.id] = secrets
         self._own(self._bring_up(sandbox, secrets=secrets, ticket=ticket))
         return sandbox
@@ -135,10 +144,13 @@ class Lifecycle:
         return self._claimer.position(sandbox.id)
 
     def orphan(self, sandbox: Sandbox) -> None:
-        """The caller has gone before it was answered. Without an idempotency key it can never ask again."""
+        """One caller has gone before it was answered. Without an idempotency key it can never ask again."""
+        self._callers[sandbox.id] -= 1
+        if self._callers[sandbox.id] > 0 or not sandbox.live:
+            return
         if sandbox.spec.key is None:
             self.delete(sandbox, message="the caller left before create was answered")
-        elif sandbox.live and sandbox.id not in self._orphans:
+        elif sandbox.id not in self._orphans:
             loop = asyncio.get_running_loop()
             self._orphans[sandbox.id] = loop.call_later(self._orphan_grace, self._reap, sandbox)
 
@@ -180,6 +192,7 @@ class Lifecycle:
                 return
             sandbox.started_at = claimed.state.get("claimed_at") or self._clock()
             self.directory.running(sandbox, address=claimed.instance.address, token=claimed.token)
+            self._ran(sandbox)
         finally:
             self._secrets.pop(sandbox.id, None)
             if sandbox.status != "PENDING":
@@ -215,7 +228,7 @@ class Lifecycle:
         self, instance_id: str, *, verdict: str, message: str | None, exit_code: int | None = None
     ) -> None:
         """The instance has ended by itself or died: record its sandbox's end, give its place to others."""
-        sandbox = self.directory.by_instance(instance_id)
+        sandbox = self.directory.by_instance(instance_id) or self._unconfirmed_again(instance_id)
         if sandbox is not None:
             self._end(sandbox, verdict=verdict, message=message, exit_code=exit_code)
         self._supply.lost(instance_id, verdict=verdict, message=message or verdict)
@@ -254,6 +267,7 @@ class Lifecycle:
         if not self.directory.end(sandbox, verdict=verdict, message=message, exit_code=exit_code):
             return False
         self.welcome(sandbox.id)
+        self._callers.pop(sandbox.id, None)
         self._pending.remove(sandbox.id)
         self._observer.ended(sandbox)
         _log.info("a sandbox ended", extra={"sandbox": sandbox.id, "verdict": verdict, "why": message})
@@ -310,12 +324,30 @@ class Lifecycle:
             self.discard(instance)
             return
         token = self._tokens.sandbox(instance.id, sandbox.generation, sandbox.id)
+        self._unconfirmed.pop(instance.id, None)
         self.directory.add(sandbox)
         self.directory.running(sandbox, address=instance.address, token=token)
         self._pending.remove(sandbox.id)
 
+    def expect(self, sandbox: Sandbox) -> None:
+        """It ran when the last gateway was there; its sidecar has to say so before it does again."""
+        if sandbox.instance_id is not None:
+            self._unconfirmed[sandbox.instance_id] = sandbox
+
+    def _unconfirmed_again(self, instance_id: str) -> Sandbox | None:
+        sandbox = self._unconfirmed.pop(instance_id, None)
+        if sandbox is None or self.directory.get(sandbox.id) is not None:
+            return None
+        self.directory.add(sandbox)
+        return sandbox
+
     def resume(self) -> None:
-        """Go on with the creates that the last gateway had answered PENDING."""
+        """Recovery is over: go on with pending creates, and give those whose sidecar is gone their verdict."""
+        for instance_id in list(self._unconfirmed):
+            sandbox = self._unconfirmed_again(instance_id)
+            if sandbox is not None:
+                text = "its sidecar was gone when the gateway came back"
+                self._end(sandbox, verdict="sidecar_lost", message=text)
         for sandbox, secrets in self._pending.load():
             if self.directory.get(sandbox.id) is not None:
                 self._pending.remove(sandbox.id)

@@ -15,6 +15,8 @@ class ReadyQueue:
 
     def __init__(self) -> None:
         self._instances: dict[str, Instance] = {}
+        # As it was when it was put: the backend may move an instance to another pool at any time.
+        self._pool_of: dict[str, str | None] = {}
         # OrderedDict, not dict: taking from the front of a dict again and again is quadratic.
         self._lines: dict[_Line, OrderedDict[str, None]] = {}
         self._in_pool: Counter[str] = Counter()
@@ -33,7 +35,8 @@ class ReadyQueue:
         if instance.id in self._instances:
             return False
         self._instances[instance.id] = instance
-        for line in _lines_of(instance):
+        self._pool_of[instance.id] = instance.pool
+        for line in _lines_of(instance, instance.pool):
             self._lines.setdefault(line, OrderedDict())[instance.id] = None
         if instance.pool is not None:
             self._in_pool[instance.pool] += 1
@@ -55,13 +58,14 @@ class ReadyQueue:
         instance = self._instances.pop(instance_id, None)
         if instance is None:
             return None
-        for name in _lines_of(instance):
+        pool = self._pool_of.pop(instance_id)
+        for name in _lines_of(instance, pool):
             line = self._lines[name]
             del line[instance_id]
             if not line:
                 del self._lines[name]
-        if instance.pool is not None:
-            self._in_pool[instance.pool] -= 1
+        if pool is not None:
+            self._in_pool[pool] -= 1
         return instance
 
     def count(self, pool: str) -> int:
@@ -71,8 +75,6 @@ class ReadyQueue:
         return len(self._lines.get((None, template_key), ()))
 
 
-def _lines_of(instance: Instance) -> list[_Line]:
-    lines: list[_Line] = [(None, instance.template.key)]
-    if instance.pool is not None:
-        lines.append((instance.pool, instance.template.key))
-    return lines
+def _lines_of(instance: Instance, pool: str | None) -> list[_Line]:
+    everybody: _Line = (None, instance.template.key)
+    return [everybody] if pool is None else [everybody, (pool, instance.template.key)]

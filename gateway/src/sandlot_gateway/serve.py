@@ -13,7 +13,7 @@ import secrets
 import signal
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import uvicorn
@@ -40,8 +40,17 @@ class Server(uvicorn.Server):
         yield
 
 
-async def serve(settings: Settings, *, make_backend: MakeBackend | None = None) -> int:
-    """Serve until SIGTERM, SIGINT or idleness. Raises BackendError, BadKeys, OSError when it cannot start."""
+async def serve(
+    settings: Settings,
+    *,
+    make_backend: MakeBackend | None = None,
+    ending: asyncio.Event | None = None,
+    announce: Callable[[Gateway, str], None] | None = None,
+) -> int:
+    """Serve until SIGTERM, SIGINT, idleness or `ending`; `announce` gets the URL instead of stdout.
+
+    Raises BackendError, BadKeys, OSError when it cannot start.
+    """
     state_dir = settings.state_dir = settings.state_dir.expanduser().absolute()
     state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     lock = StateLock(state_dir / "gateway.lock")
@@ -67,7 +76,7 @@ async def serve(settings: Settings, *, make_backend: MakeBackend | None = None) 
                 timeout_graceful_shutdown=round(settings.drain) + 2,
             )
         )
-        ending = asyncio.Event()
+        ending = ending or asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, _asked_to_end, ending, server)
@@ -77,7 +86,7 @@ async def serve(settings: Settings, *, make_backend: MakeBackend | None = None) 
             _freeze()
             url = _url(settings.host, listening.getsockname()[1])
             _write_endpoint(endpoint, url=url, api_key=api_key)
-            print(f"sandlot: ready at {url}", flush=True)
+            (announce or _announce)(gateway, url)
             await _until_end(ending, gateway=gateway, idle=settings.exit_when_idle)
             _log.info("ending")
             server.should_exit = True
@@ -86,10 +95,16 @@ async def serve(settings: Settings, *, make_backend: MakeBackend | None = None) 
             server.should_exit = True
             await asyncio.gather(serving, return_exceptions=True)
             await gateway.stop()
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.remove_signal_handler(number)
     finally:
         endpoint.unlink(missing_ok=True)
         lock.release()
     return 0
+
+
+def _announce(gateway: Gateway, url: str) -> None:
+    print(f"sandlot: ready at {url}", flush=True)
 
 
 async def _until_end(ending: asyncio.Event, *, gateway: Gateway, idle: float | None) -> None:

@@ -131,7 +131,7 @@ class Supply:
         """
         loop = asyncio.get_running_loop()
         key = template.key
-        waiter = Waiter(template, key, tenant, _Ask(loop.create_future(), loop.time()), waiting=False)
+        waiter = Waiter(template, key, tenant, _Ask(loop.create_future(), time.monotonic()), waiting=False)
         instance = self._take(key, pool)
         if instance is not None:
             waiter.value.future.set_result(Grant(instance, pool_hit=True, queued=0.0, start=0.0))
@@ -178,9 +178,10 @@ class Supply:
         if waiter is not None:
             self.forget(instance.id)
             ask = waiter.value
-            queued = (ask.started_at or asyncio.get_running_loop().time()) - ask.asked_at
-            total = asyncio.get_running_loop().time() - ask.asked_at
-            ask.future.set_result(Grant(instance, pool_hit=False, queued=queued, start=total - queued))
+            now = time.monotonic()
+            queued = (ask.started_at or now) - ask.asked_at
+            start = now - ask.asked_at - queued
+            ask.future.set_result(Grant(instance, pool_hit=False, queued=queued, start=start))
             if instance.pool is not None:
                 self._backend.nudge(instance.pool)
         elif self.ready.put(instance) and instance.pool is None:
@@ -283,7 +284,7 @@ class Supply:
         loop = asyncio.get_running_loop()
         waiting = self._waiters.head(key)
         if waiting is not None and waiting.value.started_at is None:
-            waiting.value.started_at = loop.time()
+            waiting.value.started_at = time.monotonic()
         try:
             instance = await self._backend.launch(template)
         except Unavailable as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,6 +14,8 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
 _log = logging.getLogger(__name__)
+
+_NAMED = re.compile(r"([a-z_]+): ")
 
 
 class FieldError(BaseModel):
@@ -135,6 +138,10 @@ def _text(error: HTTPException, request: Request) -> str:
 def _field_error(item: Any) -> tuple[str, str]:
     place = [str(part) for part in item["loc"][1:]]
     message = str(item["msg"]).removeprefix("Value error, ")
-    if item["type"] == "json_invalid" or not place:
-        return "body" if item["loc"][0] == "body" else str(item["loc"][0]), message
+    if item["type"] == "json_invalid":
+        return "body", message
+    if not place:
+        # A check over several fields of a model begins its message with the field to blame.
+        named = _NAMED.match(message)
+        return (named[1] if named else str(item["loc"][0])), message
     return ".".join(place).encode("utf-8", "replace").decode()[:200], message

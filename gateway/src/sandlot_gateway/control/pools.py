@@ -105,13 +105,11 @@ async def delete_pool(name: PoolName, have: Have, who: Who) -> Response:
 @router.get("/stats", response_model=Stats, responses=errors(), summary="(Sandlot) Counts and usage")
 async def stats(have: Have, who: Who) -> Response:
     machine = have.backend.stats()
-    instances = machine.pop("instances", None) if isinstance(machine, dict) else None
     usage: list[dict[str, Any]] = []
-    if isinstance(instances, dict):
-        for instance_id, used in instances.items():
-            sandbox = have.directory.by_instance(instance_id)
-            if sandbox is not None and sandbox.tenant == who.name:
-                usage.append({"sandbox_id": sandbox.id, "name": sandbox.spec.name, **used})
+    for instance_id, used in machine.get("usage", {}).items():
+        sandbox = have.directory.by_instance(instance_id)
+        if sandbox is not None and sandbox.tenant == who.name:
+            usage.append({"sandbox_id": sandbox.id, "name": sandbox.spec.name, **used})
     return json_response(
         {
             "sandboxes": dict(have.directory.statuses(who.name)),
@@ -122,7 +120,7 @@ async def stats(have: Have, who: Who) -> Response:
                 "ready": len(have.supply.ready),
             },
             "usage": usage,
-            "machine": machine,
+            "machine": {name: value for name, value in machine.items() if name != "usage"},
         }
     )
 

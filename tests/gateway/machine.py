@@ -1,0 +1,172 @@
+"""A backend for tests: its sidecars are servers in this process and outlive the gateway, as real ones do."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sandlot_gateway.backends.base import BackendError, Events, Instance, PoolSpec, PoolStatus, Template
+from sandlot_gateway.tokens import Tokens
+
+from tests.gateway.sidecars import StubSidecar, new_instance_id
+
+
+@dataclass
+class Machine:
+    """What stays when a gateway goes."""
+
+    directory: Path
+    sidecars: dict[str, StubSidecar] = field(default_factory=dict)
+    instances: dict[str, Instance] = field(default_factory=dict)
+    pools: dict[str, PoolSpec] = field(default_factory=dict)
+    launched: int = 0
+    fail_launch: list[Exception] = field(default_factory=list)
+    hold_ready: asyncio.Event | None = None  # launched instances get ready when it is set
+    recycling: bool = False
+
+    async def close(self) -> None:
+        for sidecar in self.sidecars.values():
+            await sidecar.close()
+
+    def of_sandbox(self, sandbox_id: str) -> StubSidecar:
+        return next(
+            sidecar
+            for sidecar in self.sidecars.values()
+            if sidecar.claim is not None and sidecar.claim["sandbox_id"] == sandbox_id
+        )
+
+    def claimed(self) -> list[StubSidecar]:
+        return [sidecar for sidecar in self.sidecars.values() if sidecar.phase == "claimed"]
+
+
+class StubBackend:
+    """Implements backends.base.Backend over a Machine."""
+
+    name = "stub"
+
+    def __init__(self, machine: Machine, *, tokens: Tokens, webhook: str) -> None:
+        self.machine = machine
+        self.tokens = tokens
+        self.webhook = webhook
+        self.events: Events | None = None
+        self.destroyed: list[str] = []
+        self.starting: dict[str, set[str]] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    async def start(self, events: Events) -> None:
+        self.events = events
+        for instance_id, sidecar in list(self.machine.sidecars.items()):
+            sidecar.webhook = self.webhook
+            events.instance_found(self.machine.instances[instance_id], sidecar.state())
+        for name in self.machine.pools:
+            self._fill(name)
+
+    async def stop(self) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def launch(self, template: Template, *, pool: str | None = None) -> Instance:
+        self.machine.launched += 1
+        if self.machine.fail_launch:
+            raise self.machine.fail_launch.pop(0)
+        instance_id = new_instance_id()
+        token = self.tokens.instance(instance_id)
+        sidecar = StubSidecar(
+            instance_id=instance_id, token=token, directory=self.machine.directory, webhook=self.webhook
+        )
+        await sidecar.start()
+        instance = Instance(instance_id, template, sidecar.address, token, pool=pool)
+        self.machine.sidecars[instance_id] = sidecar
+        self.machine.instances[instance_id] = instance
+        self._own(self._get_ready(sidecar))
+        return instance
+
+    async def _get_ready(self, sidecar: StubSidecar) -> None:
+        if self.machine.hold_ready is not None:
+            await self.machine.hold_ready.wait()
+        await sidecar.push("ready")
+
+    def ready(self, instance_id: str) -> None:
+        for starting in self.starting.values():
+            starting.discard(instance_id)
+
+    async def recycle(self, instance: Instance) -> bool:
+        sidecar = self.machine.sidecars.get(instance.id)
+        if not self.machine.recycling or sidecar is None or sidecar.phase != "claimed":
+            return False
+        status, told = sidecar._reset(keep=False)
+        return status == 200 and told["equal"]
+
+    async def destroy(self, instance_id: str) -> None:
+        self.destroyed.append(instance_id)
+        self.machine.instances.pop(instance_id, None)
+        sidecar = self.machine.sidecars.pop(instance_id, None)
+        if sidecar is not None:
+            sidecar.phase = "ended"
+            await sidecar.close()
+
+    def lose(self, instance_id: str, *, verdict: str = "sidecar_lost", message: str = "killed") -> None:
+        """The sidecar's process dies."""
+        assert self.events is not None
+        self.events.instance_lost(instance_id, verdict=verdict, message=message)
+
+    def instance(self, instance_id: str) -> Instance | None:
+        return self.machine.instances.get(instance_id)
+
+    def pools(self) -> list[PoolStatus]:
+        return [
+            PoolStatus(spec, starting=len(self.starting.get(name, ())))
+            for name, spec in self.machine.pools.items()
+        ]
+
+    async def set_pool(self, spec: PoolSpec) -> None:
+        if spec.template.image == "broken":
+            raise BackendError("no such image", error_type="IMAGE_PULL_FAILED", field="image")
+        self.machine.pools[spec.name] = spec
+        self._fill(spec.name)
+
+    async def delete_pool(self, name: str) -> bool:
+        assert self.events is not None
+        if self.machine.pools.pop(name, None) is None:
+            return False
+        while (instance_id := self.events.give_up(name)) is not None:
+            await self.destroy(instance_id)
+        return True
+
+    def nudge(self, pool: str) -> None:
+        self._fill(pool)
+
+    def _fill(self, name: str) -> None:
+        spec = self.machine.pools.get(name)
+        assert self.events is not None
+        if spec is None:
+            return
+        starting = self.starting.setdefault(name, set())
+        for _ in range(spec.size - len(starting) - self.events.warm_count(name)):
+            placeholder = new_instance_id()
+            starting.add(placeholder)
+            self._own(self._launch_for(spec, placeholder))
+
+    async def _launch_for(self, spec: PoolSpec, placeholder: str) -> None:
+        starting = self.starting[spec.name]
+        try:
+            instance = await self.launch(spec.template, pool=spec.name)
+            starting.add(instance.id)
+        finally:
+            starting.discard(placeholder)
+
+    def stats(self) -> dict[str, Any]:
+        usage = {instance_id: {"memory": 1, "cpu": 0.5} for instance_id in self.machine.instances}
+        return {"cores": 2, "instances": len(self.machine.instances), "usage": usage}
+
+    async def destroy_all(self) -> None:
+        for instance_id in list(self.machine.instances):
+            await self.destroy(instance_id)
+
+    def _own(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

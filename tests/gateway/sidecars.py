@@ -1,0 +1,225 @@
+"""Sidecars for tests: real HTTP/1.1 servers on Unix sockets that keep the contract's claim, end, reset and reads."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import hmac
+import json
+import secrets
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from sandlot_gateway.data.pool import DialError, HttpPool, UpstreamError
+
+
+class StubSidecar:
+    """One instance. `webhook` is the address of a gateway's socket; without it nobody is told anything."""
+
+    def __init__(self, *, instance_id: str, token: str, directory: Path, webhook: str | None = None) -> None:
+        self.instance_id = instance_id
+        self.token = token
+        self.path = directory / f"{instance_id[-12:]}.sock"
+        self.webhook = webhook
+        self.generation = 1
+        self.phase = "warm"
+        self.claim: dict[str, Any] | None = None
+        self.claimed_at: float | None = None
+        self.verdict: str | None = None
+        self.message: str | None = None
+        self.files: dict[str, str] = {}
+        self.logs = ""
+        self.claims_seen = 0
+        self.owners: list[str] = []
+        self.before_claim: Callable[[dict[str, Any]], Any] | None = None
+        self.lose_answers = 0  # answer to so many claims is lost after it took effect
+        self.reset_equal = True
+        self.reset_status = 200
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._pool = HttpPool()
+
+    @property
+    def address(self) -> str:
+        return f"unix:{self.path}"
+
+    async def start(self) -> None:
+        self._server = await asyncio.start_unix_server(self._serve, path=str(self.path))
+
+    async def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._pool.close()
+        self.path.unlink(missing_ok=True)
+
+    def state(self) -> dict[str, Any]:
+        claim = self.claim or {}
+        return {
+            "instance_id": self.instance_id,
+            "generation": self.generation,
+            "phase": self.phase,
+            "version": "test",
+            "sandbox_id": claim.get("sandbox_id"),
+            "claimed_at": self.claimed_at,
+            "verdict": self.verdict,
+            "message": self.message,
+            "meta": claim.get("meta"),
+            "notes": ["a stub"],
+            "start_command": {"state": "none", "exit_code": None},
+        }
+
+    def end(self, verdict: str, message: str | None = None) -> None:
+        """The sidecar ends by itself (deadline, idle, ...)."""
+        if self.phase != "ended":
+            self.phase, self.verdict, self.message = "ended", verdict, message
+            self.push("ended")
+
+    def push(self, event: str) -> asyncio.Task[int | None]:
+        body = json.dumps({"event": event, "sent_at": time.time(), "address": self.address, **self.state()})
+        return self._own(self.send(body.encode()))
+
+    async def send(self, body: bytes, *, signature: str | None = None) -> int | None:
+        """POST one webhook, repeated while the gateway cannot be reached; the status of its answer."""
+        if self.webhook is None:
+            return None
+        signed = "sha256=" + hmac.new(self.token.encode(), body, hashlib.sha256).hexdigest()
+        headers = [
+            ("x-sandlot-instance", self.instance_id),
+            ("x-sandlot-signature", signature or signed),
+            ("content-type", "application/json"),
+        ]
+        while True:
+            try:
+                answer = await self._pool.fetch(
+                    self.webhook, "POST", "/internal/sidecar", headers=headers, body=body
+                )
+            except (DialError, UpstreamError):
+                await asyncio.sleep(0.02)
+                continue
+            if answer.status != 503:
+                return answer.status
+
+    def _own(self, work: Any) -> asyncio.Task[Any]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        try:
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                first, *lines = head.decode("latin-1").split("\r\n")
+                headers = {k.lower(): v.strip() for k, _, v in (line.partition(":") for line in lines) if k}
+                body = await reader.readexactly(int(headers.get("content-length", "0")))
+                method, target, _ = first.split(" ")
+                status, answer = await self._answer(method, target, headers, body)
+                if status == 0:
+                    return
+                data = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+                writer.write(b"HTTP/1.1 %d X\r\nContent-Length: %d\r\n\r\n" % (status, len(data)) + data)
+                await writer.drain()
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            self._tasks.discard(task)
+            writer.close()
+
+    async def _answer(
+        self, method: str, target: str, headers: dict[str, str], body: bytes
+    ) -> tuple[int, Any]:
+        parts = urlsplit(target)
+        query = {name: values[0] for name, values in parse_qs(parts.query).items()}
+        token = headers.get("authorization", "").removeprefix("Bearer ")
+        sandbox_token = (self.claim or {}).get("token")
+        if token not in (self.token, sandbox_token):
+            return 401, {"error": "unauthorized"}
+        match parts.path:
+            case "/v1/state":
+                return 200, self.state()
+            case "/v1/claim":
+                return await self._claim(json.loads(body))
+            case "/v1/end":
+                told = json.loads(body)
+                self.end(told["verdict"], told.get("message"))
+                return 200, self.state()
+            case "/v1/reset":
+                return self._reset(keep=json.loads(body)["keep_claim"])
+            case "/v1/logs":
+                return 200, self.logs.encode()[-int(query["tail"]) :]
+            case "/v1/read-file":
+                if query["path"] not in self.files:
+                    return 404, {"error": "not_found", "message": "no such file"}
+                content = self.files[query["path"]]
+                return 200, {"content": content, "size": len(content), "total_size": len(content)}
+            case "/v1/exec":
+                return 200, {"stdout": json.loads(body)["command"], "stderr": "", "exit_code": 0}
+        return 404, {"error": "no_such_route"}
+
+    async def _claim(self, claim: dict[str, Any]) -> tuple[int, Any]:
+        self.claims_seen += 1
+        if self.before_claim is not None:
+            refusal = self.before_claim(claim)
+            if asyncio.iscoroutine(refusal):
+                refusal = await refusal
+            if refusal is not None:
+                return refusal
+        if self.phase in ("ended", "failed"):
+            return 410, {"error": "ended", "verdict": self.verdict}
+        if claim["generation"] != self.generation:
+            return 409, {"error": "stale_generation"}
+        if self.claim is None:
+            self.claim, self.phase, self.claimed_at = claim, "claimed", time.time()
+            self.owners.append(claim["sandbox_id"])
+        elif claim != self.claim:
+            return 409, {"error": "already_claimed"}
+        if self.lose_answers:
+            self.lose_answers -= 1
+            return 0, None
+        return 200, self.state()
+
+    def _reset(self, *, keep: bool) -> tuple[int, Any]:
+        if self.reset_status != 200:
+            return self.reset_status, {"error": "no_overlay", "message": "the root is no overlay"}
+        self.generation += 1
+        if not keep:
+            self.claim, self.phase, self.claimed_at = None, "warm", None
+            self.push("ready")
+        proof = {"processes": [], "upper_entries": 0}
+        return 200, {"equal": self.reset_equal, "took_ms": 1.0, "proof": proof, **self.state()}
+
+
+async def until(condition: Callable[[], Any], *, timeout: float = 5.0) -> Any:
+    """Wait for what the test cannot be told of by an event."""
+    async with asyncio.timeout(timeout):
+        while not (value := condition()):  # noqa: ASYNC110 - what is waited for has no event
+            await asyncio.sleep(0.002)
+        return value
+
+
+def new_instance_id() -> str:
+    return f"i-{secrets.token_hex(8)}"
+
+
+@contextlib.asynccontextmanager
+async def sidecars(count: int, directory: Path, *, token: Callable[[str], str]):
+    made = []
+    for _ in range(count):
+        instance_id = new_instance_id()
+        made.append(StubSidecar(instance_id=instance_id, token=token(instance_id), directory=directory))
+        await made[-1].start()
+    try:
+        yield made
+    finally:
+        for sidecar in made:
+            await sidecar.close()
