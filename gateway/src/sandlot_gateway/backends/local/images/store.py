@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import shutil
+import sys
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -67,7 +68,7 @@ class ImageStore:
         """The image, unpacked. Raises ImageError; a caller that is cancelled stops nobody else's preparation."""
         reference = parse(name)
         if isinstance(reference, Host):
-            env = {"PATH": os.environ.get("PATH") or DEFAULT_PATH, "LANG": "C.UTF-8", "HOME": _home()}
+            env = {"PATH": _host_path(), "LANG": "C.UTF-8", "HOME": _home()}
             return Image(("/",), env, is_host=True)
         stamp = _stamp(reference)
         known = self._ready.get(name)
@@ -203,6 +204,11 @@ def _stamp(reference: OciPath | Registry) -> object:
 
 def _is_there(image: Image) -> bool:
     return os.path.isdir(image.lower[0])
+
+
+def _host_path() -> str:
+    """This process's PATH with its own Python first: a version manager's wrapper before it costs 80 ms a start."""
+    return f"{os.path.join(sys.base_prefix, 'bin')}:{os.environ.get('PATH') or DEFAULT_PATH}"
 
 
 def _home() -> str:
