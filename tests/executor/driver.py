@@ -54,7 +54,7 @@ class Command:
         self.stdin = stdin
         self.pid = 0
         self._outputs = outputs
-        self._data = {fd: b"" for fd in outputs}
+        self._data = dict.fromkeys(outputs, b"")
 
     def read_until(self, marker: bytes, seconds: float = WAIT) -> bytes:
         """Read standard output until it holds the marker."""

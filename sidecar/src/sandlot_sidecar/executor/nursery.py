@@ -86,8 +86,9 @@ def _main(
         if group:
             keep.update(group.directories.values())
         _close_others(home, keep)
-        drop_privileges(_permitted(home))
+        # Before the privileges go: without them some files of its own /proc are closed to it.
         runner = Runner(channel=channel, group=group, proc=home.proc, devpts=devpts, rootless=home.rootless)
+        drop_privileges(_permitted(home))
         runner.serve()
         code = 0
     except BaseException as error:

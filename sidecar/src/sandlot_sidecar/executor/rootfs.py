@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from .namespaces import Home
 
-# The tmpfs is mounted over /sys, which no image lies below; the machine's /sys is reached by a descriptor.
+# The tmpfs is mounted over the machine's /sys, since no image lies below that.
 WORK = "/sys"
 ROOT = f"{WORK}/root"
 NOT_REAL = frozenset(
@@ -95,7 +95,8 @@ class Builder:
 
     def assemble(self) -> None:
         """Mount everything but what the init mounts; raises OSError."""
-        sys_fd = os.open("/sys", os.O_PATH | os.O_CLOEXEC)
+        # Taken before the tmpfs covers it: a copy made later would show the hidden layers inside the sandbox.
+        sys_tree = syscalls.clone_tree("/sys") if self.home.rootless else -1
         size = f"size={self.disk}" if self.disk else "size=50%"
         before = mounts(self.home)
         syscalls.mount("sandlot", WORK, "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV, f"{size},mode=755")
@@ -124,15 +125,18 @@ class Builder:
         self._submounts(before)
         self._cover(base)
         devices.build(f"{ROOT}/dev", shm_size=self.shm, rootless=self.home.rootless)
-        if not init.mount_sysfs(ROOT):
-            # Recursive: the kernel locks what is mounted below a mount that came from another user.
-            flags = syscalls.MS_BIND | syscalls.MS_REC
-            syscalls.mount(f"/proc/self/fd/{sys_fd}", f"{ROOT}/sys", None, flags)
-            if os.path.isdir(f"{ROOT}/sys/fs/cgroup"):
-                syscalls.mount(
-                    "none", f"{ROOT}/sys/fs/cgroup", "tmpfs", syscalls.MS_RDONLY, "size=4k,nr_inodes=2"
-                )
-        os.close(sys_fd)
+        self._sysfs(sys_tree)
+
+    def _sysfs(self, tree: int) -> None:
+        target = f"{ROOT}/sys"
+        if tree < 0:
+            init.mount_sysfs(ROOT)
+            return
+        syscalls.attach_tree(tree, target)
+        os.close(tree)
+        syscalls.make_read_only(target)
+        if os.path.isdir(f"{target}/fs/cgroup"):
+            syscalls.mount("none", f"{target}/fs/cgroup", "tmpfs", syscalls.MS_RDONLY, "size=4k,nr_inodes=2")
 
     def _lowers(self, base: str, relative: str) -> str:
         paths = [base, *(os.path.join(lower, relative) for lower in self.plan.lower)]
@@ -182,9 +186,23 @@ class Builder:
         try:
             syscalls.mount("overlay", f"{ROOT}/{name}", "overlay", syscalls.MS_NODEV, options)
         except OSError:
-            flags = syscalls.MS_BIND | syscalls.MS_REC
-            syscalls.mount(os.path.join(self.plan.lower[0], name), f"{ROOT}/{name}", None, flags)
-            self.notes.append(f"root: /{name} has mounts below it and is not reset between owners")
+            self._bind_read_only(name)
+
+    def _bind_read_only(self, name: str) -> None:
+        target = f"{ROOT}/{name}"
+        source = os.path.join(self.plan.lower[0], name)
+        try:
+            syscalls.mount(source, target, None, syscalls.MS_BIND | syscalls.MS_REC)
+        except OSError as error:
+            self.notes.append(f"root: /{name} is empty in the sandbox: {error.strerror}")
+            return
+        try:
+            syscalls.make_read_only(target)
+        except OSError:
+            syscalls.umount(target)
+            self.notes.append(f"root: /{name} has mounts below it and is empty in the sandbox")
+            return
+        self.notes.append(f"root: /{name} has mounts below it and is read-only in the sandbox")
 
     def _submounts(self, before: list[Any]) -> None:
         if not (self.plan.host or self.plan.target) or self.home.rootless:
@@ -201,8 +219,7 @@ class Builder:
                 continue
             syscalls.mount(mount.point, target, None, syscalls.MS_BIND)
             if self.plan.host:
-                flags = syscalls.MS_BIND | syscalls.MS_REMOUNT | syscalls.MS_RDONLY | syscalls.MS_NODEV
-                syscalls.mount(None, target, None, flags | syscalls.MS_NOSUID)
+                syscalls.make_read_only(target)
 
     def _cover(self, base: layers.Base) -> None:
         covers = list(base.to_cover) + [(path.lstrip("/"), 0o755) for path in self.plan.mask]

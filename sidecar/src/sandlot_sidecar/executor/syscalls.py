@@ -38,11 +38,18 @@ FSPICK_EMPTY_PATH = 8
 FSCONFIG_SET_STRING = 1
 FSCONFIG_CMD_RECONFIGURE = 7
 AT_FDCWD = -100
+AT_RECURSIVE = 0x8000
+MOUNT_ATTR_RDONLY = 1
 
 _SYS_CLONE = {"x86_64": 56, "aarch64": 220, "riscv64": 220, "ppc64le": 120}
 _SYS_RENAMEAT2 = {"x86_64": 316, "aarch64": 276, "riscv64": 276, "ppc64le": 357}
 _SYS_FSCONFIG = 431
 _SYS_FSPICK = 433
+_SYS_MOUNT_SETATTR = 442
+_SYS_OPEN_TREE = 428
+_SYS_MOVE_MOUNT = 429
+_OPEN_TREE_CLONE = 1
+_MOVE_MOUNT_F_EMPTY_PATH = 4
 _CAPABILITY_VERSION = 0x20080522
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -86,6 +93,42 @@ def mount(source: str | None, target: str, kind: str | None, flags: int = 0, dat
     """mount(2); raises OSError that names the target."""
     result = _libc.mount(_bytes(source), _bytes(target), _bytes(kind), ctypes.c_ulong(flags), _bytes(data))
     _check(result, f"mount {kind or 'bind'} on {target}")
+
+
+def make_read_only(target: str) -> None:
+    """Make a mount and all below it read-only (Linux 5.12); raises OSError."""
+    attributes = (ctypes.c_uint64 * 4)(MOUNT_ATTR_RDONLY, 0, 0, 0)
+    result = _libc.syscall(
+        ctypes.c_long(_SYS_MOUNT_SETATTR),
+        ctypes.c_int(AT_FDCWD),
+        _bytes(target),
+        ctypes.c_uint(AT_RECURSIVE),
+        attributes,
+        ctypes.c_size_t(32),
+    )
+    _check(result, f"read-only {target}")
+
+
+def clone_tree(path: str) -> int:
+    """A detached copy of a mount and all below it, as a descriptor; raises OSError."""
+    flags = _OPEN_TREE_CLONE | os.O_CLOEXEC | AT_RECURSIVE
+    result = _libc.syscall(
+        ctypes.c_long(_SYS_OPEN_TREE), ctypes.c_int(AT_FDCWD), _bytes(path), ctypes.c_uint(flags)
+    )
+    return _check(result, f"open_tree {path}")
+
+
+def attach_tree(tree: int, target: str) -> None:
+    """Mount a detached copy at a path; raises OSError."""
+    result = _libc.syscall(
+        ctypes.c_long(_SYS_MOVE_MOUNT),
+        ctypes.c_int(tree),
+        b"",
+        ctypes.c_int(AT_FDCWD),
+        _bytes(target),
+        ctypes.c_uint(_MOVE_MOUNT_F_EMPTY_PATH),
+    )
+    _check(result, f"move_mount to {target}")
 
 
 def umount(target: str, flags: int = MNT_DETACH) -> None:
