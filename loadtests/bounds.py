@@ -1,0 +1,87 @@
+"""Reads `rangespec.yaml` and tells which measured rows keep their bound."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+SPEC = Path(__file__).with_name("rangespec.yaml")
+_FIELDS = {"what", "unit", "at_most", "at_least"}
+
+
+class SpecError(Exception):
+    """The bounds cannot be used; the message names the row and what is wrong with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """One row: exactly one of `at_most` and `at_least` is set."""
+
+    name: str
+    what: str
+    unit: str
+    at_most: float | None = None
+    at_least: float | None = None
+
+    def held(self, value: float) -> bool:
+        """False also for a value that is no number."""
+        if math.isnan(value):
+            return False
+        return value <= self.at_most if self.at_most is not None else value >= self._least
+
+    @property
+    def _least(self) -> float:
+        assert self.at_least is not None
+        return self.at_least
+
+    @property
+    def limit(self) -> str:
+        return f"≤ {self.at_most:g}" if self.at_most is not None else f"≥ {self._least:g}"
+
+    def used(self, value: float) -> float:
+        """The share of the bound that `value` uses: 1 at the bound, more when it is missed."""
+        if math.isnan(value):
+            return math.inf
+        if self.at_most is None:
+            return self._least / value if value > 0 else math.inf
+        if self.at_most == 0:
+            return 0.0 if value <= 0 else math.inf
+        return value / self.at_most
+
+
+def read_bounds(path: Path = SPEC) -> dict[str, Bound]:
+    """The bounds by name, in the order of the file. Raises SpecError."""
+    try:
+        document = yaml.safe_load(path.read_text())
+    except (OSError, yaml.YAMLError) as error:
+        raise SpecError(f"{path}: {error}") from error
+    if not isinstance(document, dict) or not document:
+        raise SpecError(f"{path}: must map names of rows to their bounds")
+    return {str(name): _bound(str(name), row) for name, row in document.items()}
+
+
+def _bound(name: str, row: object) -> Bound:
+    if not isinstance(row, dict):
+        raise SpecError(f"{name}: must be a mapping")
+    unknown = set(row) - _FIELDS
+    if unknown:
+        raise SpecError(f"{name}: unknown field {sorted(map(str, unknown))[0]!r}")
+    limits = {key: row[key] for key in ("at_most", "at_least") if key in row}
+    if len(limits) != 1:
+        raise SpecError(f"{name}: needs one of at_most and at_least")
+    (limit,) = limits.values()
+    if isinstance(limit, bool) or not isinstance(limit, int | float):
+        raise SpecError(f"{name}: {limit!r} is not a number")
+    return Bound(name=name, what=str(row.get("what", name)), unit=str(row.get("unit", "")), **limits)
+
+
+def missed(values: Mapping[str, float], *, bounds: Mapping[str, Bound]) -> list[str]:
+    """The names of the rows whose bound is missed. A row without a value is missed, a value without a row an error."""
+    unknown = set(values) - set(bounds)
+    if unknown:
+        raise SpecError(f"{sorted(unknown)[0]} is measured and has no bound")
+    return [name for name, bound in bounds.items() if not bound.held(values.get(name, math.nan))]

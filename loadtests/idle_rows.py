@@ -1,0 +1,112 @@
+"""What idle sidecars cost: private memory each, and wake-ups. Real ones, started as the local backend starts them."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from sandlot_gateway.backends.base import Instance, Template
+from sandlot_gateway.backends.local.backend import LocalBackend, LocalSettings
+from sandlot_gateway.data.pool import HttpPool
+from sandlot_gateway.tokens import Tokens
+
+from loadtests.processes import memory, wakeups, with_mark
+from loadtests.reading import Reading
+
+COPIES = 10
+SETTLE = 3.0  # seconds after the last start
+WINDOW = 10.0  # seconds in which wake-ups are counted
+
+
+class _Ready:
+    """The gateway's end of the webhook: acknowledges everything and counts `ready`."""
+
+    def __init__(self, *, wanted: int) -> None:
+        self._left = wanted
+        self.all = asyncio.Event()
+        self.lost: list[str] = []
+
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while head := await reader.readuntil(b"\r\n\r\n"):
+                lines = head.decode().lower().split("\r\n")
+                length = next(int(line.split(":")[1]) for line in lines if line.startswith("content-length:"))
+                body = await reader.readexactly(length)
+                if b'"ready"' in body:
+                    self._left -= 1
+                    if self._left == 0:
+                        self.all.set()
+                writer.write(b"HTTP/1.1 204 No Content\r\n\r\n")
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+    def instance_found(self, instance: Instance, state: dict[str, Any]) -> None:
+        raise AssertionError("a fresh state directory holds no instance")
+
+    def instance_lost(self, instance_id: str, *, verdict: str, message: str) -> None:
+        self.lost.append(f"{instance_id}: {verdict}: {message}")
+        self.all.set()
+
+    def warm_count(self, pool: str) -> int:
+        return 0
+
+    def give_up(self, pool: str) -> str | None:
+        return None
+
+
+async def idle() -> dict[str, Reading]:
+    """The rows `sidecar_memory` (MiB) and `sidecar_wakeups` (all copies together)."""
+    events = _Ready(wanted=COPIES)
+    with tempfile.TemporaryDirectory(prefix="sandlot-idle-") as name:
+        state_dir = Path(name) / "state"
+        pool = HttpPool()
+        backend = LocalBackend(
+            state_dir=state_dir,
+            tokens=Tokens(b"the key of the load test, no secret"),
+            pool=pool,
+            settings=LocalSettings(heartbeat=0.0),
+        )
+        backend.acquire()
+        server = await asyncio.start_unix_server(events.answer, state_dir / "gateway.sock")
+        try:
+            await backend.start(events)
+            for _ in range(COPIES):
+                await backend.launch(Template(image="host"))
+            await asyncio.wait_for(events.all.wait(), 60)
+            assert not events.lost, events.lost
+            return await _measure(str(state_dir))
+        finally:
+            await backend.destroy_all()
+            await backend.stop()
+            await pool.close()
+            server.close()
+
+
+async def _measure(mark: str) -> dict[str, Reading]:
+    await asyncio.sleep(SETTLE)
+    pids = with_mark(mark)
+    found = memory(pids)
+    before = wakeups(pids)
+    await asyncio.sleep(WINDOW)
+    count = wakeups(pids) - before
+    mib = 1 << 20
+    return {
+        "sidecar_memory": Reading(
+            value=found.private / COPIES / mib,
+            parts={
+                "copies": str(COPIES),
+                "processes each": f"{len(pids) / COPIES:.1f}",
+                "anonymous": f"{found.anonymous / COPIES / mib:.2f} MiB",
+                "private file pages": f"{found.private_files / COPIES / mib:.2f} MiB",
+                "resident, counted in every process": f"{found.resident / COPIES / mib:.1f} MiB",
+            },
+        ),
+        "sidecar_wakeups": Reading(
+            value=float(count),
+            parts={"copies": str(COPIES), "window": f"{WINDOW:g} s", "processes": str(len(pids))},
+        ),
+    }

@@ -1,0 +1,74 @@
+"""What the kernel says of a set of processes: their memory, counted once, and how often they woke up."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+_SIZES = re.compile(r"^(\w+):\s+(\d+) kB$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes. `anonymous` is each page once, divided among those who share it; `private_files` are clean file pages
+    that no other process has; `resident` counts every page in every process."""
+
+    anonymous: int
+    private_files: int
+    resident: int
+
+    @property
+    def private(self) -> int:
+        return self.anonymous + self.private_files
+
+
+def with_mark(mark: str, *, without: frozenset[int] = frozenset()) -> list[int]:
+    """The processes whose command line contains `mark`, and all their descendants."""
+    parents: dict[int, int] = {}
+    marked: set[int] = set()
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit() or int(entry) in without:
+            continue
+        try:
+            command = Path(f"/proc/{entry}/cmdline").read_bytes()
+            stat = Path(f"/proc/{entry}/stat").read_text()
+        except OSError:
+            continue
+        parents[int(entry)] = int(stat.rpartition(")")[2].split()[1])
+        if mark.encode() in command:
+            marked.add(int(entry))
+    return sorted(pid for pid in parents if _has_ancestor(pid, parents=parents, among=marked))
+
+
+def _has_ancestor(pid: int, *, parents: dict[int, int], among: set[int]) -> bool:
+    seen: set[int] = set()
+    while pid in parents and pid not in seen:
+        if pid in among:
+            return True
+        seen.add(pid)
+        pid = parents[pid]
+    return False
+
+
+def memory(pids: list[int]) -> Memory:
+    """The memory of these processes together. Raises OSError when one is gone."""
+    anonymous = private_files = resident = 0
+    for pid in pids:
+        sizes = dict(_SIZES.findall(Path(f"/proc/{pid}/smaps_rollup").read_text()))
+        anonymous += int(sizes["Pss_Anon"]) * 1024
+        private_files += int(sizes["Private_Clean"]) * 1024
+        resident += int(sizes["Rss"]) * 1024
+    return Memory(anonymous=anonymous, private_files=private_files, resident=resident)
+
+
+def wakeups(pids: list[int]) -> int:
+    """How often these processes' threads have gone to sleep so far, by their own will. Raises OSError."""
+    total = 0
+    for pid in pids:
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            for line in (task / "status").read_text().splitlines():
+                if line.startswith("voluntary_ctxt_switches:"):
+                    total += int(line.split()[1])
+    return total

@@ -1,0 +1,160 @@
+"""The benchmark's checker: it fails when a bound is missed, when a row is missing, and when the file is wrong."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from loadtests.bench import GROUPS, run, table
+from loadtests.bounds import SPEC, SpecError, missed, read_bounds
+from loadtests.processes import memory, wakeups, with_mark
+from loadtests.reading import Reading
+from loadtests.report import write_report
+
+HELD = {
+    "exec_latency": 2.5,
+    "exec_rate": 0.5,
+    "create_warm": 14.9,
+    "sidecar_memory": 10.0,
+    "sidecar_wakeups": 0.0,
+    "gateway_rate": 12.0,
+    "gateway_p99": 10.0,
+    "sdk_cpu": 0.2,
+}
+MISSED = {
+    "exec_latency": 2.51,
+    "exec_rate": 0.49,
+    "create_warm": 15.1,
+    "sidecar_memory": 10.1,
+    "sidecar_wakeups": 1.0,
+    "gateway_rate": 11.9,
+    "gateway_p99": 10.1,
+    "sdk_cpu": 0.21,
+}
+
+
+def test_the_bounds_are_those_that_were_promised() -> None:
+    bounds = read_bounds()
+    assert missed(HELD, bounds=bounds) == []
+    assert missed(MISSED, bounds=bounds) == list(bounds)
+
+
+def test_each_row_is_measured_by_one_group() -> None:
+    assert sorted(row for group in GROUPS for row in group.rows) == sorted(read_bounds())
+
+
+@pytest.mark.parametrize("name", list(HELD))
+def test_a_single_miss_a_missing_row_and_no_number_are_all_named(name: str) -> None:
+    bounds = read_bounds()
+    assert missed({**HELD, name: MISSED[name]}, bounds=bounds) == [name]
+    assert missed({**HELD, name: math.nan}, bounds=bounds) == [name]
+    assert missed({row: value for row, value in HELD.items() if row != name}, bounds=bounds) == [name]
+
+
+def test_every_bound_has_a_comment_with_what_was_measured() -> None:
+    text = SPEC.read_text()
+    for name in read_bounds():
+        row = text.partition(f"\n{name}:")[2].partition("\n\n")[0]
+        assert "# measured" in row, name
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[]", "must map names"),
+        ("a: 3", "a: must be a mapping"),
+        ("a: {at_most: 1, at_leats: 2}", "unknown field 'at_leats'"),
+        ("a: {what: x}", "needs one of"),
+        ("a: {at_most: 1, at_least: 2}", "needs one of"),
+        ("a: {at_most: fast}", "'fast' is not a number"),
+        ("a: {at_most: true}", "True is not a number"),
+        ("a: [", "spec.yaml"),
+    ],
+)
+def test_a_wrong_file_is_refused(tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "spec.yaml"
+    path.write_text(text)
+    with pytest.raises(SpecError, match=words):
+        read_bounds(path)
+
+
+def test_a_value_without_a_bound_is_an_error() -> None:
+    with pytest.raises(SpecError, match="speed is measured"):
+        missed({"speed": 1.0}, bounds=read_bounds())
+
+
+def test_share_of_a_bound() -> None:
+    bounds = read_bounds()
+    assert bounds["exec_latency"].used(1.25) == 0.5
+    assert bounds["exec_rate"].used(1.0) == 0.5
+    assert bounds["exec_rate"].used(0.0) == math.inf
+    assert bounds["sidecar_wakeups"].used(0) == 0.0
+    assert bounds["sidecar_wakeups"].used(1) == math.inf
+
+
+async def test_a_missed_row_is_measured_again_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    from loadtests import bench
+
+    values = iter([0.9, 0.1, 7.0])
+
+    async def measure() -> dict[str, Reading]:
+        return {"sdk_cpu": Reading(value=next(values))}
+
+    monkeypatch.setattr(bench, "GROUPS", (bench.Group(("sdk_cpu",), measure),))
+    bounds = read_bounds()
+    readings, again = await run(bounds=bounds, only=set(bounds), console=Console(quiet=True))
+    assert readings["sdk_cpu"].value == 0.1
+    assert again == ["sdk_cpu"]
+    assert next(values) == 7.0  # not a third time
+    console = Console(width=200)
+    with console.capture() as captured:
+        console.print(table(readings, bounds=bounds, again=again))
+    assert "held (2nd try)" in captured.get()
+
+
+def test_the_report_marks_what_was_missed(tmp_path: Path) -> None:
+    bounds = read_bounds()
+    readings = {name: Reading(value=value, parts={"n": "1"}) for name, value in HELD.items()}
+    readings["exec_rate"] = Reading(value=0.4, curves={"exec": [0.1, 0.2]})
+    write_report(
+        tmp_path / "b.html", readings=readings, bounds=bounds, again=["exec_rate"], machine={"cores": "2"}
+    )
+    html = (tmp_path / "b.html").read_text()
+    assert "7 / 8" in html
+    assert html.count("class=bad") == 1
+    assert "missed at the second try" in html
+
+
+def test_memory_of_forked_processes_is_counted_once() -> None:
+    # Two processes share 32 MiB that the parent wrote before the fork: 32 MiB together, not 64.
+    script = (
+        "import os, sys, time\n"
+        "kept = bytearray(b'x') * (32 << 20)\n"
+        "child = os.fork()\n"
+        "if child: print('up', flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    mark = "sandlot-memory-probe"
+    with subprocess.Popen(
+        [sys.executable, "-c", script, mark], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        process.stdout.readline()
+        pids = with_mark(mark)
+        assert len(pids) == 2
+        assert with_mark(mark, without=frozenset(pids)) == []
+        found = memory(pids)
+        assert 32 << 20 < found.anonymous < 48 << 20
+        assert found.resident > 64 << 20
+        before = wakeups(pids)
+        process.stdin.close()
+        process.wait(timeout=10)
+    assert before >= 0
+    with pytest.raises(OSError, match="No such"):
+        memory(pids)
