@@ -28,7 +28,6 @@ NAMES = {
     "_async": "_sync",
     "_transport_async": "_transport_sync",
     "_tasks_async": "_tasks_sync",
-    "_kit_async": "_kit_sync",
 }
 DROPPED = {"async", "await"}
 UNWRAPPED = {"Awaitable"}  # Awaitable[X] becomes X

@@ -14,7 +14,7 @@ from sandlot._protocol.messages import TransportError, json_body, with_query
 from sandlot._protocol.retry import Failure
 from sandlot._tasks_async import ABANDONED, shielded, sleep
 from sandlot._transport_async import AsyncBody, now
-from sandlot.errors import CommandFailed, ConnectionFailed
+from sandlot.errors import CommandFailed, ConnectionFailed, ServerError
 from sandlot.models import Event, Exit, Stderr, Stdout
 
 SILENCE = 45.0  # seconds without even a keep-alive (one comes every 15) mean that the connection is dead
@@ -143,8 +143,11 @@ class AsyncOpStream:
             await sleep(delay if now() - begun < 1 else 0.0)
             return
         self._retry.progress()
-        for frame in self._decoder.feed(data):
-            self._take(frame)
+        try:
+            for frame in self._decoder.feed(data):
+                self._take(frame)
+        except frames.FrameError as error:
+            raise ServerError(f"the stream cannot be read: {error}") from error
         if self._decoder.ended:
             self._finished = True
             await body.aclose()

@@ -48,7 +48,7 @@ class FrameDecoder:
             frame_type = data[position : position + 1]
             if frame_type not in _KNOWN:
                 raise FrameError(f"unknown frame type {frame_type!r}")
-            if self.ended:
+            if self.ended and frame_type != KEEPALIVE:
                 raise FrameError("a frame after the end")
             size = int.from_bytes(data[position + 1 : position + HEADER], "big")
             if size > MAX_PAYLOAD:

@@ -15,7 +15,7 @@ from sandlot._protocol.retry import Failure
 from sandlot._sync.plane import Plane
 from sandlot._tasks_sync import ABANDONED, shielded, sleep
 from sandlot._transport_sync import Body, now
-from sandlot.errors import CommandFailed, ConnectionFailed
+from sandlot.errors import CommandFailed, ConnectionFailed, ServerError
 from sandlot.models import Event, Exit, Stderr, Stdout
 
 SILENCE = 45.0  # seconds without even a keep-alive (one comes every 15) mean that the connection is dead
@@ -142,8 +142,11 @@ class OpStream:
             sleep(delay if now() - begun < 1 else 0.0)
             return
         self._retry.progress()
-        for frame in self._decoder.feed(data):
-            self._take(frame)
+        try:
+            for frame in self._decoder.feed(data):
+                self._take(frame)
+        except frames.FrameError as error:
+            raise ServerError(f"the stream cannot be read: {error}") from error
         if self._decoder.ended:
             self._finished = True
             body.close()

@@ -1,0 +1,35 @@
+"""A client and a sandbox for each test of this flavour."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+from sandlot import AsyncClient, AsyncSandbox
+
+from tests.sdk.conftest import Server
+from tests.sdk.service import Service
+
+
+@pytest.fixture
+async def client(server: Server) -> AsyncIterator[AsyncClient]:
+    """A client of each kind of server in turn."""
+    async with AsyncClient(url=server.url, api_key=server.api_key) as client:
+        yield client
+
+
+@pytest.fixture
+async def box(client: AsyncClient) -> AsyncIterator[AsyncSandbox]:
+    """A new sandbox, deleted after the test."""
+    async with await AsyncSandbox.create(client=client) as box:
+        yield box
+
+
+@pytest.fixture
+async def faulty(service: Service) -> AsyncIterator[AsyncSandbox]:
+    """A sandbox of the small server, whose faults the test chooses."""
+    async with (
+        AsyncClient(url=service.url, api_key=service.api_key, retry_for=5.0) as client,
+        await AsyncSandbox.create(client=client) as box,
+    ):
+        yield box

@@ -1,0 +1,218 @@
+"""Lost answers, busy servers, dead sandboxes: nothing is lost, nothing runs twice, and the error says what it was."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from sandlot import (
+    AsyncClient,
+    AsyncSandbox,
+    Busy,
+    ConnectionFailed,
+    SandboxLost,
+    ServerError,
+    Stdout,
+    WaitTimeout,
+)
+
+from tests.sdk.service import Fault, Service
+
+COUNT = "echo x >> count; cat count | wc -l"
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault("/exec", lose=True),
+        Fault("/exec", refuse=True),
+        Fault("/exec", status=502, body={"error": "may_have_run"}),
+        Fault("/exec", status=503, body={"error": "busy"}, headers={"Retry-After": "0.05"}),
+        Fault("/exec", status=503, body={"error": "internal"}),
+        Fault("/exec", status=504),
+    ],
+    ids=lambda fault: f"{fault.status or ('lost' if fault.lose else 'refused')}",
+)
+async def test_an_exec_is_sent_again_and_runs_once(
+    faulty: AsyncSandbox, service: Service, fault: Fault
+) -> None:
+    service.faults.append(fault)
+    result = await faulty.exec(COUNT, timeout=10)
+    assert result.stdout.strip() == "1"
+    sent = service.calls("/exec")
+    assert len(sent) == 2
+    assert sent[0].headers["x-sandlot-op"] == sent[1].headers["x-sandlot-op"] == result.op_id
+
+
+async def test_many_losses_in_a_row_are_outlasted(faulty: AsyncSandbox, service: Service) -> None:
+    service.faults.extend(Fault("/exec", lose=True) for _ in range(4))
+    assert (await faulty.exec(COUNT)).stdout.strip() == "1"
+
+
+async def test_a_server_that_stays_away_is_told(service: Service) -> None:
+    async with AsyncClient(url=service.url, api_key=service.api_key, retry_for=0.3) as client:
+        box = await AsyncSandbox.create(client=client)
+        service.faults.extend(Fault("/exec", refuse=True) for _ in range(30))
+        begin = time.monotonic()
+        with pytest.raises(ConnectionFailed) as caught:
+            await box.exec("true")
+        assert time.monotonic() - begin < 3
+        assert caught.value.sent
+
+
+async def test_a_server_that_is_not_there_is_told_soon() -> None:
+    async with AsyncClient(url="http://127.0.0.1:1", api_key="k") as client:
+        begin = time.monotonic()
+        with pytest.raises(ConnectionFailed, match=r"127\.0\.0\.1:1"):
+            await AsyncSandbox.list(client=client)
+        assert time.monotonic() - begin < 5
+
+
+async def test_a_dead_sandbox_raises_with_its_verdict_and_is_not_asked_again(
+    faulty: AsyncSandbox, service: Service
+) -> None:
+    lost = {"error": "sandbox_not_found", "verdict": "node_lost", "message": "the node is gone"}
+    service.faults.append(Fault("/exec", status=502, body=lost))
+    with pytest.raises(SandboxLost, match="the node is gone") as caught:
+        await faulty.exec("true")
+    assert caught.value.verdict == "node_lost"
+    assert caught.value.infrastructure
+    assert len(service.calls("/exec")) == 1
+
+
+@pytest.mark.parametrize("verdict", ["sandbox_broken", "sidecar_lost", "sandbox_ended"])
+async def test_a_command_that_the_infrastructure_ended_raises(
+    faulty: AsyncSandbox, service: Service, verdict: str
+) -> None:
+    service.lost_verdict = verdict
+    with pytest.raises(SandboxLost) as caught:
+        await faulty.exec("true")
+    assert caught.value.verdict == verdict
+    with pytest.raises(SandboxLost):
+        async for _ in await faulty.exec("true", stream=True):
+            pass
+    with pytest.raises(SandboxLost):
+        await (await faulty.start("true")).wait()
+
+
+async def test_a_server_error_is_not_retried(faulty: AsyncSandbox, service: Service) -> None:
+    service.faults.append(Fault("/exec", status=500, body={"error": "oops"}))
+    with pytest.raises(ServerError):
+        await faulty.exec("true")
+    assert len(service.calls("/exec")) == 1
+
+
+async def test_a_server_that_stays_busy_raises_busy(faulty: AsyncSandbox, service: Service) -> None:
+    refusal = {"headers": {"Retry-After": "9999"}, "body": {"error": "busy", "message": "full"}}
+    service.faults.append(Fault("/exec", status=503, **refusal))  # type: ignore[arg-type]
+    with pytest.raises(Busy, match="full") as caught:
+        await faulty.exec("true")
+    assert caught.value.retry_after == 9999
+
+
+@pytest.mark.parametrize("cuts", [[0], [1], [3, 9], [60], [75, 80, 120]])
+async def test_a_stream_goes_on_where_it_was_cut(
+    faulty: AsyncSandbox, service: Service, cuts: list[int]
+) -> None:
+    service.faults.append(Fault("/ops", cut=cuts[0]))
+    service.faults.extend(Fault("/ops", cut=cut) for cut in cuts[1:])
+    text = ""
+    async for event in await faulty.exec(
+        "echo x >> count; for i in 1 2 3; do echo line-$i; done; cat count", stream=True
+    ):
+        if isinstance(event, Stdout):
+            text += event.text
+    assert text == "line-1\nline-2\nline-3\nx\n"
+    assert len(service.calls("/ops", "POST")) == len(cuts) + 1
+
+
+async def test_an_attached_stream_goes_on_where_it_was_cut(faulty: AsyncSandbox, service: Service) -> None:
+    process = await faulty.start("echo one; read line; echo two", detach=True)
+    await process.detach()
+    service.faults.append(Fault("/stream", cut=40))
+    again = await faulty.attach(process.op_id)
+    await again.write("go\n")
+    text = "".join([event.text async for event in again if isinstance(event, Stdout)])
+    assert text == "one\ntwo\n"
+
+
+async def test_input_is_written_once_although_its_answer_was_lost(
+    faulty: AsyncSandbox, service: Service
+) -> None:
+    async with await faulty.start("cat") as process:
+        service.faults.append(Fault("/stdin", lose=True))
+        await process.write("once\n")
+        await process.close_stdin()
+        assert (await process.wait()).stdout == "once\n"
+
+
+async def test_a_refused_token_is_renewed_once(faulty: AsyncSandbox, service: Service) -> None:
+    service.token = "token-2"
+    assert (await faulty.exec("echo ok")).stdout == "ok\n"
+    assert len(service.calls("/auth")) == 1
+
+
+async def test_a_kept_connection_that_the_server_closed_is_no_failure(
+    faulty: AsyncSandbox, service: Service
+) -> None:
+    await faulty.exec("true")
+    service.faults.append(Fault("/exec", refuse=True))
+    await faulty.exec("true")
+    assert len(service.calls("/exec")) == 3
+
+
+async def test_a_create_whose_answer_was_lost_makes_one_sandbox(service: Service) -> None:
+    service.faults.append(Fault("/sandbox", lose=True))
+    async with (
+        AsyncClient(url=service.url, api_key=service.api_key) as client,
+        await AsyncSandbox.create(client=client),
+    ):
+        assert len(service.sandboxes) == 1
+        assert len(service.calls("/sandbox", "POST")) == 2
+
+
+async def test_a_sandbox_that_is_not_ready_yet_is_waited_for(service: Service) -> None:
+    service.pending_reads = 3
+    async with (
+        AsyncClient(url=service.url, api_key=service.api_key) as client,
+        await AsyncSandbox.create(client=client) as box,
+    ):
+        assert box.info.status == "RUNNING"
+        assert service.pending_reads == 0
+
+
+async def test_a_sandbox_that_never_gets_ready_is_deleted(service: Service) -> None:
+    service.pending_reads = 1000
+    async with AsyncClient(url=service.url, api_key=service.api_key) as client:
+        with pytest.raises(WaitTimeout):
+            await AsyncSandbox.create(client=client, wait=0.2)
+    assert [box["status"] for box in service.sandboxes.values()] == ["TERMINATED"]
+
+
+async def test_a_sandbox_that_cannot_start_raises_with_its_verdict(service: Service) -> None:
+    service.pending_reads = 1
+    service.lost_verdict = "image_pull"
+    async with AsyncClient(url=service.url, api_key=service.api_key) as client:
+        with pytest.raises(SandboxLost) as caught:
+            await AsyncSandbox.create(client=client)
+    assert caught.value.verdict == "image_pull"
+
+
+async def test_a_download_goes_on_where_it_was_cut(
+    faulty: AsyncSandbox, service: Service, tmp_path: Path
+) -> None:
+    data = bytes(range(256)) * 4000
+    await faulty.files.write("/big", data)
+    service.faults.extend([Fault("/files", cut=100_000), Fault("/files", cut=1)])
+    assert await faulty.files.download("/big", tmp_path / "big") == len(data)
+    assert (tmp_path / "big").read_bytes() == data
+
+
+async def test_an_upload_that_was_interrupted_is_sent_again(
+    faulty: AsyncSandbox, service: Service, tmp_path: Path
+) -> None:
+    (tmp_path / "big").write_bytes(b"z" * 2_000_000)
+    service.faults.append(Fault("/files", refuse=True))
+    assert await faulty.files.upload(tmp_path / "big", "/big") == 2_000_000
+    assert (service.root / "big").stat().st_size == 2_000_000

@@ -1,0 +1,133 @@
+"""The life of a sandbox, ports, pools, and batches."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+from sandlot import (
+    AsyncClient,
+    AsyncPools,
+    AsyncSandbox,
+    AuthError,
+    BadRequest,
+    NotFound,
+    Progress,
+    SandboxLost,
+)
+
+from tests.sdk.conftest import Server
+
+
+async def test_create_connect_list_delete(client: AsyncClient) -> None:
+    label = f"test-{uuid.uuid4().hex}"
+    async with await AsyncSandbox.create(
+        client=client, labels=[label], memory="512MiB", name="named", timeout=120
+    ) as box:
+        assert box.info.status == "RUNNING"
+        assert box.info.memory == 512 << 20
+        assert box.info.labels == (label,)
+        found = await AsyncSandbox.list(labels=[label], client=client)
+        assert [info.id for info in found if info.id == box.id] == [box.id]
+        other = await AsyncSandbox.connect(box.id, client=client)
+        assert other.info.name == "named"
+        assert (await other.exec("echo same")).stdout == "same\n"
+    assert (await box.refresh()).ended
+    with pytest.raises(SandboxLost) as caught:
+        await box.exec("true")
+    assert (caught.value.verdict, caught.value.sandbox_id) == ("deleted", box.id)
+    assert not caught.value.infrastructure
+    await box.delete()
+
+
+async def test_an_error_in_the_block_is_not_hidden_by_the_deletion(client: AsyncClient) -> None:
+    with pytest.raises(ZeroDivisionError):
+        async with await AsyncSandbox.create(client=client) as box:
+            raise ZeroDivisionError
+    assert (await box.refresh()).ended
+
+
+async def test_bulk_delete(client: AsyncClient) -> None:
+    boxes = [await AsyncSandbox.create(client=client) for _ in range(2)]
+    result = await AsyncSandbox.delete_many([box.id for box in boxes] + ["sb-none"], client=client)
+    assert sorted(result.deleted) == sorted(box.id for box in boxes)
+    assert list(result.failed) == ["sb-none"]
+    with pytest.raises(ValueError, match="either"):
+        await AsyncSandbox.delete_many(client=client)
+
+
+async def test_what_is_refused(client: AsyncClient, server: Server) -> None:
+    with pytest.raises(NotFound):
+        await AsyncSandbox.connect("sb-none", client=client)
+    with pytest.raises(ValueError, match="memory"):
+        await AsyncSandbox.create(client=client, memory="lots")
+    with pytest.raises(ValueError, match="network"):
+        await AsyncSandbox.create(client=client, network="some")
+    with pytest.raises(BadRequest) as caught:
+        await AsyncSandbox.create("", client=client)
+    assert caught.value.field
+    async with AsyncClient(url=server.url, api_key="wrong") as stranger:
+        with pytest.raises(AuthError):
+            await AsyncSandbox.list(client=stranger)
+
+
+async def test_the_same_idempotency_key_is_the_same_sandbox(client: AsyncClient) -> None:
+    key = uuid.uuid4().hex
+    async with await AsyncSandbox.create(client=client, idempotency_key=key) as first:
+        second = await AsyncSandbox.create(client=client, idempotency_key=key)
+        assert first.id == second.id
+
+
+async def test_reset_makes_it_new(box: AsyncSandbox) -> None:
+    await box.files.write("/tmp/trace", "x")
+    await box.reset()
+    assert not await box.files.exists("/tmp/trace")
+    assert (await box.exec("echo usable")).stdout == "usable\n"
+
+
+async def test_ports(box: AsyncSandbox) -> None:
+    url = await box.expose(8000, name="web")
+    assert url.startswith("http://")
+    endpoint = await box.expose(9000, protocol="tcp")
+    assert endpoint.rpartition(":")[2].isdigit()
+    assert sorted(item.port for item in await box.exposures()) == [8000, 9000]
+    await box.unexpose(8000)
+    await box.unexpose(9000)
+    with pytest.raises(NotFound):
+        await box.unexpose(8000)
+
+
+async def test_pools(client: AsyncClient) -> None:
+    pools = AsyncPools(client=client)
+    made = await pools.set("tests/odd name"[:5], size=1, memory="256MiB")
+    assert (made.name, made.size, made.memory) == ("tests", 1, 256 << 20)
+    assert "tests" in [pool.name for pool in await pools.list()]
+    await pools.delete("tests")
+    with pytest.raises(NotFound):
+        await pools.delete("tests")
+
+
+async def test_many_commands_at_once_in_order(box: AsyncSandbox) -> None:
+    seen: list[Progress] = []
+    results = await box.map_execs([f"echo {n}" for n in range(20)], concurrency=5, progress=seen.append)
+    assert [result.stdout for result in results] == [f"{n}\n" for n in range(20)]
+    assert [step.done for step in seen] == list(range(1, 21))
+    assert max(step.running for step in seen) < 5
+    assert seen[-1].total == 20
+
+
+async def test_map_gives_each_item_its_own_sandbox(client: AsyncClient) -> None:
+    async def work(box: AsyncSandbox, item: int) -> tuple[str, str]:
+        if item == 2:
+            raise ValueError("two")
+        return box.id, (await box.exec(f"echo {item}")).stdout
+
+    results = await AsyncSandbox.map(
+        work, [1, 2, 3], concurrency=2, return_exceptions=True, client=client, labels=["mapped"]
+    )
+    assert [result[1] for result in (results[0], results[2])] == ["1\n", "3\n"]
+    assert results[0][0] != results[2][0]
+    assert isinstance(results[1], ValueError)
+    with pytest.raises(ValueError, match="two"):
+        await AsyncSandbox.map(work, [2], client=client)
+    assert not await AsyncSandbox.map(work, [], client=client)

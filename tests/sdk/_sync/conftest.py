@@ -1,0 +1,36 @@
+# This file is auto-generated from tests/sdk/_async/conftest.py by tools/async_to_sync.py: do not change it.
+"""A client and a sandbox for each test of this flavour."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from sandlot import Client, Sandbox
+
+from tests.sdk.conftest import Server
+from tests.sdk.service import Service
+
+
+@pytest.fixture
+def client(server: Server) -> Iterator[Client]:
+    """A client of each kind of server in turn."""
+    with Client(url=server.url, api_key=server.api_key) as client:
+        yield client
+
+
+@pytest.fixture
+def box(client: Client) -> Iterator[Sandbox]:
+    """A new sandbox, deleted after the test."""
+    with Sandbox.create(client=client) as box:
+        yield box
+
+
+@pytest.fixture
+def faulty(service: Service) -> Iterator[Sandbox]:
+    """A sandbox of the small server, whose faults the test chooses."""
+    with (
+        Client(url=service.url, api_key=service.api_key, retry_for=5.0) as client,
+        Sandbox.create(client=client) as box,
+    ):
+        yield box

@@ -1,0 +1,132 @@
+# This file is auto-generated from tests/sdk/_async/test_sandbox.py by tools/async_to_sync.py: do not change it.
+"""The life of a sandbox, ports, pools, and batches."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+from sandlot import (
+    AuthError,
+    BadRequest,
+    Client,
+    NotFound,
+    Pools,
+    Progress,
+    Sandbox,
+    SandboxLost,
+)
+
+from tests.sdk.conftest import Server
+
+
+def test_create_connect_list_delete(client: Client) -> None:
+    label = f"test-{uuid.uuid4().hex}"
+    with Sandbox.create(client=client, labels=[label], memory="512MiB", name="named", timeout=120) as box:
+        assert box.info.status == "RUNNING"
+        assert box.info.memory == 512 << 20
+        assert box.info.labels == (label,)
+        found = Sandbox.list(labels=[label], client=client)
+        assert [info.id for info in found if info.id == box.id] == [box.id]
+        other = Sandbox.connect(box.id, client=client)
+        assert other.info.name == "named"
+        assert (other.exec("echo same")).stdout == "same\n"
+    assert (box.refresh()).ended
+    with pytest.raises(SandboxLost) as caught:
+        box.exec("true")
+    assert (caught.value.verdict, caught.value.sandbox_id) == ("deleted", box.id)
+    assert not caught.value.infrastructure
+    box.delete()
+
+
+def test_an_error_in_the_block_is_not_hidden_by_the_deletion(client: Client) -> None:
+    with pytest.raises(ZeroDivisionError):
+        with Sandbox.create(client=client) as box:
+            raise ZeroDivisionError
+    assert (box.refresh()).ended
+
+
+def test_bulk_delete(client: Client) -> None:
+    boxes = [Sandbox.create(client=client) for _ in range(2)]
+    result = Sandbox.delete_many([box.id for box in boxes] + ["sb-none"], client=client)
+    assert sorted(result.deleted) == sorted(box.id for box in boxes)
+    assert list(result.failed) == ["sb-none"]
+    with pytest.raises(ValueError, match="either"):
+        Sandbox.delete_many(client=client)
+
+
+def test_what_is_refused(client: Client, server: Server) -> None:
+    with pytest.raises(NotFound):
+        Sandbox.connect("sb-none", client=client)
+    with pytest.raises(ValueError, match="memory"):
+        Sandbox.create(client=client, memory="lots")
+    with pytest.raises(ValueError, match="network"):
+        Sandbox.create(client=client, network="some")
+    with pytest.raises(BadRequest) as caught:
+        Sandbox.create("", client=client)
+    assert caught.value.field
+    with Client(url=server.url, api_key="wrong") as stranger:
+        with pytest.raises(AuthError):
+            Sandbox.list(client=stranger)
+
+
+def test_the_same_idempotency_key_is_the_same_sandbox(client: Client) -> None:
+    key = uuid.uuid4().hex
+    with Sandbox.create(client=client, idempotency_key=key) as first:
+        second = Sandbox.create(client=client, idempotency_key=key)
+        assert first.id == second.id
+
+
+def test_reset_makes_it_new(box: Sandbox) -> None:
+    box.files.write("/tmp/trace", "x")
+    box.reset()
+    assert not box.files.exists("/tmp/trace")
+    assert (box.exec("echo usable")).stdout == "usable\n"
+
+
+def test_ports(box: Sandbox) -> None:
+    url = box.expose(8000, name="web")
+    assert url.startswith("http://")
+    endpoint = box.expose(9000, protocol="tcp")
+    assert endpoint.rpartition(":")[2].isdigit()
+    assert sorted(item.port for item in box.exposures()) == [8000, 9000]
+    box.unexpose(8000)
+    box.unexpose(9000)
+    with pytest.raises(NotFound):
+        box.unexpose(8000)
+
+
+def test_pools(client: Client) -> None:
+    pools = Pools(client=client)
+    made = pools.set("tests/odd name"[:5], size=1, memory="256MiB")
+    assert (made.name, made.size, made.memory) == ("tests", 1, 256 << 20)
+    assert "tests" in [pool.name for pool in pools.list()]
+    pools.delete("tests")
+    with pytest.raises(NotFound):
+        pools.delete("tests")
+
+
+def test_many_commands_at_once_in_order(box: Sandbox) -> None:
+    seen: list[Progress] = []
+    results = box.map_execs([f"echo {n}" for n in range(20)], concurrency=5, progress=seen.append)
+    assert [result.stdout for result in results] == [f"{n}\n" for n in range(20)]
+    assert [step.done for step in seen] == list(range(1, 21))
+    assert max(step.running for step in seen) < 5
+    assert seen[-1].total == 20
+
+
+def test_map_gives_each_item_its_own_sandbox(client: Client) -> None:
+    def work(box: Sandbox, item: int) -> tuple[str, str]:
+        if item == 2:
+            raise ValueError("two")
+        return box.id, (box.exec(f"echo {item}")).stdout
+
+    results = Sandbox.map(
+        work, [1, 2, 3], concurrency=2, return_exceptions=True, client=client, labels=["mapped"]
+    )
+    assert [result[1] for result in (results[0], results[2])] == ["1\n", "3\n"]
+    assert results[0][0] != results[2][0]
+    assert isinstance(results[1], ValueError)
+    with pytest.raises(ValueError, match="two"):
+        Sandbox.map(work, [2], client=client)
+    assert not Sandbox.map(work, [], client=client)
