@@ -27,7 +27,7 @@ from .lock import StateLock
 from .machine import cores, machine_stats
 from .planner import Planner, PlanSettings
 from .preflight import check_namespaces
-from .processes import key_of
+from .processes import key_of, sidecar_configs
 from .records import Record
 from .remains import remove_remains
 
@@ -367,8 +367,12 @@ class LocalBackend:
                 else:
                     await self._bury(found, events)
 
+        directories = {directory.path: directory for directory in self._layout.instance_dirs()}
+        # Somebody may have removed a directory under its running sidecar.
+        for config in await self._in_thread(sidecar_configs, self._layout.instances):
+            directories.setdefault(config.parent, InstanceDir(config.parent))
         async with asyncio.TaskGroup() as group:
-            for directory in self._layout.instance_dirs():
+            for directory in directories.values():
                 group.create_task(look(directory))
 
     def _adopt(self, found: Living, token: str, events: Events) -> None:

@@ -84,14 +84,14 @@ def marked(argument: str) -> dict[int, ProcessKey]:
 
 
 def sidecar_configs(below: Path) -> set[Path]:
-    """The `--config` arguments below a directory among all running sidecars."""
+    """The config files `{below}/{instance}/config.json` that running sidecars were started with."""
     prefix = os.fsencode(below) + b"/"
     return {
         Path(os.fsdecode(argument))
         for _, arguments in _command_lines()
         if b"sandlot_sidecar" in arguments
         for argument in arguments
-        if argument.startswith(prefix)
+        if argument.startswith(prefix) and argument.count(b"/") == prefix.count(b"/") + 1
     }
 
 

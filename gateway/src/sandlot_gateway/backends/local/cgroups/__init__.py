@@ -2,6 +2,7 @@
 
 from .base import Cgroups, NoCgroups, Usage
 from .find import find_cgroups
+from .mounts import mount_points
 from .remove import remove_groups
 
-__all__ = ["Cgroups", "NoCgroups", "Usage", "find_cgroups", "remove_groups"]
+__all__ = ["Cgroups", "NoCgroups", "Usage", "find_cgroups", "mount_points", "remove_groups"]

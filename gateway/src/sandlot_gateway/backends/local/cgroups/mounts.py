@@ -67,3 +67,8 @@ def _unescape(text: str) -> str:
         return text
     pieces = text.split("\\")
     return pieces[0] + "".join(chr(int(piece[:3], 8)) + piece[3:] for piece in pieces[1:])
+
+
+def mount_points() -> list[Path]:
+    """Where every hierarchy is mounted."""
+    return [hierarchy.mount for hierarchy in hierarchies()]

@@ -1,0 +1,82 @@
+"""Gateways around real sidecars in one directory, and a look at what they left on the machine."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sandlot_gateway.backends.local.clean import clean
+
+from .gateway import Gateway
+
+CGROUPS = Path("/sys/fs/cgroup")
+
+
+class Machine:
+    """One state directory; `gateway()` is its next gateway. At the end nothing of it may be left."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.state_dir = directory / "state"
+        self.gateways: list[Gateway] = []
+
+    def gateway(self, **settings: object) -> Gateway:
+        gateway = Gateway(self.directory, **settings)
+        self.gateways.append(gateway)
+        return gateway
+
+    def instance_ids(self) -> set[str]:
+        ids: set[str] = set()
+        for gateway in self.gateways:
+            ids.update(gateway.found, gateway.lost, gateway.ended, gateway.ready_at)
+        return ids
+
+    def processes(self) -> list[int]:
+        found = []
+        for name in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                arguments = Path("/proc", name, "cmdline").read_bytes()
+            except OSError:
+                continue
+            if os.fsencode(self.state_dir) in arguments and int(name) != os.getpid():
+                found.append(int(name))
+        return found
+
+    def cgroups(self, instance_id: str) -> list[Path]:
+        return [path for path in CGROUPS.glob(f"*/sandlot/{instance_id}") if path.is_dir()]
+
+    def left(self) -> list[str]:
+        lines = [f"process {pid}" for pid in self.processes()]
+        lines += [f"cgroup {path}" for item in self.instance_ids() for path in self.cgroups(item)]
+        mounts = Path("/proc/self/mountinfo").read_text().splitlines()
+        lines += [f"mount {line}" for line in mounts if str(self.directory) in line]
+        instances = self.state_dir / "instances"
+        lines += [f"directory {path}" for path in (instances.iterdir() if instances.exists() else ())]
+        return lines
+
+
+@pytest.fixture(scope="session")
+def cache_dir() -> Iterator[Path]:
+    """Byte code and images of all tests: compiled once."""
+    directory = Path(tempfile.mkdtemp(prefix="sandlot-cache-"))
+    yield directory
+    shutil.rmtree(directory)
+
+
+@pytest.fixture
+def machine(cache_dir: Path) -> Iterator[Machine]:
+    # Not tmp_path: a socket's path has room for 107 bytes.
+    directory = Path(tempfile.mkdtemp(prefix="sandlot-"))
+    (directory / "cache").symlink_to(cache_dir)
+    machine = Machine(directory)
+    try:
+        yield machine
+        left = machine.left()
+        assert not left, left
+    finally:
+        clean(machine.state_dir, force=True)
+        shutil.rmtree(directory)
