@@ -212,6 +212,10 @@ def _child(work: Callable[[], Answer], *, seq: Any, channel: socket.socket, pare
         os._exit(0)
 
 
+def _nothing(number: int, frame: Any) -> None:
+    return
+
+
 def run(control: socket.socket) -> None:
     """Be the executor until the server hangs up or asks for the end; the caller then leaves with os._exit.
 
@@ -224,8 +228,10 @@ def run(control: socket.socket) -> None:
         return
     syscalls.set_name("sandlot-exec")
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        # The server decides when the sandbox ends; a signal to the whole group must not be faster.
-        signal.signal(number, signal.SIG_IGN)
+        # The server decides when the sandbox ends; a signal to the whole group must not be faster. Not ignored,
+        # but handled: what is ignored stays so in every command.
+        signal.signal(number, _nothing)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
     os.umask(0o022)
     seal()
     gc.collect()

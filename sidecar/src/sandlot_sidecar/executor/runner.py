@@ -332,4 +332,3 @@ def drop_privileges(permitted: int) -> None:
     syscalls.capset(CAPABILITIES & permitted)
     # The moment between a child's birth and its exec shows this process's memory inside the sandbox.
     syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)
-    signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -1,0 +1,119 @@
+"""Sandboxes for the executor's tests, each with a check that nothing is left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from driver import Driver, processes_below
+
+CGROUP_TOP = "sandlot-test"
+NOBODY = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]
+MEMORY = 256 * 1024 * 1024
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: real namespaces, mounts and cgroups")
+
+
+def user_namespaces_allowed() -> bool:
+    prefix = NOBODY if os.geteuid() == 0 else []
+    if prefix and shutil.which("setpriv") is None:
+        return False
+    done = subprocess.run([*prefix, "unshare", "-Ur", "true"], capture_output=True, check=False)
+    return done.returncode == 0
+
+
+def cgroups_left() -> list[str]:
+    return [str(path) for path in Path("/sys/fs/cgroup").glob(f"**/{CGROUP_TOP}/*") if path.is_dir()]
+
+
+class Machine:
+    """What must be the same before and after a test."""
+
+    def __init__(self) -> None:
+        self.mounts = Path("/proc/self/mountinfo").read_text()
+        self.fds = len(os.listdir("/proc/self/fd"))
+        self.cgroups = cgroups_left()
+        self.children = set(processes_below(os.getpid()))
+
+    def differences(self) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        if Path("/proc/self/mountinfo").read_text() != self.mounts:
+            found["mounts"] = Path("/proc/self/mountinfo").read_text()
+        if (fds := len(os.listdir("/proc/self/fd"))) != self.fds:
+            found["fds"] = (self.fds, fds)
+        if (cgroups := cgroups_left()) != self.cgroups:
+            found["cgroups"] = cgroups
+        if children := set(processes_below(os.getpid())) - self.children:
+            found["processes"] = children
+        return found
+
+
+@pytest.fixture(autouse=True)
+def machine() -> Iterator[Machine]:
+    """Nothing is left on the machine when a test is over."""
+    before = Machine()
+    yield before
+    deadline = time.monotonic() + 5
+    while (left := before.differences()) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not left
+
+
+Make = Callable[..., Driver]
+
+
+@pytest.fixture()
+def make(machine: Machine) -> Iterator[Make]:
+    """Make sandboxes; arguments override those of `setup`."""
+    drivers: list[Driver] = []
+
+    def start(*, rootless: bool = False, **arguments: Any) -> Driver:
+        name = uuid.uuid4().hex[:12]
+        prefix = NOBODY if rootless and os.geteuid() == 0 else []
+        driver = Driver(prefix=prefix)
+        drivers.append(driver)
+        driver.setup = {
+            "root": {"lower": ["/"], "disk": 64 * 1024 * 1024},
+            "hostname": "box",
+            "limits": {"memory": MEMORY, "pids": 100},
+            "cgroup_parent": None if rootless else f"{CGROUP_TOP}/{name}",
+            **arguments,
+        }
+        driver.ready = driver.ask("setup", **driver.setup)
+        return driver
+
+    yield start
+    for driver in drivers:
+        with contextlib.suppress(OSError):
+            driver.close()
+
+
+@pytest.fixture()
+def box(make: Make) -> Driver:
+    """A sandbox of root's with cgroups."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root: real namespaces, mounts and cgroups")
+    return make()
+
+
+@pytest.fixture(params=["root", "rootless"])
+def any_box(request: pytest.FixtureRequest, make: Make) -> Driver:
+    """A sandbox of root's, and one of an ordinary user's."""
+    if request.param == "root":
+        if os.geteuid() != 0:
+            pytest.skip("needs root: real namespaces, mounts and cgroups")
+        return make()
+    if not user_namespaces_allowed():
+        pytest.skip("user namespaces are not allowed to an ordinary user here")
+    return make(rootless=True, limits={"pids": 100})
