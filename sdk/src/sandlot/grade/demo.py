@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.console import Console
 
 from sandlot import AsyncClient, AsyncPools, AsyncProcess, AsyncSandbox
-from sandlot.grade.candidates import candidates
+from sandlot.grade.candidates import KINDS, candidates
 from sandlot.grade.errors import GradeError
 from sandlot.grade.html import page
 from sandlot.grade.leftovers import Leftovers
@@ -49,10 +49,11 @@ async def demo(*, console: Console, problems: int | None, concurrency: int | Non
     """Runs it and writes the report. `problems` takes only the first ones. Raises GradeError or SandlotError."""
     chosen = list(humaneval().values())[:problems]
     rollouts = demo_rollouts(chosen)
+    counts = Counter(rollout.kind for rollout in rollouts)
     at_once = concurrency or fitting(memory=LIMITS.memory)
     stack = PrivateStack()
     leftovers = Leftovers(state_dir=stack.state_dir, outside=(Path(PROGRAM), Path("/var/tmp/filler")))
-    made = Tally()
+    made = Tally.ordered(kind.name for kind in KINDS if kind.name in counts)
     try:
         async with stack, asyncio.TaskGroup() as group:
             watcher = group.create_task(leftovers.watch())
@@ -69,7 +70,7 @@ async def demo(*, console: Console, problems: int | None, concurrency: int | Non
                     made.add(outcome)
                     display.add(outcome)
             elapsed = time.monotonic() - begun
-            found = faults(made, expected=Counter(rollout.kind for rollout in rollouts))
+            found = faults(made, expected=counts)
             for box, process in canaries:
                 if (end := await process.poll()) is not None:
                     found.append(f"a bystander's command in {box.id} did not live on: {end.verdict}")

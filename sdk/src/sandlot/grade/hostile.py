@@ -48,10 +48,17 @@ KILLS_ALL = """
     os.kill(os.getpid(), signal.SIGKILL)
 """
 
+# Doubles until the limit is reached, and stays there, so that the first process fails for good.
 FORK_BOMB = """
-    import os
+    import os, signal
+    first = os.getpid()
     while True:
-        os.fork()
+        try:
+            os.fork()
+        except OSError:
+            if os.getpid() == first:
+                raise
+            signal.pause()
 """
 
 FILLS_DISK = """

@@ -42,6 +42,11 @@ class Tally:
     outcomes: list[Outcome] = field(default_factory=list[Outcome])
     reused: int = 0
 
+    @classmethod
+    def ordered(cls, names: Iterable[str]) -> Tally:
+        """An empty tally that lists these kinds in this order."""
+        return cls(kinds={name: KindTally(name) for name in names})
+
     def add(self, outcome: Outcome) -> None:
         self.outcomes.append(outcome)
         kind = self.kinds.setdefault(outcome.kind, KindTally(outcome.kind))
