@@ -141,9 +141,9 @@ class StubBackend:
 
     def _fill(self, name: str) -> None:
         spec = self.machine.pools.get(name)
-        assert self.events is not None
         if spec is None:
             return
+        assert self.events is not None
         starting = self.starting.setdefault(name, set())
         for _ in range(spec.size - len(starting) - self.events.warm_count(name)):
             placeholder = new_instance_id()

@@ -193,7 +193,7 @@ def pending_route(sandbox: Sandbox) -> Route:
         token="",
         status=sandbox.status,
         verdict=sandbox.verdict,
-        message=sandbox.message,
+        message=sandbox.message or (f"the sandbox has ended: {sandbox.verdict}" if sandbox.verdict else None),
     )
 
 

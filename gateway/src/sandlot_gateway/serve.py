@@ -99,6 +99,7 @@ async def serve(
                 loop.remove_signal_handler(number)
     finally:
         endpoint.unlink(missing_ok=True)
+        (state_dir / "gateway.sock").unlink(missing_ok=True)
         lock.release()
     return 0
 

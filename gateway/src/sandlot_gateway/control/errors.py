@@ -120,13 +120,25 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def _http(request: Request, error: HTTPException) -> Response:
-        return error_response(error.status_code, _text(error, request), headers=error.headers)
+        headers = dict(error.headers or {})
+        if error.status_code == 405:
+            headers["allow"] = ", ".join(_allowed(request))
+        return error_response(error.status_code, _text(error, request), headers=headers)
 
     @app.exception_handler(Exception)
     async def _unexpected(request: Request, error: Exception) -> Response:
         # 503, not 500: clients repeat a create only on 503, and it is safe to by its idempotency key.
         _log.exception("a control request failed in an unexpected way", exc_info=error)
         return error_response(503, "internal error", headers={"retry-after": "1"})
+
+
+def _allowed(request: Request) -> list[str]:
+    """Every method that this path has; the framework names those of the first route that fits only."""
+    methods: set[str] = set()
+    for template, operations in request.app.openapi()["paths"].items():
+        if re.fullmatch(re.sub(r"\\{\w+\\}", "[^/]+", re.escape(template)), request.url.path):
+            methods |= {name.upper() for name in operations}
+    return sorted(methods)
 
 
 def _text(error: HTTPException, request: Request) -> str:

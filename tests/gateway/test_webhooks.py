@@ -1,0 +1,127 @@
+"""What sidecars tell: ends of every kind, unknown instances, forged and stale messages, recycling."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from sandlot_gateway.backends.base import Instance, PoolSpec, Template
+
+from tests.gateway.conftest import Running
+from tests.gateway.sidecars import StubSidecar, new_instance_id, until
+from tests.gateway.test_create import warmed
+
+
+@pytest.mark.parametrize(
+    ("verdict", "status", "error_type", "reason"),
+    [
+        ("deadline", "TIMEOUT", "TIMEOUT", "Timeout"),
+        ("idle", "TERMINATED", None, "Idle Timeout"),
+        ("oom", "ERROR", "OOM_KILLED", "Out Of Memory"),
+        ("image_pull", "ERROR", "IMAGE_PULL_FAILED", "Image Pull Failed"),
+        ("sidecar_lost", "ERROR", "SIDECAR_LOST", "Sidecar Lost"),
+        ("made_up", "ERROR", "MADE_UP", "Made Up"),
+    ],
+)
+async def test_an_end_is_recorded_with_its_cause(box: Running, verdict, status, error_type, reason) -> None:
+    made = await box.create()
+    sidecar = box.machine.of_sandbox(made["id"])
+    sidecar.end(verdict, "because")
+    await until(lambda: box.gateway.directory.total_live == 0)
+    told = (await box.client.get(f"/api/v1/sandbox/{made['id']}")).json()
+    assert (told["status"], told["errorType"], told["terminationReason"]) == (status, error_type, reason)
+    assert (told["verdict"], told["verdictMessage"]) == (verdict, "because")
+    assert told["terminatedAt"] is not None
+    await until(lambda: sidecar.instance_id in box.backend.destroyed)
+
+
+async def test_the_backends_loss_ends_the_sandbox(box: Running) -> None:
+    made = await box.create()
+    box.backend.lose(box.machine.of_sandbox(made["id"]).instance_id, message="killed by signal 9")
+    told = (await box.client.get(f"/api/v1/sandbox/{made['id']}/error-context")).json()
+    assert (told["verdict"], told["errorMessage"]) == ("sidecar_lost", "killed by signal 9")
+
+
+async def test_only_the_instance_itself_is_believed(box: Running) -> None:
+    made = await box.create()
+    sidecar = box.machine.of_sandbox(made["id"])
+    state = {**sidecar.state(), "event": "ended", "phase": "ended", "verdict": "oom"}
+    body = json.dumps(state).encode()
+    assert await sidecar.send(body, signature="sha256=" + "0" * 64) == 401
+    assert await sidecar.send(body, signature="é") == 401
+    other = json.dumps({**state, "instance_id": "i-other"}).encode()
+    assert await sidecar.send(other) == 400
+    assert await sidecar.send(b"[]") == 400
+    assert await sidecar.send(b"\xff") == 400
+    assert box.gateway.directory.total_live == 1
+    assert await sidecar.send(body) == 200
+    assert box.gateway.directory.total_live == 0
+
+
+async def test_an_instance_nobody_knows_is_told_to_go(box: Running) -> None:
+    instance_id = new_instance_id()
+    stranger = StubSidecar(
+        instance_id=instance_id,
+        token=box.gateway.tokens.instance(instance_id),
+        directory=box.machine.directory,
+        webhook=box.backend.webhook,
+    )
+    assert await stranger.push("ready") == 410
+    # The same once the backend knows it: adopted.
+    instance = Instance(instance_id, Template(image="host"), stranger.address, stranger.token, pool="p")
+    box.machine.instances[instance_id] = instance
+    assert await stranger.push("ready") == 200
+    assert instance_id in box.gateway.supply.ready
+    await stranger.close()
+
+
+async def test_a_heartbeat_brings_back_what_a_lost_webhook_missed(box: Running) -> None:
+    await warmed(box)
+    lost = next(iter(box.gateway.supply.ready))
+    box.gateway.supply.forget(lost.id)
+    sidecar = box.machine.sidecars[lost.id]
+    await sidecar.push("heartbeat")
+    assert lost.id in box.gateway.supply.ready
+    await sidecar.push("heartbeat")
+    assert box.gateway.supply.ready.count("warm") == 3
+
+
+async def test_a_claim_made_elsewhere_is_adopted(box: Running) -> None:
+    await warmed(box)
+    made = await box.create(labels=["mine"])
+    sidecar = box.machine.of_sandbox(made["id"])
+    one = box.gateway.directory.get(made["id"])
+    assert one is not None
+    box.gateway.directory.drop(one)
+    assert (await box.client.get(f"/api/v1/sandbox/{made['id']}")).status_code == 404
+    await sidecar.push("heartbeat")
+    again = (await box.client.get(f"/api/v1/sandbox/{made['id']}")).json()
+    assert again["labels"] == ["mine"]
+    assert again["status"] == "RUNNING"
+
+
+async def test_an_old_generation_changes_nothing(box: Running) -> None:
+    await warmed(box)
+    instance = next(iter(box.gateway.supply.ready))
+    sidecar = box.machine.sidecars[instance.id]
+    old = json.dumps({"event": "ready", **sidecar.state()}).encode()
+    instance.generation = 2
+    box.gateway.supply.forget(instance.id)
+    assert await sidecar.send(old) == 200
+    assert instance.id not in box.gateway.supply.ready
+
+
+async def test_a_deleted_sandboxs_instance_is_used_again(box: Running) -> None:
+    box.machine.recycling = True
+    await box.backend.set_pool(PoolSpec("one", Template(image="host"), 1))
+    await until(lambda: box.gateway.supply.ready.count("one") == 1)
+    first = await box.create()
+    sidecar = box.machine.of_sandbox(first["id"])
+    await box.client.delete(f"/api/v1/sandbox/{first['id']}")
+    await until(lambda: sidecar.instance_id in box.gateway.supply.ready)
+    assert sidecar.generation == 2
+    await until(lambda: box.gateway.supply.ready.count("one") == 2)
+    owners = {box.machine.of_sandbox((await box.create())["id"]).instance_id for _ in range(2)}
+    assert sidecar.instance_id in owners
+    assert sidecar.instance_id not in box.backend.destroyed
+    assert len(set(sidecar.owners)) == 2
