@@ -258,6 +258,7 @@ class AsyncSandbox:
         env: Mapping[str, str] | None = None,
         cwd: str | None = None,
         user: str | int | None = None,
+        shell: str | None = None,
         stdin: str | bytes | None = None,
         op_id: str | None = None,
         stream: Literal[False] = False,
@@ -273,6 +274,7 @@ class AsyncSandbox:
         env: Mapping[str, str] | None = None,
         cwd: str | None = None,
         user: str | int | None = None,
+        shell: str | None = None,
         stdin: str | bytes | None = None,
         op_id: str | None = None,
         stream: Literal[True],
@@ -287,6 +289,7 @@ class AsyncSandbox:
         env: Mapping[str, str] | None = None,
         cwd: str | None = None,
         user: str | int | None = None,
+        shell: str | None = None,
         stdin: str | bytes | None = None,
         op_id: str | None = None,
         stream: bool = False,
@@ -294,6 +297,7 @@ class AsyncSandbox:
     ) -> ExecResult | AsyncOpStream:
         """Runs a command (a shell's string, or a list of arguments) to its end.
 
+        A string runs in `sh`, or with `shell="bash"` in bash where the image has it; a list runs without a shell.
         `timeout` is seconds the command may run; reaching it is a result with verdict `timeout` and the output so
         far. `stream=True` gives an iterator of events instead. The request carries an op id (yours or a new one),
         so it is sent again after a lost connection and still runs once. Cancelling ends the command.
@@ -303,19 +307,27 @@ class AsyncSandbox:
         op = calls.op_id_or_new(op_id)
         if stream:
             return await self._exec_stream(
-                command, op=op, timeout=timeout, env=env, cwd=cwd, user=user, stdin=stdin, check=check
+                command,
+                op=op,
+                timeout=timeout,
+                env=env,
+                cwd=cwd,
+                user=user,
+                shell=shell,
+                stdin=stdin,
+                check=check,
             )
         text = calls.inline_stdin(stdin)
         if stdin is not None and text is None:
             process = await self._start(
-                command, op=op, timeout=timeout, env=env, cwd=cwd, user=user, stdin=True
+                command, op=op, timeout=timeout, env=env, cwd=cwd, user=user, shell=shell, stdin=True
             )
             async with process:
                 await process.write(stdin)
                 await process.close_stdin()
                 return await process.wait(check=check)
         document = calls.exec_document(
-            command=command, cwd=cwd, env=env, timeout=timeout, user=user, stdin=text
+            command=command, cwd=cwd, env=env, timeout=timeout, user=user, shell=shell, stdin=text
         )
         try:
             response = await self._plane.send(
@@ -349,6 +361,7 @@ class AsyncSandbox:
         env: Mapping[str, str] | None = None,
         cwd: str | None = None,
         user: str | int | None = None,
+        shell: str | None = None,
         op_id: str | None = None,
     ) -> AsyncProcess:
         """Starts a command and returns while it runs.
@@ -364,6 +377,7 @@ class AsyncSandbox:
             env=env,
             cwd=cwd,
             user=user,
+            shell=shell,
             stdin=stdin,
             pty=size,
             detach=detach,
@@ -437,6 +451,7 @@ class AsyncSandbox:
         env: Mapping[str, str] | None,
         cwd: str | None,
         user: str | int | None,
+        shell: str | None,
         stdin: str | bytes | None,
         check: bool,
     ) -> AsyncOpStream:
@@ -447,6 +462,7 @@ class AsyncSandbox:
             env=env,
             cwd=cwd,
             user=user,
+            shell=shell,
             stdin=stdin is not None,
             check=check,
         )
@@ -466,12 +482,22 @@ class AsyncSandbox:
         env: Mapping[str, str] | None,
         cwd: str | None,
         user: str | int | None,
+        shell: str | None,
         stdin: bool,
         pty: tuple[int, int] | None = None,
         detach: bool = False,
     ) -> AsyncProcess:
         stream = self._stream(
-            command, op=op, timeout=timeout, env=env, cwd=cwd, user=user, stdin=stdin, pty=pty, detach=detach
+            command,
+            op=op,
+            timeout=timeout,
+            env=env,
+            cwd=cwd,
+            user=user,
+            shell=shell,
+            stdin=stdin,
+            pty=pty,
+            detach=detach,
         )
         await stream.open()
         return AsyncProcess(plane=self._plane, stream=stream, detached=detach)
@@ -485,6 +511,7 @@ class AsyncSandbox:
         env: Mapping[str, str] | None,
         cwd: str | None,
         user: str | int | None,
+        shell: str | None,
         stdin: bool,
         pty: tuple[int, int] | None = None,
         detach: bool = False,
@@ -497,6 +524,7 @@ class AsyncSandbox:
             env=env,
             timeout=timeout,
             user=user,
+            shell=shell,
             stdin=stdin,
             pty=pty,
             detach=detach,

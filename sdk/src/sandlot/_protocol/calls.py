@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -30,13 +29,6 @@ def op_id_or_new(op_id: str | None) -> str:
     return op_id
 
 
-def command_text(command: Command) -> str:
-    """The command as one shell string; a list is quoted so that the shell gives it on unchanged."""
-    if isinstance(command, str):
-        return command
-    return shlex.join(command)
-
-
 def command_argv(command: Command) -> str | list[str]:
     if isinstance(command, str):
         return command
@@ -59,10 +51,13 @@ def exec_document(
     env: Mapping[str, str] | None,
     timeout: float | None,
     user: str | int | None,
+    shell: str | None,
     stdin: str | None,
 ) -> dict[str, Any]:
     """The body of the buffered exec."""
-    document: dict[str, Any] = {"command": command_text(command)}
+    document: dict[str, Any] = {"command": command_argv(command)}
+    if shell is not None:
+        document["shell"] = shell
     if cwd is not None:
         document["working_dir"] = cwd
     if env:
@@ -96,12 +91,15 @@ def op_document(
     env: Mapping[str, str] | None,
     timeout: float | None,
     user: str | int | None,
+    shell: str | None,
     stdin: bool,
     pty: tuple[int, int] | None,
     detach: bool,
 ) -> dict[str, Any]:
     """The body that creates an op (or attaches to it)."""
     document: dict[str, Any] = {"id": op_id, "command": command_argv(command)}
+    if shell is not None:
+        document["shell"] = shell
     if cwd is not None:
         document["cwd"] = cwd
     if env:

@@ -255,6 +255,7 @@ class Sandbox:
         env: Mapping[str, str] | None = None,
         cwd: str | None = None,
         user: str | int | None = None,
+        shell: str | None = None,
         stdin: str | bytes | None = None,
         op_id: str | None = None,
         stream: Literal[False] = False,
@@ -270,6 +271,7 @@ class Sandbox:
         env: Mapping[str, str] | None = None,
         cwd: str | None = None,
         user: str | int | None = None,
+        shell: str | None = None,
         stdin: str | bytes | None = None,
         op_id: str | None = None,
         stream: Literal[True],
@@ -284,6 +286,7 @@ class Sandbox:
         env: Mapping[str, str] | None = None,
         cwd: str | None = None,
         user: str | int | None = None,
+        shell: str | None = None,
         stdin: str | bytes | None = None,
         op_id: str | None = None,
         stream: bool = False,
@@ -291,6 +294,7 @@ class Sandbox:
     ) -> ExecResult | OpStream:
         """Runs a command (a shell's string, or a list of arguments) to its end.
 
+        A string runs in `sh`, or with `shell="bash"` in bash where the image has it; a list runs without a shell.
         `timeout` is seconds the command may run; reaching it is a result with verdict `timeout` and the output so
         far. `stream=True` gives an iterator of events instead. The request carries an op id (yours or a new one),
         so it is sent again after a lost connection and still runs once. Cancelling ends the command.
@@ -300,17 +304,27 @@ class Sandbox:
         op = calls.op_id_or_new(op_id)
         if stream:
             return self._exec_stream(
-                command, op=op, timeout=timeout, env=env, cwd=cwd, user=user, stdin=stdin, check=check
+                command,
+                op=op,
+                timeout=timeout,
+                env=env,
+                cwd=cwd,
+                user=user,
+                shell=shell,
+                stdin=stdin,
+                check=check,
             )
         text = calls.inline_stdin(stdin)
         if stdin is not None and text is None:
-            process = self._start(command, op=op, timeout=timeout, env=env, cwd=cwd, user=user, stdin=True)
+            process = self._start(
+                command, op=op, timeout=timeout, env=env, cwd=cwd, user=user, shell=shell, stdin=True
+            )
             with process:
                 process.write(stdin)
                 process.close_stdin()
                 return process.wait(check=check)
         document = calls.exec_document(
-            command=command, cwd=cwd, env=env, timeout=timeout, user=user, stdin=text
+            command=command, cwd=cwd, env=env, timeout=timeout, user=user, shell=shell, stdin=text
         )
         try:
             response = self._plane.send(
@@ -344,6 +358,7 @@ class Sandbox:
         env: Mapping[str, str] | None = None,
         cwd: str | None = None,
         user: str | int | None = None,
+        shell: str | None = None,
         op_id: str | None = None,
     ) -> Process:
         """Starts a command and returns while it runs.
@@ -359,6 +374,7 @@ class Sandbox:
             env=env,
             cwd=cwd,
             user=user,
+            shell=shell,
             stdin=stdin,
             pty=size,
             detach=detach,
@@ -432,6 +448,7 @@ class Sandbox:
         env: Mapping[str, str] | None,
         cwd: str | None,
         user: str | int | None,
+        shell: str | None,
         stdin: str | bytes | None,
         check: bool,
     ) -> OpStream:
@@ -442,6 +459,7 @@ class Sandbox:
             env=env,
             cwd=cwd,
             user=user,
+            shell=shell,
             stdin=stdin is not None,
             check=check,
         )
@@ -461,12 +479,22 @@ class Sandbox:
         env: Mapping[str, str] | None,
         cwd: str | None,
         user: str | int | None,
+        shell: str | None,
         stdin: bool,
         pty: tuple[int, int] | None = None,
         detach: bool = False,
     ) -> Process:
         stream = self._stream(
-            command, op=op, timeout=timeout, env=env, cwd=cwd, user=user, stdin=stdin, pty=pty, detach=detach
+            command,
+            op=op,
+            timeout=timeout,
+            env=env,
+            cwd=cwd,
+            user=user,
+            shell=shell,
+            stdin=stdin,
+            pty=pty,
+            detach=detach,
         )
         stream.open()
         return Process(plane=self._plane, stream=stream, detached=detach)
@@ -480,6 +508,7 @@ class Sandbox:
         env: Mapping[str, str] | None,
         cwd: str | None,
         user: str | int | None,
+        shell: str | None,
         stdin: bool,
         pty: tuple[int, int] | None = None,
         detach: bool = False,
@@ -492,6 +521,7 @@ class Sandbox:
             env=env,
             timeout=timeout,
             user=user,
+            shell=shell,
             stdin=stdin,
             pty=pty,
             detach=detach,

@@ -63,12 +63,11 @@ class Sandbox:
             self._build()
         except OSError as error:
             raise SetupError(f"the sandbox cannot be made: {error}") from error
-        shell = spawn.find_shell("auto")
         return {
             "notes": self.notes,
             "overlay": self._plan.overlay,
             "cgroup": f"v{self._cgroup.group.version}" if self._cgroup else "none",
-            "bash": shell.endswith("bash"),
+            "bash": spawn.find_shell("bash").endswith("bash"),
             "shell": spawn.find_shell("sh"),
             "init_pid": self.init.pid,
         }

@@ -25,7 +25,7 @@ class Spec:
 
     def __init__(self, *, command: str | list[str]) -> None:
         self.command = command
-        self.shell = "auto"
+        self.shell = "sh"
         self.cwd: str | None = None
         self.env: dict[str, str] = {}
         self.user: str | int | None = None
@@ -51,13 +51,9 @@ def op_id(value: object, name: str) -> str:
 
 
 def from_exec(body: dict[str, Any]) -> Spec:
-    """Prime's form; unknown fields are ignored."""
-    command = body.get("command")
-    if not isinstance(command, str):
-        raise bad_input(
-            "command must be a string" if command is not None else "command is required", field="command"
-        )
-    spec = Spec(command=fields.clean(command, "command"))
+    """Prime's form, and ours: an argv, a shell; unknown fields are ignored."""
+    spec = Spec(command=fields.command(body, "command", required=True) or "")
+    spec.shell = _shell(body)
     if "working_dir" in body:
         spec.cwd = fields.text(body, "working_dir", limit=4096) or None
     spec.env = fields.environment(body, "env")
@@ -86,10 +82,7 @@ def from_op(body: dict[str, Any]) -> Spec:
     """The body of `POST /v1/ops` (without `id` and `detach`)."""
     command = fields.command(body, "command", required=True)
     spec = Spec(command=command or "")
-    shell = fields.text(body, "shell", default="auto") or "auto"
-    if shell not in ("auto", "sh", "bash"):
-        raise bad_input("shell must be auto, sh or bash", field="shell")
-    spec.shell = shell
+    spec.shell = _shell(body)
     spec.cwd = fields.text(body, "cwd", limit=4096) or None
     spec.env = fields.environment(body, "env")
     spec.user = fields.user(body, "user")
@@ -103,6 +96,13 @@ def from_op(body: dict[str, Any]) -> Spec:
     if body.get("pty") is not None:
         spec.pty = terminal_size(fields.mapping(body, "pty"), prefix="pty.")
     return spec
+
+
+def _shell(body: dict[str, Any]) -> str:
+    shell = fields.text(body, "shell", default="sh") or "sh"
+    if shell not in ("sh", "bash"):
+        raise bad_input("shell must be sh or bash", field="shell")
+    return shell
 
 
 def _nested(limits: dict[str, Any], name: str) -> int | None:
