@@ -116,7 +116,12 @@ class Gateway:
             "tenant": "default",
             "env": {},
             "secrets": {},
-            "limits": {"cpu": template.cpu, "memory": template.memory, "pids": template.pids},
+            "limits": {
+                "cpu": template.cpu,
+                "memory": template.memory,
+                "pids": template.pids,
+                "disk": template.disk,
+            },
             "network": "full",
             "timeout": None,
             "idle_timeout": None,

@@ -28,7 +28,7 @@ from .machine import cores, machine_stats
 from .planner import Planner, PlanSettings
 from .preflight import check_namespaces
 from .processes import key_of, sidecar_configs
-from .records import Record
+from .records import Record, load_record
 from .remains import remove_remains
 
 log = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ class LocalSettings:
     max_resets: int = 100  # how often an instance is used again
     heartbeat: float = 30.0
     start_timeout: float = 60.0  # an instance that is not ready by then is ended
-    end_grace: float = 1.0  # between the request to end and SIGKILL
+    end_grace: float = 0.3  # for `ended` to be told, once all in the sandbox is dead; then SIGKILL
     patience: float = 5.0  # how long a sidecar found at start may take to answer
     upkeep: float = 15.0  # between two looks at logs and overdue starts
 
@@ -246,7 +246,7 @@ class LocalBackend:
         clean = entry.exited.is_set() and entry.exit_code == 0
         if not entry.exited.is_set():
             clean = await self._end(entry)
-        await self._in_thread(self._remove, entry.directory, entry.record, not clean)
+        await self._clear(entry.directory, entry.record, search=not clean)
         self._entries.pop(entry.instance.id, None)
         self._keeper.wake()
 
@@ -266,9 +266,9 @@ class LocalBackend:
         await entry.wait_exit(timeout=5.0)
         return False
 
-    def _remove(self, directory: InstanceDir, record: Record | None, search: bool) -> None:
+    async def _clear(self, directory: InstanceDir, record: Record | None, *, search: bool) -> None:
         paths = [Path(text) for text in record.cgroups] if record is not None else []
-        remove_remains(directory, cgroups=paths or self._cgroups.paths(directory.id), search=search)
+        await self._in_thread(remove_remains, directory, paths or self._cgroups.paths(directory.id), search)
 
     async def destroy_all(self) -> None:
         await self._keeper.close()
@@ -307,7 +307,8 @@ class LocalBackend:
             # Its `ready` may have come all the same, and then it may have an owner already.
             return entry.was_ready
         if answer.status != 200 or not isinstance(state, dict) or state.get("equal") is not True:
-            log.warning("instance %s: not equal to fresh after a reset: %s", instance.id, answer.body[:500])
+            why = state.get("proof") or state.get("message") if isinstance(state, dict) else answer.status
+            log.warning("instance %s: not equal to fresh after a reset: %s", instance.id, why)
             return False
         instance.generation = max(instance.generation, int(state["generation"]))
         return True
@@ -391,7 +392,7 @@ class LocalBackend:
 
     async def _bury(self, found: Dead, events: Events) -> None:
         log.info("instance %s is dead (%s), clearing it away", found.directory.id, found.why)
-        await self._in_thread(self._remove, found.directory, found.record, True)
+        await self._clear(found.directory, found.record, search=True)
         message = f"the sandbox was lost while no gateway ran: {found.why}"
         events.instance_lost(found.directory.id, verdict="sidecar_lost", message=message)
 
@@ -405,6 +406,10 @@ class LocalBackend:
                 if not entry.was_ready and entry.leaving is None:
                     await self._overdue(entry, now)
                 await self._in_thread(bound_log, entry.directory)
+            for directory in await self._in_thread(self._layout.instance_dirs):
+                # What could not be taken away at its time: a process may have been stuck in the kernel.
+                if directory.id not in self._entries:
+                    await self._clear(directory, load_record(directory.record), search=True)
 
     async def _overdue(self, entry: Entry, now: float) -> None:
         if now - entry.began < self._settings.start_timeout:

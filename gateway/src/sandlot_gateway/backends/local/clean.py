@@ -91,7 +91,7 @@ def _clean_instances(layout: Layout, report: Report) -> None:
         cgroups = [Path(text) for text in record.cgroups] if record is not None else []
         if not cgroups:
             cgroups = [mount / NAME / instance_id for mount in mount_points()]
-        report.instances.append(remove_remains(directory, cgroups=cgroups))
+        report.instances.append(remove_remains(directory, cgroups))
     _remove_parents()
 
 

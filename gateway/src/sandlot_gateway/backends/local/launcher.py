@@ -59,7 +59,13 @@ def sidecar_config(
             "user": int(image.user) if image.user.isdigit() else image.user,
         },
         "target_pid": None,
-        "limits": {"cpu": template.cpu, "memory": template.memory, "pids": template.pids},
+        # All that a claim of this template names: a claim that differs in nothing is taken without a change.
+        "limits": {
+            "cpu": template.cpu,
+            "memory": template.memory,
+            "pids": template.pids,
+            "disk": template.disk,
+        },
         "cgroup_parent": cgroup_parent,
         "ops": {},
     }

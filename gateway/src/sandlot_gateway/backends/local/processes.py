@@ -105,7 +105,7 @@ def _command_lines() -> Iterable[tuple[int, list[bytes]]]:
             continue
 
 
-def kill_marked(argument: str, *, timeout: float = 2.0) -> list[int]:
+def kill_marked(argument: str, *, timeout: float = 20.0) -> list[int]:
     """Kills all of `marked(argument)` and waits for their end. Returns their pids.
 
     Repeats until none is found, so that one that was being forked at that moment is caught. Raises

@@ -25,7 +25,7 @@ class Removed:
     problems: list[str] = field(default_factory=list)
 
 
-def remove_remains(directory: InstanceDir, *, cgroups: list[Path], search: bool = True) -> Removed:
+def remove_remains(directory: InstanceDir, cgroups: list[Path], search: bool = True) -> Removed:
     """Removes all of one instance. Never raises: what fails is in `problems`, and a later cleaning tries again.
 
     `search=False` skips the look through all processes, for a sidecar that has ended cleanly. Blocks.

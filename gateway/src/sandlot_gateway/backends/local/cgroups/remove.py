@@ -12,7 +12,7 @@ from pathlib import Path
 from .base import write
 
 
-def remove_groups(paths: Iterable[Path], *, timeout: float = 3.0) -> list[Path]:
+def remove_groups(paths: Iterable[Path], *, timeout: float = 10.0) -> list[Path]:
     """Kills every process in the groups and their children, then removes them. Returns what is left.
 
     Tries for up to `timeout` seconds: a group stays busy for a moment after its last process. Blocks.
