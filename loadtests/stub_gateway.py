@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import cProfile
 import gc
+import signal
 import socket
 import sys
 from pathlib import Path
@@ -14,6 +16,7 @@ from sandlot_gateway.data.expose import Exposures
 from sandlot_gateway.data.plane import DataPlane
 from sandlot_gateway.data.pool import HttpPool
 from sandlot_gateway.data.routes import Route
+from sandlot_gateway.data.server import OneWriteProtocol
 from sandlot_gateway.metrics import Metrics
 from sandlot_gateway.tokens import Tokens
 
@@ -97,7 +100,8 @@ def main() -> None:
         host="127.0.0.1",
         port=arguments.listen,
         loop="uvloop",
-        http="httptools",
+        http=OneWriteProtocol,
+        proxy_headers=False,
         ws="none",
         lifespan="off",
         access_log=False,
@@ -107,15 +111,16 @@ def main() -> None:
         backlog=4096,
     )
     server = Server(config)
+    # uvicorn raises the signal that ended it once more; without a handler of ours the profile would be lost.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     if arguments.profile is None:
         server.run()
-    else:
-        import cProfile
-
-        profile = cProfile.Profile()
+        return
+    profile = cProfile.Profile()
+    try:
         profile.runcall(server.run)
+    finally:
         profile.dump_stats(arguments.profile)
-    sys.exit(0)
 
 
 if __name__ == "__main__":

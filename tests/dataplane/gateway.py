@@ -15,6 +15,7 @@ from sandlot_gateway.data.expose import Exposures
 from sandlot_gateway.data.plane import DataPlane
 from sandlot_gateway.data.pool import HttpPool, PoolSettings
 from sandlot_gateway.data.routes import Route
+from sandlot_gateway.data.server import OneWriteProtocol
 from sandlot_gateway.metrics import Metrics
 from sandlot_gateway.tokens import Tokens
 
@@ -98,7 +99,8 @@ class Gateway:
         config = uvicorn.Config(
             self.plane,
             loop="none",
-            http="httptools",
+            http=OneWriteProtocol,
+            proxy_headers=False,
             ws="websockets-sansio",
             access_log=False,
             log_level="warning",

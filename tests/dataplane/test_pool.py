@@ -1,0 +1,394 @@
+"""The HTTP client: what is kept and what is not, what is tried again and what never is."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import pytest
+from sandlot_gateway.data.dial import DialSettings, split_host_port
+from sandlot_gateway.data.pool import DialError, HttpPool, PoolSettings, UpstreamError
+
+from tests.dataplane.upstreams import Peer, Request, echo, eventually
+
+QUICK = DialSettings(attempts=3, timeout=0.3, backoff=0.001)
+
+
+class Dials:
+    def __init__(self) -> None:
+        self.ok = 0
+        self.failed = 0
+
+    def dialled(self, *, ok: bool) -> None:
+        if ok:
+            self.ok += 1
+        else:
+            self.failed += 1
+
+
+@pytest.fixture
+def pool(stack):
+    def make(**settings) -> HttpPool:
+        pool = HttpPool(settings=PoolSettings(**{"dial": QUICK, **settings}))
+        stack.push_async_callback(pool.close)
+        return pool
+
+    return make
+
+
+def answering(*answers: bytes):
+    """One connection: each request gets the next of the raw answers, then the connection is closed."""
+
+    async def behave(peer: Peer) -> None:
+        for answer in answers:
+            await peer.body(await peer.request())
+            peer.send(answer)
+        await peer.writer.drain()
+        peer.writer.close()
+        await peer.writer.wait_closed()
+
+    return behave
+
+
+OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
+
+
+@pytest.mark.parametrize("kind", ["unix", "127.0.0.1", "::1"])
+async def test_fetch_over_one_kept_connection(pool, upstream, kind):
+    requests: list[Request] = []
+    server = await upstream(echo(requests), tcp=kind != "unix", host=kind)
+    one = pool()
+    for n in range(5):
+        answer = await one.fetch(server.address, "POST", f"/x?n={n}", headers=[("X-A", "b")], body=b"%d" % n)
+        assert (answer.status, answer.body) == (200, b"%d" % n)
+    assert server.connections == 1
+    assert [request.target for request in requests] == [f"/x?n={n}" for n in range(5)]
+    assert requests[0].header("x-a") == "b"
+    assert requests[0].header("host") == ("sidecar" if kind == "unix" else server.address)
+    assert (one.idle_connections, one.busy_connections) == (1, 0)
+
+
+async def test_a_tcp_connection_does_not_wait_for_more_bytes(pool, upstream):
+    server = await upstream(echo(), tcp=True)
+    connection = await pool().acquire(server.address)
+    assert connection.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    ("method", "answer", "body"),
+    [
+        ("HEAD", b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n", b""),
+        ("GET", b"HTTP/1.1 204 No Content\r\n\r\n", b""),
+        ("GET", b"HTTP/1.1 304 Not Modified\r\ncontent-length: 5\r\n\r\n", b""),
+        (
+            "GET",
+            b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n",
+            b"ab",
+        ),
+    ],
+)
+async def test_odd_framings_leave_the_connection_usable(pool, upstream, method, answer, body):
+    server = await upstream(answering(answer, OK))
+    one = pool()
+    assert (await one.fetch(server.address, method, "/")).body == body
+    assert (await one.fetch(server.address, "GET", "/")).body == b"ok"
+    assert server.connections == 1
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nok",
+        b"HTTP/1.0 200 OK\r\ncontent-length: 2\r\n\r\nok",
+        OK + b"and more than was announced",
+    ],
+)
+async def test_a_connection_that_cannot_be_trusted_is_not_kept(pool, upstream, answer):
+    server = await upstream(answering(answer))
+    one = pool()
+    for _ in range(2):
+        assert (await one.fetch(server.address, "GET", "/")).body == b"ok"
+        assert one.idle_connections == 0
+    assert server.connections == 2
+
+
+async def test_a_connection_that_closed_while_idle_is_never_used_again(pool, upstream):
+    """The close is in the kernel before the loop has looked: the next request must not be lost on it."""
+    ran = 0
+    closed = asyncio.Event()
+
+    async def behave(peer: Peer) -> None:
+        nonlocal ran
+        await peer.body(await peer.request())
+        ran += 1
+        peer.send(OK)
+        await peer.writer.drain()
+        closed.set()  # and the end of this function closes it
+
+    server = await upstream(behave)
+    one = pool()
+    for n in range(20):
+        closed.clear()
+        assert (await one.fetch(server.address, "POST", "/", body=b"x")).status == 200
+        await closed.wait()
+        assert ran == n + 1
+
+
+async def test_bytes_on_an_idle_connection_end_it(pool, upstream):
+    speak = asyncio.Event()
+
+    async def behave(peer: Peer) -> None:
+        await peer.body(await peer.request())
+        peer.send(OK)
+        await speak.wait()
+        peer.send(b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nforged")
+        await peer.ended()
+
+    server = await upstream(behave)
+    one = pool()
+    await one.fetch(server.address, "GET", "/")
+    assert one.idle_connections == 1
+    speak.set()
+    await eventually(lambda: one.idle_connections == 0)
+    assert (await one.fetch(server.address, "GET", "/")).body == b"ok"
+    assert server.connections == 2
+
+
+async def test_idle_connections_expire_and_are_limited_per_host(pool, upstream):
+    server = await upstream(echo())
+    one = pool(idle_timeout=0.05, max_idle_per_host=2)
+    async with asyncio.TaskGroup() as group:
+        for _ in range(8):
+            group.create_task(one.fetch(server.address, "POST", "/", body=b"x"))
+    assert server.connections > 2
+    assert one.idle_connections == 2
+    await asyncio.wait_for(server.closed_by_peer.wait(), 2)
+    await eventually(lambda: one.idle_connections == 0)
+
+
+async def test_a_refused_dial_is_tried_three_times_and_nothing_was_sent(tmp_path, pool):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    for address in (f"127.0.0.1:{port}", f"[::1]:{port}", f"unix:{tmp_path}/none.sock"):
+        with pytest.raises(DialError) as error:
+            await pool().fetch(address, "POST", "/", body=b"x")
+        assert error.value.may_have_run is False
+        assert address in str(error.value)
+
+
+async def test_a_dial_that_succeeds_late_is_a_success(pool, upstream, tmp_path, stack):
+    path = tmp_path / "late.sock"
+    one = HttpPool(settings=PoolSettings(dial=DialSettings(attempts=3, timeout=1, backoff=0.2)))
+    stack.push_async_callback(one.close)
+    fetching = asyncio.create_task(one.fetch(f"unix:{path}", "POST", "/", body=b"hi"))
+    await asyncio.sleep(0)
+    server = await upstream(echo())
+    # The second attempt comes 0.1 s later at the earliest.
+    path.symlink_to(server.address.removeprefix("unix:"))
+    assert (await fetching).body == b"hi"
+
+
+async def test_a_full_backlog_is_waited_for(pool, tmp_path, stack):
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(tmp_path / "full.sock"))
+    listener.listen(0)
+    fillers = []
+    try:
+        while True:
+            filler = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+            fillers.append(filler)
+            filler.connect(str(tmp_path / "full.sock"))
+    except BlockingIOError:
+        pass
+    try:
+        with pytest.raises(DialError, match="backlog"):
+            await pool().fetch(f"unix:{tmp_path}/full.sock", "GET", "/")
+        slow = HttpPool(settings=PoolSettings(dial=DialSettings(attempts=1, timeout=2, backoff=0.01)))
+        stack.push_async_callback(slow.close)
+        fetching = asyncio.create_task(slow.fetch(f"unix:{tmp_path}/full.sock", "GET", "/"))
+        await asyncio.sleep(0)
+        server = await asyncio.start_unix_server(_answer_ok, sock=listener)
+        assert (await fetching).body == b"ok"
+        server.close()
+    finally:
+        for sock in (*fillers, listener):
+            sock.close()
+
+
+async def _answer_ok(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    try:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(OK)
+        await reader.read()
+    except asyncio.IncompleteReadError:
+        pass
+    finally:
+        writer.close()
+
+
+async def test_a_dial_that_hangs_times_out(pool, stack):
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 0))
+    listener.listen(0)
+    address = listener.getsockname()
+    fillers = []
+    try:
+        for _ in range(3):  # SYNs beyond the backlog are dropped, so a further connect gets no answer
+            filler = socket.socket()
+            filler.setblocking(False)
+            filler.connect_ex(address)
+            fillers.append(filler)
+        with pytest.raises(DialError, match="timed out"):
+            await pool().fetch(f"127.0.0.1:{address[1]}", "GET", "/")
+    finally:
+        for sock in (*fillers, listener):
+            sock.close()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"",
+        b"HTTP/1.1 200 OK\r\ncontent-le",
+        b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhalf",
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n4\r\nha",
+        b"nonsense\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\n",
+    ],
+)
+async def test_what_was_sent_is_never_sent_again(pool, upstream, answer):
+    ran = 0
+
+    async def behave(peer: Peer) -> None:
+        nonlocal ran
+        await peer.body(await peer.request())
+        ran += 1
+        peer.send(answer)
+        await peer.writer.drain()
+
+    server = await upstream(behave)
+    with pytest.raises(UpstreamError) as error:
+        await pool().fetch(server.address, "POST", "/", body=b"x")
+    assert error.value.may_have_run is True
+    assert (ran, server.connections) == (1, 1)
+
+
+async def test_also_not_on_a_connection_that_was_kept(pool, upstream):
+    ran = 0
+
+    async def behave(peer: Peer) -> None:
+        nonlocal ran
+        await peer.body(await peer.request())
+        peer.send(OK)
+        await peer.body(await peer.request())
+        ran += 1
+
+    server = await upstream(behave)
+    one = pool()
+    await one.fetch(server.address, "GET", "/")
+    with pytest.raises(UpstreamError):
+        await one.fetch(server.address, "POST", "/", body=b"x")
+    assert (ran, server.connections) == (1, 1)
+
+
+async def test_a_slow_answer_times_out_and_its_connection_is_not_reused(pool, upstream):
+    async def behave(peer: Peer) -> None:
+        await peer.body(await peer.request())
+        await peer.ended()
+
+    server = await upstream(behave)
+    one = pool()
+    with pytest.raises(UpstreamError, match="within"):
+        await one.fetch(server.address, "GET", "/slow", timeout=0.05)
+    assert (one.idle_connections, one.busy_connections) == (0, 0)
+
+
+async def test_an_answer_that_is_too_large_is_an_error(pool, upstream):
+    async def behave(peer: Peer) -> None:
+        await peer.body(await peer.request())
+        peer.answer(b"x" * 5000)
+        await peer.ended()
+
+    server = await upstream(behave)
+    with pytest.raises(UpstreamError, match="larger than 1000"):
+        await pool(max_fetch=1000).fetch(server.address, "GET", "/")
+
+
+async def test_closing_the_pool_ends_what_is_under_way(pool, upstream):
+    arrived = asyncio.Event()
+
+    async def behave(peer: Peer) -> None:
+        await peer.body(await peer.request())
+        arrived.set()
+        await peer.ended()
+
+    server = await upstream(behave)
+    one = pool()
+    fetching = asyncio.create_task(one.fetch(server.address, "GET", "/"))
+    await arrived.wait()
+    await one.close()
+    with pytest.raises(UpstreamError):
+        await fetching
+    with pytest.raises(DialError, match="closed"):
+        await one.fetch(server.address, "GET", "/")
+
+
+async def test_cancelling_a_fetch_closes_its_connection(pool, upstream):
+    arrived = asyncio.Event()
+    left = asyncio.Event()
+
+    async def behave(peer: Peer) -> None:
+        await peer.body(await peer.request())
+        arrived.set()
+        await peer.ended()
+        left.set()
+
+    server = await upstream(behave)
+    one = pool()
+    fetching = asyncio.create_task(one.fetch(server.address, "GET", "/"))
+    await arrived.wait()
+    fetching.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await fetching
+    await asyncio.wait_for(left.wait(), 2)
+    assert one.busy_connections == 0
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        {"method": "GET /", "target": "/"},
+        {"method": "GET", "target": "/a b"},
+        {"method": "GET", "target": "/\r\nx: y"},
+        {"method": "GET", "target": ""},
+        {"method": "GET", "target": "/", "headers": [("a\r\nb", "c")]},
+        {"method": "GET", "target": "/", "headers": [("a", "b\nc")]},
+    ],
+)
+async def test_a_request_that_would_break_its_line_is_not_sent(pool, upstream, request_):
+    server = await upstream(echo())
+    with pytest.raises(ValueError, match="not a"):
+        await pool().fetch(server.address, **request_)
+    assert server.connections == 0
+
+
+def test_addresses():
+    assert split_host_port("10.0.0.7:8700") == ("10.0.0.7", 8700)
+    assert split_host_port("[::1]:8700") == ("::1", 8700)
+    for wrong in ("10.0.0.7", "::1:8700", "host:", "host:0", "host:70000", ":80", "host:8o", "host:٣"):
+        with pytest.raises(ValueError, match="not an address"):
+            split_host_port(wrong)
+
+
+async def test_dials_are_counted(upstream, stack, tmp_path):
+    server = await upstream(echo())
+    dials = Dials()
+    one = HttpPool(settings=PoolSettings(dial=QUICK), observer=dials)
+    stack.push_async_callback(one.close)
+    await one.fetch(server.address, "GET", "/")
+    await one.fetch(server.address, "GET", "/")
+    with pytest.raises(DialError):
+        await one.fetch(f"unix:{tmp_path}/none", "GET", "/")
+    assert (dials.ok, dials.failed) == (1, 1)
