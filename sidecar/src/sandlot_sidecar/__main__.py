@@ -2,13 +2,32 @@
 
 from __future__ import annotations
 
+# What both processes import is imported before the fork: its pages are then shared (1 MiB, see docs/adr).
+import array
+import collections
+import contextlib
+import enum
+import errno
+import fcntl
+import functools
 import gc
+import json
 import os
+import re
+import resource
+import select
+import selectors
 import signal
 import socket
 import sys
+import threading
+import types
+import warnings
 
 from . import lean
+
+SHARED = (array, collections, contextlib, enum, errno, fcntl, functools, gc, json, re, resource, select, selectors,
+          threading, types, warnings)  # fmt: skip
 
 
 def main() -> int:
@@ -17,7 +36,6 @@ def main() -> int:
         sys.stderr.write("usage: python -m sandlot_sidecar --config FILE\n")
         return 2
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-    gc.freeze()
     if os.fork() == 0:
         ours.close()
         _executor(theirs)

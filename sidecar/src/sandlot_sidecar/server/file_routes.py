@@ -218,7 +218,10 @@ class FileRoutes:
 
 
 def _document(answer: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in answer.items() if name not in ("seq", "ok", "fds")}
+    stat = answer.get("stat")
+    if isinstance(stat, dict):
+        return stat
+    return {name: value for name, value in answer.items() if name not in ("seq", "ok")}
 
 
 def _given(options: dict[str, Any]) -> dict[str, Any]:

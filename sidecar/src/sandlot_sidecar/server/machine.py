@@ -244,9 +244,7 @@ def judge(
     if not facts:
         return cause or "sandbox_broken", cause_message
     if facts.get("failed"):
-        if code in (126, 127):
-            return "exited", facts.get("message")
-        return "start_failed", facts.get("message")
+        return _judge_start(facts)
     if cause == "sandbox_broken" or (cause is not None and died == SIGKILL):
         return cause, cause_message
     if facts.get("oom") and failed:
@@ -260,3 +258,15 @@ def judge(
     if facts.get("pids_hit") and failed:
         return "pids_limit", "the process limit was reached"
     return "exited", None
+
+
+def _judge_start(facts: dict[str, Any]) -> tuple[str, str | None]:
+    """The verdict of a command that could not be started."""
+    failed, field, message = facts["failed"], facts.get("field"), facts.get("message")
+    if facts.get("pids_hit"):
+        return "pids_limit", message
+    if failed in ("pids_limit", "oom"):
+        return failed, message
+    if facts.get("exit_code") in (126, 127):
+        return "exited", message
+    return "start_failed", f"{field}: {message}" if field else message

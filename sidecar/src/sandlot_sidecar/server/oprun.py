@@ -102,17 +102,16 @@ class OpRun:
 
     def _command(self) -> dict[str, Any]:
         ops, op, spec = self._ops, self.op, self.op.spec
-        env = {**ops.environment, **spec.env} if spec.env else ops.environment
+        env = {**ops.environment, **spec.env, "SANDLOT_OP": op.op_id}
         run: dict[str, Any] = {"env": env, "mark": op.op_id, "cwd": spec.cwd or ops.workdir}
         user = ops.user if spec.user is None else spec.user
         if user is not None:
             run["user"] = user
         if isinstance(spec.command, list):
             run["argv"] = spec.command
-        elif spec.shell == "auto":
-            run["shell"] = spec.command
         else:
-            run["argv"] = ["/bin/sh" if spec.shell == "sh" else "bash", "-c", spec.command]
+            run["shell"] = spec.command
+            run["shell_kind"] = spec.shell
         limits = {}
         if spec.memory is not None:
             limits["memory"] = spec.memory
@@ -164,10 +163,7 @@ class OpRun:
             else:
                 self._wake_at = self._ops.loop.call_later(READ_DELAY, self.begin_reading)
         elif "failed" in message:
-            self._ended({
-                "failed": message["failed"], "message": message.get("message"),
-                "exit_code": message.get("exit_code"), "leftover": message.get("leftover", 0),
-            })  # fmt: skip
+            self._ended({"leftover": 0, **message})
         for fd in fds:
             os.close(fd)
 

@@ -1,0 +1,55 @@
+"""Sidecars for tests: each test gets its own, and each is looked at afterwards for what it left behind."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+sys.path.insert(0, str(Path(__file__).parent))
+from sidecar_support import Sidecar
+
+Make = Callable[..., Awaitable[Sidecar]]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if os.geteuid() == 0:
+        return
+    for item in items:
+        if item.get_closest_marker("root") and Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.skip(reason="needs root: real namespaces, mounts and cgroups"))
+
+
+@pytest_asyncio.fixture
+async def make() -> AsyncIterator[Make]:
+    """Starts sidecars: `await make()` is warm, `await make(claim={})` is claimed; other arguments are config."""
+    made: list[Sidecar] = []
+
+    async def start(*, claim: dict[str, Any] | None = None, **config: Any) -> Sidecar:
+        sidecar = Sidecar(**config)
+        made.append(sidecar)
+        await sidecar.start()
+        if claim is not None:
+            await sidecar.claim(**claim)
+        return sidecar
+
+    yield start
+    errors: list[BaseException] = []
+    for sidecar in made:
+        try:
+            await sidecar.close()
+        except BaseException as error:
+            errors.append(error)
+    if errors:
+        raise errors[0]
+
+
+@pytest_asyncio.fixture
+async def box(make: Make) -> Sidecar:
+    """A claimed sidecar."""
+    return await make(claim={})
