@@ -53,8 +53,9 @@ class Seen:
 class Op:
     """One command: its frames grow while it runs."""
 
-    def __init__(self, spec: dict[str, object]) -> None:
+    def __init__(self, spec: dict[str, object], *, env: dict[str, str]) -> None:
         self.spec = spec
+        self.env = env
         self.frames = b""
         self.changed = asyncio.Event()
         self.process: asyncio.subprocess.Process | None = None
@@ -74,15 +75,19 @@ class Op:
         command = self.spec["command"]
         argv = ["sh", "-c", command] if isinstance(command, str) else list(command)  # type: ignore[call-overload]
         stdin = asyncio.subprocess.PIPE if self.spec.get("stdin") else asyncio.subprocess.DEVNULL
-        self.process = await asyncio.create_subprocess_exec(
-            *argv,
-            cwd=self.spec.get("cwd") or root,
-            env={**os.environ, **(self.spec.get("env") or {})},  # type: ignore[dict-item]
-            stdin=stdin,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            start_new_session=True,
-        )
+        try:
+            self.process = await asyncio.create_subprocess_exec(
+                *argv,
+                cwd=self.spec.get("cwd") or root,
+                env={**os.environ, **self.env, **(self.spec.get("env") or {})},  # type: ignore[dict-item]
+                stdin=stdin,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                start_new_session=True,
+            )
+        except FileNotFoundError as error:
+            self.end("exited", code=127, message=str(error))
+            return
         self.add(b"s", json.dumps({"op_id": self.spec["id"], "pid": self.process.pid}).encode())
         self.started.set()
         text = self.spec.get("input")
@@ -218,7 +223,7 @@ class Service:
         try:
             while await self._request(reader, writer):
                 pass
-        except (ConnectionError, asyncio.IncompleteReadError):
+        except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
             pass
         finally:
             self.open_now -= 1
@@ -245,6 +250,7 @@ class Service:
             if fault.status:
                 return _answer(writer, fault.status, fault.body, fault.headers)
         query = {key: values[0] for key, values in parse_qs(urlsplit(path).query).items()}
+        query["_raw"] = urlsplit(path).query
         handler = self._control if plain.startswith("/api/v1") else self._data
         answer = await handler(method, plain, query, headers, body, writer, fault)
         if fault is not None and fault.lose:
@@ -275,7 +281,13 @@ class Service:
         if parts == ["sandbox"] and method == "POST":
             return self._create(document)
         if parts == ["sandbox"] and method == "GET":
-            found = list(reversed(self.sandboxes.values()))
+            wanted = parse_qs(query["_raw"]).get("labels", [])
+            found = [
+                box
+                for box in reversed(self.sandboxes.values())
+                if set(wanted) <= set(box["labels"])  # type: ignore[call-overload]
+                and (query.get("is_active") != "true" or box["status"] != "TERMINATED")
+            ]
             page, size = int(query["page"]), int(query["per_page"])
             part = found[(page - 1) * size : page * size]
             return 200, {"sandboxes": part, "has_next": page * size < len(found)}, {}
@@ -287,6 +299,10 @@ class Service:
                 if name not in done
             ]
             return 200, {"succeeded": done, "failed": failed, "message": ""}, {}
+        if parts == ["user", "whoami"]:
+            return 200, {"data": {"id": "default"}}, {}
+        if parts == ["stats"]:
+            return 200, {"counts": {"RUNNING": 1}, "pools": list(self.pools.values()), "sandboxes": []}, {}
         if parts[0] == "pools":
             return self._pool(method, parts, document)
         if parts[0] == "sandbox" and len(parts) > 1:
@@ -313,6 +329,7 @@ class Service:
                 "memoryGB": document.get("memory_gb", 1.0),
                 "diskSizeGB": document.get("disk_size_gb", 5.0),
                 "labels": document["labels"],
+                "environmentVars": document.get("environment_vars") or {},
                 "createdAt": "2026-01-01T00:00:00Z",
                 "gatewayAuth": self._auth(name),
                 "poolHit": True,
@@ -398,12 +415,12 @@ class Service:
             }
             return 502, lost, {}
         if rest == "exec":
-            return await self._exec(headers, json.loads(body), writer, lost=bool(fault and fault.lose))
+            return await self._exec(headers, json.loads(body), name)
         if rest == "logs":
             _raw(writer, 200, b"start command's output\n", {"Content-Type": "text/plain"})
             return None
         if rest.startswith("ops"):
-            return await self._ops(method, rest.split("/")[1:], query, body, writer, fault)
+            return await self._ops(method, name, rest.split("/")[1:], query, body, writer, fault)
         if rest.startswith("files"):
             return self._files(
                 method, rest.removeprefix("files").strip("/"), query, headers, body, writer, fault
@@ -415,8 +432,8 @@ class Service:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _start(self, spec) -> Op:  # type: ignore[no-untyped-def]
-        op = self.ops[spec["id"]] = Op(spec)
+    def _start(self, spec, name) -> Op:  # type: ignore[no-untyped-def]
+        op = self.ops[spec["id"]] = Op(spec, env=self.sandboxes[name]["environmentVars"])  # type: ignore[arg-type]
         if spec.get("user") == "nobody-here":
             op.end("start_failed", code=126, message="user: no such user")
             op.started.set()
@@ -427,7 +444,7 @@ class Service:
             self._spawn(op.run(self.root))
         return op
 
-    async def _exec(self, headers, document, writer, *, lost):  # type: ignore[no-untyped-def]
+    async def _exec(self, headers, document, sandbox):  # type: ignore[no-untyped-def]
         name = headers["x-sandlot-op"]
         op = self.ops.get(name)
         if op is None:
@@ -441,19 +458,19 @@ class Service:
                 "input": document.get("stdin"),
                 "stdin": "stdin" in document,
             }
-            op = self._start(spec)
+            op = self._start(spec, sandbox)
         end = await op.ended()
         answer = {key: value.decode("utf-8", "replace") for key, value in op.output.items()} | end
         return (408 if end["verdict"] == "timeout" else 200), answer, {}
 
-    async def _ops(self, method, parts, query, body, writer, fault):  # type: ignore[no-untyped-def]
+    async def _ops(self, method, sandbox, parts, query, body, writer, fault):  # type: ignore[no-untyped-def]
         offset = int(query.get("offset", 0))
         if not parts:
             spec = json.loads(body)
             op = self.ops.get(spec["id"])
             if op is not None and op.spec != spec:
                 return 409, {"error": "op_conflict", "message": "another command"}, {}
-            return await self._stream(op or self._start(spec), offset, writer, fault)
+            return await self._stream(op or self._start(spec, sandbox), offset, writer, fault)
         op = self.ops.get(parts[0])
         if op is None:
             return 404, {"error": "no_such_op", "message": "no such op"}, {}

@@ -121,5 +121,9 @@ def pairs(values: Sequence[str], *, option: str) -> dict[str, str]:
 
 
 def as_command(words: Sequence[str]) -> str | list[str]:
-    """One word is a line for the shell, several are a program and its arguments."""
+    """One word is a line for the shell, several are a program and its arguments; a `--` before them is dropped."""
+    if words and words[0] == "--":
+        words = words[1:]
+    if not words:
+        raise typer.BadParameter("a command is missing")
     return words[0] if len(words) == 1 else list(words)

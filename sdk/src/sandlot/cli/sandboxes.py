@@ -156,8 +156,11 @@ def _run(
 
 def _write(event: Stdout | Stderr) -> None:
     stream = sys.stdout.buffer if isinstance(event, Stdout) else sys.stderr.buffer
-    stream.write(event.data)
-    stream.flush()
+    try:
+        stream.write(event.data)
+        stream.flush()
+    except BrokenPipeError:
+        raise typer.Exit(141) from None  # as a shell's `yes | head` ends
 
 
 def _ended(event: Exit) -> int:

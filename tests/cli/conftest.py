@@ -1,0 +1,41 @@
+"""Runs the command line as a user does: as a process of its own, against both kinds of server."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.sdk.conftest import Server, server, service, stack
+
+__all__ = ["server", "service", "stack"]
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def environment(url: str, api_key: str, home: Path) -> dict[str, str]:
+    """This process's environment, with the server named and nothing else of Sandlot's."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("SANDLOT_")}
+    return {**kept, "SANDLOT_URL": url, "SANDLOT_API_KEY": api_key, "SANDLOT_HOME": str(home)}
+
+
+@pytest.fixture
+def cli(server: Server, tmp_path: Path) -> Run:
+    """`cli("ps", "--json")` runs `sandlot ps --json` to its end."""
+
+    def run(*arguments: str, stdin: str = "", **extra: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "sandlot", *arguments],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+            env={**environment(server.url, server.api_key, tmp_path / "home"), **extra},
+        )
+
+    return run

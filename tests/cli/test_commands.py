@@ -1,0 +1,202 @@
+"""Every command: what it prints for people and for programs, and the code it exits with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sandlot import Client, Sandbox
+
+from tests.cli.conftest import Run
+from tests.sdk.conftest import Server
+
+
+@pytest.fixture
+def box(server: Server) -> Iterator[Sandbox]:
+    with Client(url=server.url, api_key=server.api_key) as client, Sandbox.create(client=client) as box:
+        yield box
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        (["true"], 0),
+        (["exit 7"], 7),
+        (["sh", "-c", "exit 9"], 9),
+        (["kill -9 $$"], 137),
+        (["no-such-program"], 127),
+    ],
+)
+def test_run_exits_with_the_commands_code(cli: Run, command: list[str], code: int) -> None:
+    assert cli("run", "host", "--", *command).returncode == code
+
+
+def test_run_keeps_the_streams_apart_and_deletes_the_sandbox(cli: Run, server: Server) -> None:
+    done = cli("run", "--label", "cli-run", "host", "--", "echo out; echo err >&2")
+    assert (done.stdout, done.stderr, done.returncode) == ("out\n", "err\n", 0)
+    with Client(url=server.url, api_key=server.api_key) as client:
+        ours = [info for info in Sandbox.list(active=None, client=client) if "cli-run" in info.labels]
+    assert ours
+    assert all(info.ended for info in ours)
+
+
+def test_run_passes_environment_and_input(cli: Run) -> None:
+    done = cli(
+        "run",
+        "-i",
+        "-e",
+        "A=1",
+        "-e",
+        "GREETING",
+        "host",
+        "--",
+        "echo $A $GREETING; cat",
+        stdin="in",
+        GREETING="hi",
+    )
+    assert done.stdout == "1 hi\nin"
+    assert "NOT_SET" in cli("run", "-e", "NOT_SET", "host", "--", "true").stderr
+
+
+def test_run_json(cli: Run) -> None:
+    done = cli("run", "--json", "host", "--", "echo out; exit 3")
+    document = json.loads(done.stdout)
+    assert done.returncode == document["exit_code"] == 3
+    assert document["stdout"] == "out\n"
+    assert document["verdict"] == "exited"
+    assert document["usage"]["wall"] > 0
+
+
+def test_a_timeout_is_124(cli: Run) -> None:
+    done = cli("run", "--timeout", "0.5", "host", "--", "echo begun; sleep 60")
+    assert (done.returncode, done.stdout) == (124, "begun\n")
+    assert "timeout" in done.stderr
+
+
+def test_a_bad_user_is_126(cli: Run) -> None:
+    done = cli("run", "--user", "nobody-here", "host", "--", "true")
+    assert done.returncode == 126
+    assert "user" in done.stderr
+
+
+def test_keep_exec_ps_logs_rm(cli: Run) -> None:
+    kept = cli("run", "--keep", "--name", "mine", "host", "--", "true")
+    name = kept.stderr.rpartition("kept ")[2].strip()
+    assert cli("exec", name, "echo", "again").stdout == "again\n"
+    assert name in cli("ps", "-q").stdout.split()
+    listed = {item["id"]: item for item in json.loads(cli("ps", "--json").stdout)}
+    assert listed[name]["name"] == "mine"
+    table = cli("ps").stdout
+    assert table.startswith("ID")
+    assert "mine" in table
+    assert cli("logs", name).returncode == 0
+    assert json.loads(cli("logs", "--json", name).stdout)["id"] == name
+    assert cli("rm", name).stdout.strip() == name
+    assert name not in cli("ps", "-q").stdout.split()
+    assert name in cli("ps", "-qa").stdout.split()
+
+
+def test_exec_detached(cli: Run, box: Sandbox) -> None:
+    op = cli("exec", "-d", box.id, "--", "sleep 0.2; echo later").stdout.strip()
+    assert box.attach(op).wait().stdout == "later\n"
+
+
+def test_copy_both_ways(cli: Run, box: Sandbox, tmp_path: Path) -> None:
+    (tmp_path / "tree" / "sub").mkdir(parents=True)
+    (tmp_path / "tree" / "sub" / "file").write_text("content")
+    assert cli("cp", str(tmp_path / "tree"), f"{box.id}:/tmp/tree").returncode == 0
+    assert box.files.read_text("/tmp/tree/sub/file") == "content"
+    assert cli("cp", str(tmp_path / "tree/sub/file"), f"{box.id}:/tmp/tree/").returncode == 0
+    assert box.files.exists("/tmp/tree/file")
+    done = cli("cp", "--json", f"{box.id}:/tmp/tree", str(tmp_path / "back"))
+    assert json.loads(done.stdout)["bytes"] == 14
+    assert (tmp_path / "back/sub/file").read_text() == "content"
+    assert cli("cp", "-", f"{box.id}:/tmp/piped", stdin="piped").returncode == 0
+    assert cli("cp", f"{box.id}:/tmp/piped", "-").stdout == "piped"
+    missing = cli("cp", f"{box.id}:/tmp/none", str(tmp_path / "x"))
+    assert (missing.returncode, missing.stderr.count("\n")) == (1, 1)
+    assert cli("cp", "a", "b").returncode == 2
+
+
+def test_pools(cli: Run) -> None:
+    assert cli("pools", "set", "cli-pool", "1", "--memory", "256MiB").returncode == 0
+    listed = {item["name"]: item for item in json.loads(cli("pools", "ls", "--json").stdout)}
+    assert listed["cli-pool"]["size"] == 1
+    assert "cli-pool" in cli("pools", "ls").stdout
+    assert cli("pools", "rm", "cli-pool").returncode == 0
+    assert cli("pools", "rm", "cli-pool").returncode == 3
+
+
+def test_bench(cli: Run) -> None:
+    done = cli("bench", "--count", "20", "--concurrency", "4", "--json")
+    document = json.loads(done.stdout)
+    assert document["exec_p50_ms"] > 0
+    assert document["execs_per_second"] > 0
+    assert "p50" in cli("bench", "--count", "5").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["exec", "sb-none", "true"], 3),
+        (["logs", "sb-none"], 3),
+        (["--api-key", "wrong", "ps"], 4),
+        (["--url", "http://127.0.0.1:1", "ps"], 1),
+        (["--url", "nonsense", "ps"], 4),
+        (["rm"], 2),
+        (["frobnicate"], 2),
+        (["exec"], 2),
+        (["run", "--memory", "lots", "host", "--", "true"], 1),
+    ],
+)
+def test_errors_are_one_line_without_a_traceback(cli: Run, arguments: list[str], code: int) -> None:
+    done = cli(*arguments)
+    assert done.returncode == code, done.stderr
+    assert done.stderr.count("\n") == 1
+    assert "Traceback" not in done.stderr
+
+
+def test_a_reader_that_leaves_is_no_error(cli: Run, box: Sandbox) -> None:
+    import subprocess
+    import sys
+
+    from tests.cli.conftest import environment
+
+    client = box.client.endpoint()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "sandlot", "exec", box.id, "--", "yes | head -c 3000000"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(client.url, client.api_key, Path("/nonexistent")),
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    assert process.stdout.read(4) == b"y\ny\n"
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    assert process.wait(30) == 141
+
+
+def test_version_and_help(cli: Run) -> None:
+    from sandlot import __version__
+
+    assert cli("--version").stdout == cli("version").stdout == f"sandlot {__version__}\n"
+    text = cli("--help").stdout
+    for command in (
+        "up",
+        "run",
+        "ps",
+        "exec",
+        "shell",
+        "cp",
+        "logs",
+        "rm",
+        "pools",
+        "top",
+        "bench",
+        "doctor",
+        "grade",
+    ):
+        assert f"  {command} " in text
