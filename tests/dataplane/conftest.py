@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import inspect
 import os
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -13,10 +15,29 @@ import uvloop
 from tests.dataplane.gateway import Client, Gateway
 from tests.dataplane.upstreams import Behaviour, Upstream
 
+HERE = Path(__file__).parent
+
 
 def pytest_asyncio_loop_factories():
     """The gateway runs on uvloop, so its tests do."""
     return {"uvloop": uvloop.new_event_loop}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A test that hangs fails by itself: the loop's C code does not hear pytest-timeout's signal."""
+    for item in items:
+        ours = isinstance(item, pytest.Function) and HERE in item.path.parents
+        if ours and inspect.iscoroutinefunction(item.obj):
+            item.obj = _bounded(item.obj)
+
+
+def _bounded(function):
+    @functools.wraps(function)
+    async def bounded(*args, **kwargs):
+        async with asyncio.timeout(60):
+            return await function(*args, **kwargs)
+
+    return bounded
 
 
 @pytest.fixture(autouse=True)

@@ -63,13 +63,12 @@ async def test_a_request_arrives_as_it_is_sent(ready, client):
     arrived = asyncio.Queue[bytes]()
 
     async def behave(peer: Peer) -> None:
-        request = await peer.request()
-        async for piece in peer.pieces(request):
-            arrived.put_nowait(piece)
-        peer.answer(b"done")
-        await peer.ended()
+        while True:
+            async for piece in peer.pieces(await peer.request()):
+                arrived.put_nowait(piece)
+            peer.answer(b"done")
 
-    gw, server = await ready(behave)
+    gw, _ = await ready(behave)
     connection = await client(gw)
     connection.send(
         "PUT", "/sbx/sb-1/files?path=/a", body=None, headers=("transfer-encoding: chunked",), token=gw.token

@@ -104,11 +104,13 @@ class ExposedSocket:
             message = await receive()
             if message["type"] == "websocket.disconnect":
                 code = message.get("code") or 1005
-                # 1005 and 1006 say "no code" and "no close" on this side and may not be sent.
-                self._protocol.send_close(None if code in (1005, 1006) else code, message.get("reason") or "")
-                await self._flush()
+                if self._protocol.state is OPEN:
+                    # 1005 and 1006 say "no code" and "no close" on this side and may not be sent.
+                    sendable = None if code in (1005, 1006) else code
+                    self._protocol.send_close(sendable, message.get("reason") or "")
+                    await self._flush()
                 return
-            if message["type"] == "websocket.receive":
+            if message["type"] == "websocket.receive" and self._protocol.state is OPEN:
                 if message.get("bytes") is not None:
                     self._protocol.send_binary(message["bytes"])
                 else:
@@ -126,9 +128,9 @@ class ExposedSocket:
                 if not isinstance(frame, Frame) or frame.opcode in (Opcode.PING, Opcode.PONG):
                     continue
                 if frame.opcode is Opcode.CLOSE:
-                    code = self._protocol.close_code
-                    why = self._protocol.close_reason or ""
-                    sendable = code is not None and code not in (1005, 1006)
+                    close = self._protocol.close_rcvd
+                    code, why = (close.code, close.reason) if close is not None else (1005, "")
+                    sendable = code not in (1005, 1006)
                     await send({"type": "websocket.close", "code": code if sendable else 1000, "reason": why})
                     return
                 if frame.opcode is not Opcode.CONT:
