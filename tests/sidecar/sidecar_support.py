@@ -12,6 +12,7 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ class Receiver:
         if self._server is not None:
             self._server.close()
             await self._server.wait_closed()
-            Path(self.path).unlink(missing_ok=True)
+            unlink(self.path)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -241,8 +242,7 @@ class Sidecar:
 
     async def _nothing_left(self, tree: set[int]) -> None:
         await gone(tree)
-        mounts = Path("/proc/self/mountinfo").read_text()
-        assert self.directory not in mounts
+        assert self.directory not in mounts()
         known = {"claim.json", "stderr", "config.json", "ops.journal", "hook.sock"}
         assert set(os.listdir(self.directory)) <= known, os.listdir(self.directory)
 
@@ -290,6 +290,23 @@ def parse_frames(data: bytes) -> list[tuple[str, bytes]]:
 def payload(frames: list[tuple[str, bytes]], kind: str) -> bytes:
     """The joined payloads of one kind."""
     return b"".join(data for found, data in frames if found == kind)
+
+
+async def until(probe: Callable[[], Awaitable[bool]], *, timeout: float = 15.0) -> None:
+    """Ask until the answer is yes; for what no event tells."""
+    async with asyncio.timeout(timeout):
+        while True:
+            if await probe():
+                return
+            await asyncio.sleep(0.02)
+
+
+def unlink(path: str) -> None:
+    Path(path).unlink(missing_ok=True)
+
+
+def mounts() -> str:
+    return Path("/proc/self/mountinfo").read_text()
 
 
 def descendants(pid: int) -> set[int]:

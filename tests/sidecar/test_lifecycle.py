@@ -1,0 +1,334 @@
+"""Claims, deadlines, ends, resets and restarts of an instance, over the real surface."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import os
+from pathlib import Path
+
+import pytest
+from sidecar_support import INSTANCE_TOKEN, SANDBOX_TOKEN, Sidecar, gone, until
+
+pytestmark = pytest.mark.root
+
+
+def there(path: str) -> bool:
+    return Path(path).exists()
+
+
+def text_of(path: str) -> str:
+    return Path(path).read_text()
+
+
+async def test_ready_comes_after_a_command_has_run(make) -> None:
+    box = await make()
+    event = await box.webhooks.wait("ready")
+    assert event["signed"]
+    assert event["headers"]["X-Sandlot-Instance"] == box.config["instance_id"]
+    assert (event["phase"], event["generation"], event["template"]) == ("warm", 1, "t-test")
+    assert event["address"] == f"unix:{box.socket}"
+    assert (await box.client.get("/healthz")).json() == {"status": "ok"}
+    metrics = (await box.instance("GET", "/v1/metrics")).text
+    assert 'sandlot_sidecar_ops_total{verdict="exited"} 1' in metrics
+
+
+async def test_nothing_is_ready_when_no_command_can_run(make) -> None:
+    box = Sidecar(root={"lower": ["/proc/empty-of-everything"]})
+    await box.webhooks.start()
+    await box.launch()
+    event = await box.webhooks.wait("ended")
+    assert (event["verdict"], event["phase"]) == ("start_failed", "failed")
+    assert not [item for item in box.webhooks.events if item["event"] == "ready"]
+    await box.close()
+
+
+async def test_socket_and_config_are_private(make) -> None:
+    box = await make(claim={})
+    assert os.stat(box.socket).st_mode & 0o777 == 0o600
+    assert os.stat(f"{box.directory}/claim.json").st_mode & 0o777 == 0o600
+    assert not there(f"{box.directory}/config.json")
+
+
+async def test_state_document(make) -> None:
+    box = await make()
+    warm = (await box.instance("GET", "/v1/state")).json()
+    assert set(warm) == {
+        "instance_id", "generation", "phase", "version", "sandbox_id", "claimed_at", "deadline_at", "idle_timeout",
+        "last_active_at", "verdict", "message", "meta", "ops_running", "template", "notes", "start_command",
+    }  # fmt: skip
+    assert warm["start_command"] == {"state": "none", "exit_code": None}
+    state = await box.claim(timeout=100, idle_timeout=50, meta={"name": "n"})
+    assert (state["phase"], state["sandbox_id"], state["meta"]) == ("claimed", "sb-test", {"name": "n"})
+    assert state["deadline_at"] == pytest.approx(state["claimed_at"] + 100)
+    assert state["idle_timeout"] == 50
+    assert (await box.call("GET", "/v1/state")).status_code == 200
+
+
+async def test_the_first_claim_wins(make) -> None:
+    box = await make()
+    bodies = [box.claim_body(sandbox_id=f"sb-{number}", token=f"token-{number}") for number in range(8)]
+    answers = await asyncio.gather(*(box.instance("POST", "/v1/claim", json=body) for body in bodies))
+    assert sorted(answer.status_code for answer in answers) == [200] + [409] * 7
+    winner = next(number for number, answer in enumerate(answers) if answer.status_code == 200)
+    persisted = json.loads(text_of(f"{box.directory}/claim.json"))
+    assert persisted["claim"]["sandbox_id"] == f"sb-{winner}"
+    for number, answer in enumerate(answers):
+        if number != winner:
+            assert answer.json()["error"] == "already_claimed"
+            assert answer.json()["sandbox_id"] == f"sb-{winner}"
+    again = await box.instance("POST", "/v1/claim", json=bodies[winner])
+    assert (again.status_code, again.json()["sandbox_id"]) == (200, f"sb-{winner}")
+    changed = await box.instance("POST", "/v1/claim", json={**bodies[winner], "env": {"A": "b"}})
+    assert changed.status_code == 409
+    stranger = await box.instance("POST", "/v1/claim", json=box.claim_body(tenant="tenant-b", sandbox_id="x"))
+    assert stranger.status_code == 409
+    assert "sandbox_id" not in stranger.json()
+    assert len([event for event in box.webhooks.events if event["event"] == "claimed"]) <= 1
+
+
+async def test_generation_must_be_the_instances(make) -> None:
+    box = await make()
+    stale = await box.instance("POST", "/v1/claim", json=box.claim_body(generation=2))
+    assert (stale.status_code, stale.json()["error"]) == (409, "stale_generation")
+    assert (await box.claim(generation=1))["generation"] == 1
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("sandbox_id", 7), ("sandbox_id", ""), ("token", None), ("env", {"A": 1}), ("env", {"A=B": "x"}), ("env", []),
+        ("secrets", {"": "x"}), ("limits", {"cpu": 0}), ("limits", {"memory": "1"}), ("limits", {"pids": -1}),
+        ("network", "some"), ("timeout", -1), ("timeout", "1"), ("idle_timeout", 0), ("workdir", "relative"),
+        ("start_command", []), ("start_command", [""]), ("start_command", 5), ("meta", 3), ("generation", "1"),
+    ],
+)  # fmt: skip
+async def test_bad_claims_name_the_field(make, field: str, value: object) -> None:
+    box = await make()
+    answer = await box.instance("POST", "/v1/claim", json={**box.claim_body(), field: value})
+    assert answer.status_code == 400, answer.text
+    assert answer.json()["field"].startswith(field)
+
+
+async def test_tokens_open_only_what_is_theirs(make) -> None:
+    box = await make()
+    assert (await box.call("POST", "/v1/exec", json={"command": "true"})).json()["error"] == "not_claimed"
+    await box.claim()
+    for token in (INSTANCE_TOKEN, "wrong", SANDBOX_TOKEN[:-1], SANDBOX_TOKEN + "x"):
+        answer = await box.client.post(
+            "/v1/exec", json={"command": "true"}, headers={"Authorization": f"Bearer {token}"}
+        )
+        assert (answer.status_code, answer.json()["error"]) == (401, "unauthorized")
+    for route in ("claim", "end", "reset"):
+        assert (await box.call("POST", f"/v1/{route}", json={})).status_code == 401
+    assert (await box.call("GET", "/v1/metrics")).status_code == 401
+    assert (await box.client.post("/v1/exec", json={"command": "true"})).status_code == 401
+
+
+async def test_start_command_and_logs(make) -> None:
+    box = await make(claim={"start_command": "echo up; echo bad >&2; read never; exit 3"})
+    await until(lambda: logs(box, "all", "up\nbad\n"))
+    assert (await box.call("GET", "/v1/logs?stream=stderr")).text == "bad\n"
+    assert (await box.call("GET", "/v1/logs?stream=stdout&tail=2")).text == "p\n"
+    await until(lambda: started(box, {"state": "ended", "exit_code": 3}))
+    assert (await box.exec("echo usable"))["stdout"] == "usable\n"
+
+
+async def logs(box: Sidecar, stream: str, wanted: str) -> bool:
+    return (await box.call("GET", f"/v1/logs?stream={stream}")).text == wanted
+
+
+async def started(box: Sidecar, wanted: dict[str, object]) -> bool:
+    return (await box.call("GET", "/v1/state")).json()["start_command"] == wanted
+
+
+async def test_start_command_as_argv_shares_the_sandbox(make) -> None:
+    box = await make(claim={"start_command": ["sh", "-c", "echo $$ > /tmp/a; echo $0 $1", "zero", "a b"]})
+    await until(lambda: logs(box, "stdout", "zero a b\n"))
+    assert (await box.exec("test -s /tmp/a && echo there"))["stdout"] == "there\n"
+
+
+async def test_only_the_last_mebibyte_of_the_start_commands_output_is_kept(make) -> None:
+    box = await make(claim={"start_command": "head -c 3000000 /dev/zero | tr '\\0' x; echo end"})
+    await until(lambda: started(box, {"state": "ended", "exit_code": 0}))
+    text = (await box.call("GET", "/v1/logs")).text
+    assert (1 << 20) - 4 <= len(text) <= 1 << 20
+    assert text.endswith("xend\n")
+
+
+async def test_deadline(make) -> None:
+    box = await make(claim={"timeout": 1.0})
+    op = await box.op("sleep 30", wait=0, detach=True)
+    assert op["state"] in ("running", "queued")
+    event = await box.webhooks.wait("ended")
+    assert event["verdict"] == "deadline"
+    assert await box.wait_exit() == 0
+    assert not there(box.socket)
+
+
+async def test_idle_timeout_counts_from_the_last_use(make) -> None:
+    box = await make(claim={"idle_timeout": 0.8})
+    for _ in range(4):
+        await asyncio.sleep(0.3)
+        await box.exec("true")
+    await box.exec("sleep 1.5")
+    state = (await box.call("GET", "/v1/state")).json()
+    event = await box.webhooks.wait("ended")
+    assert event["verdict"] == "idle"
+    assert event["sent_at"] - state["last_active_at"] >= 0.75
+    assert await box.wait_exit() == 0
+
+
+async def test_end_kills_and_refuses(make) -> None:
+    box = await make(claim={})
+    await box.webhooks.wait("claimed")
+    box.webhooks.statuses = [503, 503]
+    running = asyncio.create_task(box.exec("sleep 30"))
+    await until(lambda: running_ops(box, 1))
+    answer = await box.instance("POST", "/v1/end", json={"verdict": "run_lost", "message": "lease over"})
+    assert (answer.json()["phase"], answer.json()["verdict"]) == ("ended", "run_lost")
+    result = await running
+    assert result["verdict"] == "sandbox_ended"
+    again = await box.instance("POST", "/v1/end", json={"verdict": "deleted"})
+    assert again.json()["verdict"] == "run_lost"
+    refused = await box.call("POST", "/v1/exec", json={"command": "true"})
+    assert (refused.status_code, refused.json()["error"], refused.json()["verdict"]) == (
+        410,
+        "ended",
+        "run_lost",
+    )
+    assert (await box.instance("POST", "/v1/claim", json=box.claim_body())).status_code == 410
+    assert (await box.client.get("/healthz")).status_code == 503
+    assert await box.wait_exit() == 0
+    events = [event for event in box.webhooks.events if event["event"] == "ended"]
+    assert [event["answered"] for event in events] == [503, 503, 200]
+    assert events[1]["received_at"] - events[0]["received_at"] >= 0.03
+
+
+async def running_ops(box: Sidecar, number: int) -> bool:
+    return (await box.call("GET", "/v1/state")).json()["ops_running"] == number
+
+
+async def test_verdict_of_an_end_is_checked(make) -> None:
+    box = await make()
+    answer = await box.instance("POST", "/v1/end", json={"verdict": "because"})
+    assert (answer.status_code, answer.json()["field"]) == (400, "verdict")
+
+
+async def test_ready_is_repeated_until_it_is_heard(make) -> None:
+    box = Sidecar()
+    box.webhooks.statuses = [500, 503, 404]
+    await box.webhooks.start()
+    await box.launch()
+    await box.webhooks.wait("ready", count=4)
+    assert [event["answered"] for event in box.webhooks.events] == [500, 503, 404, 200]
+    await box.close()
+
+
+async def test_an_instance_that_nobody_wants_ends_itself(make) -> None:
+    box = Sidecar()
+    box.webhooks.statuses = [410]
+    await box.webhooks.start()
+    await box.launch()
+    assert await box.wait_exit() == 0
+    await box.close()
+
+
+async def test_heartbeats_with_jitter(make) -> None:
+    box = await make(heartbeat=0.2)
+    await box.webhooks.wait("heartbeat", count=4)
+    beats = [event["received_at"] for event in box.webhooks.events if event["event"] == "heartbeat"]
+    pauses = [later - earlier for earlier, later in itertools.pairwise(beats)]
+    assert all(0.1 < pause < 0.6 for pause in pauses)
+    assert len({round(pause, 4) for pause in pauses}) > 1
+
+
+async def test_sigterm_ends_in_order(make) -> None:
+    box = await make(claim={})
+    assert box.process is not None
+    box.process.terminate()
+    event = await box.webhooks.wait("ended")
+    assert event["verdict"] == "evicted"
+    assert await box.wait_exit() == 0
+    assert not there(box.socket)
+
+
+async def test_reset_is_fresh_again(make) -> None:
+    box = await make(claim={"env": {"OLD": "1"}})
+    await box.exec(
+        "echo x > /root/trace; mkdir -p /var/spool/cron; echo y > /etc/passwd; sleep 99 &", op="before"
+    )
+    answer = await box.instance("POST", "/v1/reset", json={})
+    document = answer.json()
+    assert answer.status_code == 200, answer.text
+    assert document["equal"] is True
+    assert document["proof"]["processes"] == []
+    assert document["proof"]["upper_entries"] == 0
+    assert (document["generation"], document["phase"], document["sandbox_id"]) == (2, "warm", None)
+    assert document["took_ms"] > 0
+    event = await box.webhooks.wait("ready", count=2)
+    assert event["generation"] == 2
+    assert (await box.call("POST", "/v1/exec", json={"command": "true"})).status_code == 409
+    box.token = "another-token"
+    await box.claim(sandbox_id="sb-2", generation=2)
+    result = await box.exec("ls /root/trace; grep -c root /etc/passwd; echo [$OLD]", op="before")
+    assert "[]" in result["stdout"]
+    assert "No such file" in result["stderr"]
+    assert int(result["stdout"].split()[0]) >= 1
+
+
+async def test_reset_that_keeps_the_claim(make) -> None:
+    box = await make(claim={"env": {"K": "v"}, "start_command": "echo started >> /tmp/starts"})
+    await box.exec("echo x > /tmp/trace")
+    document = (await box.instance("POST", "/v1/reset", json={"keep_claim": True})).json()
+    assert (document["phase"], document["sandbox_id"], document["generation"]) == ("claimed", "sb-test", 1)
+    assert (await box.exec("ls /tmp/trace; echo $K"))["stdout"] == "v\n"
+
+
+async def test_reset_ends_what_runs(make) -> None:
+    box = await make(claim={})
+    running = asyncio.create_task(box.exec("sleep 30"))
+    await until(lambda: running_ops(box, 1))
+    await box.instance("POST", "/v1/reset", json={"keep_claim": True})
+    assert (await running)["verdict"] == "sandbox_ended"
+    assert (await box.exec("echo on"))["stdout"] == "on\n"
+
+
+async def test_network_none(make) -> None:
+    box = await make(claim={"network": "none"})
+    answer = await box.exec("cat /proc/net/dev; ls /sys/class/net 2>/dev/null")
+    assert "eth" not in answer["stdout"]
+    refused = await box.exec("python3 -c \"import socket; socket.create_connection(('1.1.1.1', 53), 2)\"")
+    assert refused["exit_code"] != 0
+
+
+async def test_a_killed_server_finds_its_claim_and_says_what_was_lost(make) -> None:
+    box = await make(claim={"env": {"KEPT": "yes"}})
+    await box.exec("true", op="finished")
+    await box.op("echo side >> /tmp/x; sleep 60", id="running", detach=True)
+    tree = box.tree() - {box.pid}
+    await box.kill()
+    await gone(tree)
+    await box.start()
+    state = (await box.call("GET", "/v1/state")).json()
+    assert (state["phase"], state["sandbox_id"]) == ("claimed", "sb-test")
+    lost = (await box.call("GET", "/v1/ops/running")).json()
+    assert (lost["state"], lost["verdict"]) == ("ended", "sidecar_lost")
+    retried = await box.exec("echo side >> /tmp/x; sleep 60", op="running")
+    assert retried["verdict"] == "sidecar_lost"
+    finished = await box.call(
+        "POST", "/v1/exec", json={"command": "true"}, headers={"X-Sandlot-Op": "finished"}
+    )
+    assert finished.status_code == 410
+    assert (await box.exec("echo $KEPT"))["stdout"] == "yes\n"
+    other = await box.instance("POST", "/v1/claim", json=box.claim_body(sandbox_id="sb-thief"))
+    assert other.status_code == 409
+
+
+async def test_a_lost_executor_ends_the_sandbox(make) -> None:
+    box = await make(claim={})
+    os.kill(box.executor_pid(), 9)
+    event = await box.webhooks.wait("ended")
+    assert event["verdict"] == "sandbox_lost"
+    assert await box.wait_exit() == 0
