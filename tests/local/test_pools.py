@@ -140,9 +140,7 @@ async def test_an_old_owner_s_network_does_not_stay(machine: Machine) -> None:
     async with machine.gateway() as gateway:
         await gateway.backend.set_pool(PoolSpec("a", SMALL, 1))
         (instance,) = await until_warm(gateway, 1)
-        token = await gateway.claim(
-            instance, network="none", limits={"memory": 64 << 20, "pids": 16, "cpu": 0.2}
-        )
+        token = await gateway.claim(instance, network="none")
         interfaces = await gateway.run(instance, token, "tail -n +3 /proc/net/dev | cut -d: -f1")
         assert interfaces["stdout"].split() == ["lo"]
         assert await gateway.backend.recycle(instance)

@@ -56,7 +56,7 @@ def sidecar_config(
             "disk": template.disk,
             "env": image.env,
             "workdir": image.workdir,
-            "user": int(image.user) if image.user.isdigit() else image.user,
+            "user": _user(image),
         },
         "target_pid": None,
         # All that a claim of this template names: a claim that differs in nothing is taken without a change.
@@ -69,6 +69,13 @@ def sidecar_config(
         "cgroup_parent": cgroup_parent,
         "ops": {},
     }
+
+
+def _user(image: Image) -> str | int:
+    # An ordinary user's namespace has one id: everything in it runs as its root, which is this user outside.
+    if os.geteuid() != 0:
+        return "root"
+    return int(image.user) if image.user.isdigit() else image.user
 
 
 def write_config(directory: InstanceDir, config: dict[str, Any]) -> None:

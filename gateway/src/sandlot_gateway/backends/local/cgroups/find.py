@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from .base import NAME, Cgroups, NoCgroups, make
 from .mounts import Hierarchy, hierarchies
 from .v1 import CgroupsV1
@@ -35,4 +37,5 @@ def _writable(hierarchy: Hierarchy) -> bool:
         make(hierarchy.mount / NAME)
     except OSError:
         return False
-    return True
+    # It may be there already and another user's.
+    return os.access(hierarchy.mount / NAME, os.W_OK)

@@ -1,0 +1,67 @@
+"""The whole backend as an ordinary user: no cgroups, no chown, the same sandbox."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tests.local.others import become_nobody, python_for_others
+from tests.local.test_image_sandboxes import small_root
+
+SCRIPT = """
+import sys
+sys.path[:0] = sys.argv[3:]
+import asyncio, json
+from pathlib import Path
+from sandlot_gateway.backends.base import Template
+from tests.local.gateway import Gateway
+async def main():
+    async with Gateway(Path(sys.argv[1])) as gateway:
+        shown = {"notes": gateway.backend.notes}
+        for image in ("host", sys.argv[2]):
+            instance = await gateway.backend.launch(Template(image, memory=256 << 20, pids=64))
+            await gateway.until_ready(instance)
+            token = await gateway.claim(instance)
+            result = await gateway.run(instance, token, "echo $((6*7)); id -u; ls /app/hello")
+            shown[image] = result["stdout"]
+        await gateway.backend.destroy_all()
+        shown["left"] = [path.name for path in (Path(sys.argv[1]) / "state" / "instances").iterdir()]
+        print(json.dumps(shown))
+asyncio.run(main())
+"""
+
+
+def test_an_ordinary_user_has_sandboxes_too() -> None:
+    python = python_for_others()
+    directory = Path(tempfile.mkdtemp(prefix="sandlot-"))
+    try:
+        image = small_root(directory / "small.tar")
+        image.chmod(0o644)
+        if os.geteuid() == 0:
+            os.chown(directory, 65534, 65534)
+        paths = [path for path in sys.path if path] + [str(Path(__file__).parents[2])]
+        done = subprocess.run(
+            [*become_nobody(), python, "-c", SCRIPT, str(directory), str(image), *paths],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            env={"PATH": "/usr/bin:/bin", "HOME": str(directory)},
+            cwd="/",
+        )
+        if "CannotIsolate" in done.stderr:
+            pytest.skip(done.stderr.strip().splitlines()[-1])
+        assert done.returncode == 0, done.stderr
+        shown = json.loads(done.stdout)
+        assert shown["host"] == "42\n0\n"
+        assert shown[str(image)].endswith("/app/hello\n")
+        assert shown["left"] == []
+    finally:
+        shutil.rmtree(directory)
