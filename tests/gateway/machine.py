@@ -25,6 +25,7 @@ class Machine:
     fail_launch: list[Exception] = field(default_factory=list)
     hold_ready: asyncio.Event | None = None  # launched instances get ready when it is set
     recycling: bool = False
+    capacity: int = 50  # instances; no pool gets more, whatever it asks for
 
     async def close(self) -> None:
         for sidecar in self.sidecars.values():
@@ -145,7 +146,8 @@ class StubBackend:
             return
         assert self.events is not None
         starting = self.starting.setdefault(name, set())
-        for _ in range(spec.size - len(starting) - self.events.warm_count(name)):
+        wanted = min(spec.size, self.machine.capacity - len(self.machine.instances))
+        for _ in range(wanted - len(starting) - self.events.warm_count(name)):
             placeholder = new_instance_id()
             starting.add(placeholder)
             self._own(self._launch_for(spec, placeholder))

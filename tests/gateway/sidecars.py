@@ -41,6 +41,8 @@ class StubSidecar:
         self.reset_status = 200
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._connections: set[asyncio.Task[Any]] = set()
+        self._writers: set[asyncio.StreamWriter] = set()
         self._pool = HttpPool()
 
     @property
@@ -53,6 +55,13 @@ class StubSidecar:
     async def close(self) -> None:
         if self._server is not None:
             self._server.close()
+        for writer in list(self._writers):
+            writer.close()
+        # The streams' own callback logs a cancelled connection as an error, so they end by their closed socket.
+        for task in self._tasks - self._connections:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(set(self._tasks), timeout=1.0)
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -116,6 +125,8 @@ class StubSidecar:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
+        self._connections.add(task)
+        self._writers.add(writer)
         try:
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
@@ -133,6 +144,8 @@ class StubSidecar:
             pass
         finally:
             self._tasks.discard(task)
+            self._connections.discard(task)
+            self._writers.discard(writer)
             writer.close()
 
     async def _answer(

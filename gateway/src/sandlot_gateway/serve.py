@@ -47,7 +47,7 @@ async def serve(
     ending: asyncio.Event | None = None,
     announce: Callable[[Gateway, str], None] | None = None,
 ) -> int:
-    """Serve until SIGTERM, SIGINT, idleness or `ending`; `announce` gets the URL instead of stdout.
+    """Serve until idleness, or SIGTERM, SIGINT (or `ending` in their place); `announce` gets the URL, not stdout.
 
     Raises BackendError, BadKeys, OSError when it cannot start.
     """
@@ -76,10 +76,11 @@ async def serve(
                 timeout_graceful_shutdown=round(settings.drain) + 2,
             )
         )
-        ending = ending or asyncio.Event()
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, _asked_to_end, ending, server)
+        if ending is None:
+            ending = asyncio.Event()
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.add_signal_handler(number, _asked_to_end, ending, server)
         serving = loop.create_task(server.serve(sockets=sockets))
         try:
             await gateway.start()
@@ -95,8 +96,6 @@ async def serve(
             server.should_exit = True
             await asyncio.gather(serving, return_exceptions=True)
             await gateway.stop()
-            for number in (signal.SIGTERM, signal.SIGINT):
-                loop.remove_signal_handler(number)
     finally:
         endpoint.unlink(missing_ok=True)
         (state_dir / "gateway.sock").unlink(missing_ok=True)

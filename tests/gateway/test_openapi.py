@@ -1,0 +1,99 @@
+"""schemathesis against the control API: no 500, only documented statuses, bodies as the schema says."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, cast
+
+import httpx
+import pytest
+import schemathesis
+import uvloop
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sandlot_gateway.control.api import control_api
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+    unsupported_method,
+)
+
+from tests.gateway.conftest import KEY, Running, running
+from tests.gateway.machine import Machine
+
+CHECKS = (
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+    unsupported_method,
+)
+
+
+@pytest.fixture(autouse=True)
+def _no_leaks() -> None:
+    """The gateway lives longer than one test here, in a thread that is joined."""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    """A gateway in a thread of its own: schemathesis is synchronous."""
+    ready: threading.Event = threading.Event()
+    found: dict[str, object] = {}
+
+    async def main() -> None:
+        with TemporaryDirectory(prefix="so-") as state, TemporaryDirectory(prefix="sm-") as directory:
+            machine = Machine(Path(directory), capacity=5)
+            async with running(Path(state), machine, wait_seconds=1.0) as box:
+                found.update(url=box.url, box=box, loop=asyncio.get_running_loop())
+                await box.client.delete(f"/api/v1/sandbox/{(await box.create(start_command='x'))['id']}")
+                ready.set()
+                await box.ending.wait()
+            await machine.close()
+
+    thread = threading.Thread(target=uvloop.run, args=(main(),))
+    thread.start()
+    assert ready.wait(20)
+    yield str(found["url"])
+    box, loop = found["box"], found["loop"]
+    assert isinstance(box, Running)
+    assert isinstance(loop, asyncio.AbstractEventLoop)
+    loop.call_soon_threadsafe(box.ending.set)
+    thread.join(30)
+    assert not thread.is_alive()
+
+
+OPERATIONS = [
+    f"{method.upper()} {path}"
+    for path, methods in control_api(cast(Any, None)).openapi()["paths"].items()
+    for method in methods
+]
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_the_api_is_as_documented(server: str, operation: str) -> None:
+    url = server
+    headers = {"Authorization": f"Bearer {KEY}"}
+    made = httpx.post(f"{url}/api/v1/sandbox", json={"docker_image": "host"}, headers=headers)
+    sandbox_id = made.json()["id"]
+    schema = schemathesis.openapi.from_dict(httpx.get(f"{url}/api/v1/openapi.json").json())
+    schema.config.update(base_url=url)
+    method, _, path = operation.partition(" ")
+
+    @given(case=schema[path][method].as_strategy(), real=st.booleans())
+    @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+    def check(case: schemathesis.Case, real: bool) -> None:
+        # Ids made up at random would see nothing but 404.
+        if real and "sandbox_id" in (case.path_parameters or {}):
+            case.path_parameters["sandbox_id"] = sandbox_id
+        case.call_and_validate(headers=headers, timeout=30, checks=CHECKS)
+
+    check()
