@@ -1,0 +1,136 @@
+"""Who may pass to which sandbox, and when: credentials, waiting for a start, waiting for a place."""
+
+from __future__ import annotations
+
+import asyncio
+
+from ..metrics import Metrics
+from ..tokens import Tokens
+from .answers import Receive, Refusal, sandbox_not_found, unauthorized, unavailable
+from .breaker import Abandoned, Breaker, Limits, Overloaded
+from .forward import ClientGone
+from .request import bearer
+from .routes import ApiKeys, Route, Routes
+from .watch import until_gone
+
+
+class Door:
+    """Every method that says no raises Refusal; ClientGone when the client left while it waited."""
+
+    def __init__(
+        self, *, routes: Routes, tokens: Tokens, api_keys: ApiKeys, metrics: Metrics, limits: Limits
+    ) -> None:
+        self.limits = limits
+        self.breaker = Breaker(limits)
+        self.draining = False
+        self._routes = routes
+        self._tokens = tokens
+        self._api_keys = api_keys
+        self._metrics = metrics
+
+    def check_open(self) -> None:
+        if self.draining:
+            raise self.unavailable("draining", "the gateway is shutting down")
+
+    def unavailable(self, error: str, message: str) -> Refusal:
+        return unavailable(error, message, retry_after=self.limits.retry_after)
+
+    def authenticate(self, token: str, sandbox_id: str) -> str:
+        """The tenant behind a client token of this sandbox or an API key."""
+        if token:
+            if token.startswith("sct_"):
+                tenant = self._tokens.check_client(token, sandbox_id)
+            else:
+                tenant = self._api_keys.tenant(token)
+            if tenant is not None:
+                return tenant
+        raise unauthorized()
+
+    def for_the_app(self, authorization: bytes) -> bytes:
+        """A caller that sends its gateway credential along must not hand it to what runs in a sandbox."""
+        token = bearer(authorization)
+        ours = token.startswith("sct_") or (token and self._api_keys.tenant(token) is not None)
+        return b"" if ours else authorization
+
+    async def ready(self, sandbox_id: str, tenant: str, *, receive: Receive | None) -> Route:
+        """The route of a running sandbox of this tenant; one that is starting is waited for.
+
+        `receive` tells when the client leaves; None while its body has not been read.
+        """
+        route = self._routes.find(sandbox_id)
+        if route is not None and route.tenant == tenant and route.status == "PENDING":
+            await self._wait_ready(sandbox_id, receive=receive)
+            route = self._routes.find(sandbox_id)
+        if route is None or route.tenant != tenant:
+            raise sandbox_not_found(verdict=None, message=None)
+        if route.status == "PENDING":
+            raise self.unavailable("sandbox_pending", "the sandbox is still starting")
+        if route.status != "RUNNING":
+            raise sandbox_not_found(verdict=route.verdict, message=route.message)
+        self._routes.touched(sandbox_id)
+        return route
+
+    def check_alive(self, sandbox_id: str, *, may_have_run: bool) -> None:
+        """A sidecar that cannot be reached because its sandbox ended: say that, it is the cause."""
+        route = self._routes.find(sandbox_id)
+        if route is None or route.status not in ("PENDING", "RUNNING"):
+            raise sandbox_not_found(
+                verdict=route.verdict if route else None,
+                message=route.message if route else None,
+                may_have_run=may_have_run,
+            )
+
+    def try_enter(self, lane: str) -> bool:
+        """Whether there was a place at once; if so, `leave` has to follow. False: `enter` waits for one."""
+        try:
+            return self.breaker.try_enter(lane)
+        except Overloaded as error:
+            raise self._busy(error) from error
+
+    async def enter(self, lane: str, *, receive: Receive | None) -> float:
+        """The seconds waited for a place; `leave` has to follow."""
+        gone = None if receive is None else lambda: until_gone(receive)
+        try:
+            queued = await self.breaker.enter(lane, gone=gone)
+        except Abandoned as error:
+            raise ClientGone from error
+        except Overloaded as error:
+            raise self._busy(error) from error
+        self._metrics.queue_seconds.observe(queued)
+        return queued
+
+    def enter_now(self, lane: str) -> None:
+        """A place at once or not at all; `leave` has to follow."""
+        if not self.try_enter(lane):
+            raise self._busy(Overloaded(self.breaker.full(lane)))
+
+    def leave(self, lane: str) -> None:
+        self.breaker.leave(lane)
+
+    async def _wait_ready(self, sandbox_id: str, *, receive: Receive | None) -> None:
+        loop = asyncio.get_running_loop()
+        tasks: set[asyncio.Task[object]] = {
+            loop.create_task(self._routes.wait_ready(sandbox_id, self.limits.pending_wait))
+        }
+        leaving = None if receive is None else loop.create_task(until_gone(receive))
+        if leaving is not None:
+            tasks.add(leaving)
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            if leaving is not None and leaving.done():
+                raise ClientGone
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+
+    def _busy(self, error: Overloaded) -> Refusal:
+        self._metrics.rejected.labels(error.full.scope).inc()
+        where = "this sandbox" if error.full.scope == "sandbox" else "the gateway"
+        return unavailable(
+            "busy",
+            f"the queue of {where} is full",
+            retry_after=self.limits.retry_after,
+            may_have_run=False,
+            **error.full.document(),
+        )

@@ -1,0 +1,119 @@
+"""Serves `/sbx/{sandbox_id}/…`: the listed routes of a sandbox's sidecar, under the sidecar's own token."""
+
+from __future__ import annotations
+
+import contextlib
+
+import msgspec
+
+from .answers import Receive, Refusal, Scope, Send, no_such_route, sandbox_not_found
+from .door import Door
+from .errors import DialError, UpstreamError
+from .forward import ClientGone, RequestHead, forward
+from .pool import HttpPool
+from .request import Parsed, bearer, climbs
+from .wire import Headers
+
+# First segment behind /sbx/{id}/ → route class. All else of the sidecar (claim, reset, end, state, metrics,
+# healthz, tcp) is the gateway's own business and does not exist for clients.
+ROUTES = {
+    b"exec": "exec",
+    b"ops": "ops",
+    b"files": "files",
+    b"upload": "files",
+    b"download": "files",
+    b"read-file": "files",
+    b"logs": "logs",
+}
+
+
+class SandboxHttp:
+    """Requests that start or move something take a place in the breaker.
+
+    Those that steer or watch an op that has a place already (stdin, signal, resize, look, kill, attach, logs) do
+    not: were they queued behind 256 commands that wait for their stdin, nothing would ever move.
+    """
+
+    def __init__(self, *, door: Door, pool: HttpPool) -> None:
+        self._door = door
+        self._pool = pool
+
+    async def http(
+        self,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        *,
+        request: Parsed,
+        parts: list[bytes],
+        name: str,
+        queued: list[float],
+    ) -> tuple[int, Headers]:
+        """`name` is the route class; the wait for a place is put into `queued`, also when this raises."""
+        if len(parts) != 4 or parts[1] != b"sbx" or name == "other":
+            raise no_such_route(scope["path"])
+        rest = parts[3]
+        if climbs(rest):
+            raise Refusal(400, "bad_path", "the path must not contain '.' or '..' segments", field="path")
+        door = self._door
+        sandbox_id = parts[2].decode("latin-1")
+        tenant = door.authenticate(bearer(request.authorization), sandbox_id)
+        first = await receive()
+        if first["type"] == "http.disconnect":
+            raise ClientGone
+        watched = None if first.get("more_body", False) else receive
+        route = await door.ready(sandbox_id, tenant, receive=watched)
+        method: str = scope["method"]
+        takes_place = name in ("exec", "files") or (method == "POST" and rest == b"ops")
+        waited = takes_place and not door.try_enter(sandbox_id)
+        if waited:
+            queued[0] = await door.enter(sandbox_id, receive=watched)
+            request.lines.append(b"x-sandlot-queued: %.6f\r\n" % queued[0])
+        try:
+            if waited:  # it may have ended meanwhile
+                route = await door.ready(sandbox_id, tenant, receive=watched)
+            query: bytes = scope["query_string"]
+            lines = [
+                b"%b /v1/%b HTTP/1.1\r\nhost: sidecar\r\nauthorization: Bearer %b\r\n"
+                % (method.encode(), b"%b?%b" % (rest, query) if query else rest, route.token.encode()),
+                *request.lines,
+            ]
+            return await forward(
+                pool=self._pool,
+                key=route.address,
+                head=RequestHead(lines, request.length, method),
+                first=first,
+                receive=receive,
+                send=send,
+                edit=_hide_the_sidecars_end,
+            )
+        except DialError as error:
+            door.check_alive(sandbox_id, may_have_run=False)
+            raise Refusal(502, "sidecar_unreachable", str(error), may_have_run=False) from error
+        except UpstreamError as error:
+            door.check_alive(sandbox_id, may_have_run=True)
+            raise Refusal(502, "sidecar_lost", str(error), may_have_run=True) from error
+        finally:
+            if takes_place:
+                door.leave(sandbox_id)
+
+
+def _hide_the_sidecars_end(
+    status: int, headers: Headers, body: bytes | None
+) -> tuple[int, Headers, bytes | None]:
+    """A sidecar whose sandbox has ended says so (410 `ended`) before the directory knows: one answer for both."""
+    if status != 410 or not body:
+        return status, headers, body
+    with contextlib.suppress(msgspec.DecodeError):
+        document = msgspec.json.decode(body)
+        if isinstance(document, dict) and document.get("error") == "ended":
+            verdict = document.get("verdict")
+            refusal = sandbox_not_found(
+                verdict=verdict if isinstance(verdict, str) else None,
+                message=str(document.get("message") or "the sandbox has ended"),
+                may_have_run=False,
+            )
+            body = msgspec.json.encode(refusal.document)
+            length = (b"content-length", b"%d" % len(body))
+            return 502, [(b"content-type", b"application/json"), length, *refusal.headers], body
+    return status, headers, body
