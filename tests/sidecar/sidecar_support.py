@@ -100,10 +100,13 @@ class Sidecar:
         }  # fmt: skip
         self.process: asyncio.subprocess.Process | None = None
         self.stderr = Path(self.directory) / "stderr"
-        self.client = httpx.AsyncClient(
-            transport=httpx.AsyncHTTPTransport(uds=self.socket), base_url="http://sidecar", timeout=60.0
-        )
         self.token = SANDBOX_TOKEN
+        self.reconnect()
+
+    def reconnect(self) -> None:
+        """A client with fresh connections."""
+        transport = httpx.AsyncHTTPTransport(uds=self.socket)
+        self.client = httpx.AsyncClient(transport=transport, base_url="http://sidecar", timeout=60.0)
 
     @property
     def pid(self) -> int:

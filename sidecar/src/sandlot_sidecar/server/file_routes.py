@@ -135,9 +135,7 @@ class FileRoutes:
             self._instance.spawn_quiet(executor.ask("file", op="abort", temp=answer["temp"]))
 
     async def _open(self, path: str) -> tuple[int, dict[str, Any]]:
-        answer, (fd,) = await self._instance.executor.ask(
-            "file", descriptors=1, op="open", path=path, flags="r"
-        )
+        answer, (fd,) = await self._instance.executor.ask("file", descriptors=1, op="open", path=path)
         return fd, _document(answer)
 
     async def get(self, request: Request) -> None:
