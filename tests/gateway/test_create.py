@@ -192,7 +192,23 @@ async def test_a_bad_image_names_the_field_and_frees_the_key(box: Running) -> No
     answer = await box.client.post("/api/v1/sandbox", json=body)
     assert answer.status_code == 422
     assert answer.json()["errors"] == [{"param": "docker_image", "details": "docker_image: no such image"}]
+    assert box.gateway.directory.list(tenant="alpha").total == 0
     assert (await box.create(idempotency_key="k"))["status"] == "RUNNING"
+
+
+async def test_a_bad_image_found_after_pending_was_answered(state_dir, machine) -> None:
+    async with running(state_dir, machine, max_starts=1) as box:
+        machine.hold_ready = asyncio.Event()
+        first = asyncio.create_task(box.create())
+        await until(lambda: machine.launched == 1)
+        late = await box.create(docker_image="nowhere", wait_seconds=0)
+        assert late["status"] == "PENDING"
+        machine.fail_launch = [BackendError("no such image", error_type="IMAGE_PULL_FAILED", field="image")]
+        machine.hold_ready.set()
+        await first
+        await until(lambda: box.gateway.supply.waiting == 0)
+        told = (await box.client.get(f"/api/v1/sandbox/{late['id']}")).json()
+        assert (told["status"], told["verdictMessage"]) == ("ERROR", "docker_image: no such image")
 
 
 async def test_a_failed_start_is_an_error_with_its_type(box: Running) -> None:

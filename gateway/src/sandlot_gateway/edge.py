@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 import os
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -17,6 +18,8 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+_log = logging.getLogger(__name__)
 
 _WITHOUT_RECOVERY = frozenset({"/healthz", "/readyz"})
 _NOT_A_USE = frozenset({"/healthz", "/readyz", "/metrics", "/internal/sidecar"})
@@ -104,6 +107,9 @@ class Edge:
             if body is not None:
                 await self._control(scope, _replay(body, receive), send_with_id)
         self._counted(status)
+        if _log.isEnabledFor(logging.DEBUG):
+            about = {"method": scope["method"], "path": scope["path"], "status": status}
+            _log.debug("control request", extra=about)
 
 
 class _TooLarge(Exception):

@@ -145,8 +145,10 @@ class Lifecycle:
 
     def orphan(self, sandbox: Sandbox) -> None:
         """One caller has gone before it was answered. Without an idempotency key it can never ask again."""
+        if not sandbox.live:
+            return
         self._callers[sandbox.id] -= 1
-        if self._callers[sandbox.id] > 0 or not sandbox.live:
+        if self._callers[sandbox.id] > 0:
             return
         if sandbox.spec.key is None:
             self.delete(sandbox, message="the caller left before create was answered")
@@ -200,14 +202,19 @@ class Lifecycle:
                 self._observer.created(sandbox, seconds=time.monotonic() - began)
 
     def _refuse(self, sandbox: Sandbox, refusal: BadRequestField) -> None:
-        # While somebody still holds the create open it hears a 422 and no sandbox is left; after that the
-        # sandbox exists for its caller, and its end tells the same.
+        # Whoever still holds the create open hears a 422, and no sandbox is left. A caller that was answered
+        # PENDING knows the id: for it the sandbox has to exist, and its end tells the same.
         loop = asyncio.get_running_loop()
         self._refusals[sandbox.id] = refusal
         loop.call_later(30.0, self._refusals.pop, sandbox.id, None)
-        self._end(sandbox, verdict="start_failed", message=f"{refusal.field}: {refusal}")
-        if sandbox.spec.key is not None:
+        text = f"{refusal.field}: {refusal}"
+        if sandbox.id in self._pending:
+            self._end(sandbox, verdict="start_failed", message=text)
             self.directory.release_key(sandbox)
+        else:
+            self.directory.drop(sandbox)
+            sandbox.finish("start_failed", at=self._clock(), message=text)
+            self._callers.pop(sandbox.id, None)
 
     # End.
 

@@ -22,6 +22,9 @@ class PendingStore:
         self._directory = directory
         self._kept: set[str] = set()
 
+    def __contains__(self, sandbox_id: object) -> bool:
+        return sandbox_id in self._kept
+
     def save(self, sandbox: Sandbox, *, secrets: dict[str, str]) -> None:
         """Raises OSError when the disk does not take it."""
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)

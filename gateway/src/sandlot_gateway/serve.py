@@ -82,6 +82,8 @@ async def serve(
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(number, _asked_to_end, ending, server)
         serving = loop.create_task(server.serve(sockets=sockets))
+        # A server that has stopped by itself must not leave a process that serves nobody.
+        serving.add_done_callback(lambda _: ending.set())
         try:
             await gateway.start()
             _freeze()
@@ -134,7 +136,8 @@ def _asked_to_end(ending: asyncio.Event, server: Server) -> None:
 def _local_backend(settings: Settings, tokens: Tokens, pool: HttpPool) -> Backend:
     from sandlot_gateway.backends.local.backend import LocalBackend
 
-    return LocalBackend(state_dir=settings.state_dir, tokens=tokens, pool=pool)
+    secrets = [settings.api_keys_file] if settings.api_keys_file is not None else []
+    return LocalBackend(state_dir=settings.state_dir, tokens=tokens, pool=pool, secret_paths=secrets)
 
 
 def _keys(settings: Settings) -> tuple[str, Keys]:

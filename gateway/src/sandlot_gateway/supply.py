@@ -262,9 +262,9 @@ class Supply:
             self._tick = asyncio.get_running_loop().call_later(1.0, self._look_again)
         if self._blocked is not None:
             return
-        pool_starts = Counter(
-            {status.spec.template.key: status.starting for status in self._backend.pools() if status.starting}
-        )
+        pool_starts: Counter[str] = Counter()
+        for status in self._backend.pools():
+            pool_starts[status.spec.template.key] += status.starting
         on_the_way = self._launching + Counter(start.key for start in self._starting.values()) + pool_starts
         for key in self._waiters.in_turn():
             while self.starting < self._max_starts and on_the_way[key] < self._waiters.waiting(key):

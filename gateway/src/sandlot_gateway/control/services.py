@@ -9,6 +9,7 @@ from typing import Annotated
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
+from sandlot_gateway import logs
 from sandlot_gateway.backends.base import Backend
 from sandlot_gateway.control.counters import Counters
 from sandlot_gateway.control.errors import ApiError, not_found
@@ -71,6 +72,7 @@ async def owned(sandbox_id: str, have: Have, who: Who) -> Sandbox:
     sandbox = have.directory.of_tenant(sandbox_id, who.name)
     if sandbox is None:
         raise not_found(sandbox_id)
+    logs.sandbox_id.set(sandbox_id)
     have.lifecycle.welcome(sandbox_id)
     return sandbox
 

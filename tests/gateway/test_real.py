@@ -1,0 +1,136 @@
+"""The control API over real sidecars and the real local backend."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import httpx
+import pytest
+
+from tests.leaks import no_leaks
+from tests.stack import Stack
+
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: real namespaces, mounts and cgroups"),
+]
+
+API = "/api/v1"
+
+
+@pytest.fixture
+def _no_leaks() -> None:
+    """The whole machine is looked at instead, see `client`."""
+
+
+@pytest.fixture
+def stack() -> Iterator[Stack]:
+    with (
+        no_leaks(grace=10.0),
+        TemporaryDirectory(prefix="sr-") as directory,
+        Stack(Path(directory) / "state", options=("--pool", "warm=2")) as stack,
+    ):
+        yield stack
+
+
+@pytest.fixture
+def client(stack: Stack) -> Iterator[httpx.Client]:
+    headers = {"Authorization": f"Bearer {stack.api_key}"}
+    with httpx.Client(base_url=stack.url, headers=headers, timeout=60) as client:
+        yield client
+
+
+def create(client: httpx.Client, **fields) -> dict:
+    answer = client.post(f"{API}/sandbox", json={"docker_image": "host", **fields})
+    assert answer.status_code == 201, answer.text
+    assert answer.json()["status"] == "RUNNING", answer.text
+    return answer.json()
+
+
+def run(client: httpx.Client, sandbox_id: str, command: str) -> dict:
+    answer = client.post(f"/sbx/{sandbox_id}/exec", json={"command": command, "timeout": 20})
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def eventually(look, *, timeout: float = 10.0):
+    deadline = time.monotonic() + timeout
+    while not (value := look()):
+        assert time.monotonic() < deadline, "did not come to pass"
+        time.sleep(0.02)
+    return value
+
+
+def test_a_sandbox_from_its_create_to_its_end(client: httpx.Client) -> None:
+    made = create(
+        client,
+        environment_vars={"PLAIN": "one"},
+        secrets={"SECRET": "two"},
+        start_command="echo begun; exec sleep 1000",
+        workdir="/tmp",
+        network="none",
+    )
+    told = run(client, made["id"], "echo $PLAIN $SECRET; pwd; ls /sys/class/net | tr '\\n' ' '")
+    first, second, nets = told["stdout"].splitlines()
+    assert (first, second) == ("one two", "/tmp")
+    assert nets.split() in ([], ["lo"])
+    eventually(lambda: client.get(f"{API}/sandbox/{made['id']}/logs").json()["logs"] == "begun\n")
+    run(client, made["id"], "nohup sh -c 'sleep 0.3; echo 7 > /tmp/job_abc.exit' >/dev/null 2>&1 &")
+    body = {"jobs": [{"sandbox_id": made["id"], "job_id": "abc"}]}
+    job = client.post(f"{API}/sandbox/background-jobs/status:batchGet", json=body).json()["statuses"][0]
+    assert (job["completed"], job["exit_code"]) == (True, 7)
+
+    reset = client.post(f"{API}/sandbox/{made['id']}/reset").json()
+    assert reset["equal"] is True
+    assert run(client, made["id"], "ls /tmp/job_abc.exit")["exit_code"] != 0
+    assert run(client, made["id"], "echo $PLAIN $SECRET")["stdout"] == "one two\n"
+
+    assert client.delete(f"{API}/sandbox/{made['id']}").json()["success"] is True
+    gone = client.post(f"/sbx/{made['id']}/exec", json={"command": "true"})
+    assert (gone.status_code, gone.json()["verdict"]) == (502, "deleted")
+
+
+def test_deadline_and_idle_end_a_sandbox(client: httpx.Client) -> None:
+    dead = create(client, timeout_seconds=0.5)
+    idle = create(client, idle_timeout_seconds=0.5)
+
+    def status(made: dict) -> tuple[str, str, str]:
+        told = client.get(f"{API}/sandbox/{made['id']}").json()
+        return told["status"], told["verdict"], told["terminationReason"]
+
+    eventually(lambda: status(dead) == ("TIMEOUT", "deadline", "Timeout"))
+    eventually(lambda: status(idle) == ("TERMINATED", "idle", "Idle Timeout"))
+    context = client.get(f"{API}/sandbox/{dead['id']}/error-context").json()
+    assert context["errorType"] == "TIMEOUT"
+
+
+def test_after_a_kill_everything_is_found_again(stack: Stack, client: httpx.Client) -> None:
+    made = create(client, name="kept", labels=["l"], secrets={"S": "x"}, idempotency_key="k")
+    reset = create(client, name="was reset")
+    assert client.post(f"{API}/sandbox/{reset['id']}/reset").status_code == 200
+    run(client, made["id"], "echo kept > /tmp/file")
+    run(client, reset["id"], "echo kept > /tmp/file")
+    stack.kill()
+    stack.start()
+    again = client.get(f"{API}/sandbox/{made['id']}").json()
+    assert (again["name"], again["labels"], again["status"]) == ("kept", ["l"], "RUNNING")
+    assert create(client, idempotency_key="k")["id"] == made["id"]
+    for one in (made, reset):
+        auth = one["gatewayAuth"]
+        answer = client.post(
+            f"/{auth['user_ns']}/{auth['job_id']}/exec",
+            json={"command": "cat /tmp/file; echo $S"},
+            headers={"Authorization": f"Bearer {auth['token']}"},
+        )
+        assert answer.json()["stdout"].split() == (["kept", "x"] if one is made else ["kept"])
+
+
+def test_a_bad_image_is_a_422_that_names_it(client: httpx.Client) -> None:
+    answer = client.post(f"{API}/sandbox", json={"docker_image": "/nowhere/at/all.tar"})
+    assert answer.status_code == 422, answer.text
+    assert answer.json()["errors"][0]["param"] == "docker_image"
+    assert client.get(f"{API}/sandbox").json()["total"] == 0
