@@ -34,7 +34,8 @@ def user_namespaces_allowed() -> bool:
 
 
 def cgroups_left() -> list[str]:
-    return [str(path) for path in Path("/sys/fs/cgroup").glob(f"**/{CGROUP_TOP}/*") if path.is_dir()]
+    tops = [Path("/sys/fs/cgroup") / CGROUP_TOP, *Path("/sys/fs/cgroup").glob(f"*/{CGROUP_TOP}")]
+    return [str(path) for top in tops for path in top.glob("*") if path.is_dir()]
 
 
 class Machine:
@@ -73,7 +74,7 @@ def machine() -> Iterator[Machine]:
 Make = Callable[..., Driver]
 
 
-@pytest.fixture()
+@pytest.fixture
 def make(machine: Machine) -> Iterator[Make]:
     """Make sandboxes; arguments override those of `setup`."""
     drivers: list[Driver] = []
@@ -99,7 +100,7 @@ def make(machine: Machine) -> Iterator[Make]:
             driver.close()
 
 
-@pytest.fixture()
+@pytest.fixture
 def box(make: Make) -> Driver:
     """A sandbox of root's with cgroups."""
     if os.geteuid() != 0:

@@ -135,7 +135,7 @@ class RunnerChannel:
     ) -> Command | dict[str, Any]:
         """Start a command; a refusal is returned as it came."""
         run["env"] = {"PATH": PATH, **(env or {})}
-        run.setdefault("mark", "op-test")
+        run.setdefault("mark", f"op-{os.urandom(4).hex()}")
         run["shell" if isinstance(command, str) else "argv"] = command
         if run.get("pty"):
             wire.send_packet(self.sock, {"run": run})

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 
 import pytest
 from driver import Command, Driver
+from sandlot_sidecar.executor import wire
 
 pytestmark = pytest.mark.root
 
@@ -40,9 +42,6 @@ def test_a_kill_finds_all_descendants(any_box: Driver) -> None:
     assert isinstance(command, Command)
     output = command.read_until(b"ready")
     assert b"hidden" in output
-    runner.sock.setblocking(True)
-    from sandlot_sidecar.executor import wire
-
     wire.send_packet(runner.sock, {"kill": True})
     messages = [runner.receive()[0], runner.receive()[0]]
     command.close()
@@ -55,8 +54,9 @@ def test_background_processes_of_others_live_on(any_box: Driver) -> None:
     first, second = any_box.runner(), any_box.runner()
     ended = first.run("setsid nohup sleep 6661 >/dev/null 2>&1 & echo ok")
     assert ended["leftover"] == 1
-    command = second.start("sleep 6662 & sleep 6663")
+    command = second.start("sleep 6662 & echo up; sleep 6663")
     assert isinstance(command, Command)
+    command.read_until(b"up")
     assert second.ask({"kill": True})["killed"] >= 2
     assert command.wait()["signal"] == signal.SIGKILL
     assert len(sleepers(any_box, 6661, 6662, 6663)) == 1
@@ -131,7 +131,9 @@ def test_processor_seconds(box: Driver) -> None:
 
 def test_init_cannot_be_killed_from_inside(any_box: Driver) -> None:
     box = any_box
-    ended = box.run("kill -9 1; kill -TERM 1; kill -INT 1; kill -HUP 1; kill -USR1 1; kill -CHLD 1; ls /proc/1/stat")
+    ended = box.run(
+        "kill -9 1; kill -TERM 1; kill -INT 1; kill -HUP 1; kill -USR1 1; kill -CHLD 1; ls /proc/1/stat"
+    )
     assert ended["exit_code"] == 0
     assert box.ask("usage")
     assert not box.events
@@ -144,8 +146,6 @@ def test_kill_everything_hurts_only_oneself(any_box: Driver) -> None:
 
 
 def test_a_lost_init_is_replaced(box: Driver) -> None:
-    import os
-
     box.write("/app/kept", b"x", parents=True)
     os.kill(box.ready["init_pid"], signal.SIGKILL)
     event = box.wait_event()

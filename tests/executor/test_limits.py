@@ -7,7 +7,7 @@ import os
 
 import pytest
 from conftest import MEMORY, Make
-from driver import Command, Driver
+from driver import Command, Driver, Refused
 
 pytestmark = pytest.mark.root
 
@@ -26,7 +26,9 @@ def test_a_memory_hog_is_told_as_such(box: Driver) -> None:
 
 
 def test_the_whole_op_ends_when_its_child_is_struck(box: Driver) -> None:
-    ended = box.run(["sh", "-c", "sleep 444 & python3 -c 'x = bytearray(1 << 30)'; echo survived; sleep 60"], seconds=20)
+    ended = box.run(
+        ["sh", "-c", "sleep 444 & python3 -c 'x = bytearray(1 << 30)'; echo survived; sleep 60"], seconds=20
+    )
     assert ended["oom"]
     assert b"survived" not in ended.stdout or ended["signal"] == 9
     assert ended["leftover"] == 0
@@ -104,8 +106,6 @@ def test_shared_memory_is_bounded(box: Driver) -> None:
 
 
 def test_bad_limits(box: Driver) -> None:
-    from driver import Refused
-
     for name in ("memory", "pids", "cpu", "disk"):
         with pytest.raises(Refused) as error:
             box.ask("apply", limits={name: -1})

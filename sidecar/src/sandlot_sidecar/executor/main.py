@@ -178,6 +178,7 @@ class Executor:
             except OSError as error:
                 refused = refused or error
                 continue
+            sock.settimeout(None)
             return sock.detach()
         raise ExecutorError("refused", f"nothing listens on port {port} in the sandbox") from refused
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import resource
 import select
-import signal
 import time
 
 from . import syscalls, wire
@@ -116,7 +115,10 @@ class Runner:
                 if fd == self._oom_fd:
                     self._oom_event()
                 elif fd == channel:
-                    received = wire.receive_packet(self.channel)
+                    try:
+                        received = wire.receive_packet(self.channel)
+                    except ConnectionResetError:
+                        received = None
                     if received is None:
                         return
                     self._message(*received)

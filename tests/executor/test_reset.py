@@ -1,0 +1,142 @@
+"""A reset makes the sandbox equal to a fresh one, whatever was done to it."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from driver import Command, Driver
+
+pytestmark = pytest.mark.root
+
+DIRT = """
+mkdir -p /app && echo dirt > /app/file
+echo dirt >> /etc/passwd
+rm -rf /etc/hostname /usr/games
+mkdir -p /var/spool/cron/crontabs /root/.config
+echo '* * * * * root true' > /var/spool/cron/crontabs/root
+echo 'export DIRT=1' >> /root/.profile
+echo dirt > /tmp/x; echo dirt > /var/tmp/x; echo dirt > /run/x; echo dirt > /dev/shm/x
+ln -sf /etc/passwd /dev/extra
+rm -f /dev/null
+python3 - <<'END'
+import ctypes
+libc = ctypes.CDLL(None)
+assert libc.shmget(4711, 100000, 0o1666) >= 0
+assert libc.semget(4712, 3, 0o1666) >= 0
+assert libc.msgget(4713, 0o1666) >= 0
+END
+python3 -c "open('/dev/mqueue/dirt', 'w')"
+nohup setsid sleep 5555 >/dev/null 2>&1 &
+python3 -c "import socket,time; s=socket.socket(); s.bind(('127.0.0.1', 0)); s.listen(); time.sleep(5555)" &
+echo done
+"""
+LOOK = """
+cat /etc/passwd | grep -c dirt
+ls -A /tmp /var/tmp /run /dev/shm /app 2>&1
+ls /etc/hostname /var/spool/cron/crontabs /root/.profile /dev/extra /dev/null 2>&1
+ipcs -a; ls -A /dev/mqueue; ls -d /proc/[0-9]* | wc -l
+cat /etc/hosts /etc/passwd | md5sum
+"""
+
+
+def test_deliberate_dirt_is_gone(any_box: Driver) -> None:
+    fresh = any_box.run(LOOK)
+    dirty = any_box.run(DIRT)
+    assert dirty.stdout.endswith(b"done\n"), dirty.stderr
+    assert any_box.run(LOOK).stdout != fresh.stdout
+    answer = any_box.ask("reset")
+    assert answer["proof"] == {
+        "processes": [],
+        "upper_entries": 0,
+        "mounts_equal": True,
+        "network_equal": True,
+        "ipc_entries": 0,
+    }
+    assert answer["equal"]
+    assert any_box.run(LOOK).stdout == fresh.stdout
+
+
+def test_the_channels_of_before_are_dead(any_box: Driver) -> None:
+    idle, busy = any_box.runner(), any_box.runner()
+    assert idle.run("true")["exit_code"] == 0
+    command = busy.start(["sleep", "999"])
+    assert isinstance(command, Command)
+    assert any_box.ask("reset")["equal"]
+    for runner in (idle, busy):
+        with pytest.raises((EOFError, OSError)):
+            runner.ask({"check": True})
+    command.close()
+
+
+def test_many_resets_are_fast_and_leave_nothing(box: Driver) -> None:
+    before = descriptors(box)
+    took = []
+    for number in range(30):
+        assert box.run(f"echo {number} > /x; (sleep 777 &)")["exit_code"] == 0
+        answer = box.ask("reset")
+        assert answer["equal"]
+        took.append(answer["took_ms"])
+    assert sorted(took)[len(took) // 2] < 50
+    assert descriptors(box) == before
+
+
+def descriptors(box: Driver) -> int:
+    return len(os.listdir(f"/proc/{box.process.pid}/fd"))
+
+
+def test_the_network_of_a_claim(box: Driver) -> None:
+    devices = "tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d ' ' | sort | tr '\\n' ' '; ls /sys/class/net"
+    full = box.run(devices).stdout
+    box.write("/app/kept", b"kept", parents=True)
+    runner = box.runner()
+    box.ask("apply", network="none")
+    with pytest.raises((EOFError, OSError)):
+        runner.ask({"check": True})
+    assert box.run(devices).stdout.split() == [b"lo", b"lo"]
+    assert box.run("cat /proc/1/net/dev | wc -l").stdout == b"3\n"
+    assert box.run("ping -c1 -W1 127.0.0.1 >/dev/null 2>&1 || cat /sys/class/net/lo/flags").stdout in (
+        b"",
+        b"0x9\n",
+    )
+    assert box.read("/app/kept") == b"kept"
+    refused = "import socket\ntry: socket.create_connection(('1.1.1.1', 53), 2)\nexcept OSError as e: print(e.errno)"
+    assert box.run(["python3", "-c", refused]).stdout == b"101\n"
+    answer = box.ask("reset")
+    assert answer["equal"]
+    assert box.run(devices).stdout.split() == [b"lo", b"lo"]
+    box.ask("apply", network="full")
+    assert box.run(devices).stdout == full
+    assert box.ask("reset", network="none")["equal"]
+    assert box.ask("reset", network="full")["equal"]
+    assert box.run(devices).stdout == full
+
+
+def test_no_network_for_an_ordinary_user(any_box: Driver) -> None:
+    any_box.ask("apply", network="none", hostname="claimed")
+    ended = any_box.run("tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d ' '; hostname")
+    assert ended.stdout == b"lo\nclaimed\n"
+
+
+@pytest.mark.parametrize("network", ["full", "none"])
+def test_a_connection_into_the_sandbox(any_box: Driver, network: str) -> None:
+    any_box.ask("apply", network=network)
+    serve = (
+        "import socket; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True)\n"
+        "c, _ = s.accept(); c.sendall(c.recv(100).upper())"
+    )
+    command = any_box.runner().start(["python3", "-c", serve])
+    assert isinstance(command, Command)
+    port = int(command.read_until(b"\n"))
+    _, fd = any_box.ask_fd("connect", port=port)
+    os.write(fd, b"hello")
+    assert os.read(fd, 100) == b"HELLO"
+    os.close(fd)
+    assert command.wait()["exit_code"] == 0
+
+
+def test_a_big_layer_is_dropped_fast(box: Driver) -> None:
+    box.run("head -c 50000000 /dev/zero > /big; mkdir /many; cd /many; touch $(seq 1 5000)")
+    answer = box.ask("reset")
+    assert answer["equal"]
+    assert answer["took_ms"] < 500
