@@ -57,11 +57,12 @@ def _empty_cgroups() -> frozenset[str]:
     """Sandlot's cgroups without a process: what a test forgot. Another stack's on this machine have processes."""
     found: set[str] = set()
     for base in ("memory", "pids", "freezer", "unified", ""):
-        root = Path("/sys/fs/cgroup") / base
-        if root.is_dir():
-            found.update(
-                str(path) for path in root.rglob("sandlot/*") if path.is_dir() and not _occupied(path)
-            )
+        # os.walk, unlike rglob, passes over a directory that goes while it looks.
+        for parent, directories, _ in os.walk(Path("/sys/fs/cgroup") / base):
+            if Path(parent).name == "sandlot":
+                paths = [Path(parent) / name for name in directories]
+                found.update(str(path) for path in paths if path.is_dir() and not _occupied(path))
+                directories.clear()
     return frozenset(found)
 
 

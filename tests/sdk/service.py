@@ -302,7 +302,7 @@ class Service:
         if parts == ["user", "whoami"]:
             return 200, {"data": {"id": "default"}}, {}
         if parts == ["stats"]:
-            return 200, {"counts": {"RUNNING": 1}, "pools": list(self.pools.values()), "sandboxes": []}, {}
+            return 200, {"sandboxes": {"RUNNING": 1}, "pools": [], "usage": []}, {}
         if parts[0] == "pools":
             return self._pool(method, parts, document)
         if parts[0] == "sandbox" and len(parts) > 1:

@@ -149,5 +149,5 @@ def _raw() -> Callable[[], None]:
     import tty
 
     before = termios.tcgetattr(0)
-    tty.setraw(0)
+    tty.setraw(0, termios.TCSADRAIN)  # the default would throw away what has been typed already
     return lambda: termios.tcsetattr(0, termios.TCSADRAIN, before)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -47,25 +47,37 @@ def _screen(stats: Mapping[str, Any]) -> Group:
     from rich.table import Table
     from rich.text import Text
 
-    counts: Mapping[str, Any] = stats.get("counts") or {}
-    states = "  ".join(f"{state.lower()} {count}" for state, count in counts.items()) or "no sandboxes"
-    pools = Table("pool", "image", "size", "ready", "starting", box=None, title_justify="left")
-    for pool in stats.get("pools") or ():
-        pools.add_row(*(str(pool.get(key, "")) for key in ("name", "image", "size", "ready", "starting")))
-    boxes = Table("sandbox", "name", "status", "cpu s", "memory", "peak", "pids", "ops", box=None)
-    for box in stats.get("sandboxes") or ():
-        usage: Mapping[str, Any] = box.get("usage") or {}
-        boxes.add_row(
-            str(box.get("id", "")),
-            str(box.get("name") or ""),
-            str(box.get("status", "")),
-            _number(usage.get("cpu"), "{:.1f}"),
-            _size(usage.get("memory")),
-            _size(usage.get("memory_peak")),
-            _number(usage.get("pids"), "{:.0f}"),
-            _number(box.get("ops_running"), "{:.0f}"),
+    counts: Mapping[str, Any] = stats.get("sandboxes") or {}
+    queue: Mapping[str, Any] = stats.get("queue") or {}
+    machine: Mapping[str, Any] = stats.get("machine") or {}
+    lines = [
+        "sandboxes  " + (_pairs((state.lower(), count) for state, count in counts.items()) or "none"),
+        "queue      " + _pairs((name, queue.get(name, 0)) for name in ("waiting", "starting", "ready")),
+    ]
+    if "load" in machine:
+        used = machine.get("memory_total", 0) - machine.get("memory_available", 0)
+        lines.append(
+            f"machine    load {machine['load'][0]:.1f} of {machine.get('cpu_count', 0):g} cores  "
+            f"memory {show_size(used)} of {show_size(machine.get('memory_total', 0))}"
         )
-    return Group(Text(states), Text(), pools, Text(), boxes)
+    pools = Table("pool", "image", "size", "ready", "starting", "message", box=None)
+    for pool in stats.get("pools") or ():
+        keys = ("name", "image", "size", "ready", "starting")
+        pools.add_row(*(str(pool.get(key, "")) for key in keys), pool.get("message") or "")
+    boxes = Table("sandbox", "name", "cpu s", "memory", "pids", box=None)
+    for used in stats.get("usage") or ():
+        boxes.add_row(
+            str(used.get("sandbox_id", "")),
+            str(used.get("name") or ""),
+            _number(used.get("cpu"), "{:.1f}"),
+            _size(used.get("memory")),
+            _number(used.get("pids"), "{:.0f}"),
+        )
+    return Group(Text("\n".join(lines)), Text(), pools, Text(), boxes)
+
+
+def _pairs(items: Iterable[tuple[str, object]]) -> str:
+    return "  ".join(f"{name} {value}" for name, value in items)
 
 
 def _number(value: object, form: str) -> str:

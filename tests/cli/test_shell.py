@@ -1,0 +1,85 @@
+"""shell: driven through a real terminal, as a person would."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import select
+import struct
+import sys
+import termios
+import time
+from pathlib import Path
+
+import pytest
+from sandlot import Client, Sandbox
+
+from tests.cli.conftest import environment
+from tests.stack import Stack
+
+pytestmark = pytest.mark.root
+
+
+class Terminal:
+    """A process on a terminal of its own."""
+
+    def __init__(self, arguments: list[str], env: dict[str, str]) -> None:
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            os.execve(sys.executable, [sys.executable, "-m", "sandlot", *arguments], env)
+        self.seen = ""
+
+    def resize(self, *, cols: int, rows: int) -> None:
+        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, cols, 0, 0))
+
+    def type(self, text: str) -> None:
+        os.write(self.fd, text.encode())
+
+    def read_until(self, text: str) -> None:
+        deadline = time.monotonic() + 30
+        while text not in self.seen:
+            ready, _, _ = select.select([self.fd], [], [], deadline - time.monotonic())
+            assert ready, f"no {text!r} in {self.seen!r}"
+            self.seen += os.read(self.fd, 65536).decode("utf-8", "replace")
+        self.seen = self.seen.partition(text)[2]
+
+    def code(self) -> int:
+        while True:
+            try:
+                if not os.read(self.fd, 65536):
+                    break
+            except OSError:
+                break  # the other side is gone
+        _, status = os.waitpid(self.pid, 0)
+        os.close(self.fd)
+        return os.waitstatus_to_exitcode(status)
+
+
+def test_a_session(stack: Stack, tmp_path: Path) -> None:
+    env = environment(stack.url, stack.api_key, tmp_path)
+    with Client(url=stack.url, api_key=stack.api_key) as client, Sandbox.create(client=client) as box:
+        terminal = Terminal(["shell", box.id, "sh", "-i"], env)
+        terminal.type("echo one-$((6 * 7))\n")
+        terminal.read_until("one-42")
+        terminal.resize(cols=111, rows=33)
+        terminal.type("while [ \"$(stty size)\" != '33 111' ]; do sleep 0.05; done; echo size-$((1 + 1))\n")
+        terminal.read_until("size-2")
+        terminal.type("echo go-$((1 + 1)); sleep 60\n")
+        terminal.read_until("go-2")
+        terminal.type("\x03")  # Ctrl-C goes to the command, not to the shell's own client
+        terminal.read_until("# ")  # a terminal drops what is typed right after it
+        terminal.type("echo alive-$((2 + 2))\n")
+        terminal.read_until("alive-4")
+        terminal.type("exit 5\n")
+        assert terminal.code() == 5
+
+
+def test_a_new_sandbox_is_deleted_afterwards(stack: Stack, tmp_path: Path) -> None:
+    terminal = Terminal(["shell"], environment(stack.url, stack.api_key, tmp_path))
+    terminal.type("echo host-$(hostname | wc -l)\n")
+    terminal.read_until("host-1")
+    terminal.type("exit\n")
+    assert terminal.code() == 0
+    with Client(url=stack.url, api_key=stack.api_key) as client:
+        assert Sandbox.list(client=client) == []

@@ -1,0 +1,55 @@
+"""up: one line when ready, found by other commands on this machine, and nothing left after SIGTERM or Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.leaks import no_leaks
+
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: starts real sandboxes"),
+]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_up(tmp_path: Path, number: signal.Signals) -> None:
+    env = {key: value for key, value in os.environ.items() if not key.startswith("SANDLOT_")}
+    env["SANDLOT_HOME"] = str(tmp_path / "home")
+    sandlot = [sys.executable, "-m", "sandlot"]
+
+    def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*sandlot, *arguments], capture_output=True, text=True, env=env, check=False, timeout=60
+        )
+
+    with no_leaks(marker=str(tmp_path), grace=15, descriptors=False):
+        stack = subprocess.Popen(
+            [*sandlot, "up", "--port", "0", "--pool", "warm=1"], stdout=subprocess.PIPE, text=True, env=env
+        )
+        try:
+            assert stack.stdout is not None
+            assert stack.stdout.readline().startswith("sandlot: ready at http://127.0.0.1:")
+            assert command("local", "status").stdout.startswith("running at http://127.0.0.1:")
+            kept = command("run", "--keep", "host", "--", "echo found")
+            assert kept.stdout == "found\n"
+            second = command("up", "--port", "0")
+            assert second.returncode == 4
+            assert "running already" in second.stderr
+            assert "warm" in command("pools", "ls").stdout
+            assert "warm" in command("top", "--once").stdout
+            assert command("top", "--json").stdout.startswith("{")
+            stack.send_signal(number)
+            assert stack.wait(30) == 0
+            assert stack.stdout.read() == ""
+            assert command("local", "status").returncode == 3
+        finally:
+            stack.kill()
+            stack.wait()
+            command("local", "clean", "--force")
