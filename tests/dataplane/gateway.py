@@ -108,6 +108,7 @@ class Gateway:
             server_header=False,
             date_header=False,
             timeout_graceful_shutdown=1,
+            timeout_keep_alive=1,
         )
         listener = socket.socket()
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
