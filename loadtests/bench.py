@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import math
 import os
 import platform
 import sys
@@ -93,19 +94,31 @@ async def run(*, bounds: dict[str, Bound], only: set[str], console: Console) -> 
         if only.isdisjoint(group.rows):
             continue
         begun = time.monotonic()
-        found = await group.measure()
+        found = await _measure(group, console=console)
         over = [name for name in group.rows if not bounds[name].held(found[name].value)]
         if over:
             # Once, since a shared machine can spoil any one measurement; the table says so.
             again += over
             console.print(f"measuring {', '.join(over)} once more", highlight=False)
-            second = await group.measure()
+            second = await _measure(group, console=console)
             found |= {name: second[name] for name in over if _better(second, found, bound=bounds[name])}
         readings |= found
         console.print(
             f"measured {', '.join(group.rows)} in {time.monotonic() - begun:.0f} s", highlight=False
         )
     return readings, again
+
+
+async def _measure(group: Group, *, console: Console) -> Readings:
+    """The group's readings; no numbers when it fails, so that the other rows are still measured."""
+    try:
+        return await group.measure()
+    except Exception as error:
+        console.print(
+            f"{', '.join(group.rows)} failed: {type(error).__name__}: {error}", style="red", markup=False
+        )
+        failed = {"failed": f"{type(error).__name__}: {error}"[:200]}
+        return {name: Reading(value=math.nan, parts=failed) for name in group.rows}
 
 
 def _better(second: Readings, first: Readings, *, bound: Bound) -> bool:
@@ -165,7 +178,7 @@ def _write(folder: Path, *, readings: Readings, bounds: dict[str, Bound], again:
     }
     rows = {
         name: {
-            "value": reading.value,
+            "value": None if math.isnan(reading.value) else reading.value,
             "unit": bounds[name].unit,
             "at_most": bounds[name].at_most,
             "at_least": bounds[name].at_least,

@@ -16,7 +16,7 @@ from loadtests.processes import memory, wakeups, with_mark
 from loadtests.reading import Reading
 
 COPIES = 10
-SETTLE = 3.0  # seconds after the last start
+SETTLE = 15.0  # seconds after the last start: a runner that is not needed leaves after some seconds
 WINDOW = 10.0  # seconds in which wake-ups are counted
 
 

@@ -117,6 +117,28 @@ async def test_a_missed_row_is_measured_again_once(monkeypatch: pytest.MonkeyPat
     assert "held (2nd try)" in captured.get()
 
 
+async def test_a_measurement_that_fails_is_a_missed_row_and_stops_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from loadtests import bench
+
+    async def broken() -> dict[str, Reading]:
+        raise RuntimeError("no sandbox")
+
+    async def fine() -> dict[str, Reading]:
+        return {"sdk_cpu": Reading(value=0.1)}
+
+    groups = (bench.Group(("exec_rate",), broken), bench.Group(("sdk_cpu",), fine))
+    monkeypatch.setattr(bench, "GROUPS", groups)
+    bounds = {name: bound for name, bound in read_bounds().items() if name in ("exec_rate", "sdk_cpu")}
+    readings, again = await run(bounds=bounds, only=set(bounds), console=Console(quiet=True))
+    values = {name: reading.value for name, reading in readings.items()}
+    assert missed(values, bounds=bounds) == ["exec_rate"]
+    assert again == ["exec_rate"]
+    assert readings["exec_rate"].parts == {"failed": "RuntimeError: no sandbox"}
+    assert values["sdk_cpu"] == 0.1
+
+
 def test_the_report_marks_what_was_missed(tmp_path: Path) -> None:
     bounds = read_bounds()
     readings = {name: Reading(value=value, parts={"n": "1"}) for name, value in HELD.items()}

@@ -49,7 +49,9 @@ class Gateway:
         await self.backend.start(self)
         return self
 
-    async def __aexit__(self, *_: object) -> None:
+    async def __aexit__(self, kind: object, *_: object) -> None:
+        if kind is not None:
+            await self.backend.destroy_all()
         await self.backend.stop()
         self.server.close()
         await self.server.wait_closed()

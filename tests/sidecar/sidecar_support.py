@@ -103,10 +103,10 @@ class Sidecar:
         self.token = SANDBOX_TOKEN
         self.reconnect()
 
-    def reconnect(self) -> None:
-        """A client with fresh connections."""
-        transport = httpx.AsyncHTTPTransport(uds=self.socket)
-        self.client = httpx.AsyncClient(transport=transport, base_url="http://sidecar", timeout=60.0)
+    def reconnect(self, url: str | None = None) -> None:
+        """A client with fresh connections, over the Unix socket or to a URL."""
+        transport = httpx.AsyncHTTPTransport(uds=None if url else self.socket)
+        self.client = httpx.AsyncClient(transport=transport, base_url=url or "http://sidecar", timeout=60.0)
 
     @property
     def pid(self) -> int:

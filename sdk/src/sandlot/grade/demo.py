@@ -30,7 +30,7 @@ from sandlot.grade.work import Rollout
 from sandlot.report.page import Figure
 
 POOL = "demo"
-LIMITS = Limits(timeout=6.0, memory=256 << 20, disk=128 << 20, pids=128)
+LIMITS = Limits(timeout=10.0, memory=256 << 20, disk=128 << 20, pids=128)
 CANARIES = 2
 POOL_SECONDS = 120.0
 

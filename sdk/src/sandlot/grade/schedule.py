@@ -16,14 +16,15 @@ LOST_IN_A_ROW = 50
 
 
 def fitting(*, memory: int, cores: int | None = None, available: int | None = None) -> int:
-    """How many rollouts of `memory` bytes to run at once here: eight a core, fewer where memory is short.
+    """How many rollouts of `memory` bytes to run at once here: twelve a core, fewer where memory is short.
 
-    More than one a core, since rollouts wait too: for their sandbox, for a time limit, for a pipe.
+    Many more than one a core, since endless loops stay until their time limit: the more there are at once, the
+    sooner all of them are through, and the others still get their share of the cores between them.
     """
     cores = cores or len(os.sched_getaffinity(0))
     available = available_memory() if available is None else available
     by_memory = int(available * 0.7) // (memory + SANDBOX_OVERHEAD)
-    return max(1, min(8 * cores, by_memory, 256))
+    return max(1, min(12 * cores, by_memory, 256))
 
 
 def available_memory() -> int:

@@ -11,7 +11,7 @@ from ..base import BackendError
 
 INSTANCE_ID = re.compile(r"i-[0-9a-f]{16}\Z")
 _SUN_PATH = 107  # bytes a Unix socket's path may have on Linux
-_LONGEST = "/instances/i-0123456789abcdef/sidecar.sock"
+_LONGEST = "/instances/i-0123456789abcdef/sidecar.sock.4194304"  # bound under its pid, then renamed
 
 
 @dataclass(frozen=True, slots=True)

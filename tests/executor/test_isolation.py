@@ -1,0 +1,308 @@
+"""User code as root inside the sandbox attacks what is outside; it gets nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from conftest import MEMORY, Make
+from driver import Command, Driver
+
+pytestmark = pytest.mark.root
+
+SECRET = "sandlot-test-secret-7c1f"
+
+
+def test_only_init_and_oneself_are_seen(any_box: Driver) -> None:
+    ended = any_box.run(
+        ["python3", "-c", "import os; print(sorted(int(n) for n in os.listdir('/proc') if n.isdigit()))"]
+    )
+    pids = [int(part) for part in ended.stdout.strip(b"[]\n").split(b",")]
+    assert pids[0] == 1
+    assert len(pids) == 2
+
+
+def test_nothing_of_the_outside_is_in_proc(any_box: Driver) -> None:
+    """No environment, command line, descriptor or memory of executor and runner can be read."""
+    outside = processes_of(any_box)
+    script = """
+import os
+for name in os.listdir('/proc'):
+    if not name.isdigit() or int(name) == os.getpid():
+        continue
+    for part in ('environ', 'mem', 'fd', 'cmdline', 'maps', 'cwd', 'root', 'exe', 'auxv', 'stack', 'syscall', 'io'):
+        path = f'/proc/{name}/{part}'
+        try:
+            if part == 'fd':
+                print(name, part, [os.readlink(f'{path}/{fd}') for fd in os.listdir(path)])
+            elif part in ('cwd', 'root', 'exe'):
+                print(name, part, os.readlink(path))
+            else:
+                data = open(path, 'rb').read(65536).strip(b'\\0')
+                print(name, part, data)
+        except OSError as error:
+            print(name, part, error.errno)
+"""
+    ended = any_box.run(["python3", "-c", script])
+    assert ended["exit_code"] == 0, ended.stderr
+    for line in ended.stdout.decode().splitlines():
+        pid, part, value = line.split(" ", 2)
+        assert pid == "1"
+        if part == "cmdline":
+            assert value in ("b''", "b'init'")
+        else:
+            assert value in ("1", "2", "5", "13", "3", "b''"), line
+    assert len(outside) >= 2
+
+
+def processes_of(box: Driver) -> list[int]:
+    from driver import processes_below
+
+    return processes_below(box.process.pid)
+
+
+def test_the_moment_between_birth_and_exec_shows_nothing(any_box: Driver) -> None:
+    """A watcher inside tries to read each newborn process while it still shares the runner's memory."""
+    watcher = """
+import os, sys, time
+print('up', flush=True)
+seen = set()
+end = time.monotonic() + 3
+found = 0
+while time.monotonic() < end:
+    for name in os.listdir('/proc'):
+        if not name.isdigit() or name == '1' or int(name) == os.getpid():
+            continue
+        try:
+            exe = os.readlink(f'/proc/{name}/exe')
+        except OSError:
+            continue
+        if 'python' in exe:
+            found += 1
+            print('LEAK', exe, os.listdir(f'/proc/{name}/fd'), flush=True)
+print('watched', flush=True)
+"""
+    command = any_box.runner().start(["python3", "-u", "-c", watcher])
+    assert isinstance(command, Command)
+    command.read_until(b"up")
+    other = any_box.runner()
+    for _ in range(300):
+        assert other.run(["/bin/true"])["exit_code"] == 0
+    ended = command.wait()
+    assert b"watched" in ended.stdout
+    assert b"LEAK" not in ended.stdout
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM])
+def test_no_signal_reaches_outside(any_box: Driver, number: int) -> None:
+    victim = subprocess.Popen(["sleep", "600"])
+    try:
+        pids = [victim.pid, any_box.process.pid, any_box.process.pid, os.getpid(), *processes_of(any_box)]
+        script = f"""
+import os
+for pid in {pids!r} + [1, -1]:
+    try:
+        os.kill(pid, {int(number)})
+    except OSError:
+        pass
+"""
+        any_box.run(["python3", "-c", script])
+        assert victim.poll() is None
+        assert any_box.run("echo usable").stdout == b"usable\n"
+    finally:
+        victim.kill()
+        victim.wait()
+
+
+def test_no_ptrace_of_init(any_box: Driver) -> None:
+    script = """
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+for request in (16, 0x4206):
+    print(libc.ptrace(request, 1, 0, 0), ctypes.get_errno())
+"""
+    ended = any_box.run(["python3", "-c", script])
+    assert ended.stdout == b"-1 1\n-1 1\n"
+
+
+def test_only_dockers_capabilities(any_box: Driver) -> None:
+    ended = any_box.run("grep Cap /proc/self/status | cut -f2")
+    inherited, permitted, effective, bounding, ambient = (int(line, 16) for line in ended.stdout.split())
+    docker = 0xA80425FB
+    assert inherited == ambient == 0
+    for mask in (permitted, effective, bounding):
+        assert mask & ~docker == 0
+        assert mask & 1
+
+
+def test_the_machines_disk_cannot_be_opened(box: Driver) -> None:
+    disk = os.stat(os.path.realpath(root_device())).st_rdev if root_device() else os.makedev(8, 0)
+    script = f"""
+import os, stat
+for directory in ('/', '/tmp', '/dev', '/dev/shm', '/run'):
+    path = os.path.join(directory, 'disk')
+    try:
+        os.mknod(path, stat.S_IFBLK | 0o600, {disk})
+    except OSError as error:
+        print('mknod', error.errno)
+        continue
+    try:
+        os.open(path, os.O_RDONLY)
+        print('OPENED', path)
+    except OSError as error:
+        print('open', error.errno)
+"""
+    ended = box.run(["python3", "-c", script])
+    assert b"OPENED" not in ended.stdout
+    assert b"open 13" in ended.stdout
+
+
+def root_device() -> str | None:
+    for line in Path("/proc/self/mounts").read_text().splitlines():
+        source, point, *_ = line.split()
+        if point == "/" and source.startswith("/dev/") and os.path.exists(source):
+            return source
+    return None
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "mount -t tmpfs x /mnt",
+        "umount /proc/sys",
+        "mount -o remount,rw /proc/sys",
+        "umount -l /dev",
+        "pivot_root / /tmp",
+        "hostname other",
+        "echo 1 > /proc/sys/kernel/panic",
+        "echo c > /proc/sysrq-trigger && test -s /proc/sysrq-trigger",
+        "echo 0 > /proc/sys/vm/overcommit_memory",
+        "mkdir /sys/fs/cgroup/x",
+        "echo 1 > /sys/kernel/profiling",
+        "ip link add dummy0 type dummy",
+        "date -s 2001-01-01",
+        "swapon /dev/null",
+        "chroot /proc/1/root true",
+        "nsenter -t 1 -m true",
+        "nsenter -t 1 -p true",
+        "unshare -m true",
+        "unshare -n true",
+        "insmod /dev/null",
+        "dmesg",
+        "test -s /proc/kcore",
+        "test -s /proc/keys",
+        "setpriv --bounding-set +sys_admin true",
+    ],
+)
+def test_what_root_inside_may_not(any_box: Driver, command: str) -> None:
+    ended = any_box.run(f"({command}) 2>&1")
+    assert ended["exit_code"] != 0, ended.stdout
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        "umount /proc/keys || umount -l /proc/sys || mount -o remount,rw,bind /proc/sys",
+        "umount /sys/fs/cgroup",
+        "umount -l /proc && ls /proc | grep -q .",
+        "umount -l /dev",
+        "mount -t proc proc /mnt && cat /mnt/keys",
+        "mount -t cgroup -o pids none /mnt",
+        "mount -t cgroup2 none /mnt && ls /mnt/cgroup.procs",
+        "mount -t overlay overlay -o lowerdir=/,upperdir=/tmp,workdir=/run /mnt",
+    ],
+)
+def test_a_user_namespace_of_ones_own_does_not_help(any_box: Driver, attack: str) -> None:
+    ended = any_box.run(f"unshare -Urm --propagation unchanged sh -c '{attack}' 2>&1")
+    assert ended["exit_code"] != 0, ended.stdout
+
+
+def test_the_classic_chroot_escape_ends_in_the_sandbox(any_box: Driver) -> None:
+    script = """
+import os
+os.makedirs('/jail', exist_ok=True)
+fd = os.open('/', os.O_RDONLY)
+os.chroot('/jail')
+os.fchdir(fd)
+for _ in range(64):
+    os.chdir('..')
+os.chroot('.')
+print(open('/etc/hostname').read(), end='')
+"""
+    assert any_box.run(["python3", "-c", script]).stdout == b"box\n"
+
+
+def test_limits_cannot_be_left(box: Driver) -> None:
+    script = """
+import os
+found = [l for l in open('/proc/self/cgroup')]
+assert all(l.strip().endswith(':/') for l in found), found
+print(open('/proc/self/mountinfo').read().count('cgroup'))
+"""
+    assert box.run(["python3", "-c", script]).stdout == b"1\n"
+    hog = "x = []\nwhile True: x.append(bytearray(4_000_000))"
+    ended = box.run(f"setsid setsid python3 -c '{hog}' & wait")
+    assert ended["oom"]
+    assert ended["peak_memory"] <= MEMORY
+
+
+def test_the_machines_own_files_are_hidden(make: Make, tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root: real namespaces, mounts and cgroups")
+    (tmp_path / "secret").write_text(SECRET)
+    hidden = Path("/opt/sandlot-test-hidden")
+    hidden.mkdir(exist_ok=True)
+    (hidden / "secret").write_text(SECRET)
+    try:
+        box = make(root={"lower": ["/"], "mask": [str(hidden), "/no/such", "/etc/shadow"]})
+        ended = box.run(f"ls -A /tmp /run /var/tmp; ls {hidden} {tmp_path} /etc/shadow")
+        assert ended.stdout == b"/run:\n\n/tmp:\n\n/var/tmp:\n"
+        assert ended.stderr.count(b"No such file") == 3
+        assert box.run(f"mkdir {hidden}; ls -A {hidden}").stdout == b""
+    finally:
+        (hidden / "secret").unlink()
+        hidden.rmdir()
+    assert not hidden.exists()
+
+
+def test_what_is_written_inside_is_not_outside(any_box: Driver) -> None:
+    any_box.run(
+        "echo x > /sandlot-test-x; echo x > /usr/sandlot-test-x; echo x >> /etc/hostname; rm -rf /usr/games"
+    )
+    assert not Path("/sandlot-test-x").exists()
+    assert not Path("/usr/sandlot-test-x").exists()
+    assert Path("/usr/games").exists()
+
+
+def test_a_module_planted_inside_is_not_run_outside(box: Driver) -> None:
+    """After the change of root, Python's own paths lead into the sandbox: nothing may be imported from there."""
+    import encodings
+    import json
+
+    evil = "import os; os.system('touch /pwned'); raise SystemExit"
+    for module in (encodings.__file__, json.__file__):
+        box.run(f'mkdir -p {os.path.dirname(module)}; echo "{evil}" > {module}')
+    box.run('for m in pwd grp errno locale stringprep traceback idna; do echo "' + evil + '" > /$m.py; done')
+    box.ask("apply", hostname="h\u00e9")
+    box.runner().start("true", user="no-such")
+    for _ in range(3):
+        box.ask("usage")
+        box.run("true", user="nobody")
+    assert box.run("ls /pwned")["exit_code"] == 2
+
+
+def test_sysv_memory_of_the_machine_is_not_seen(box: Driver) -> None:
+    made = subprocess.run(["ipcmk", "-M", "1000"], capture_output=True, text=True, check=True)
+    number = made.stdout.split()[-1]
+    try:
+        assert box.run("ipcs -m | grep -c 0x; true").stdout == b"0\n"
+    finally:
+        subprocess.run(["ipcrm", "-m", number], check=True)
+
+
+def test_the_keyring_of_the_machine_is_not_seen(box: Driver) -> None:
+    script = "import ctypes; print(ctypes.CDLL(None, use_errno=True).syscall(250, 0, -4, 0, 0, 0))"
+    assert box.run(["python3", "-c", script]).stdout == b"-1\n"

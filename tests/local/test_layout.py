@@ -1,0 +1,48 @@
+"""The state directory: private, named in errors, and short enough for its sockets."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import stat
+from pathlib import Path
+
+import pytest
+from sandlot_gateway.backends.base import BackendError
+from sandlot_gateway.backends.local.layout import Layout
+
+
+def test_directories_are_private_and_foreign_names_are_no_instances(tmp_path: Path) -> None:
+    layout = Layout(tmp_path / "s", tmp_path / "c")
+    layout.make()
+    layout.make()
+    for path in (layout.state_dir, layout.instances, layout.cache_dir):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o700
+    for name in ("i-0123456789abcdef", "i-short", "..", "i-0123456789ABCDEF", "other"):
+        (layout.instances / name).mkdir(exist_ok=True)
+    assert [directory.id for directory in layout.instance_dirs()] == ["i-0123456789abcdef"]
+
+
+def test_the_longest_allowed_path_has_room_for_a_socket(tmp_path: Path) -> None:
+    base = Path("/tmp")
+    longest = base / ("x" * (57 - len(str(base)) - 1))
+    too_long = Path(f"{longest}x")
+    with pytest.raises(BackendError, match="too long") as caught:
+        Layout(too_long, tmp_path).make()
+    assert caught.value.field == "state_dir"
+    assert not too_long.exists()
+    layout = Layout(longest, tmp_path)
+    try:
+        layout.make()
+        directory = layout.instance("i-0123456789abcdef")
+        directory.path.mkdir()
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(f"{directory.socket}.4194304")
+    finally:
+        shutil.rmtree(longest, ignore_errors=True)
+
+
+def test_a_path_that_is_a_file_is_a_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(BackendError, match="cannot make"):
+        Layout(tmp_path / "file", tmp_path / "c").make()

@@ -1,0 +1,270 @@
+"""Hostile programs: bombs, floods, and attackers who are root inside the sandbox and know the port."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from pathlib import Path
+
+import pytest
+from sidecar_support import INSTANCE_TOKEN, SANDBOX_TOKEN, Sidecar, descendants, parse_frames, payload, until
+
+pytestmark = pytest.mark.root
+
+
+def resident(pid: int) -> int:
+    """Resident bytes of a process."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1024
+    raise AssertionError("no VmRSS")
+
+
+def spilled(box: Sidecar) -> int:
+    """Bytes in unlinked files that the server holds open."""
+    total = 0
+    for entry in Path(f"/proc/{box.pid}/fd").iterdir():
+        try:
+            if "(deleted)" in os.readlink(entry) and box.directory in os.readlink(entry):
+                total += entry.stat().st_size
+        except OSError:
+            continue
+    return total
+
+
+async def usable(box: Sidecar) -> None:
+    answer = await asyncio.wait_for(box.exec("echo usable"), 20)
+    assert (answer["stdout"], answer["verdict"]) == ("usable\n", "exited")
+
+
+async def test_a_flood_of_output_has_bounded_memory(box: Sidecar) -> None:
+    await box.exec("true")
+    before = resident(box.pid)
+    document = await box.op("head -c 100000000 /dev/zero | tr '\\0' y", wait=60)
+    assert (document["verdict"], document["exit_code"]) == ("exited", 0)
+    assert document["stdout_bytes"] == 100_000_000
+    assert document["truncated"] is True
+    assert resident(box.pid) - before < 16 << 20
+    assert spilled(box) <= 65 << 20
+    await usable(box)
+
+
+async def test_exec_carries_the_first_and_the_last_of_a_flood(box: Sidecar) -> None:
+    answer = await box.exec("echo begin; head -c 40000000 /dev/zero | tr '\\0' y; echo end")
+    assert answer["stdout_bytes"] == 40_000_010
+    assert answer["truncated"] is True
+    assert len(answer["stdout"]) == 16 << 20
+    assert answer["stdout"].startswith("begin\ny")
+    assert answer["stdout"].endswith("yend\n")
+
+
+async def test_output_limit_of_one_op(box: Sidecar) -> None:
+    answer = await box.call(
+        "POST", "/v1/ops", json={"command": "seq 1 100000; echo err >&2", "output_limit": 1000}
+    )
+    frames = parse_frames(answer.content)
+    end = json.loads(frames[-1][1])
+    assert len(payload(frames, "o")) + len(payload(frames, "e")) == 1000
+    assert (end["truncated"], end["stderr_bytes"]) == (True, 4)
+    assert end["stdout_bytes"] == sum(len(f"{number}\n") for number in range(1, 100001))
+
+
+async def test_a_slow_reader_gets_all_of_it(box: Sidecar) -> None:
+    received = bytearray()
+    async with box.stream("POST", "/v1/ops", json={"command": "seq 1 300000"}) as answer:
+        async for part in answer.aiter_raw(65536):
+            received += part
+            await asyncio.sleep(0.001)
+    lines = payload(parse_frames(bytes(received)), "o").split()
+    assert (len(lines), lines[-1]) == (300_000, b"300000")
+
+
+async def test_a_fork_bomb_ends_in_a_verdict(box: Sidecar) -> None:
+    answer = await box.call(
+        "POST",
+        "/v1/exec",
+        json={"command": ":(){ :|:& };:; wait; while :; do :|:; done", "timeout": 3, "shell": "bash"},
+    )
+    assert answer.json()["verdict"] in ("timeout", "pids_limit")
+    await until(lambda: calm(box))
+    await usable(box)
+    direct = await box.exec("python3 -c 'import os\nwhile True: os.fork()'", timeout=5)
+    assert direct["verdict"] in ("pids_limit", "timeout")
+    await until(lambda: calm(box))
+    await usable(box)
+
+
+async def calm(box: Sidecar) -> bool:
+    return len(descendants(box.pid)) < 30
+
+
+async def test_too_much_memory_is_oom_and_the_sandbox_lives(box: Sidecar) -> None:
+    if box.cgroup.name is None:
+        pytest.skip("needs a writable memory cgroup")
+    await box.exec("sleep 300 & echo background")
+    answer = await box.exec("python3 -c 'x = bytearray(2 << 30)'", timeout=30)
+    assert answer["verdict"] == "oom"
+    assert answer["exit_code"] != 0
+    await usable(box)
+
+
+async def test_memory_of_one_op(box: Sidecar) -> None:
+    if box.cgroup.name is None:
+        pytest.skip("needs a writable memory cgroup")
+    document = await box.op(["python3", "-c", "x = bytearray(200 << 20)"], memory=64 << 20, wait=30)
+    assert document["verdict"] == "oom"
+    fine = await box.op(["python3", "-c", "x = bytearray(100 << 20)"], wait=30)
+    assert fine["verdict"] == "exited"
+
+
+async def test_a_full_disk_is_a_verdict(box: Sidecar) -> None:
+    answer = await box.exec("dd if=/dev/zero of=/fill bs=1M")
+    assert answer["verdict"] == "disk_full"
+    assert "No space left" in answer["stderr"]
+    await usable(box)
+    await box.exec("rm /fill")
+    assert (await box.exec("exit 1"))["verdict"] == "exited"
+
+
+async def test_killing_everything_hurts_only_the_sandbox(box: Sidecar) -> None:
+    background = await box.op("sleep 300", id="victim", detach=True)
+    assert background["state"] in ("running", "queued")
+    await until(lambda: runs(box, "victim"))
+    answer = await box.exec("kill -9 -1; kill -9 1; echo survived")
+    assert answer["verdict"] in ("exited", "signaled")
+    victim = await box.ended("victim")
+    assert victim["verdict"] == "signaled"
+    await usable(box)
+
+
+async def runs(box: Sidecar, op_id: str) -> bool:
+    return (await box.call("GET", f"/v1/ops/{op_id}")).json()["pid"] is not None
+
+
+SPY = r"""
+import os
+found = []
+for pid in filter(str.isdigit, os.listdir('/proc')):
+    for name in ('cmdline', 'environ', 'maps', 'status'):
+        try:
+            data = open(f'/proc/{pid}/{name}', 'rb').read()
+        except OSError:
+            continue
+        if b'TOKENPART' in data or b'sandlot_sidecar' in data and pid != str(os.getpid()):
+            found.append((pid, name))
+    try:
+        links = [os.readlink(f'/proc/{pid}/fd/{fd}') for fd in os.listdir(f'/proc/{pid}/fd')]
+    except OSError:
+        continue
+    if pid == '1' and links:
+        found.append((pid, links))
+print(found)
+"""
+
+
+async def test_user_code_sees_nothing_of_the_sidecar(box: Sidecar) -> None:
+    spy = SPY.replace("TOKENPART", "of-a-test")
+    await box.call("PUT", "/v1/files?path=/spy.py", content=spy.encode())
+    assert (await box.exec("python3 /spy.py"))["stdout"].strip() == "[]"
+    pids = (await box.exec("ls -d /proc/[0-9]*; ls -l /proc/self/fd"))["stdout"]
+    assert pids.count("/proc/") <= 8
+    assert "sidecar.sock" not in pids
+
+
+async def test_no_token_in_the_executor_or_on_a_command_line(box: Sidecar) -> None:
+    for pid in descendants(box.pid) - {box.pid}:
+        memory = await asyncio.to_thread(memory_of, pid)
+        assert INSTANCE_TOKEN.encode() not in memory, pid
+        assert SANDBOX_TOKEN.encode() not in memory, pid
+    for pid in descendants(box.pid):
+        for name in ("cmdline", "environ"):
+            assert b"of-a-test" not in await asyncio.to_thread(Path(f"/proc/{pid}/{name}").read_bytes)
+
+
+def memory_of(pid: int) -> bytes:
+    """All writable memory of a process."""
+    content = []
+    with open(f"/proc/{pid}/maps") as maps, open(f"/proc/{pid}/mem", "rb") as memory:
+        for line in maps:
+            if " rw" in line and "[v" not in line:
+                start, end = (int(part, 16) for part in line.split()[0].split("-"))
+                memory.seek(start)
+                content.append(memory.read(end - start))
+    return b"".join(content)
+
+
+ATTACK = r"""
+import socket, sys
+port = int(sys.argv[1])
+def ask(method, path, token=None, body=b'{}'):
+    s = socket.create_connection(('127.0.0.1', port), 5)
+    head = f'{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\nConnection: close\r\n'
+    if token is not None:
+        head += f'Authorization: {token}\r\n'
+    s.sendall(head.encode() + b'\r\n' + body)
+    data = b''
+    while part := s.recv(65536):
+        data += part
+    return int(data.split()[1])
+paths = [('POST', p) for p in ('/v1/claim', '/v1/end', '/v1/reset', '/v1/exec', '/v1/ops', '/v1/upload', '/v1/tcp?port=22',
+         '/v1/files/mkdir', '/v1/ops/x/stdin', '/v1/ops/x/signal')]
+paths += [('GET', p) for p in ('/v1/state', '/v1/metrics', '/v1/logs', '/v1/ops', '/v1/files?path=/etc/passwd', '/v1/nothing', '/')]
+paths += [('PUT', '/v1/files?path=/x'), ('DELETE', '/v1/ops/x')]
+for method, path in paths:
+    for token in (None, '', 'Bearer', 'Bearer ', 'Bearer x', 'Basic eDp4', 'Bearer ' + 'a' * 8000):
+        status = ask(method, path, token)
+        assert status == 401, (method, path, token, status)
+print(ask('GET', '/healthz'))
+idle = [socket.create_connection(('127.0.0.1', port), 5) for _ in range(600)]
+print('held', len(idle))
+"""
+
+
+async def test_the_port_opens_nothing_to_user_code_without_a_token(make) -> None:
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    box = await make(listen=f"127.0.0.1:{port}")
+    box.reconnect(f"http://127.0.0.1:{port}")
+    await box.claim(network="full")
+    await box.call("PUT", "/v1/files?path=/attack.py", content=ATTACK.encode())
+    answer = await box.exec(f"python3 /attack.py {port}", timeout=60)
+    assert answer["stdout"] == "200\nheld 600\n", answer
+    await usable(box)
+    await until(lambda: few(box))
+
+
+async def few(box: Sidecar) -> bool:
+    return box.descriptors()[0] < 300
+
+
+async def test_tunnel(box: Sidecar) -> None:
+    server = (
+        "import socket\ns=socket.socket(); s.bind(('127.0.0.1',7777)); s.listen()\nprint('on',flush=True)\n"
+        "while 1:\n c,_=s.accept(); d=b''\n while p:=c.recv(65536): d+=p\n c.sendall(d[::-1]); c.close()"
+    )
+    await box.call("PUT", "/v1/files?path=/echo.py", content=server.encode())
+    await box.op(["python3", "/echo.py"], id="echo", detach=True)
+    await until(lambda: printed(box, "echo", "on\n"))
+    reader, writer = await box.raw()
+    head = b"POST /v1/tcp?port=7777 HTTP/1.1\r\nAuthorization: Bearer %s\r\nConnection: Upgrade\r\nUpgrade: sandlot-tcp\r\n\r\n"
+    writer.write(head % box.token.encode() + b"early ")
+    assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101 ")
+    message = os.urandom(2_000_000)
+    writer.write(message)
+    writer.write_eof()
+    assert await asyncio.wait_for(reader.read(-1), 20) == (b"early " + message)[::-1]
+    writer.close()
+    reader, writer = await box.raw()
+    writer.write((head % box.token.encode()).replace(b"7777", b"7778"))
+    assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 502 ")
+    writer.close()
+    plain = await box.call("POST", "/v1/tcp?port=7777")
+    assert plain.status_code == 400
+
+
+async def printed(box: Sidecar, op_id: str, text: str) -> bool:
+    return (await box.call("GET", f"/v1/ops/{op_id}/output")).text == text
