@@ -5,6 +5,8 @@ from __future__ import annotations
 import shutil
 import socket
 import stat
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,13 +14,21 @@ from sandlot_gateway.backends.base import BackendError
 from sandlot_gateway.backends.local.layout import Layout
 
 
-def test_directories_are_private_and_foreign_names_are_no_instances(tmp_path: Path) -> None:
-    layout = Layout(tmp_path / "s", tmp_path / "c")
+@pytest.fixture
+def short() -> Iterator[Path]:
+    """A directory whose path leaves room for sockets."""
+    directory = Path(tempfile.mkdtemp(prefix="sandlot-"))
+    yield directory
+    shutil.rmtree(directory)
+
+
+def test_directories_are_private_and_foreign_names_are_no_instances(short: Path) -> None:
+    layout = Layout(short / "s", short / "c")
     layout.make()
     layout.make()
     for path in (layout.state_dir, layout.instances, layout.cache_dir):
         assert stat.S_IMODE(path.stat().st_mode) == 0o700
-    for name in ("i-0123456789abcdef", "i-short", "..", "i-0123456789ABCDEF", "other"):
+    for name in ("i-0123456789abcdef", "i-short", "i-0123456789ABCDEF", "other"):
         (layout.instances / name).mkdir(exist_ok=True)
     assert [directory.id for directory in layout.instance_dirs()] == ["i-0123456789abcdef"]
 
@@ -42,7 +52,7 @@ def test_the_longest_allowed_path_has_room_for_a_socket(tmp_path: Path) -> None:
         shutil.rmtree(longest, ignore_errors=True)
 
 
-def test_a_path_that_is_a_file_is_a_clear_error(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
+def test_a_path_that_is_a_file_is_a_clear_error(short: Path) -> None:
+    (short / "file").write_text("")
     with pytest.raises(BackendError, match="cannot make"):
-        Layout(tmp_path / "file", tmp_path / "c").make()
+        Layout(short / "file", short / "c").make()
