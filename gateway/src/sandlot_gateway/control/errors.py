@@ -58,6 +58,7 @@ _DESCRIPTIONS = {
     400: "The body is not JSON that can be read.",
     401: "No API key, or one that nobody has.",
     404: "No such thing, or it is another tenant's.",
+    408: "The body did not arrive in time.",
     409: "Not possible in the sandbox's present state.",
     413: "The body is larger than the server takes.",
     422: "A field is wrong; `errors` names it.",
@@ -69,16 +70,18 @@ _DESCRIPTIONS = {
 
 def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """The `responses` of a route: these, and those that every route can give."""
-    wanted = sorted({401, 503, *statuses})
+    wanted = {401, 503, *statuses}
+    if 404 in wanted:
+        wanted.add(422)  # an id in the path could be bad; without this the framework documents its own body
     return {
         status: {"model": BusyBody if status == 503 else ErrorBody, "description": _DESCRIPTIONS[status]}
-        for status in wanted
+        for status in sorted(wanted)
     }
 
 
 def body_errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """The same for a route that reads a body."""
-    return errors(400, 413, 422, *statuses)
+    return errors(400, 408, 413, 422, *statuses)
 
 
 def not_found(sandbox_id: str) -> ApiError:

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 
 from sandlot_gateway.control.errors import ApiError, body_errors, errors
-from sandlot_gateway.control.models import Done, Strict, Whole
+from sandlot_gateway.control.models import Done, Port, Strict
 from sandlot_gateway.control.present import base_url, iso, json_response
 from sandlot_gateway.control.services import Have, Owned, Services, Who
 from sandlot_gateway.data.expose import ExposeError, Exposure
@@ -17,7 +17,7 @@ router = APIRouter(tags=["exposures"])
 
 
 class ExposeRequest(Strict):
-    port: Whole = Field(ge=1, le=65535, description="In the sandbox.")
+    port: Port = Field(description="In the sandbox.")
     name: str | None = Field(None, max_length=50)
     protocol: Literal["HTTP", "TCP"] | None = Field(None, description="Default HTTP.")
 

@@ -23,7 +23,14 @@ def _no_nul(value: object) -> object:
     return value
 
 
-Whole = Annotated[int, BeforeValidator(_whole)]
+_Whole = BeforeValidator(_whole)  # 60.0 is an integer to JSON Schema, and to some clients
+# The limits stand before the validator: behind it they would miss in the schema.
+Pids = Annotated[int, Field(ge=16, le=4_194_304), _Whole]
+GpuCount = Annotated[int, Field(ge=0, le=8), _Whole]
+Lifetime = Annotated[int, Field(ge=-_MINUTES_MAX, le=_MINUTES_MAX), _Whole]
+Minutes = Annotated[int, Field(ge=1, le=_MINUTES_MAX), _Whole]
+Port = Annotated[int, Field(ge=1, le=65535), _Whole]
+PoolSize = Annotated[int, Field(ge=0, le=10_000), _Whole]
 Text = Annotated[str, BeforeValidator(_no_nul)]
 Label = Annotated[str, Field(min_length=1, max_length=128), BeforeValidator(_no_nul)]
 SandboxId = Annotated[str, Field(min_length=1, max_length=128)]
@@ -59,10 +66,8 @@ class CreateRequest(Strict):
     cpu_cores: float | None = Field(None, ge=0.1, le=256, description="Cores; default 1.")
     memory_gb: float | None = Field(None, ge=0.03, le=4096, description="GiB; default 1.")
     disk_size_gb: float | None = Field(None, ge=0.01, le=16384, description="GiB; default 5.")
-    pids: Whole | None = Field(
-        None, ge=16, le=4_194_304, description="(Sandlot) Most processes; default 4096."
-    )
-    gpu_count: Whole | None = Field(None, ge=0, le=8, description="GPUs; default 0.")
+    pids: Pids | None = Field(None, description="(Sandlot) Most processes; default 4096.")
+    gpu_count: GpuCount | None = Field(None, description="GPUs; default 0.")
     gpu_type: str | None = Field(None, max_length=100, description="Needed when gpu_count is over 0.")
     vm: bool | None = Field(None, description="Only echoed.")
     network_access: bool | None = Field(None, description="false: no network at all.")
@@ -73,14 +78,12 @@ class CreateRequest(Strict):
     network_denylist: list[str] | None = Field(
         None, max_length=1024, description="[] is no limit; hosts are not supported yet: 422."
     )
-    timeout_minutes: Whole | None = Field(
+    timeout_minutes: Lifetime | None = Field(
         None,
-        ge=-_MINUTES_MAX,
-        le=_MINUTES_MAX,
         description="Lifetime from the start; default 60; negative: no limit.",
     )
-    idle_timeout_minutes: Whole | None = Field(
-        None, ge=1, le=_MINUTES_MAX, description="Ends after so long without an op or file call."
+    idle_timeout_minutes: Minutes | None = Field(
+        None, description="Ends after so long without an op or file call."
     )
     timeout_seconds: float | None = Field(
         None, gt=0, le=_MINUTES_MAX * 60, description="(Sandlot) Wins over minutes."

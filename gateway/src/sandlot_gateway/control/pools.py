@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 
 from sandlot_gateway.backends.base import BackendError, PoolSpec, PoolStatus, Template
 from sandlot_gateway.control.errors import ApiError, body_errors, errors
-from sandlot_gateway.control.models import Done, Strict, Text, Whole
+from sandlot_gateway.control.models import Done, Pids, PoolSize, Strict, Text
 from sandlot_gateway.control.present import json_response
 from sandlot_gateway.control.services import Have, Services, Who
 
@@ -23,11 +23,11 @@ _FIELDS = {"image": "image", "cpu": "cpu_cores", "memory": "memory_gb", "disk": 
 
 class PoolRequest(Strict):
     image: Text = Field("host", min_length=1, max_length=1024)
-    size: Whole = Field(ge=0, le=10_000, description="Warm instances to keep.")
+    size: PoolSize = Field(description="Warm instances to keep.")
     cpu_cores: float = Field(1.0, ge=0.1, le=256)
     memory_gb: float = Field(1.0, ge=0.03, le=4096)
     disk_size_gb: float = Field(5.0, ge=0.01, le=16384)
-    pids: Whole = Field(4096, ge=16, le=4_194_304)
+    pids: Pids = 4096
 
 
 class PoolResponse(BaseModel):

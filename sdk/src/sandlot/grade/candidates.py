@@ -43,8 +43,9 @@ WRONG_BODIES = {
     Kind("syntax error", "wrong", "failed"): "\n    return (\n",
     Kind("quits early", "wrong", "failed"): "\n    import os\n    os._exit(0)\n",
 }
+LOOP = Kind("endless loop", "hostile", "timeout")
 HOSTILE_BODIES = {
-    Kind("endless loop", "hostile", "timeout"): hostile.ENDLESS_LOOP,
+    LOOP: hostile.ENDLESS_LOOP,
     Kind("eats memory", "hostile", "oom"): hostile.EATS_MEMORY,
     Kind("writes 100 MB", "hostile", "output_limit"): hostile.WRITES_100_MB,
     Kind("kills all", "hostile", "signaled"): hostile.KILLS_ALL,

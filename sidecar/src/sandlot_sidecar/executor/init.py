@@ -9,7 +9,7 @@ import socket
 import struct
 from fcntl import ioctl
 
-from . import syscalls
+from . import syscalls, tiny
 from .errors import SetupError
 
 TYPE_CHECKING = False
@@ -125,6 +125,7 @@ def _main(
         if os.read(go, 1) != b"g":
             os._exit(0)
         _forget_everything()
+        tiny.become("init")
         while True:
             # Children are reaped by the kernel, since SIGCHLD is ignored: no wake-up is ever needed.
             signal.pause()

@@ -8,7 +8,7 @@ import resource
 import signal
 import socket
 
-from . import syscalls
+from . import seccomp, syscalls
 from .runner import Runner, drop_privileges
 
 TYPE_CHECKING = False
@@ -88,6 +88,7 @@ def _main(
         _close_others(home, keep)
         # Before the privileges go: without them some files of its own /proc are closed to it.
         runner = Runner(channel=channel, group=group, proc=home.proc, devpts=devpts, rootless=home.rootless)
+        seccomp.install()
         drop_privileges(_permitted(home))
         runner.serve()
         code = 0

@@ -215,6 +215,8 @@ class Connection(asyncio.Protocol):
         if request is None:
             return
         request.complete = True
+        if self.parser.should_upgrade():
+            return  # what follows is no HTTP: `_upgrade` goes on when this feed is over
         if request.stream is not None:
             request.stream.end()
         elif self._requests and self._requests[0] is request:

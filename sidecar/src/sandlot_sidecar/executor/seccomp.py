@@ -1,0 +1,67 @@
+"""Refuses the system calls that no namespace holds: keyrings, user namespaces, bpf and the like, as Docker does."""
+
+from __future__ import annotations
+
+import errno
+import os
+import struct
+
+from . import syscalls
+
+_LOAD = 0x20
+_EQUAL = 0x15
+_AT_LEAST = 0x35
+_HAS_BIT = 0x45
+_RETURN = 0x06
+_ALLOW = 0x7FFF0000
+_ERRNO = 0x00050000
+_X32 = 0x40000000
+
+# By architecture (as the kernel's audit names it): what is refused, then clone3, clone and unshare.
+# add_key, request_key, keyctl, bpf, perf_event_open, userfaultfd, open_by_handle_at, setns, kexec_load,
+# kexec_file_load, and io_uring's three.
+X86_64 = (0xC000003E, (248, 249, 250, 321, 298, 323, 304, 308, 246, 320, 425, 426, 427), 435, (56, 272))
+I386 = (0x40000003, (286, 287, 288, 357, 336, 374, 342, 346, 283, 425, 426, 427), 435, (120, 310))
+AARCH64 = (0xC00000B7, (217, 218, 219, 280, 241, 282, 265, 268, 104, 294, 425, 426, 427), 435, (220, 97))
+ARM = (0x40000028, (309, 310, 311, 386, 364, 388, 371, 375, 347, 401, 425, 426, 427), 435, (120, 337))
+MACHINES = {"x86_64": (X86_64, I386), "aarch64": (AARCH64, ARM)}
+
+
+def _line(code: int, yes: int, no: int, value: int) -> bytes:
+    return struct.pack("<HBBI", code, yes, no, value)
+
+
+def _block(architecture: int, refused: tuple[int, ...], clone3: int, with_flags: tuple[int, ...]) -> bytes:
+    lines = [_line(_LOAD, 0, 0, 0)]
+    if architecture == X86_64[0]:
+        lines += [_line(_AT_LEAST, 0, 1, _X32), _line(_RETURN, 0, 0, _ERRNO | errno.ENOSYS)]
+    for number in refused:
+        lines += [_line(_EQUAL, 0, 1, number), _line(_RETURN, 0, 0, _ERRNO | errno.EPERM)]
+    # Its flags are in memory, where a filter cannot look; the C library then falls back to clone.
+    lines += [_line(_EQUAL, 0, 1, clone3), _line(_RETURN, 0, 0, _ERRNO | errno.ENOSYS)]
+    for number in with_flags:
+        lines += [
+            _line(_EQUAL, 0, 4, number),
+            _line(_LOAD, 0, 0, 16),
+            _line(_HAS_BIT, 0, 1, syscalls.CLONE_NEWUSER),
+            _line(_RETURN, 0, 0, _ERRNO | errno.EPERM),
+            _line(_RETURN, 0, 0, _ALLOW),
+        ]
+    lines.append(_line(_RETURN, 0, 0, _ALLOW))
+    body = b"".join(lines)
+    return _line(_EQUAL, 0, len(body) // 8, architecture) + body
+
+
+def program(machine: str) -> bytes | None:
+    """The filter for a machine; None where none was written."""
+    tables = MACHINES.get(machine)
+    if tables is None:
+        return None
+    return _line(_LOAD, 0, 0, 4) + b"".join(_block(*table) for table in tables) + _line(_RETURN, 0, 0, _ALLOW)
+
+
+def install() -> None:
+    """Put the filter on this process and all its children; needs CAP_SYS_ADMIN. Raises OSError."""
+    filters = program(os.uname().machine)
+    if filters is not None:
+        syscalls.set_filter(filters)
