@@ -13,7 +13,7 @@ class OneWriteProtocol(HttpToolsProtocol):
 
     uvicorn writes the head when the application starts the response and the body when it comes, a system call
     and (with TCP_NODELAY) a packet each. Holding the head back until the first byte of the body, at most one
-    turn of the loop, is worth a fifth of the gateway's throughput: docs/adr/0003.
+    turn of the loop, is worth a fifth of the gateway's throughput: docs/adr/0002.
     """
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
