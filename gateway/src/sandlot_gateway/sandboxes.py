@@ -25,7 +25,7 @@ class Ending:
     reason: str
 
 
-_ENDINGS = {
+ENDINGS = {
     "deleted": Ending("TERMINATED", None, "Deleted"),
     "idle": Ending("TERMINATED", None, "Idle Timeout"),
     "run_lost": Ending("TERMINATED", None, "Run Lost"),
@@ -45,7 +45,7 @@ def ending(verdict: str, *, exit_code: int | None = None) -> Ending:
     """Status, errorType and terminationReason for `verdict`; an unknown verdict is an ERROR under its own name."""
     if verdict == "exited":
         return Ending("TERMINATED" if exit_code in (0, None) else "ERROR", None, "Exited")
-    known = _ENDINGS.get(verdict)
+    known = ENDINGS.get(verdict)
     return known or Ending("ERROR", verdict.upper(), verdict.replace("_", " ").title())
 
 

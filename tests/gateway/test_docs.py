@@ -1,0 +1,58 @@
+"""docs/control-api.md says what the API is: every route with its errors, every field, every verdict, every setting."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, cast
+
+from sandlot_gateway.control.api import control_api
+from sandlot_gateway.control.models import CreateRequest, SandboxResponse
+from sandlot_gateway.sandboxes import ENDINGS
+from sandlot_gateway.settings import Settings
+
+PAGE = (Path(__file__).parents[2] / "docs" / "control-api.md").read_text()
+
+
+def rows(heading: str, table: int = 0) -> list[list[str]]:
+    """The cells of one table below a heading."""
+    section = PAGE.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    tables = re.findall(r"(?:^\|.*\n)+", section, re.MULTILINE)
+    lines = tables[table].splitlines()[2:]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def names(heading: str, table: int = 0) -> list[str]:
+    return [row[0].strip("`") for row in rows(heading, table)]
+
+
+def test_every_route_with_its_errors() -> None:
+    documented = {row[0].strip("`"): set(row[3].split()) for row in rows("Routes")}
+    served = {
+        f"{method.upper()} {path}": {status for status in operation["responses"] if status >= "300"}
+        for path, methods in control_api(cast(Any, None)).openapi()["paths"].items()
+        for method, operation in methods.items()
+    }
+    assert documented == served
+    known = set(names("Errors"))
+    assert set().union(*served.values()) <= known
+
+
+def test_every_route_and_field_is_marked_as_primes_or_ours() -> None:
+    for heading in ("Routes", "Create: request", "Sandbox"):
+        assert {row[1] for row in rows(heading)} == {"P", "S"}
+
+
+def test_every_field_of_the_request_and_the_sandbox() -> None:
+    assert names("Create: request") == list(CreateRequest.model_fields)
+    assert names("Sandbox") == list(SandboxResponse.model_fields)
+
+
+def test_every_verdict() -> None:
+    documented = {row[0].strip("`"): row[1:] for row in rows("Sandbox", 1) if row[0] != "`exited`"}
+    known = {name: [end.status, end.error_type or "", end.reason] for name, end in ENDINGS.items()}
+    assert documented == known
+
+
+def test_every_setting() -> None:
+    assert names("Settings") == list(Settings.model_fields)
