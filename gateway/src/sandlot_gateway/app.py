@@ -57,7 +57,7 @@ class Gateway:
             keep=settings.record_keep,
             limit=settings.record_limit,
             ended=self._sandbox_ended,
-            touched=lambda sandbox_id: self.lifecycle.welcome(sandbox_id),
+            touched=lambda sandbox_id: self.lifecycle.orphans.used(sandbox_id),
         )
         self.supply = Supply(
             backend=self.backend,

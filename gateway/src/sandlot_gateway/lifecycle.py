@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from sandlot_gateway.backends.base import Backend, Instance
 from sandlot_gateway.claims import Abandoned, Claimer, ClaimRefused, NoSidecar
 from sandlot_gateway.directory import Directory
 from sandlot_gateway.keys import Tenant
+from sandlot_gateway.orphans import Orphans
 from sandlot_gateway.pending import PendingStore
+from sandlot_gateway.retiring import Retirer
 from sandlot_gateway.sandboxes import NotOurs, Sandbox, Spec, new_id, recovered
 from sandlot_gateway.sidecars import SidecarError, Sidecars, document
-from sandlot_gateway.supply import StartFailed, Supply
+from sandlot_gateway.supply import StartFailed, Supply, Ticket
+from sandlot_gateway.tasks import Tasks
 from sandlot_gateway.tokens import Tokens
 
 _log = logging.getLogger(__name__)
@@ -61,8 +63,7 @@ _CLAIM_FIELDS = {
 class Lifecycle:
     """One per gateway. The work of a create belongs to this object, not to the request that asked for it.
 
-    `orphan_grace`: seconds that a sandbox stays whose caller left before it was told the id. `ran` hears of every
-    sandbox that got its instance.
+    `orphan_grace` in seconds, see orphans.py. `ran` hears of every sandbox that got its instance.
     """
 
     def __init__(
@@ -77,7 +78,6 @@ class Lifecycle:
         pending: PendingStore,
         observer: Observer,
         orphan_grace: float = 60.0,
-        retiring: int = 32,
         ran: Callable[[Sandbox], None] = lambda sandbox: None,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -89,17 +89,16 @@ class Lifecycle:
         self._tokens = tokens
         self._pending = pending
         self._observer = observer
-        self._orphan_grace = orphan_grace
-        self._retire_slots = asyncio.Semaphore(retiring)
+        self._retirer = Retirer(backend=backend, sidecars=sidecars, supply=supply)
+        self.orphans = Orphans(
+            grace=orphan_grace, delete=lambda sandbox, why: self.delete(sandbox, message=why)
+        )
         self._ran = ran
         self._clock = clock
         self._secrets: dict[str, dict[str, str]] = {}
         self._refusals: dict[str, BadRequestField] = {}
-        self._callers: Counter[str] = Counter()  # creates of a live sandbox that were or will be answered
-        self._orphans: dict[str, asyncio.TimerHandle] = {}
         self._unconfirmed: dict[str, Sandbox] = {}  # by instance: ran when the last gateway was seen
-        self._retiring: dict[str, int] = {}  # the generation that is on its way out
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
 
     # Create.
 
@@ -111,9 +110,8 @@ class Lifecycle:
         if spec.key is not None:
             known = self.directory.by_key(tenant.name, spec.key)
             if known is not None:
-                self.welcome(known.id)
                 if known.live:
-                    self._callers[known.id] += 1
+                    self.orphans.asked(known)
                 return known
         limit = tenant.max_sandboxes
         if limit is not None and self.directory.live_count(tenant.name) >= limit:
@@ -122,9 +120,9 @@ class Lifecycle:
         sandbox = Sandbox(id=new_id(), tenant=tenant.name, spec=spec, created_at=now, updated_at=now)
         ticket = self._supply.ticket(template=spec.template(), tenant=tenant.name, pool=spec.pool)
         self.directory.add(sandbox)
-        self._callers[sandbox.id] = 1
+        self.orphans.asked(sandbox)
         self._secrets[sandbox.id] = secrets
-        self._own(self._bring_up(sandbox, secrets=secrets, ticket=ticket))
+        self._tasks.spawn(self._bring_up(sandbox, secrets=secrets, ticket=ticket))
         return sandbox
 
     async def wait(self, sandbox: Sandbox, *, timeout: float) -> Sandbox:
@@ -143,31 +141,7 @@ class Lifecycle:
     def position(self, sandbox: Sandbox) -> int | None:
         return self._claimer.position(sandbox.id)
 
-    def orphan(self, sandbox: Sandbox) -> None:
-        """One caller has gone before it was answered. Without an idempotency key it can never ask again."""
-        if not sandbox.live:
-            return
-        self._callers[sandbox.id] -= 1
-        if self._callers[sandbox.id] > 0:
-            return
-        if sandbox.spec.key is None:
-            self.delete(sandbox, message="the caller left before create was answered")
-        elif sandbox.id not in self._orphans:
-            loop = asyncio.get_running_loop()
-            self._orphans[sandbox.id] = loop.call_later(self._orphan_grace, self._reap, sandbox)
-
-    def welcome(self, sandbox_id: str) -> None:
-        """Somebody uses this sandbox: it is nobody's orphan."""
-        if self._orphans:
-            timer = self._orphans.pop(sandbox_id, None)
-            if timer is not None:
-                timer.cancel()
-
-    def _reap(self, sandbox: Sandbox) -> None:
-        self._orphans.pop(sandbox.id, None)
-        self.delete(sandbox, message="the caller left before create was answered and did not come back")
-
-    async def _bring_up(self, sandbox: Sandbox, *, secrets: dict[str, str], ticket: Any) -> None:
+    async def _bring_up(self, sandbox: Sandbox, *, secrets: dict[str, str], ticket: Ticket) -> None:
         began = time.monotonic()
         try:
             claimed = await self._claimer.claim(sandbox, secrets=secrets, ticket=ticket)
@@ -190,7 +164,7 @@ class Lifecycle:
             self._end(sandbox, verdict="start_failed", message="internal error")
         else:
             if not sandbox.live:  # deleted while the sidecar was accepting it
-                await self._retire(claimed.instance, verdict="deleted")
+                self._retirer.retire(claimed.instance, verdict="deleted")
                 return
             sandbox.started_at = claimed.state.get("claimed_at") or self._clock()
             self.directory.running(sandbox, address=claimed.instance.address, token=claimed.token)
@@ -214,7 +188,7 @@ class Lifecycle:
         else:
             self.directory.drop(sandbox)
             sandbox.finish("start_failed", at=self._clock(), message=text)
-            self._callers.pop(sandbox.id, None)
+            self.orphans.ended(sandbox.id)
 
     # End.
 
@@ -228,7 +202,7 @@ class Lifecycle:
             self._claimer.cancel(sandbox.id)
         instance = self._backend.instance(instance_id) if instance_id is not None else None
         if instance is not None:
-            self._own(self._retire(instance, verdict=verdict))
+            self._retirer.retire(instance, verdict=verdict)
         return True
 
     def gone(
@@ -239,13 +213,11 @@ class Lifecycle:
         if sandbox is not None:
             self._end(sandbox, verdict=verdict, message=message, exit_code=exit_code)
         self._supply.lost(instance_id, verdict=verdict, message=message or verdict)
-        if instance_id not in self._retiring:
-            self._own(self._destroy(instance_id))
+        self._retirer.destroy(instance_id)
 
     def discard(self, instance: Instance) -> None:
         """An instance that nobody shall have."""
-        self._supply.forget(instance.id)
-        self._own(self._end_and_destroy(instance, verdict="sandbox_lost"))
+        self._retirer.discard(instance)
 
     async def reset(self, sandbox: Sandbox) -> dict[str, Any]:
         """A proven reset that keeps the owner; the sidecar's answer. Raises ResetFailed."""
@@ -259,7 +231,7 @@ class Lifecycle:
         told = document(answer)
         if answer.status != 200:
             raise ResetFailed(str(told.get("message") or told.get("error")), code=str(told.get("error")))
-        instance.generation = told.get("generation", instance.generation)
+        instance.generation = max(instance.generation, int(told.get("generation", 0)))
         if not told.get("equal"):
             self.delete(
                 sandbox, verdict="reset_failed", message="the reset could not be proven equal to fresh"
@@ -273,45 +245,20 @@ class Lifecycle:
     ) -> bool:
         if not self.directory.end(sandbox, verdict=verdict, message=message, exit_code=exit_code):
             return False
-        self.welcome(sandbox.id)
-        self._callers.pop(sandbox.id, None)
+        self.orphans.ended(sandbox.id)
         self._pending.remove(sandbox.id)
         self._observer.ended(sandbox)
         _log.info("a sandbox ended", extra={"sandbox": sandbox.id, "verdict": verdict, "why": message})
         return True
 
-    async def _retire(self, instance: Instance, *, verdict: str) -> None:
-        generation = self._retiring[instance.id] = instance.generation
-        try:
-            async with self._retire_slots:
-                recycled = False
-                try:
-                    recycled = await self._backend.recycle(instance)
-                except Exception:
-                    _log.exception("an instance could not be recycled", extra={"instance": instance.id})
-                if not recycled:
-                    await self._end_and_destroy(instance, verdict=verdict)
-        finally:
-            if self._retiring.get(instance.id) == generation:
-                del self._retiring[instance.id]
-            self._supply.capacity_freed()
-
-    async def _end_and_destroy(self, instance: Instance, *, verdict: str) -> None:
-        await self._sidecars.end(instance, verdict=verdict)
-        await self._destroy(instance.id)
-
-    async def _destroy(self, instance_id: str) -> None:
-        try:
-            await self._backend.destroy(instance_id)
-        except Exception:
-            _log.exception("an instance could not be destroyed", extra={"instance": instance_id})
-        self._supply.capacity_freed()
-
     # Recovery: what sidecars and the disk tell after a restart.
 
     def busy(self, instance_id: str, *, generation: int) -> bool:
         """A claim or a cleanup of this generation is under way: what its sidecar says is out of date on arrival."""
-        return generation in (self._claimer.claiming.get(instance_id), self._retiring.get(instance_id))
+        return generation in (
+            self._claimer.claiming.get(instance_id),
+            self._retirer.generation(instance_id),
+        )
 
     def adopt(self, instance: Instance, state: dict[str, Any]) -> None:
         """A claimed sidecar: know its sandbox (again), or end it when its sandbox has ended."""
@@ -322,7 +269,7 @@ class Lifecycle:
         if known is not None and known.status == "PENDING":
             self.directory.drop(known)
         elif known is not None:
-            self._own(self._retire(instance, verdict=known.verdict or "deleted"))
+            self._retirer.retire(instance, verdict=known.verdict or "deleted")
             return
         try:
             sandbox = recovered(state, now=self._clock())
@@ -364,22 +311,13 @@ class Lifecycle:
             ticket = self._supply.ticket(
                 template=sandbox.spec.template(), tenant=sandbox.tenant, pool=sandbox.spec.pool, again=True
             )
-            self._own(self._bring_up(sandbox, secrets=secrets, ticket=ticket))
+            self._tasks.spawn(self._bring_up(sandbox, secrets=secrets, ticket=ticket))
 
     async def close(self, *, timeout: float = 10.0) -> None:
         """Wait up to `timeout` seconds for cleanups, then cancel what is left."""
-        for timer in self._orphans.values():
-            timer.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=timeout)
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    def _own(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self.orphans.close()
+        await self._tasks.close(timeout=timeout)
+        await self._retirer.close(timeout=timeout)
 
 
 _BACKEND_FIELDS = {"image": "docker_image", "cpu": "cpu_cores", "memory": "memory_gb", "disk": "disk_size_gb"}

@@ -6,12 +6,11 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Coroutine
 from dataclasses import dataclass, field
-from typing import Any
 
 from sandlot_gateway.backends.base import Backend, BackendError, Instance, Template, Unavailable
 from sandlot_gateway.ready import ReadyQueue
+from sandlot_gateway.tasks import Tasks
 from sandlot_gateway.waiting import Waiter, WaitList
 
 _log = logging.getLogger(__name__)
@@ -114,7 +113,7 @@ class Supply:
         self._starting: dict[str, _Start] = {}  # launched, not ready yet
         self._early: set[str] = set()  # ready before launch() had returned
         self._spares: dict[str, asyncio.TimerHandle] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
         self._blocked: asyncio.TimerHandle | None = None
         self._tick: asyncio.TimerHandle | None = None
         self._mean_start = 1.0
@@ -230,9 +229,7 @@ class Supply:
         for key in self._waiters.in_turn():
             while (waiter := self._waiters.pop(key)) is not None:
                 waiter.value.future.cancel()
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.close()
 
     # Inside.
 
@@ -251,7 +248,7 @@ class Supply:
     def _expire(self, instance_id: str) -> None:
         self._spares.pop(instance_id, None)
         if self.ready.discard(instance_id) is not None:
-            self._own(self._backend.destroy(instance_id))
+            self._tasks.spawn(self._backend.destroy(instance_id))
 
     def _pump(self) -> None:
         """Start as many instances as creates wait for, beyond those that are on their way already."""
@@ -273,7 +270,7 @@ class Supply:
                     break
                 on_the_way[key] += 1
                 self._launching[key] += 1
-                self._own(self._launch(head.template))
+                self._tasks.spawn(self._launch(head.template))
 
     def _look_again(self) -> None:
         self._tick = None
@@ -322,7 +319,7 @@ class Supply:
             self._early.clear()
 
     def _overdue(self, instance_id: str) -> None:
-        self._own(self._backend.destroy(instance_id))
+        self._tasks.spawn(self._backend.destroy(instance_id))
         message = f"the sandbox was not ready {self._start_timeout:g} s after its start"
         self.lost(instance_id, verdict="start_failed", message=message)
 
@@ -334,8 +331,3 @@ class Supply:
         if final or waiter.value.attempts >= self._attempts:
             self._waiters.remove(waiter)
             waiter.value.future.set_exception(error)
-
-    def _own(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)

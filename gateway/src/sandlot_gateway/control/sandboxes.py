@@ -59,7 +59,7 @@ async def create(
         have.counters.refused("bad_request")
         raise ApiError(422, f"{error.field}: {error}", field=error.field) from error
     if await request.is_disconnected():
-        have.lifecycle.orphan(sandbox)
+        have.lifecycle.orphans.hung_up(sandbox)
     document = sandbox_document(
         sandbox,
         user_agent=user_agent,

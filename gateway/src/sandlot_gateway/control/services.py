@@ -73,7 +73,7 @@ async def owned(sandbox_id: str, have: Have, who: Who) -> Sandbox:
     if sandbox is None:
         raise not_found(sandbox_id)
     logs.sandbox_id.set(sandbox_id)
-    have.lifecycle.welcome(sandbox_id)
+    have.lifecycle.orphans.used(sandbox_id)
     return sandbox
 
 

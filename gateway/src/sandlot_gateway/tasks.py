@@ -1,0 +1,28 @@
+"""A set of background tasks with an owner that waits for them at its end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+
+class Tasks:
+    """Tasks are expected to handle their own errors; `close` leaves none behind."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self, *, timeout: float = 0.0) -> None:
+        """Wait up to `timeout` seconds, then cancel what is left and wait for that."""
+        if self._tasks and timeout > 0:
+            await asyncio.wait(set(self._tasks), timeout=timeout)
+        left = list(self._tasks)
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
