@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.leaks import no_leaks
+from tests.sdk.conftest import assert_gone
 
 pytestmark = [
     pytest.mark.root,
@@ -29,27 +29,27 @@ def test_up(tmp_path: Path, number: signal.Signals) -> None:
             [*sandlot, *arguments], capture_output=True, text=True, env=env, check=False, timeout=60
         )
 
-    with no_leaks(marker=str(tmp_path), grace=15, descriptors=False):
-        stack = subprocess.Popen(
-            [*sandlot, "up", "--port", "0", "--pool", "warm=1"], stdout=subprocess.PIPE, text=True, env=env
-        )
-        try:
-            assert stack.stdout is not None
-            assert stack.stdout.readline().startswith("sandlot: ready at http://127.0.0.1:")
-            assert command("local", "status").stdout.startswith("running at http://127.0.0.1:")
-            kept = command("run", "--keep", "host", "--", "echo found")
-            assert kept.stdout == "found\n"
-            second = command("up", "--port", "0")
-            assert second.returncode == 4
-            assert "running already" in second.stderr
-            assert "warm" in command("pools", "ls").stdout
-            assert "warm" in command("top", "--once").stdout
-            assert command("top", "--json").stdout.startswith("{")
-            stack.send_signal(number)
-            assert stack.wait(30) == 0
-            assert stack.stdout.read() == ""
-            assert command("local", "status").returncode == 3
-        finally:
-            stack.kill()
-            stack.wait()
-            command("local", "clean", "--force")
+    stack = subprocess.Popen(
+        [*sandlot, "up", "--port", "0", "--pool", "warm=1"], stdout=subprocess.PIPE, text=True, env=env
+    )
+    try:
+        assert stack.stdout is not None
+        assert stack.stdout.readline().startswith("sandlot: ready at http://127.0.0.1:")
+        assert command("local", "status").stdout.startswith("running at http://127.0.0.1:")
+        kept = command("run", "--keep", "host", "--", "echo found")
+        assert kept.stdout == "found\n"
+        second = command("up", "--port", "0")
+        assert second.returncode == 4
+        assert "running already" in second.stderr
+        assert "warm" in command("pools", "ls").stdout
+        assert "warm" in command("top", "--once").stdout
+        assert command("top", "--json").stdout.startswith("{")
+        stack.send_signal(number)
+        assert stack.wait(30) == 0
+        assert stack.stdout.read() == ""
+        assert command("local", "status").returncode == 3
+    finally:
+        stack.kill()
+        stack.wait()
+        command("local", "clean", "--force")
+    assert_gone(tmp_path)

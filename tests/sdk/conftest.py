@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from tests.leaks import snapshot
 from tests.sdk.service import Service
 from tests.stack import Stack
 
@@ -19,6 +21,18 @@ class Server:
 
     url: str
     api_key: str
+
+
+def assert_gone(home: Path, *, seconds: float = 15.0) -> None:
+    """No process works in this state directory and nothing is mounted for it; other stacks are no concern here."""
+    deadline = time.monotonic() + seconds
+    while True:
+        now = snapshot(marker=str(home))
+        left = [*now.sandlot_processes, *(mount for mount in now.mounts if str(home) in mount)]
+        if not left:
+            return
+        assert time.monotonic() < deadline, f"left behind: {left}"
+        time.sleep(0.05)
 
 
 @pytest.fixture

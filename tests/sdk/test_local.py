@@ -17,7 +17,7 @@ from sandlot import ConfigError
 from sandlot._local import find_or_start, state_dir
 from sandlot.config import find_endpoint
 
-from tests.leaks import no_leaks
+from tests.sdk.conftest import assert_gone
 
 SCRIPT = """
 from sandlot import Sandbox
@@ -50,32 +50,31 @@ def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 @pytest.mark.root
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root: starts real sandboxes")
 def test_racing_first_users_share_one_stack(home: Path) -> None:
-    with no_leaks(marker=str(home), grace=15, descriptors=False):
-        users = [
-            subprocess.Popen([sys.executable, "-c", SCRIPT], stdout=subprocess.PIPE, text=True)
-            for _ in range(3)
-        ]
-        outputs = [user.communicate(timeout=60)[0].splitlines() for user in users]
-        assert [lines[0] for lines in outputs] == ["in-a-sandbox"] * 3
-        assert len({lines[1] for lines in outputs}) == 1
-        document = json.loads((home / "endpoint.json").read_text())
-        assert (home / "endpoint.json").stat().st_mode & 0o077 == 0
-        assert document["url"] == outputs[0][1]
-        assert find_or_start().url == document["url"]
-        os.kill(document["pid"], signal.SIGKILL)
-        again = subprocess.run(
-            [sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True, timeout=60
-        )
-        assert again.stdout.startswith("in-a-sandbox\n")
-        stop = subprocess.run(
-            [sys.executable, "-m", "sandlot", "local", "stop"],
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=60,
-        )
-        assert stop.stdout == "stopped\n"
-        subprocess.run([sys.executable, "-m", "sandlot", "local", "clean", "--force"], check=True, timeout=60)
+    users = [
+        subprocess.Popen([sys.executable, "-c", SCRIPT], stdout=subprocess.PIPE, text=True) for _ in range(3)
+    ]
+    outputs = [user.communicate(timeout=60)[0].splitlines() for user in users]
+    assert [lines[0] for lines in outputs] == ["in-a-sandbox"] * 3
+    assert len({lines[1] for lines in outputs}) == 1
+    document = json.loads((home / "endpoint.json").read_text())
+    assert (home / "endpoint.json").stat().st_mode & 0o077 == 0
+    assert document["url"] == outputs[0][1]
+    assert find_or_start().url == document["url"]
+    os.kill(document["pid"], signal.SIGKILL)
+    again = subprocess.run(
+        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert again.stdout.startswith("in-a-sandbox\n")
+    stop = subprocess.run(
+        [sys.executable, "-m", "sandlot", "local", "stop"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert stop.stdout == "stopped\n"
+    subprocess.run([sys.executable, "-m", "sandlot", "local", "clean", "--force"], check=True, timeout=60)
+    assert_gone(home)
 
 
 def test_a_stack_that_cannot_start_says_why(home: Path) -> None:

@@ -243,7 +243,7 @@ async def few(box: Sidecar) -> bool:
 
 async def test_tunnel(box: Sidecar) -> None:
     server = (
-        "import socket\ns=socket.socket(); s.bind(('127.0.0.1',7777)); s.listen()\nprint('on',flush=True)\n"
+        "import socket\ns=socket.socket(); s.setsockopt(1,2,1); s.bind(('127.0.0.1',7777)); s.listen()\nprint('on',flush=True)\n"
         "while 1:\n c,_=s.accept(); d=b''\n while p:=c.recv(65536): d+=p\n c.sendall(d[::-1]); c.close()"
     )
     await box.call("PUT", "/v1/files?path=/echo.py", content=server.encode())

@@ -77,10 +77,10 @@ async def test_detach_and_come_back_where_the_output_stopped(box: AsyncSandbox) 
     assert isinstance(events[-1], Exit)
 
 
-async def test_a_command_can_be_detached_after_its_start(box: AsyncSandbox) -> None:
-    async with await box.start("sleep 0.2; echo done") as process:
+async def test_a_command_can_be_detached_after_its_start(faulty: AsyncSandbox) -> None:
+    async with await faulty.start("sleep 0.2; echo done") as process:
         op_id = await process.detach()
-    async with await box.attach(op_id) as again:
+    async with await faulty.attach(op_id) as again:
         assert (await again.wait()).stdout == "done\n"
 
 

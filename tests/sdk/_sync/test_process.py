@@ -76,10 +76,10 @@ def test_detach_and_come_back_where_the_output_stopped(box: Sandbox) -> None:
     assert isinstance(events[-1], Exit)
 
 
-def test_a_command_can_be_detached_after_its_start(box: Sandbox) -> None:
-    with box.start("sleep 0.2; echo done") as process:
+def test_a_command_can_be_detached_after_its_start(faulty: Sandbox) -> None:
+    with faulty.start("sleep 0.2; echo done") as process:
         op_id = process.detach()
-    with box.attach(op_id) as again:
+    with faulty.attach(op_id) as again:
         assert (again.wait()).stdout == "done\n"
 
 

@@ -42,7 +42,7 @@ def grade(
     memory: Annotated[str, typer.Option(help="Memory of each sandbox, such as 512MiB.")] = "512MiB",
     concurrency: Annotated[
         int | None,
-        typer.Option(min=1, max=2000, help="Rollouts at once; what this machine takes when left out."),
+        typer.Option(min=1, max=2000, help="Rollouts at once; as many as the machine takes when left out."),
     ] = None,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Grade again what an earlier run has graded.")
@@ -88,7 +88,7 @@ def demo(
     problems: Annotated[int | None, typer.Option(min=1, help="Only the first N problems.")] = None,
     concurrency: Annotated[
         int | None,
-        typer.Option(min=1, max=256, help="Rollouts at once; what this machine takes when left out."),
+        typer.Option(min=1, max=256, help="Rollouts at once; as many as the machine takes when left out."),
     ] = None,
     html: Annotated[
         Path | None, typer.Option(help="The report; reports/demo-TIME.html when left out.")

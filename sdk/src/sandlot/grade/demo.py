@@ -21,7 +21,7 @@ from sandlot.grade.leftovers import Leftovers
 from sandlot.grade.problems import Problem, humaneval
 from sandlot.grade.progress import Display
 from sandlot.grade.rollout import PROGRAM, Grader, Limits
-from sandlot.grade.schedule import fitting, run_all
+from sandlot.grade.schedule import Pace, fitting, run_all
 from sandlot.grade.stack import PrivateStack
 from sandlot.grade.table import render
 from sandlot.grade.tally import Tally
@@ -51,6 +51,7 @@ async def demo(*, console: Console, problems: int | None, concurrency: int | Non
     rollouts = demo_rollouts(chosen)
     counts = Counter(rollout.kind for rollout in rollouts)
     at_once = concurrency or fitting(memory=LIMITS.memory)
+    pace = Pace(most=at_once, least=concurrency)
     stack = PrivateStack()
     leftovers = Leftovers(state_dir=stack.state_dir, outside=(Path(PROGRAM), Path("/var/tmp/filler")))
     made = Tally.ordered(kind.name for kind in KINDS if kind.name in counts)
@@ -66,7 +67,7 @@ async def demo(*, console: Console, problems: int | None, concurrency: int | Non
             begun = time.monotonic()
             grader = Grader(client=stack.client, limits=LIMITS, pool=POOL, epoch=begun)
             with Display(console=console, total=len(rollouts), concurrency=at_once) as display:
-                async for outcome in run_all(rollouts, grader=grader, concurrency=at_once):
+                async for outcome in run_all(rollouts, grader=grader, pace=pace):
                     made.add(outcome)
                     display.add(outcome)
             elapsed = time.monotonic() - begun

@@ -17,7 +17,7 @@ from sandlot.grade.progress import Display
 from sandlot.grade.results import Writer, earlier, results_path
 from sandlot.grade.rollout import Grader, Limits
 from sandlot.grade.samples import read_samples
-from sandlot.grade.schedule import fitting, run_all
+from sandlot.grade.schedule import Pace, fitting, run_all
 from sandlot.grade.tally import Tally, tally_of_earlier
 from sandlot.report.page import Page
 
@@ -91,6 +91,7 @@ async def grade_file(order: Order, *, console: Console) -> Done:
     made = tally_of_earlier(kept.values())
     todo = [rollout for rollout in rollouts if rollout.index not in kept]
     at_once = min(order.concurrency or fitting(memory=order.limits.memory), max(len(todo), 1))
+    pace = Pace(most=at_once, least=order.concurrency)
     begun = time.monotonic()
     async with AsyncClient() as client:
         grader = Grader(
@@ -105,7 +106,7 @@ async def grade_file(order: Order, *, console: Console) -> Done:
             Writer(output, kept=kept) as writer,
             Display(console=console, total=len(todo), concurrency=at_once) as display,
         ):
-            async for outcome in run_all(todo, grader=grader, concurrency=at_once):
+            async for outcome in run_all(todo, grader=grader, pace=pace):
                 writer.add(outcome)
                 made.add(outcome)
                 display.add(outcome)

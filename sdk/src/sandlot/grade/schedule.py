@@ -13,6 +13,7 @@ from sandlot.grade.work import Outcome, Rollout, Stopped
 
 SANDBOX_OVERHEAD = 24 << 20  # bytes of a sidecar and its kernel objects, generously
 LOST_IN_A_ROW = 50
+CROWDED = 8.0  # wall seconds for a CPU second; from here on more at once only makes all of them slower
 
 
 def fitting(*, memory: int, cores: int | None = None, available: int | None = None) -> int:
@@ -39,7 +40,31 @@ def available_memory() -> int:
     return 1 << 30
 
 
-async def run_all(rollouts: Sequence[Rollout], *, grader: Grader, concurrency: int) -> AsyncIterator[Outcome]:
+class Pace:
+    """How many rollouts run at once: `most`, or fewer while the cores are so crowded that time limits would lie.
+
+    On a machine that others use too, a program that needs 0.1 s may get them only after its time limit, and the
+    timeout would be the machine's, not the code's. So each program that ended by itself says how long it waited
+    for the cores; timeouts do not count, since an endless loop always has company.
+    """
+
+    def __init__(self, *, most: int, least: int | None = None) -> None:
+        self.most = most
+        self.least = min(most, least or 2 * len(os.sched_getaffinity(0)))
+        self._now = float(max(self.least, most // 2))
+
+    @property
+    def now(self) -> int:
+        return int(self._now)
+
+    def saw(self, outcome: Outcome) -> None:
+        """Half a rollout more or fewer for each outcome: about half as many again or half after a round."""
+        ran = outcome.verdict not in (None, "timeout") and outcome.cpu > 0
+        crowded = ran and outcome.timings.exec > CROWDED * max(outcome.cpu, 0.01)
+        self._now = min(max(self._now + (-0.5 if crowded else 0.5), self.least), self.most)
+
+
+async def run_all(rollouts: Sequence[Rollout], *, grader: Grader, pace: Pace) -> AsyncIterator[Outcome]:
     """Outcomes in the order in which they end.
 
     Raises Stopped when the infrastructure lost LOST_IN_A_ROW rollouts without one success between, and whatever
@@ -50,11 +75,12 @@ async def run_all(rollouts: Sequence[Rollout], *, grader: Grader, concurrency: i
     lost_in_a_row = 0
     try:
         while waiting or running:
-            while waiting and len(running) < concurrency:
+            while waiting and len(running) < pace.now:
                 running.add(asyncio.create_task(grader.grade(waiting.popleft())))
             done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 outcome = task.result()
+                pace.saw(outcome)
                 lost_in_a_row = lost_in_a_row + 1 if outcome.result == "lost" else 0
                 if lost_in_a_row >= LOST_IN_A_ROW:
                     raise Stopped(f"{LOST_IN_A_ROW} rollouts in a row were lost; the last: {outcome.message}")

@@ -150,8 +150,6 @@ def do_create(message: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
             raise ExecutorError("exists", f"{path} is there and is not a regular file", field="path")
         if mode is None:
             mode = stat.S_IMODE(there.st_mode)
-        if uid < 0 and gid < 0:
-            uid, gid = there.st_uid, there.st_gid
     if message.get("parents"):
         _make_parents(path, message)
     parent = os.path.dirname(path)
@@ -165,14 +163,25 @@ def do_create(message: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
     else:
         raise ExecutorError("exists", "no temporary name is free")
     try:
-        if (uid >= 0 or gid >= 0) and (uid, gid) != (os.fstat(fd).st_uid, os.fstat(fd).st_gid):
+        if uid >= 0 or gid >= 0:
             os.fchown(fd, uid, gid)
+        elif there is not None:
+            _keep_owner(fd, there)
         os.fchmod(fd, 0o644 if mode is None else mode)
     except BaseException:
         os.close(fd)
         os.unlink(temporary)
         raise
     return {"temp": temporary, "path": path}, [fd]
+
+
+def _keep_owner(fd: int, there: os.stat_result) -> None:
+    try:
+        os.fchown(fd, there.st_uid, there.st_gid)
+    except OSError as error:
+        # In a user namespace the image's owner may have no number.
+        if error.errno not in (errno.EINVAL, errno.EPERM):
+            raise
 
 
 def do_commit(message: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:

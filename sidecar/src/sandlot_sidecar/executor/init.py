@@ -165,7 +165,7 @@ def _mount(prefix: str, *, own_network: bool) -> list[str]:
         syscalls.mount("mqueue", f"{prefix}/dev/mqueue", "mqueue", quiet)
         mounted.append("/dev/mqueue")
     except OSError as error:
-        if error.errno not in (errno.ENODEV, errno.EPERM):
+        if error.errno not in (errno.ENODEV, errno.EPERM, errno.ENOENT):
             raise
     if own_network:
         mounted += mount_sysfs(prefix)

@@ -40,7 +40,7 @@ class Executor:
             poll.register(self.control, select.POLLIN)
             for fd in (*self._jobs, *self.sandbox.children):
                 poll.register(fd, select.POLLIN)
-            init_fd = self.sandbox.init.fd if hasattr(self.sandbox, "init") else -1
+            init_fd = self.sandbox.init.fd if self.sandbox.running else -1
             if init_fd >= 0:
                 poll.register(init_fd, select.POLLIN)
             ready = [fd for fd, _ in poll.poll()]
@@ -69,6 +69,8 @@ class Executor:
     def _request(self, message: dict[str, Any]) -> None:
         seq = message.get("seq")
         try:
+            if message.get("do") in ("file", "connect"):
+                self.sandbox.check_running()
             if message.get("do") == "file" and files.is_long(message):
                 self._job(seq, lambda: files.run(message))
                 return

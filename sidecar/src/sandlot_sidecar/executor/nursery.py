@@ -68,7 +68,6 @@ def _main(
         syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
             os._exit(0)
-        syscalls.set_name("sandlot-runner")
         namespaces = init.namespaces
         if init.net_id != os.stat(home.net).st_ino:
             syscalls.setns(namespaces["net"], syscalls.CLONE_NEWNET)
@@ -90,6 +89,7 @@ def _main(
         runner = Runner(channel=channel, group=group, proc=home.proc, devpts=devpts, rootless=home.rootless)
         seccomp.install()
         drop_privileges(_permitted(home))
+        syscalls.set_name("sandlot-runner")
         runner.serve()
         code = 0
     except BaseException as error:

@@ -31,6 +31,7 @@ class Sandbox:
     def __init__(self) -> None:
         self.home: Home | None = None
         self.children: dict[int, nursery.Child] = {}
+        self.running = False
         self.init: init.Init
         self.root: rootfs.Root
         self.notes: list[str] = []
@@ -62,13 +63,24 @@ class Sandbox:
             self.notes = self._limit()
             self._build()
         except OSError as error:
+            self.end()
             raise SetupError(f"the sandbox cannot be made: {error}") from error
+        except ExecutorError:
+            self.end()
+            raise
+        shells = {}
+        for name in ("sh", "bash"):
+            try:
+                shells[name] = spawn.find_shell(name)
+            except ExecutorError:
+                # An image without a shell still runs an argv.
+                shells[name] = ""
         return {
             "notes": self.notes,
             "overlay": self._plan.overlay,
             "cgroup": f"v{self._cgroup.group.version}" if self._cgroup else "none",
-            "bash": spawn.find_shell("bash").endswith("bash"),
-            "shell": spawn.find_shell("sh"),
+            "bash": shells["bash"].endswith("bash"),
+            "shell": shells["sh"] or None,
             "init_pid": self.init.pid,
         }
 
@@ -126,6 +138,7 @@ class Sandbox:
         except BaseException:
             self.init.kill()
             raise
+        self.running = True
         self.root.fresh = self.root.entries()
         if self._fresh is None:
             self._fresh = Fresh(home=self.home)
@@ -133,7 +146,7 @@ class Sandbox:
 
     def prepare(self) -> None:
         """Have one runner ready ahead of its use."""
-        if self._spare is not None or self._spare_died or self.home is None:
+        if self._spare is not None or self._spare_died or self.home is None or not self.running:
             return
         self._retired = [group for group in self._retired if not self._removed(group)]
         group = None
@@ -159,7 +172,7 @@ class Sandbox:
 
     def runner(self) -> socket.socket:
         """Hand out the prepared runner's channel."""
-        self._alive()
+        self.check_running()
         # One that died unused is only replaced when it is missed: else a lasting cause would fork forever.
         self._spare_died = False
         self.prepare()
@@ -168,8 +181,9 @@ class Sandbox:
         self._spare = None
         return channel
 
-    def _alive(self) -> None:
-        if self.home is None:
+    def check_running(self) -> None:
+        """Raises ExecutorError unless the sandbox is set up."""
+        if self.home is None or not self.running:
             raise ExecutorError("conflict", "the sandbox is not set up")
 
     def child_ended(self, fd: int) -> None:
@@ -185,7 +199,7 @@ class Sandbox:
 
     def apply(self, message: dict[str, Any]) -> dict[str, Any]:
         """Set limits, network and host name of a claim."""
-        self._alive()
+        self.check_running()
         network = message.get("network") or self.network
         if network not in NETWORKS:
             raise ExecutorError("bad_request", "network is full or none", field="network")
@@ -238,6 +252,7 @@ class Sandbox:
         )
         self.init.enter()
         self.init.go()
+        self.running = True
         self.prepare()
         return True
 
@@ -247,7 +262,9 @@ class Sandbox:
                 os.kill(child.pid, signal.SIGKILL)
             except ProcessLookupError:
                 continue
-        self.init.kill()
+        if self.running:
+            self.running = False
+            self.init.kill()
         for fd in list(self.children):
             self.child_ended(fd)
         self._spare_died = False
@@ -262,7 +279,7 @@ class Sandbox:
 
     def reset(self, message: dict[str, Any]) -> dict[str, Any]:
         """Kill all, drop the writable layer, make a fresh one, and compare."""
-        self._alive()
+        self.check_running()
         if not self._plan.overlay:
             raise ExecutorError("no_overlay", "the root is not an overlay: it cannot be reset")
         assert self.home is not None
@@ -286,7 +303,7 @@ class Sandbox:
 
     def usage(self) -> dict[str, Any]:
         """What the sandbox uses now; None where it is not counted."""
-        self._alive()
+        self.check_running()
         group = self._cgroup.group if self._cgroup is not None else None
         used, size = self.root.space()
         pids = group.number("pids") if group else None
@@ -300,13 +317,13 @@ class Sandbox:
         }
 
     def end(self) -> None:
-        """Kill everything and give back what does not go with the process."""
-        if self.home is None or not hasattr(self, "init"):
-            return
+        """Kill everything and give back what does not go with the process; a second time does nothing."""
         self._kill_all()
         self._retired = [group for group in self._retired if not self._removed(group)]
         if self._cgroup is not None:
             self._cgroup.remove()
+            self._cgroup = None
+        self.home = None
 
 
 def _checked(limits: Any) -> dict[str, Any]:

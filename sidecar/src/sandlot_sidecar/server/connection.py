@@ -288,6 +288,7 @@ class Connection(asyncio.Protocol):
             return
         request.complete = True
         request.body += rest
+        request.keep_alive = False  # a refusal ends the connection: its bytes are no HTTP any more
         self._incoming = None
         self.pause("upgrade")
         self.http.handle(request)
@@ -309,7 +310,7 @@ class Connection(asyncio.Protocol):
         if self._closing:
             return
         waiting = self._requests[0] if self._requests else None
-        if waiting is None or (waiting is self._incoming and not waiting.answered):
+        if waiting is None or not (waiting.answered or (waiting.complete and waiting.task)):
             request = waiting or self._incoming or Request(self)
             request.keep_alive = False
             request.respond_error(error)

@@ -1,0 +1,156 @@
+"""Nothing is left behind: after a thousand ops, after the executor's sudden death, after its end."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import Make
+from driver import Command, Driver, processes_below
+
+pytestmark = pytest.mark.root
+
+
+def open_descriptors(pid: int) -> int:
+    return len(os.listdir(f"/proc/{pid}/fd"))
+
+
+def test_a_thousand_ops(box: Driver) -> None:
+    runner = box.runner()
+    assert runner.run("true")["exit_code"] == 0
+    box.ask("usage")
+    processes = processes_below(box.process.pid)
+    before = {pid: open_descriptors(pid) for pid in [box.process.pid, *processes]}
+    mounts = Path(f"/proc/{box.process.pid}/mountinfo").read_text()
+    for number in range(1000):
+        assert runner.run(["/bin/true"])["exit_code"] == 0, number
+    assert {
+        pid: open_descriptors(pid) for pid in [box.process.pid, *processes_below(box.process.pid)]
+    } == before
+    assert Path(f"/proc/{box.process.pid}/mountinfo").read_text() == mounts
+    assert box.run("ls -A /tmp; ls -d /proc/[0-9]* | wc -l").stdout == b"4\n"
+
+
+def test_runners_come_and_go(box: Driver) -> None:
+    box.runner().close()
+    before = open_descriptors(box.process.pid)
+    for _ in range(40):
+        assert box.run("(setsid sleep 0.01 &) ; echo x").stdout == b"x\n"
+    assert abs(open_descriptors(box.process.pid) - before) <= 8
+    groups = Path("/sys/fs/cgroup").glob(f"**/{box.setup['cgroup_parent']}/r*")
+    assert len({path.name for path in groups}) <= 6
+
+
+def wait_gone(pids: list[int]) -> None:
+    for pid in pids:
+        try:
+            fd = os.pidfd_open(pid)
+        except ProcessLookupError:
+            continue
+        assert select.select([fd], [], [], 10)[0], f"{pid} lives on"
+        os.close(fd)
+
+
+def test_a_killed_executor_takes_everything_along(any_box: Driver) -> None:
+    command = any_box.runner().start("setsid nohup sleep 8888 & (setsid sleep 8889 &) ; echo up; sleep 8890")
+    assert isinstance(command, Command)
+    command.read_until(b"up")
+    below = processes_below(any_box.process.pid)
+    assert len(below) >= 5
+    any_box.process.send_signal(signal.SIGKILL)
+    any_box.process.wait()
+    wait_gone(below)
+    command.close()
+    remove_groups(any_box)
+
+
+def remove_groups(box: Driver) -> None:
+    """What only the local backend's cleaning can remove: empty groups of a killed executor."""
+    parent = box.setup["cgroup_parent"]
+    if not parent:
+        return
+    for hierarchy in [Path("/sys/fs/cgroup"), *Path("/sys/fs/cgroup").iterdir()]:
+        top = hierarchy / parent
+        if not top.is_dir() or hierarchy.is_symlink():
+            continue
+        for group in [path for path in top.iterdir() if path.is_dir()]:
+            group.rmdir()
+        top.rmdir()
+
+
+def test_a_server_that_dies_takes_the_executor_along() -> None:
+    """The server's death, not only its hanging up: the executor is told by the kernel."""
+    script = (
+        "import os, socket, sys, time\n"
+        "ours, theirs = socket.socketpair()\n"
+        "pid = os.fork()\n"
+        "if pid == 0:\n"
+        "    from sandlot_sidecar.executor.main import run\n"
+        "    ours.close()\n"
+        "    run(theirs)\n"
+        "    os._exit(0)\n"
+        "keep = os.dup(ours.fileno()), os.dup(theirs.fileno())\n"
+        "print(pid, flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    server = subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert server.stdout is not None
+    assert server.stdin is not None
+    executor = int(server.stdout.readline())
+    server.kill()
+    server.wait()
+    wait_gone([executor])
+    server.stdin.close()
+    server.stdout.close()
+
+
+def test_end_kills_all_and_removes_the_groups(make: Make) -> None:
+    box = make()
+    command = box.runner().start("setsid nohup sleep 8888 & echo up; sleep 8889")
+    assert isinstance(command, Command)
+    command.read_until(b"up")
+    below = processes_below(box.process.pid)
+    box.ask("end")
+    assert box.process.wait(10) == 0
+    wait_gone(below)
+    command.close()
+    assert not list(Path("/sys/fs/cgroup").glob(f"**/{box.setup['cgroup_parent']}"))
+
+
+def test_no_descriptor_reaches_a_command(any_box: Driver) -> None:
+    inside = "import os; print(sorted(int(n) for n in os.listdir('/proc/self/fd')))"
+    assert any_box.run(["python3", "-c", inside]).stdout == b"[0, 1, 2, 3]\n"
+
+
+def test_a_runner_holds_little(box: Driver) -> None:
+    """No control socket, no other runner's channel, no descriptor of the machine's root."""
+    box.runner()
+    control = {os.readlink(f"/proc/{box.process.pid}/fd/{box_control(box)}")}
+    for pid in processes_below(box.process.pid):
+        if Path(f"/proc/{pid}/comm").read_text().strip() != "sandlot-runner":
+            continue
+        links = {os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd") if int(fd) > 2}
+        assert not links & control
+        assert sum(link.startswith("socket:") for link in links) == 1
+        assert not any(link.startswith("mnt:") for link in links)
+
+
+def box_control(box: Driver) -> int:
+    fds = [int(fd) for fd in os.listdir(f"/proc/{box.process.pid}/fd")]
+    return min(
+        fd for fd in fds if fd > 2 and os.readlink(f"/proc/{box.process.pid}/fd/{fd}").startswith("socket:")
+    )
+
+
+def test_a_hung_up_server_ends_it(make: Make) -> None:
+    box = make()
+    box.sock.shutdown(socket.SHUT_RDWR)
+    assert box.process.wait(10) == 0

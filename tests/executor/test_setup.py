@@ -1,0 +1,184 @@
+"""Images of several layers, other namespaces to enter, cgroup v2, and clear refusals."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from conftest import NOBODY, Make
+from driver import Driver, Refused
+
+pytestmark = pytest.mark.root
+
+
+def install(layer: Path, *programs: str) -> None:
+    """Copy programs and the libraries they need."""
+    files = {shutil.which(program) for program in programs}
+    for program in list(files):
+        listing = subprocess.run(["ldd", str(program)], capture_output=True, text=True, check=True).stdout
+        files |= {part for part in listing.split() if part.startswith("/")}
+    for file in files:
+        assert file is not None
+        target = layer / file.lstrip("/")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, target)
+
+
+@pytest.fixture
+def image() -> Iterator[list[str]]:
+    """Two layers: the upper one changes a file of the lower one, which has the programs."""
+    # Not pytest's own directory: that one is closed to an ordinary user.
+    with tempfile.TemporaryDirectory(prefix="sandlot-test-") as name:
+        os.chmod(name, 0o755)
+        top, bottom = Path(name, "top"), Path(name, "bottom: with, odd name")
+        for layer in (top, bottom):
+            (layer / "etc").mkdir(parents=True)
+            (layer / "etc" / "which").write_text(layer.name)
+        (bottom / "etc" / "only-below").write_text("below")
+        (bottom / "tmp").mkdir()
+        (bottom / "tmp" / "of-the-image").write_text("x")
+        for directory in ("bin", "usr/bin", "lib64"):
+            (bottom / directory).mkdir(parents=True, exist_ok=True)
+        install(bottom, "cat")
+        shutil.copy("/bin/sh", bottom / "bin" / "sh")
+        install(bottom, "dash")
+        yield [str(top), str(bottom)]
+
+
+@pytest.mark.parametrize("rootless", [False, True])
+def test_layers_topmost_first(make: Make, image: list[str], rootless: bool) -> None:
+    if os.geteuid() != 0 and not rootless:
+        pytest.skip("needs root: real namespaces, mounts and cgroups")
+    box = make(rootless=rootless, root={"lower": image}, limits={}, hostname="layered")
+    assert not box.ready["bash"]
+    assert box.read("/etc/which") == b"top"
+    assert box.read("/etc/hostname") == b"layered\n"
+    assert b"layered" in box.read("/etc/hosts")
+    assert box.ask("file", op="stat", path="/tmp")["stat"]["mode"] == "1777"
+    box.write("/etc/which", b"changed")
+    assert box.read("/etc/which") == b"changed"
+    assert box.run("cat /etc/only-below /tmp/of-the-image; echo y > /bin/new").stdout == b"belowx"
+    assert box.ask("reset")["equal"]
+    assert box.read("/etc/which") == b"top"
+    assert box.run("cat /bin/new")["exit_code"] == 1
+    assert Path(image[0], "etc/which").read_text() == "top"
+
+
+def test_an_image_without_a_shell(make: Make, image: list[str]) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root: real namespaces, mounts and cgroups")
+    for name in ("bin/sh", "usr/bin/sh", "bin/dash", "usr/bin/dash"):
+        Path(image[1], name).unlink(missing_ok=True)
+    box = make(root={"lower": image}, limits={})
+    assert box.ready["shell"] is None
+    assert box.run(["cat", "/etc/which"]).stdout == b"top"
+    answer = box.runner().start("cat /etc/which")
+    assert isinstance(answer, dict)
+    assert (answer["failed"], answer["field"]) == ("start_failed", "shell")
+
+
+def refused(make: Make, **arguments: object) -> Refused:
+    with pytest.raises(Refused) as error:
+        make(**arguments)
+    assert error.value.code in ("setup", "bad_request")
+    return error.value
+
+
+def test_a_root_that_is_not_there(make: Make) -> None:
+    assert "/no/such" in str(refused(make, root={"lower": ["/no/such"]}))
+    assert "absolute" in str(refused(make, root={"lower": "relative"}))
+
+
+def test_a_target_that_is_not_there(make: Make) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root: real namespaces, mounts and cgroups")
+    refused(make, target_pid=2**22 + 1)
+
+
+def test_no_user_namespaces_is_said_clearly(make: Make) -> None:
+    """In a user namespace that allows no further ones, the message names the setting."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root: real namespaces, mounts and cgroups")
+    limit = "echo 0 > /proc/sys/user/max_user_namespaces; exec setpriv --bounding-set -all --inh-caps -all "
+    prefix = [*NOBODY, "unshare", "-Ur", "sh", "-c", limit + '"$@"', "sh"]
+    driver = Driver(prefix=prefix)
+    try:
+        with pytest.raises(Refused) as error:
+            driver.ask("setup", root={"lower": ["/"]}, limits={})
+        assert error.value.code == "setup"
+        assert "user.max_user_namespaces" in str(error.value)
+    finally:
+        driver.close()
+
+
+def test_setup_is_once(box: Driver) -> None:
+    with pytest.raises(Refused) as error:
+        box.ask("setup", root={"lower": ["/"]})
+    assert error.value.code == "conflict"
+
+
+def test_nothing_before_setup(make: Make) -> None:
+    driver = Driver()
+    try:
+        for do in ("runner", "usage", "reset", "apply"):
+            with pytest.raises(Refused) as error:
+                driver.ask(do)
+            assert error.value.code == "conflict"
+        with pytest.raises(Refused):
+            driver.ask("no-such-request")
+        with pytest.raises(Refused):
+            driver.ask("connect", port=1)
+        with pytest.raises(Refused):
+            driver.ask("file", op="stat", path="/")
+    finally:
+        driver.close()
+
+
+@contextlib.contextmanager
+def container(tmp_path: Path) -> Iterator[int]:
+    """A process in namespaces of its own, as a pod's container is."""
+    (tmp_path / "mark").write_text("of the container\n")
+    script = (
+        f"mount --make-rprivate /; hostname contained; mount -t tmpfs x /srv; cp {tmp_path}/mark /srv/mark; "
+        "mount -t tmpfs y /opt; echo ready; exec sleep 600"
+    )
+    process = subprocess.Popen(
+        ["unshare", "-m", "-u", "-i", "-n", "sh", "-c", script], stdout=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"ready\n"
+    try:
+        yield process.pid
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+@pytest.mark.parametrize("overlay", [True, False])
+def test_the_namespaces_of_a_container(make: Make, tmp_path: Path, overlay: bool) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root: real namespaces, mounts and cgroups")
+    with container(tmp_path) as pid:
+        box = make(target_pid=pid, root={"overlay": overlay}, limits={}, hostname="contained")
+        assert box.ready["overlay"] is overlay
+        seen = box.run(
+            "cat /srv/mark; hostname; tail -n +3 /proc/net/dev | cut -d: -f1; ls -d /proc/[0-9]* | wc -l"
+        )
+        assert seen.stdout.split() == [b"of", b"the", b"container", b"contained", b"lo", b"4"]
+        if overlay:
+            box.run("echo dirt > /usr/dirt")
+            assert not Path(f"/proc/{pid}/root/usr/dirt").exists()
+            assert box.ask("reset")["equal"]
+            assert box.run("ls /usr/dirt")["exit_code"] == 2
+        else:
+            with pytest.raises(Refused) as error:
+                box.ask("reset")
+            assert error.value.code == "no_overlay"
+        box.close()
