@@ -266,6 +266,17 @@ def test_a_bad_setting_is_said_in_one_line(state_dir: Path, arguments: list[str]
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("length", [58, 90, 200])
+def test_a_state_directory_too_long_for_sockets_is_said_with_the_limit(length: int) -> None:
+    path = "/tmp/" + "x" * (length - 5)
+    command = [sys.executable, "-m", "sandlot_gateway", "--state-dir", path, "--port", "0"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"sandlot: state directory {path}: the path has {length} bytes")
+    assert "at most 57" in done.stderr
+    assert not Path(path).exists()
+
+
 @pytest.mark.root
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root: the real local backend starts")
 def test_sigterm_ends_the_process_with_zero(state_dir: Path) -> None:

@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sandlot_gateway.backends.local.clean import clean
@@ -24,7 +25,7 @@ class Machine:
         self.state_dir = directory / "state"
         self.gateways: list[Gateway] = []
 
-    def gateway(self, **settings: object) -> Gateway:
+    def gateway(self, **settings: Any) -> Gateway:
         gateway = Gateway(self.directory, **settings)
         self.gateways.append(gateway)
         return gateway

@@ -7,6 +7,7 @@ import hashlib
 import hmac
 import json
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ KEY = b"a key of the tests, 32 bytes long"
 class Gateway:
     """Keeps the ready instances as the gateway does: warm ones by id, until claimed, given up or lost."""
 
-    def __init__(self, directory: Path, **settings: Any) -> None:
+    def __init__(self, directory: Path, *, secret_paths: Sequence[Path] = (), **settings: Any) -> None:
         self.tokens = Tokens(KEY)
         self.pool = HttpPool()
         self.state_dir = directory / "state"
@@ -30,6 +31,7 @@ class Gateway:
             cache_dir=directory / "cache",
             tokens=self.tokens,
             pool=self.pool,
+            secret_paths=secret_paths,
             settings=LocalSettings(**settings),
         )
         self.warm: dict[str, Instance] = {}

@@ -136,10 +136,6 @@ async def test_a_used_instance_comes_back_fresh(machine: Machine) -> None:
         await gateway.backend.destroy_all()
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="a sidecar keeps `network: none` over a reset, and a claim with `full` does not switch it back",
-)
 async def test_an_old_owner_s_network_does_not_stay(machine: Machine) -> None:
     async with machine.gateway() as gateway:
         await gateway.backend.set_pool(PoolSpec("a", SMALL, 1))

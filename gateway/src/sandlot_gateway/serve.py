@@ -20,6 +20,7 @@ import uvicorn
 
 from sandlot_gateway.app import Gateway, MakeBackend, secret_file
 from sandlot_gateway.backends.base import Backend
+from sandlot_gateway.backends.local.layout import check_length
 from sandlot_gateway.backends.local.lock import StateLock
 from sandlot_gateway.data.pool import HttpPool
 from sandlot_gateway.keys import Keys
@@ -52,6 +53,7 @@ async def serve(
     Raises BackendError, BadKeys, OSError when it cannot start.
     """
     state_dir = settings.state_dir = settings.state_dir.expanduser().absolute()
+    check_length(state_dir)
     state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     lock = StateLock(state_dir / "gateway.lock")
     lock.acquire()

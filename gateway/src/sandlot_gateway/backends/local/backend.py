@@ -19,6 +19,7 @@ from ..base import BackendError, Events, Instance, PoolSpec, PoolStatus, Templat
 from .cgroups import Cgroups, NoCgroups, find_cgroups
 from .discovery import Dead, Living, examine
 from .entries import Entry
+from .hidden import Hidden
 from .images import Image, ImageStore
 from .keeper import PoolKeeper
 from .launcher import LaunchSettings, bound_log, log_tail, sidecar_config, spawn, write_config
@@ -72,9 +73,9 @@ class LocalBackend:
         self._launch_settings = LaunchSettings(
             webhook=f"unix:{self._layout.gateway_socket}:/internal/sidecar",
             bytecode=self._layout.bytecode,
-            mask=tuple(str(path.absolute()) for path in (self._layout.state_dir, *secret_paths)),
             heartbeat=self._settings.heartbeat,
         )
+        self._hidden = Hidden(own=(self._layout.state_dir, self._layout.images, *secret_paths))
         self._lock = StateLock(self._layout.lock)
         self._images = ImageStore(self._layout.images)
         self._cgroups: Cgroups = NoCgroups(["not started"])
@@ -192,6 +193,7 @@ class LocalBackend:
             directory=directory,
             image=image,
             cgroup_parent=self._cgroups.create(record.id),
+            mask=self._hidden.paths() if image.is_host else (),
             settings=self._launch_settings,
         )
         write_config(directory, config)

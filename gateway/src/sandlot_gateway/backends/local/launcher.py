@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,6 @@ class LaunchSettings:
 
     webhook: str
     bytecode: Path
-    mask: tuple[str, ...] = ()  # paths of the host's root that no sandbox may see
     heartbeat: float = 30.0  # seconds
     hostname: str = "sandbox"
 
@@ -35,9 +35,10 @@ def sidecar_config(
     directory: InstanceDir,
     image: Image,
     cgroup_parent: str | None,
+    mask: Sequence[str],
     settings: LaunchSettings,
 ) -> dict[str, Any]:
-    """The document of "Start" in docs/sidecar-contract.md."""
+    """The document of "Start" in docs/sidecar-contract.md; `mask`: paths of the host's root to hide."""
     template = instance.template
     return {
         "instance_id": instance.id,
@@ -51,7 +52,7 @@ def sidecar_config(
         "root": {
             "lower": list(image.lower),
             # Only the host's root holds our own files; an image's paths of the same name are its own.
-            "mask": list(settings.mask) if image.is_host else [],
+            "mask": list(mask) if image.is_host else [],
             "overlay": True,
             "disk": template.disk,
             "env": image.env,

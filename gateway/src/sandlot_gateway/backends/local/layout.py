@@ -81,12 +81,7 @@ class Layout:
 
     def make(self) -> None:
         """Creates the directories, readable by this user only. Raises BackendError naming the path."""
-        if len(os.fsencode(self.state_dir)) + len(_LONGEST) > _SUN_PATH:
-            raise BackendError(
-                f"state directory {self.state_dir}: the path is too long for the Unix sockets in it "
-                f"(at most {_SUN_PATH - len(_LONGEST)} bytes)",
-                field="state_dir",
-            )
+        check_length(self.state_dir)
         for path in (self.state_dir, self.instances, self.cache_dir, self.images, self.bytecode):
             try:
                 path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -99,6 +94,17 @@ class Layout:
         except FileNotFoundError:
             return []
         return [InstanceDir(self.instances / name) for name in names if INSTANCE_ID.match(name)]
+
+
+def check_length(state_dir: Path) -> None:
+    """Raises BackendError, naming path and limit, when the sockets below a state directory could not be bound."""
+    length, limit = len(os.fsencode(state_dir)), _SUN_PATH - len(_LONGEST)
+    if length > limit:
+        raise BackendError(
+            f"state directory {state_dir}: the path has {length} bytes, which is too long for the Unix sockets "
+            f"in it: at most {limit}; choose another one with --state-dir or SANDLOT_HOME",
+            field="state_dir",
+        )
 
 
 def default_cache_dir() -> Path:

@@ -77,7 +77,7 @@ def marked(argument: str) -> dict[int, ProcessKey]:
     """
     wanted = os.fsencode(argument)
     found: dict[int, ProcessKey] = {}
-    for pid, arguments in _command_lines():
+    for pid, arguments in command_lines():
         if wanted in arguments and pid != os.getpid() and (key := key_of(pid)) is not None:
             found[pid] = key
     return found
@@ -88,19 +88,20 @@ def sidecar_configs(below: Path) -> set[Path]:
     prefix = os.fsencode(below) + b"/"
     return {
         Path(os.fsdecode(argument))
-        for _, arguments in _command_lines()
+        for _, arguments in command_lines()
         if b"sandlot_sidecar" in arguments
         for argument in arguments
         if argument.startswith(prefix) and argument.count(b"/") == prefix.count(b"/") + 1
     }
 
 
-def _command_lines() -> Iterable[tuple[int, list[bytes]]]:
-    for name in os.listdir(_PROC):
+def command_lines(proc: Path = _PROC) -> Iterable[tuple[int, list[bytes]]]:
+    """The pid and the arguments of every process."""
+    for name in os.listdir(proc):
         if not name.isdigit():
             continue
         try:
-            yield int(name), (_PROC / name / "cmdline").read_bytes().split(b"\0")
+            yield int(name), (proc / name / "cmdline").read_bytes().split(b"\0")
         except OSError:
             continue
 
