@@ -20,6 +20,7 @@ from driver import Driver, processes_below
 
 CGROUP_TOP = "sandlot-test"
 NOBODY = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]
+IMPORT = "import sandlot_sidecar.executor.main"
 MEMORY = 256 * 1024 * 1024
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: real namespaces, mounts and cgroups")
@@ -29,8 +30,10 @@ def user_namespaces_allowed() -> bool:
     prefix = NOBODY if os.geteuid() == 0 else []
     if prefix and shutil.which("setpriv") is None:
         return False
-    done = subprocess.run([*prefix, "unshare", "-Ur", "true"], capture_output=True, check=False)
-    return done.returncode == 0
+    namespaces = subprocess.run([*prefix, "unshare", "-Ur", "true"], capture_output=True, check=False)
+    # An interpreter below somebody's closed home directory is out of an ordinary user's reach.
+    interpreter = subprocess.run([*prefix, sys.executable, "-c", IMPORT], capture_output=True, check=False)
+    return namespaces.returncode == interpreter.returncode == 0
 
 
 def cgroups_left() -> list[str]:
@@ -116,5 +119,5 @@ def any_box(request: pytest.FixtureRequest, make: Make) -> Driver:
             pytest.skip("needs root: real namespaces, mounts and cgroups")
         return make()
     if not user_namespaces_allowed():
-        pytest.skip("user namespaces are not allowed to an ordinary user here")
+        pytest.skip("user namespaces, or this interpreter, are not allowed to an ordinary user here")
     return make(rootless=True, limits={"pids": 100})

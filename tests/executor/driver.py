@@ -168,14 +168,15 @@ class RunnerChannel:
 
 
 class Driver:
-    """The executor and its control socket."""
+    """The executor and its control socket; `first` is code that its process runs before."""
 
-    def __init__(self, *, prefix: list[str] | None = None) -> None:
+    def __init__(self, *, prefix: list[str] | None = None, first: str = "") -> None:
         ours, theirs = socket.socketpair()
         self.sock = ours
         self.events: list[dict[str, Any]] = []
         self.process = subprocess.Popen(
-            [*(prefix or []), sys.executable, "-c", ENTRY, str(theirs.fileno())], pass_fds=[theirs.fileno()]
+            [*(prefix or []), sys.executable, "-c", first + ENTRY, str(theirs.fileno())],
+            pass_fds=[theirs.fileno()],
         )
         theirs.close()
         self._decoder = wire.Decoder()

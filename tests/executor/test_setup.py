@@ -101,13 +101,19 @@ def test_a_target_that_is_not_there(make: Make) -> None:
     refused(make, target_pid=2**22 + 1)
 
 
+NO_NAMESPACES = """
+from sandlot_sidecar.executor import syscalls
+syscalls.unshare(syscalls.CLONE_NEWUSER)
+open("/proc/sys/user/max_user_namespaces", "w").write("0")
+syscalls.capset(0)
+"""
+
+
 def test_no_user_namespaces_is_said_clearly(make: Make) -> None:
     """In a user namespace that allows no further ones, the message names the setting."""
     if os.geteuid() != 0:
         pytest.skip("needs root: real namespaces, mounts and cgroups")
-    limit = "echo 0 > /proc/sys/user/max_user_namespaces; exec setpriv --bounding-set -all --inh-caps -all "
-    prefix = [*NOBODY, "unshare", "-Ur", "sh", "-c", limit + '"$@"', "sh"]
-    driver = Driver(prefix=prefix)
+    driver = Driver(prefix=NOBODY, first=NO_NAMESPACES)
     try:
         with pytest.raises(Refused) as error:
             driver.ask("setup", root={"lower": ["/"]}, limits={})

@@ -119,11 +119,11 @@ async def test_a_used_instance_comes_back_fresh(machine: Machine) -> None:
         token = await gateway.claim(instance, env={"SECRET_OF": "first"})
         dirty = "echo x > /etc/left; echo x > /tmp/left; mkdir -p /root/.ssh; (setsid sleep 999 &); rm -f /etc/hostname"
         await gateway.run(instance, token, dirty)
+        await gateway.backend.set_pool(PoolSpec("a", SMALL, 3))  # so that it is wanted back
         assert await gateway.backend.recycle(instance)
         await gateway.until_ready(instance, generation=2)
         assert instance.generation == 2
-        (status,) = gateway.backend.pools()
-        assert status.starting <= 1
+        await gateway.until(lambda: gateway.backend.pools()[0].starting == 0)
         token = await gateway.claim(instance)
         seen = await gateway.run(
             instance,
@@ -137,12 +137,13 @@ async def test_a_used_instance_comes_back_fresh(machine: Machine) -> None:
 
 
 async def test_an_old_owner_s_network_does_not_stay(machine: Machine) -> None:
-    async with machine.gateway() as gateway:
+    async with machine.gateway(max_starting=1) as gateway:
         await gateway.backend.set_pool(PoolSpec("a", SMALL, 1))
         (instance,) = await until_warm(gateway, 1)
         token = await gateway.claim(instance, network="none")
         interfaces = await gateway.run(instance, token, "tail -n +3 /proc/net/dev | cut -d: -f1")
         assert interfaces["stdout"].split() == ["lo"]
+        await gateway.backend.set_pool(PoolSpec("a", SMALL, 3))  # so that it is wanted back
         assert await gateway.backend.recycle(instance)
         await gateway.until_ready(instance, generation=2)
         token = await gateway.claim(instance)

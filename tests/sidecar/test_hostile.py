@@ -95,6 +95,17 @@ async def test_a_fork_bomb_ends_in_a_verdict(box: Sidecar) -> None:
     await usable(box)
 
 
+async def test_a_fork_bomb_in_the_background_is_defused_by_the_next_ops(box: Sidecar) -> None:
+    bomb = await box.exec(":(){ :|:& };:", timeout=5, shell="bash")
+    assert bomb["verdict"] in ("exited", "pids_limit")
+
+    async def calm_after_an_op() -> bool:
+        await usable(box)
+        return await calm(box)
+
+    await until(calm_after_an_op)
+
+
 async def calm(box: Sidecar) -> bool:
     return len(descendants(box.pid)) < 30
 

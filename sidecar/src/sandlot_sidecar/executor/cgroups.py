@@ -176,6 +176,13 @@ class Group:
         """How many forks the limit of processes has refused."""
         return field(self.read("pids_events") or "", "max")
 
+    def overrun(self, *, before: int = 0) -> bool:
+        """Whether a crowd is at the limit of processes and has been refused forks since `before`: a fork bomb."""
+        if self.pids_hits() <= before:
+            return False
+        limit = (self.read("pids_limit") or "").strip()
+        return limit.isdigit() and 2 * (self.number("pids") or 0) > int(limit)
+
     def members(self) -> list[int]:
         """Pids of all members, also in groups that they made below (seen from the caller's namespace)."""
         found: list[int] = []

@@ -287,9 +287,10 @@ class Runner:
         self._check_oom()
         self.op = None
         self._oom_checks = 0
-        if op.oom:
-            self._kill()
         code = os.waitstatus_to_exitcode(status)
+        pids_hit = self._overran(op, failed=code != 0)
+        if op.oom or pids_hit:
+            self._kill()
         self._send(
             {
                 "ended": {
@@ -298,11 +299,17 @@ class Runner:
                     "cpu": self._cpu(op, usage.ru_utime + usage.ru_stime),
                     "peak_memory": self._peak(op, usage.ru_maxrss * 1024),
                     "oom": op.oom,
-                    "pids_hit": bool(self.group) and self.group.pids_hits() > op.before.pids,
+                    "pids_hit": pids_hit,
                     "leftover": self._leftover(),
                 }
             }
         )
+
+    def _overran(self, op: Op, *, failed: bool) -> bool:
+        """Whether the limit of processes is why it failed, or what it left is a fork bomb."""
+        if not self.group or self.group.pids_hits() <= op.before.pids:
+            return False
+        return failed or self.group.overrun(before=op.before.pids)
 
     def _cpu(self, op: Op, waited_for: float) -> float:
         now = self.group.cpu_seconds() if self.group else None

@@ -39,6 +39,7 @@ class Sandbox:
         self.network = "full"
         self.hostname = "sandbox"
         self._plan: rootfs.Plan
+        self._built_for: int | None = None  # bytes of disk, where no claim says otherwise
         self._cgroup: cgroups.Sandbox | None = None
         self._retired: list[cgroups.Group] = []
         self._spare: tuple[nursery.Child, socket.socket] | None = None
@@ -59,6 +60,7 @@ class Sandbox:
             if target is not None:
                 home.enter_target(int(target))
             self._plan = rootfs.Plan(message.get("root") or {}, target=target is not None)
+            self._built_for = self._plan.disk
             self._cgroup = cgroups.find(home, message.get("cgroup_parent"))
             self.notes = self._limit()
             self._build()
@@ -168,7 +170,17 @@ class Sandbox:
 
     def _removed(self, group: cgroups.Group) -> bool:
         assert self._cgroup is not None
-        return group.remove(self._cgroup.group)
+        parent = self._cgroup.group
+        if group.remove(parent):
+            return True
+        # A bomb whose first process ended before the limit was reached would burn the sandbox's cpu for ever.
+        left = parent.child(group.name)
+        try:
+            if left.overrun():
+                left.kill(spare=0)
+        finally:
+            left.close()
+        return group.remove(parent)
 
     def runner(self) -> socket.socket:
         """Hand out the prepared runner's channel."""
@@ -205,10 +217,7 @@ class Sandbox:
             raise ExecutorError("bad_request", "network is full or none", field="network")
         notes: list[str] = []
         if message.get("limits") is not None:
-            self.limits = _checked(message["limits"])
-            if self.limits.get("disk") is not None:
-                self._plan.disk = self.limits["disk"]
-            notes = self._limit()
+            notes = self._set_limits(message["limits"])
             self._resize(notes)
             for child in self.children.values():
                 if child.group:
@@ -221,6 +230,11 @@ class Sandbox:
             self.hostname = str(hostname)
             socket.sethostname(self.hostname)
         return {"notes": notes}
+
+    def _set_limits(self, limits: Any) -> list[str]:
+        self.limits = _checked(limits)
+        self._plan.disk = self.limits.get("disk") or self._built_for
+        return self._limit()
 
     def _resize(self, notes: list[str]) -> None:
         disk = self._disk()
@@ -291,6 +305,8 @@ class Sandbox:
         self.network = network
         self._kill_all()
         self.root.close()
+        if message.get("limits") is not None:
+            self.notes = self._set_limits(message["limits"])
         try:
             self._build()
         except OSError as error:
@@ -299,7 +315,7 @@ class Sandbox:
             home=self.home, init=self.init, root=self.root, own_network=self.network == "none"
         )
         took = (time.monotonic() - began) * 1000
-        return {"proof": proof, "equal": equal, "took_ms": round(took, 3)}
+        return {"proof": proof, "equal": equal, "took_ms": round(took, 3), "notes": self.notes}
 
     def usage(self) -> dict[str, Any]:
         """What the sandbox uses now; None where it is not counted."""

@@ -203,12 +203,18 @@ class Instance:
         limits = {name: value for name, value in claim["limits"].items() if template.get(name) != value}
         if limits or claim["network"] != "full":
             answer, _ = await self.executor.ask(
-                "apply",
-                network=claim["network"],
-                limits={**template, **claim["limits"]},
-                hostname=self.config.hostname,
+                "apply", hostname=self.config.hostname, **self._conditions(claim)
             )
-            self.notes += [note for note in answer.get("notes") or [] if note not in self.notes]
+            self._note(answer)
+
+    def _conditions(self, claim: dict[str, Any] | None) -> dict[str, Any]:
+        """What this owner, or nobody yet, has the sandbox run under."""
+        if claim is None:
+            return {"network": "full", "limits": self.config.limits}
+        return {"network": claim["network"], "limits": {**self.config.limits, **claim["limits"]}}
+
+    def _note(self, answer: dict[str, Any]) -> None:
+        self.notes += [note for note in answer.get("notes") or [] if note not in self.notes]
 
     def _run_start_command(self) -> None:
         claim = self.record.claim
@@ -278,17 +284,19 @@ class Instance:
                 )
             if not self.setup.get("overlay"):
                 raise ApiError(409, "no_overlay", "the root is not an overlay: this sandbox cannot be reset")
-            before, self.phase = self.phase, STARTING
+            kept = self.record.claim if keep_claim and self.phase is CLAIMED else None
+            self.phase = STARTING
             self._stop_timers()
             self.webhooks.stop()
             await self.ops.end_all("sandbox_ended", message="the sandbox was reset")
             self.start_command = None
             self.journal.clear()
             try:
-                answer, _ = await self.executor.ask("reset")
+                answer, _ = await self.executor.ask("reset", **self._conditions(kept))
                 equal = bool(answer.get("equal"))
                 if equal:
-                    await self._after_reset(keep_claim=keep_claim and before is CLAIMED)
+                    self.notes = list(answer.get("notes") or [])
+                    await self._after_reset(kept)
             except SidecarError as error:
                 await self._fail("reset_failed", str(error))
                 raise ApiError(503, "reset_failed", str(error)) from error
@@ -296,11 +304,9 @@ class Instance:
                 await self._fail("reset_failed", "the sandbox was not equal to a fresh one after the reset")
         return {name: answer.get(name) for name in ("took_ms", "proof", "equal")}
 
-    async def _after_reset(self, *, keep_claim: bool) -> None:
+    async def _after_reset(self, kept: dict[str, Any] | None) -> None:
         record = self.record
-        if keep_claim and record.claim is not None:
-            await self._apply(record.claim)
-        else:
+        if kept is None:
             record.generation += 1
             record.claim = record.claimed_at = None
             self.on_token(None)

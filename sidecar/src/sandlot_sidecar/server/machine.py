@@ -255,7 +255,7 @@ def judge(
         return "signaled", f"died of signal {died}"
     if facts.get("disk_full") and failed:
         return "disk_full", "the sandbox's disk was full"
-    if facts.get("pids_hit") and failed:
+    if facts.get("pids_hit"):
         return "pids_limit", "the process limit was reached"
     return "exited", None
 

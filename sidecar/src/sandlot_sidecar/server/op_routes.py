@@ -42,6 +42,7 @@ class OpRoutes:
         http.add("POST", "/v1/ops/{id}/stdin", Route(self.stdin, streams=True))
         http.add("POST", "/v1/ops/{id}/signal", Route(self.signal))
         http.add("POST", "/v1/ops/{id}/resize", Route(self.resize))
+        http.add("POST", "/v1/ops/{id}/detach", Route(self.detach))
 
     # -- exec ------------------------------------------------------------------------------------------------
 
@@ -236,6 +237,12 @@ class OpRoutes:
         if op.state is ENDED:
             raise ApiError(409, "op_ended", "the op has ended", verdict=op.verdict)
         op.io.resize(cols=size["cols"], rows=size["rows"])
+        request.respond_json({})
+
+    def detach(self, request: Request) -> None:
+        """From now on it stays when nobody is attached any more."""
+        op = self._find(request)
+        op.detached = True
         request.respond_json({})
 
 
