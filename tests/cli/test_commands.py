@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sandlot import Client, Sandbox
 
-from tests.cli.conftest import Run
+from tests.cli.conftest import Run, environment
 from tests.sdk.conftest import Server
 
 
@@ -121,7 +125,15 @@ def test_copy_both_ways(cli: Run, box: Sandbox, tmp_path: Path) -> None:
 
 
 def test_pools(cli: Run) -> None:
-    assert cli("pools", "set", "cli-pool", "1", "--memory", "256MiB").returncode == 0
+    first = cli("pools", "set", "cli-pool", "--memory", "256MiB")
+    assert first.returncode == 2
+    assert "--size" in first.stderr
+    warm = cli("pools", "set", "cli-pool", "--size", "1", "--memory", "256MiB", "--wait", "--json")
+    assert json.loads(warm.stdout)["ready"] == 1
+    assert cli("pools", "set", "cli-pool", "--size", "0").returncode == 0
+    shrunk = {item["name"]: item for item in json.loads(cli("pools", "ls", "--json").stdout)}["cli-pool"]
+    assert (shrunk["size"], shrunk["memory"]) == (0, 256 << 20)
+    assert cli("pools", "set", "cli-pool", "-n", "1").returncode == 0
     listed = {item["name"]: item for item in json.loads(cli("pools", "ls", "--json").stdout)}
     assert listed["cli-pool"]["size"] == 1
     assert "cli-pool" in cli("pools", "ls").stdout
@@ -148,7 +160,13 @@ def test_bench(cli: Run) -> None:
         (["rm"], 2),
         (["frobnicate"], 2),
         (["exec"], 2),
-        (["run", "--memory", "lots", "host", "--", "true"], 1),
+        (["run", "--memory", "lots", "host", "--", "true"], 2),
+        (["run", "--cpu", "0", "host", "--", "true"], 2),
+        (["run", "--network", "some", "host", "--", "true"], 2),
+        (["run", "--timeout", "-1", "host", "--", "true"], 2),
+        (["run", "host"], 2),
+        (["cp", "/no/such/file", "sb-none:/tmp"], 2),
+        (["pools", "set", "p", "--size", "-1"], 2),
     ],
 )
 def test_errors_are_one_line_without_a_traceback(cli: Run, arguments: list[str], code: int) -> None:
@@ -159,11 +177,6 @@ def test_errors_are_one_line_without_a_traceback(cli: Run, arguments: list[str],
 
 
 def test_a_reader_that_leaves_is_no_error(cli: Run, box: Sandbox) -> None:
-    import subprocess
-    import sys
-
-    from tests.cli.conftest import environment
-
     client = box.client.endpoint()
     process = subprocess.Popen(
         [sys.executable, "-m", "sandlot", "exec", box.id, "--", "yes | head -c 3000000"],
@@ -177,6 +190,60 @@ def test_a_reader_that_leaves_is_no_error(cli: Run, box: Sandbox) -> None:
     process.stdout.close()
     assert process.stderr.read() == b""
     assert process.wait(30) == 141
+
+
+def test_a_live_sandbox_is_in_top(cli: Run, box: Sandbox) -> None:
+    box.exec("true")
+    stats = json.loads(cli("top", "--json").stdout)
+    assert stats["sandboxes"]["RUNNING"] >= 1
+    screen = cli("top", "--once").stdout
+    assert "running" in screen
+    for used in stats["usage"]:  # where the server knows it
+        assert used["sandbox_id"] in screen
+        assert used["memory"] > 0
+
+
+INTERACTIVE = {"up", "shell"}
+
+
+def test_every_command_but_the_interactive_ones_speaks_json() -> None:
+    from sandlot.cli.app import build
+    from typer.main import get_command
+
+    def leaves(command: Any, path: str) -> Iterator[tuple[str, Any]]:
+        for name, child in getattr(command, "commands", {"": command}).items():
+            if child is command:
+                yield path, command
+            else:
+                yield from leaves(child, f"{path} {name}".strip())
+
+    found = dict(leaves(get_command(build([])), ""))
+    assert {"pools set", "local clean", "ps", "grade"} <= set(found)
+    without = {
+        path for path, command in found.items() if not any("--json" in part.opts for part in command.params)
+    }
+    assert without == INTERACTIVE
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupted_run_leaves_no_sandbox(
+    server: Server, tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    label = f"interrupted-{number}"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "sandlot", "run", "--label", label, "host", "--", "echo begun; sleep 60"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(server.url, server.api_key, tmp_path),
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "begun\n"
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=30)
+    assert (errors, process.returncode) == ("", code)
+    with Client(url=server.url, api_key=server.api_key) as client:
+        assert Sandbox.list(labels=[label], client=client) == []
 
 
 def test_version_and_help(cli: Run) -> None:

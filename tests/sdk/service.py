@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from sandlot._protocol.frames import encode
@@ -147,6 +148,19 @@ class Op:
         while self.document is None:
             await self.changed.wait()
         return self.document
+
+
+def _refused(document: dict[str, Any]) -> str | None:
+    """The first field of a create that a server refuses."""
+    if document["docker_image"] == "":
+        return "docker_image"
+    for limit, least in (("cpu_cores", 0.1), ("memory_gb", 0.03), ("pids", 16)):
+        if document.get(limit, least) < least:
+            return limit
+    for name in document.get("environment_vars") or ():
+        if "=" in name:
+            return f"environment_vars.{name}"
+    return "labels" if "" in document["labels"] else None
 
 
 class Service:
@@ -310,12 +324,9 @@ class Service:
         return 404, {"detail": f"no route {path}"}, {}
 
     def _create(self, document):  # type: ignore[no-untyped-def]
-        if document["docker_image"] == "":
-            return (
-                422,
-                {"detail": "image is empty", "errors": [{"param": "docker_image", "details": "empty"}]},
-                {},
-            )
+        field = _refused(document)
+        if field is not None:
+            return 422, {"detail": f"{field}: no", "errors": [{"param": field, "details": "no"}]}, {}
         key = document["idempotency_key"]
         if key not in self.keys:
             name = f"sb-{len(self.sandboxes) + 1}"
@@ -348,6 +359,8 @@ class Service:
 
     def _pool(self, method, parts, document):  # type: ignore[no-untyped-def]
         if method == "GET":
+            for pool in self.pools.values():
+                pool.update(ready=pool["size"], starting=0)
             return 200, {"pools": list(self.pools.values())}, {}
         if method == "PUT":
             self.pools[parts[1]] = {"name": parts[1], "ready": 0, "starting": document["size"], **document}

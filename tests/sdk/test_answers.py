@@ -45,7 +45,7 @@ def test_details_reach_the_caller() -> None:
         status=422, headers={}, body=b'{"detail":"bad","errors":[{"param":"cpu_cores","details":"no"}]}'
     )
     assert isinstance(bad, errors.BadRequest)
-    assert bad.field == "cpu_cores"
+    assert (bad.field, str(bad)) == ("cpu", "cpu: bad")
     lost = error_for(
         status=502,
         headers={"x-sandlot-verdict": "evicted"},
@@ -54,6 +54,20 @@ def test_details_reach_the_caller() -> None:
     )
     assert isinstance(lost, errors.SandboxLost)
     assert (lost.verdict, lost.sandbox_id, lost.infrastructure) == ("evicted", "sb-1", True)
+
+
+@pytest.mark.parametrize(
+    ("field", "detail", "message"),
+    [
+        ("docker_image", "docker_image: docker_image: cannot pull x", "image: cannot pull x"),
+        ("memory_gb", "memory_gb: at least 0.03", "memory: at least 0.03 (GiB)"),
+        ("environment_vars.A=B", "environment_vars.A=B: no equals sign", "env.A=B: no equals sign"),
+        ("pids", "pids: at least 16", "pids: at least 16"),
+    ],
+)
+def test_a_refusal_names_the_sdks_argument_once(field: str, detail: str, message: str) -> None:
+    body = json.dumps({"detail": detail, "errors": [{"param": field, "details": ""}]}).encode()
+    assert str(error_for(status=422, headers={}, body=body)) == message
 
 
 @pytest.mark.parametrize("verdict", ["deleted", "deadline", "idle", "oom"])

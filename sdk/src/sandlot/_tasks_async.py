@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
+from sandlot._protocol import checks
 from sandlot.models import Progress
 
 Item = TypeVar("Item")
@@ -58,20 +59,22 @@ async def _guard(close: Callable[[], Awaitable[None]]) -> AsyncGenerator[None, N
 
 async def each(
     function: Callable[[Item], Awaitable[Result]],
-    items: Sequence[Item],
+    items: Iterable[Item],
     *,
     concurrency: int,
     return_exceptions: bool,
     progress: Callable[[Progress], None] | None,
 ) -> list[Any]:
     """`function` of every item, at most `concurrency` at once, results in the order of the items."""
-    results: list[Any] = [None] * len(items)
-    pending = iter(enumerate(items))
+    todo = list(items)
+    limit = min(checks.concurrency(concurrency), len(todo))
+    results: list[Any] = [None] * len(todo)
+    pending = iter(enumerate(todo))
     done = failed = running = 0
 
     def report() -> None:
         if progress is not None:
-            progress(Progress(done=done, failed=failed, running=running, total=len(items)))
+            progress(Progress(done=done, failed=failed, running=running, total=len(todo)))
 
     async def worker() -> None:
         nonlocal done, failed, running
@@ -91,7 +94,7 @@ async def each(
 
     try:
         async with asyncio.TaskGroup() as group:
-            for _ in range(min(concurrency, len(items))):
+            for _ in range(limit):
                 group.create_task(worker())
     except BaseExceptionGroup as errors:
         raise errors.exceptions[0] from None  # the workers raise no groups of their own

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
+from sandlot._protocol import checks
 from sandlot.models import Progress
 
 Item = TypeVar("Item")
@@ -44,7 +45,7 @@ def close_at_end(close: Callable[[], None]) -> None:
 
 def each(
     function: Callable[[Item], Result],
-    items: Sequence[Item],
+    items: Iterable[Item],
     *,
     concurrency: int,
     return_exceptions: bool,
@@ -53,8 +54,10 @@ def each(
     """`function` of every item in up to `concurrency` threads, results in the order of the items."""
     from concurrent.futures import ThreadPoolExecutor
 
-    results: list[Any] = [None] * len(items)
-    pending = iter(enumerate(items))
+    todo = list(items)
+    count = min(checks.concurrency(concurrency), len(todo))
+    results: list[Any] = [None] * len(todo)
+    pending = iter(enumerate(todo))
     lock = threading.Lock()
     first: list[BaseException] = []
     done = failed = running = 0
@@ -82,9 +85,8 @@ def each(
                         return
                 done += 1
                 if progress is not None:
-                    progress(Progress(done=done, failed=failed, running=running, total=len(items)))
+                    progress(Progress(done=done, failed=failed, running=running, total=len(todo)))
 
-    count = min(concurrency, len(items))
     if count:
         with ThreadPoolExecutor(count, thread_name_prefix="sandlot") as pool:
             try:

@@ -148,4 +148,4 @@ class CommandFailed(SandlotError):
 
 
 class WaitTimeout(SandlotError):
-    """The sandbox did not become ready within the time the caller gave; it has been deleted."""
+    """The sandbox or pool was not ready within the time the caller gave; a sandbox has been deleted again."""

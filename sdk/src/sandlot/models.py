@@ -168,7 +168,10 @@ class Exposure:
 
 @dataclass(frozen=True, slots=True)
 class PoolInfo:
-    """A warm pool: how many sandboxes of one kind the server keeps ready, and how many are so now."""
+    """A warm pool: how many sandboxes of one kind the server keeps ready, and how many are so now.
+
+    `memory` and `disk` are bytes; `failures` counts the starts that failed in a row, `message` is why the last did.
+    """
 
     name: str
     image: str
@@ -178,7 +181,14 @@ class PoolInfo:
     cpu: float = 0.0
     memory: int = 0
     disk: int = 0
+    pids: int = 0
+    failures: int = 0
     message: str | None = None
+
+    @property
+    def warm(self) -> bool:
+        """True when as many are ready as the pool should keep."""
+        return self.ready >= self.size
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,11 +77,20 @@ async def test_detach_and_come_back_where_the_output_stopped(box: AsyncSandbox) 
     assert isinstance(events[-1], Exit)
 
 
-async def test_a_command_can_be_detached_after_its_start(faulty: AsyncSandbox) -> None:
-    async with await faulty.start("sleep 0.2; echo done") as process:
+async def test_a_command_can_be_detached_after_its_start(box: AsyncSandbox) -> None:
+    async with await box.start("read line; echo got $line") as process:
         op_id = await process.detach()
-    async with await faulty.attach(op_id) as again:
-        assert (await again.wait()).stdout == "done\n"
+    async with await box.attach(op_id):
+        pass  # the server knows that it is detached, so leaving it here does not end it
+    async with await box.attach(op_id) as again:
+        await again.write("it\n")
+        assert (await again.wait()).stdout == "got it\n"
+
+
+async def test_what_was_never_started_cannot_be_detached(box: AsyncSandbox) -> None:
+    async with await box.start("true", stdin=False) as process:
+        await process.wait()
+        assert await process.detach() == process.op_id  # it has ended: nothing to leave, and no error
 
 
 async def test_attach_to_nothing(box: AsyncSandbox) -> None:

@@ -76,11 +76,20 @@ def test_detach_and_come_back_where_the_output_stopped(box: Sandbox) -> None:
     assert isinstance(events[-1], Exit)
 
 
-def test_a_command_can_be_detached_after_its_start(faulty: Sandbox) -> None:
-    with faulty.start("sleep 0.2; echo done") as process:
+def test_a_command_can_be_detached_after_its_start(box: Sandbox) -> None:
+    with box.start("read line; echo got $line") as process:
         op_id = process.detach()
-    with faulty.attach(op_id) as again:
-        assert (again.wait()).stdout == "done\n"
+    with box.attach(op_id):
+        pass  # the server knows that it is detached, so leaving it here does not end it
+    with box.attach(op_id) as again:
+        again.write("it\n")
+        assert (again.wait()).stdout == "got it\n"
+
+
+def test_what_was_never_started_cannot_be_detached(box: Sandbox) -> None:
+    with box.start("true", stdin=False) as process:
+        process.wait()
+        assert process.detach() == process.op_id  # it has ended: nothing to leave, and no error
 
 
 def test_attach_to_nothing(box: Sandbox) -> None:

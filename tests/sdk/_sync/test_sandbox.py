@@ -101,14 +101,58 @@ def test_pools(client: Client) -> None:
     made = pools.set("tests/odd name"[:5], size=1, memory="256MiB")
     assert (made.name, made.size, made.memory) == ("tests", 1, 256 << 20)
     assert "tests" in [pool.name for pool in pools.list()]
+    seen: list[int] = []
+    warm = pools.wait_warm("tests", timeout=60, progress=lambda pool: seen.append(pool.ready))
+    assert warm.warm
+    assert seen[-1] == warm.ready == 1
     pools.delete("tests")
     with pytest.raises(NotFound):
         pools.delete("tests")
+    with pytest.raises(NotFound):
+        pools.wait_warm("tests")
+
+
+def test_refusals_name_the_argument(client: Client, box: Sandbox) -> None:
+    for arguments, name in (
+        ({"cpu": -1}, "cpu"),
+        ({"pids": 1}, "pids"),
+        ({"memory": 1}, "memory"),
+        ({"env": {"A=B": "c"}}, "env"),
+        ({"labels": [""]}, "labels"),
+    ):
+        with pytest.raises((BadRequest, ValueError), match=f"^{name}"):
+            Sandbox.create(client=client, **arguments)
+    for arguments, name in (
+        ({"timeout": "10"}, "timeout"),
+        ({"timeout": float("inf")}, "timeout"),
+        ({"env": {"SEED": 1}}, "env"),
+        ({"shell": "zsh"}, "shell"),
+        ({"op_id": "with blank"}, "op_id"),
+    ):
+        with pytest.raises(ValueError, match=f"^{name}"):
+            box.exec("true", **arguments)
+    for command in ([], ["sleep", 1], b"true"):
+        with pytest.raises(ValueError, match=r"^command"):
+            box.exec(command)
+    with pytest.raises(ValueError, match=r"^pty"):
+        box.start("true", pty=(0, 24))
+    with pytest.raises(ValueError, match=r"^port"):
+        box.expose(80000)
+    with pytest.raises(ValueError, match=r"^mode"):
+        box.files.write("/tmp/x", "", mode="0644")
+    with pytest.raises(ValueError, match=r"^data"):
+        box.files.write("/tmp/x", 5)
+    with pytest.raises(ValueError, match=r"^concurrency"):
+        box.map_execs(["true"], concurrency=0)
+    with pytest.raises(ValueError, match=r"^sandbox_id"):
+        Sandbox.connect("", client=client)
+    with pytest.raises(NotFound):
+        Sandbox.connect("../../pools", client=client)
 
 
 def test_many_commands_at_once_in_order(box: Sandbox) -> None:
     seen: list[Progress] = []
-    results = box.map_execs([f"echo {n}" for n in range(20)], concurrency=5, progress=seen.append)
+    results = box.map_execs((f"echo {n}" for n in range(20)), concurrency=5, progress=seen.append)
     assert [result.stdout for result in results] == [f"{n}\n" for n in range(20)]
     assert [step.done for step in seen] == list(range(1, 21))
     assert max(step.running for step in seen) < 5

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
 from pathlib import Path
 
 from sandlot._async.plane import AsyncPlane
-from sandlot._protocol import documents
+from sandlot._protocol import checks, documents
 from sandlot._protocol.messages import TransportError, with_query
 from sandlot._protocol.retry import Failure
 from sandlot._tasks_async import run_blocking, sleep
@@ -47,6 +47,7 @@ class AsyncFiles:
                 "PUT", route, body=bytes(data), headers=headers, timeout=300.0, path=path
             )
             return int(documents.parse(answer.body)["size"])
+        checks.instance(data, AsyncIterable, name="data", want="bytes, a string or pieces of bytes")
         stream = data
         body = await self._plane.open(
             "PUT", route, headers=headers, source=lambda: stream, safe=False, timeout=300.0, path=path
@@ -138,7 +139,7 @@ class AsyncFiles:
         """Makes a directory; with `parents` one that is there already is fine."""
         body: dict[str, object] = {"path": path, "parents": parents}
         if mode is not None:
-            body["mode"] = f"{mode:04o}"
+            body["mode"] = checks.octal(mode)
         if user is not None:
             body["user"] = user
         await self._plane.call("POST", "/files/mkdir", body=body, path=path)
@@ -159,7 +160,7 @@ class AsyncFiles:
         """Changes mode and owner; what is None stays."""
         body: dict[str, object] = {"path": path}
         if mode is not None:
-            body["mode"] = f"{mode:04o}"
+            body["mode"] = checks.octal(mode)
         if user is not None:
             body["user"] = user
         if group is not None:
@@ -219,8 +220,7 @@ class AsyncFiles:
     def _write_route(
         self, path: str, *, mode: int | None, user: str | int | None, group: str | int | None
     ) -> str:
-        octal = None if mode is None else f"{mode:04o}"
-        query = {"path": path, "mode": octal, "user": user, "group": group, "parents": 1}
+        query = {"path": path, "mode": checks.octal(mode), "user": user, "group": group, "parents": 1}
         return with_query("/files", query)
 
     async def _upload_file(self, source: Path, path: str, on_bytes: ON_BYTES | None) -> int:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from urllib.parse import quote
+from collections.abc import Callable
 
 from sandlot._async.client import AsyncClient, default_client
-from sandlot._protocol import documents
+from sandlot._protocol import checks, documents
+from sandlot._tasks_async import sleep
+from sandlot._transport_async import now
+from sandlot.errors import NotFound, SandboxLost, WaitTimeout
 from sandlot.models import PoolInfo
 from sandlot.units import parse_size
 
 GIB = 1 << 30
+LOOK_SECONDS = 0.2
+GIVE_UP = 3  # starts that failed in a row: the image or the machine is at fault, not chance
 
 
 class AsyncPools:
@@ -45,13 +50,47 @@ class AsyncPools:
         if pids is not None:
             body["pids"] = pids
         client = await self._connected()
-        return documents.pool_info(await client.call("PUT", f"/pools/{quote(name, safe='')}", body=body))
+        return documents.pool_info(await client.call("PUT", _path(name), body=body))
 
     async def delete(self, name: str) -> None:
         """Deletes the pool and its unused sandboxes. Raises NotFound."""
-        await (await self._connected()).call("DELETE", f"/pools/{quote(name, safe='')}")
+        await (await self._connected()).call("DELETE", _path(name))
+
+    async def wait_warm(
+        self,
+        name: str,
+        *,
+        timeout: float = 300.0,
+        progress: Callable[[PoolInfo], None] | None = None,
+    ) -> PoolInfo:
+        """Waits until the pool is at its size; `progress` is called after each look.
+
+        Raises NotFound, WaitTimeout after `timeout` seconds, SandboxLost when its sandboxes cannot be started.
+        """
+        checks.seconds(timeout, name="timeout")
+        deadline = now() + timeout
+        while True:
+            pool = next((pool for pool in await self.list() if pool.name == name), None)
+            if pool is None:
+                raise NotFound(f"no pool {name!r}", status=404)
+            if progress is not None:
+                progress(pool)
+            if pool.warm:
+                return pool
+            if pool.failures >= GIVE_UP:
+                raise SandboxLost(f"pool {name} cannot be filled: {pool.message}", verdict="start_failed")
+            if now() + LOOK_SECONDS > deadline:
+                reason = f": {pool.message}" if pool.message else ""
+                raise WaitTimeout(
+                    f"pool {name} has {pool.ready} of {pool.size} ready after {timeout:g} s{reason}"
+                )
+            await sleep(LOOK_SECONDS)
 
     async def _connected(self) -> AsyncClient:
         if self._client is None:
             self._client = await default_client()
         return self._client
+
+
+def _path(name: str) -> str:
+    return f"/pools/{checks.path_part(name, name='name')}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, TypeVar, overload
 
@@ -11,9 +11,9 @@ from sandlot._async.files import AsyncFiles
 from sandlot._async.plane import AsyncPlane
 from sandlot._async.process import AsyncProcess
 from sandlot._async.stream import AsyncOpStream
-from sandlot._protocol import calls, documents
+from sandlot._protocol import calls, checks, documents
 from sandlot._protocol.answers import end_error
-from sandlot._protocol.calls import Command
+from sandlot._protocol.checks import Command
 from sandlot._protocol.messages import json_body, with_query
 from sandlot._tasks_async import ABANDONED, each, shielded, sleep
 from sandlot._transport_async import now
@@ -117,7 +117,8 @@ class AsyncSandbox:
     async def connect(cls, sandbox_id: str, *, client: AsyncClient | None = None) -> AsyncSandbox:
         """The sandbox with this id. Raises NotFound."""
         client = client or await default_client()
-        document = await client.call("GET", f"/sandbox/{sandbox_id}", sandbox_id=sandbox_id)
+        path = f"/sandbox/{checks.path_part(sandbox_id, name='sandbox_id')}"
+        document = await client.call("GET", path, sandbox_id=sandbox_id)
         return cls(client=client, info=documents.sandbox_info(document), auth=document.get("gatewayAuth"))
 
     @classmethod
@@ -133,7 +134,7 @@ class AsyncSandbox:
         client = client or await default_client()
         found: list[SandboxInfo] = []
         page = 1
-        query = "".join(f"&{with_query('', {'labels': label})[1:]}" for label in labels)
+        query = "".join(f"&{with_query('', {'labels': label})[1:]}" for label in checks.labels(labels))
         if active is not None:
             query += f"&is_active={str(active).lower()}"
         while True:
@@ -155,14 +156,16 @@ class AsyncSandbox:
         """Deletes sandboxes by id, or all that have every one of `labels`."""
         if bool(sandbox_ids) == bool(labels):
             raise ValueError("give either sandbox ids or labels")
+        if isinstance(sandbox_ids, str):
+            raise ValueError("sandbox_ids: must be a list of ids, not one string")
+        ids = list(sandbox_ids)
         client = client or await default_client()
         bodies: list[dict[str, Any]] = [
-            {"sandbox_ids": list(sandbox_ids[begin : begin + 500])}
-            for begin in range(0, len(sandbox_ids), 500)
+            {"sandbox_ids": list(ids[begin : begin + 500])} for begin in range(0, len(ids), 500)
         ]
         deleted: list[str] = []
         failed: dict[str, str] = {}
-        for body in bodies or [{"labels": list(labels)}]:
+        for body in bodies or [{"labels": checks.labels(labels)}]:
             document = await client.call("DELETE", "/sandbox", body=body, timeout=120.0)
             deleted += document.get("succeeded") or ()
             for item in document.get("failed") or ():
@@ -173,7 +176,7 @@ class AsyncSandbox:
     async def map(
         cls,
         function: Callable[[AsyncSandbox, Item], Awaitable[Result]],
-        items: Sequence[Item],
+        items: Iterable[Item],
         *,
         concurrency: int = 64,
         progress: Callable[[Progress], None] | None = None,
@@ -369,7 +372,6 @@ class AsyncSandbox:
         `pty` gives it a terminal, of 80 × 24 or the given (columns, rows). `detach` lets it live on when nobody
         follows it; otherwise it ends soon after its caller is gone.
         """
-        size = (80, 24) if pty is True else pty or None
         return await self._start(
             command,
             op=calls.op_id_or_new(op_id),
@@ -379,7 +381,7 @@ class AsyncSandbox:
             user=user,
             shell=shell,
             stdin=stdin,
-            pty=size,
+            pty=checks.size_of_terminal(pty),
             detach=detach,
         )
 
@@ -393,7 +395,7 @@ class AsyncSandbox:
 
     async def map_execs(
         self,
-        commands: Sequence[Command],
+        commands: Iterable[Command],
         *,
         concurrency: int = 64,
         progress: Callable[[Progress], None] | None = None,
@@ -416,9 +418,8 @@ class AsyncSandbox:
 
     async def expose(self, port: int, *, protocol: str = "http", name: str | None = None) -> str:
         """Makes a port reachable from outside; returns its URL, for `protocol="tcp"` a `host:port`."""
-        if protocol not in ("http", "tcp"):
-            raise ValueError(f"protocol: must be 'http' or 'tcp', not {protocol!r}")
-        body: dict[str, object] = {"port": port, "protocol": protocol.upper()}
+        checks.one_of(protocol, ("http", "tcp"), name="protocol")
+        body: dict[str, object] = {"port": checks.port(port), "protocol": protocol.upper()}
         if name is not None:
             body["name"] = name
         path = f"/sandbox/{self.id}/expose"

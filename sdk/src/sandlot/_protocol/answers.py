@@ -39,6 +39,32 @@ def _object(body: bytes) -> dict[str, object]:
     return cast(dict[str, object], value) if isinstance(value, dict) else {}
 
 
+# What the wire calls otherwise than the SDK's arguments; sizes are GiB there.
+_ARGUMENTS = {
+    "docker_image": "image",
+    "cpu_cores": "cpu",
+    "memory_gb": "memory",
+    "disk_size_gb": "disk",
+    "environment_vars": "env",
+    "timeout_seconds": "timeout",
+    "timeout_minutes": "timeout",
+    "idle_timeout_seconds": "idle_timeout",
+    "working_dir": "cwd",
+}
+
+
+def _named(message: str, field: str | None) -> tuple[str, str | None]:
+    """Message and field with the name that the caller knows."""
+    if not field:
+        return message, field
+    head, dot, rest = field.partition(".")
+    name = _ARGUMENTS.get(head, head) + dot + rest
+    while message.startswith(f"{field}: "):
+        message = message.removeprefix(f"{field}: ")
+    unit = " (GiB)" if head.endswith("_gb") else ""
+    return (message if message.startswith(name) else f"{name}: {message}{unit}"), name
+
+
 def _first_field(document: dict[str, object]) -> str | None:
     field = document.get("field")
     if isinstance(field, str):
@@ -90,7 +116,8 @@ def error_for(
         if error is not None:
             return error
     if status in (400, 416, 422, 431):
-        return BadRequest(message, status=status, code=code, field=_first_field(document))
+        message, field = _named(message, _first_field(document))
+        return BadRequest(message, status=status, code=code, field=field)
     if status in (401, 403):
         return AuthError(message, status=status, code=code)
     if status == 404:

@@ -7,13 +7,13 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from sandlot._protocol import checks
+from sandlot._protocol.checks import Command
 from sandlot.units import parse_size
 
 OP_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 GIB = 1 << 30
 MAX_INLINE_STDIN = 4 * 1024 * 1024
-
-Command = str | Sequence[str]
 
 
 def new_id() -> str:
@@ -29,21 +29,6 @@ def op_id_or_new(op_id: str | None) -> str:
     return op_id
 
 
-def command_argv(command: Command) -> str | list[str]:
-    if isinstance(command, str):
-        return command
-    argv = list(command)
-    if not argv:
-        raise ValueError("command: must not be empty")
-    return argv
-
-
-def _timeout(value: float | None) -> float | None:
-    if value is not None and not value > 0:
-        raise ValueError(f"timeout: must be positive, not {value!r}")
-    return value
-
-
 def exec_document(
     *,
     command: Command,
@@ -55,15 +40,16 @@ def exec_document(
     stdin: str | None,
 ) -> dict[str, Any]:
     """The body of the buffered exec."""
-    document: dict[str, Any] = {"command": command_argv(command)}
+    document: dict[str, Any] = {"command": checks.argv(command)}
     if shell is not None:
+        checks.one_of(shell, checks.SHELLS, name="shell")
         document["shell"] = shell
     if cwd is not None:
         document["working_dir"] = cwd
     if env:
-        document["env"] = dict(env)
+        document["env"] = checks.strings(env, name="env")
     if timeout is not None:
-        document["timeout"] = _timeout(timeout)
+        document["timeout"] = checks.seconds(timeout, name="timeout")
     if user is not None:
         document["user"] = user
     if stdin is not None:
@@ -97,15 +83,16 @@ def op_document(
     detach: bool,
 ) -> dict[str, Any]:
     """The body that creates an op (or attaches to it)."""
-    document: dict[str, Any] = {"id": op_id, "command": command_argv(command)}
+    document: dict[str, Any] = {"id": op_id, "command": checks.argv(command)}
     if shell is not None:
+        checks.one_of(shell, checks.SHELLS, name="shell")
         document["shell"] = shell
     if cwd is not None:
         document["cwd"] = cwd
     if env:
-        document["env"] = dict(env)
+        document["env"] = checks.strings(env, name="env")
     if timeout is not None:
-        document["timeout"] = _timeout(timeout)
+        document["timeout"] = checks.seconds(timeout, name="timeout")
     if user is not None:
         document["user"] = user
     if stdin:
@@ -138,14 +125,11 @@ def create_document(
     wait_seconds: float,
 ) -> dict[str, Any]:
     """The body of a create, in the units of the wire."""
-    if network not in ("full", "none"):
-        raise ValueError(f"network: must be 'full' or 'none', not {network!r}")
-    if isinstance(labels, str):
-        raise ValueError("labels: must be a list of strings, not one string")
+    checks.one_of(network, ("full", "none"), name="network")
     document: dict[str, Any] = {
         "docker_image": image,
         "network": network,
-        "labels": list(labels),
+        "labels": checks.labels(labels),
         "idempotency_key": idempotency_key,
         "wait_seconds": wait_seconds,
         "vm": False,
@@ -153,18 +137,18 @@ def create_document(
     if timeout is None:
         document["timeout_minutes"] = -1
     else:
-        document["timeout_seconds"] = _timeout(timeout)
+        document["timeout_seconds"] = checks.seconds(timeout, name="timeout")
     optional: dict[str, Any] = {
         "name": name,
-        "idle_timeout_seconds": idle_timeout,
+        "idle_timeout_seconds": checks.seconds(idle_timeout, name="idle_timeout"),
         "cpu_cores": cpu,
         "memory_gb": None if memory is None else parse_size(memory, name="memory") / GIB,
         "disk_size_gb": None if disk is None else parse_size(disk, name="disk") / GIB,
         "pids": pids,
-        "environment_vars": dict(env) if env else None,
-        "secrets": dict(secrets) if secrets else None,
+        "environment_vars": checks.strings(env, name="env") if env else None,
+        "secrets": checks.strings(secrets, name="secrets") if secrets else None,
         "pool": pool,
-        "start_command": None if start_command is None else command_argv(start_command),
+        "start_command": None if start_command is None else checks.argv(start_command),
         "workdir": workdir,
     }
     document.update((key, value) for key, value in optional.items() if value is not None)

@@ -182,5 +182,7 @@ def pool_info(document: Document) -> PoolInfo:
         cpu=float(document.get("cpu_cores") or 0),
         memory=_gib(document.get("memory_gb")),
         disk=_gib(document.get("disk_size_gb")),
+        pids=document.get("pids") or 0,
+        failures=document.get("failures") or 0,
         message=document.get("message"),
     )

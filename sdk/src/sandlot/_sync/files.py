@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
-from sandlot._protocol import documents
+from sandlot._protocol import checks, documents
 from sandlot._protocol.messages import TransportError, with_query
 from sandlot._protocol.retry import Failure
 from sandlot._sync.plane import Plane
@@ -48,6 +48,7 @@ class Files:
                 "PUT", route, body=bytes(data), headers=headers, timeout=300.0, path=path
             )
             return int(documents.parse(answer.body)["size"])
+        checks.instance(data, Iterable, name="data", want="bytes, a string or pieces of bytes")
         stream = data
         body = self._plane.open(
             "PUT", route, headers=headers, source=lambda: stream, safe=False, timeout=300.0, path=path
@@ -139,7 +140,7 @@ class Files:
         """Makes a directory; with `parents` one that is there already is fine."""
         body: dict[str, object] = {"path": path, "parents": parents}
         if mode is not None:
-            body["mode"] = f"{mode:04o}"
+            body["mode"] = checks.octal(mode)
         if user is not None:
             body["user"] = user
         self._plane.call("POST", "/files/mkdir", body=body, path=path)
@@ -160,7 +161,7 @@ class Files:
         """Changes mode and owner; what is None stays."""
         body: dict[str, object] = {"path": path}
         if mode is not None:
-            body["mode"] = f"{mode:04o}"
+            body["mode"] = checks.octal(mode)
         if user is not None:
             body["user"] = user
         if group is not None:
@@ -216,8 +217,7 @@ class Files:
     def _write_route(
         self, path: str, *, mode: int | None, user: str | int | None, group: str | int | None
     ) -> str:
-        octal = None if mode is None else f"{mode:04o}"
-        query = {"path": path, "mode": octal, "user": user, "group": group, "parents": 1}
+        query = {"path": path, "mode": checks.octal(mode), "user": user, "group": group, "parents": 1}
         return with_query("/files", query)
 
     def _upload_file(self, source: Path, path: str, on_bytes: ON_BYTES | None) -> int:

@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, TypeVar, overload
 
-from sandlot._protocol import calls, documents
+from sandlot._protocol import calls, checks, documents
 from sandlot._protocol.answers import end_error
-from sandlot._protocol.calls import Command
+from sandlot._protocol.checks import Command
 from sandlot._protocol.messages import json_body, with_query
 from sandlot._sync.client import Client, default_client
 from sandlot._sync.files import Files
@@ -116,7 +116,8 @@ class Sandbox:
     def connect(cls, sandbox_id: str, *, client: Client | None = None) -> Sandbox:
         """The sandbox with this id. Raises NotFound."""
         client = client or default_client()
-        document = client.call("GET", f"/sandbox/{sandbox_id}", sandbox_id=sandbox_id)
+        path = f"/sandbox/{checks.path_part(sandbox_id, name='sandbox_id')}"
+        document = client.call("GET", path, sandbox_id=sandbox_id)
         return cls(client=client, info=documents.sandbox_info(document), auth=document.get("gatewayAuth"))
 
     @classmethod
@@ -132,7 +133,7 @@ class Sandbox:
         client = client or default_client()
         found: list[SandboxInfo] = []
         page = 1
-        query = "".join(f"&{with_query('', {'labels': label})[1:]}" for label in labels)
+        query = "".join(f"&{with_query('', {'labels': label})[1:]}" for label in checks.labels(labels))
         if active is not None:
             query += f"&is_active={str(active).lower()}"
         while True:
@@ -154,14 +155,16 @@ class Sandbox:
         """Deletes sandboxes by id, or all that have every one of `labels`."""
         if bool(sandbox_ids) == bool(labels):
             raise ValueError("give either sandbox ids or labels")
+        if isinstance(sandbox_ids, str):
+            raise ValueError("sandbox_ids: must be a list of ids, not one string")
+        ids = list(sandbox_ids)
         client = client or default_client()
         bodies: list[dict[str, Any]] = [
-            {"sandbox_ids": list(sandbox_ids[begin : begin + 500])}
-            for begin in range(0, len(sandbox_ids), 500)
+            {"sandbox_ids": list(ids[begin : begin + 500])} for begin in range(0, len(ids), 500)
         ]
         deleted: list[str] = []
         failed: dict[str, str] = {}
-        for body in bodies or [{"labels": list(labels)}]:
+        for body in bodies or [{"labels": checks.labels(labels)}]:
             document = client.call("DELETE", "/sandbox", body=body, timeout=120.0)
             deleted += document.get("succeeded") or ()
             for item in document.get("failed") or ():
@@ -172,7 +175,7 @@ class Sandbox:
     def map(
         cls,
         function: Callable[[Sandbox, Item], Result],
-        items: Sequence[Item],
+        items: Iterable[Item],
         *,
         concurrency: int = 64,
         progress: Callable[[Progress], None] | None = None,
@@ -366,7 +369,6 @@ class Sandbox:
         `pty` gives it a terminal, of 80 × 24 or the given (columns, rows). `detach` lets it live on when nobody
         follows it; otherwise it ends soon after its caller is gone.
         """
-        size = (80, 24) if pty is True else pty or None
         return self._start(
             command,
             op=calls.op_id_or_new(op_id),
@@ -376,7 +378,7 @@ class Sandbox:
             user=user,
             shell=shell,
             stdin=stdin,
-            pty=size,
+            pty=checks.size_of_terminal(pty),
             detach=detach,
         )
 
@@ -390,7 +392,7 @@ class Sandbox:
 
     def map_execs(
         self,
-        commands: Sequence[Command],
+        commands: Iterable[Command],
         *,
         concurrency: int = 64,
         progress: Callable[[Progress], None] | None = None,
@@ -413,9 +415,8 @@ class Sandbox:
 
     def expose(self, port: int, *, protocol: str = "http", name: str | None = None) -> str:
         """Makes a port reachable from outside; returns its URL, for `protocol="tcp"` a `host:port`."""
-        if protocol not in ("http", "tcp"):
-            raise ValueError(f"protocol: must be 'http' or 'tcp', not {protocol!r}")
-        body: dict[str, object] = {"port": port, "protocol": protocol.upper()}
+        checks.one_of(protocol, ("http", "tcp"), name="protocol")
+        body: dict[str, object] = {"port": checks.port(port), "protocol": protocol.upper()}
         if name is not None:
             body["name"] = name
         path = f"/sandbox/{self.id}/expose"

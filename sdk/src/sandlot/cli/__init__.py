@@ -21,11 +21,13 @@ def main() -> None:
     except ImportError as error:
         print(f"sandlot: the command line needs {error.name}: pip install 'sandlot[cli]'", file=sys.stderr)
         sys.exit(1)
-    from sandlot.cli.app import run
-
-    code = run(sys.argv[1:])
     try:
+        from sandlot.cli.app import run
+
+        code = run(sys.argv[1:])
         sys.stdout.flush()
+    except KeyboardInterrupt:
+        code = 130
     except BrokenPipeError:
         # The reader (head, say) has left: the interpreter's own flush at exit must not complain again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Sequence
+from types import FrameType
 from typing import Annotated, cast
 
 import typer
 
 from sandlot.cli import bench, copy, doctor, local, output, pools, sandboxes, shell, top
-from sandlot.errors import SandlotError
+from sandlot.errors import BadRequest, SandlotError
 
 app = typer.Typer(
     help="Run untrusted code in sandboxes: on this machine, or on the server that SANDLOT_URL names.",
@@ -53,29 +55,43 @@ def build(arguments: Sequence[str]) -> typer.Typer:
 
 def run(arguments: Sequence[str]) -> int:
     """Runs one command line; returns its exit code."""
+    signal.signal(signal.SIGTERM, _terminated)
     try:
         result: object = build(arguments)(list(arguments), prog_name="sandlot", standalone_mode=False)
-        return result if isinstance(result, int) else 0
-    except KeyboardInterrupt:
-        return 130
+        code = result if isinstance(result, int) else 0
+        return 128 + _received[0] if _received else code
+    except (KeyboardInterrupt, typer.Abort):
+        return 128 + (_received[0] if _received else signal.SIGINT)
     except BrokenPipeError:
         return 141
+    except (ValueError, BadRequest) as error:
+        print(f"sandlot: {_line(error)}", file=sys.stderr)
+        return output.USAGE
     except SandlotError as error:
         print(f"sandlot: {_line(error)}", file=sys.stderr)
         return output.failure_code(error)
-    except (ValueError, OSError) as error:
+    except OSError as error:
         print(f"sandlot: {_line(error)}", file=sys.stderr)
         return output.FAILED
-    except typer.Abort:
-        return 130
     except Exception as error:
         if not hasattr(error, "format_message"):
             raise
         usage = cast(typer.TyperException, error)
         message = usage.format_message()
-        if message:
+        if type(error).__name__ == "NoArgsIsHelpError":
+            print(message)
+        elif message:
             print(f"sandlot: {message}", file=sys.stderr)
         return usage.exit_code
+
+
+_received: list[int] = []
+
+
+def _terminated(number: int, frame: FrameType | None) -> None:
+    """Ends as cleanly as Ctrl-C does, so that our command and our sandbox end too."""
+    _received.append(number)
+    raise KeyboardInterrupt
 
 
 def _line(error: BaseException) -> str:

@@ -33,6 +33,7 @@ def copy(
     there, here = _remote(source), _remote(target)
     if (there is None) == (here is None):
         raise typer.BadParameter("exactly one of the two must be in a sandbox (ID:/path)")
+    size = None if there is not None or source == "-" else _local_size(Path(source))
     with output.connection.client() as client:
         if here is not None:
             files = Sandbox.connect(here[0], client=client).files
@@ -40,7 +41,7 @@ def copy(
                 size = files.write(here[1], iter(lambda: sys.stdin.buffer.read(PIECE), b""))
             else:
                 path = here[1] + Path(source).name if here[1].endswith("/") else here[1]
-                with _progress(source, total=_local_size(Path(source)), quiet=json) as on_bytes:
+                with _progress(source, total=size, quiet=json) as on_bytes:
                     size = files.upload(source, path, on_bytes=on_bytes)
         else:
             assert there is not None
@@ -68,10 +69,12 @@ def _remote(text: str) -> tuple[str, str] | None:
     return name, path or "."
 
 
-def _local_size(path: Path) -> int | None:
+def _local_size(path: Path) -> int:
     if not path.exists():
         raise ValueError(f"{path}: no such file or directory")
-    return path.stat().st_size if path.is_file() else None
+    if path.is_file():
+        return path.stat().st_size
+    return sum(part.stat().st_size for part in path.rglob("*") if part.is_file())
 
 
 @contextmanager

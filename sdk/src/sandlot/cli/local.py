@@ -57,9 +57,9 @@ def up(
         )
     command = [sys.executable, "-m", "sandlot_gateway", "--backend", "local", "--end-sandboxes-on-exit"]
     command += ["--host", host, "--port", str(port), "--state-dir", str(directory)]
-    key = api_key or output.connection.api_key or os.environ.get("SANDLOT_API_KEY")
+    key = api_key or output.connection.api_key
     if key:
-        command += ["--api-key", key]
+        os.environ["SANDLOT_API_KEY"] = key  # an argument would be shown to every user of the machine
     for item in pool or []:
         command += ["--pool", item]
     sys.stdout.flush()
@@ -99,19 +99,26 @@ def stop(state_dir: StateDir = None, json: output.Json = False) -> None:
 @local.command()
 def clean(
     state_dir: StateDir = None,
-    force: Annotated[bool, typer.Option(help="Also what a running stack is using.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="End a running stack first, with its sandboxes.")
+    ] = False,
+    images: Annotated[bool, typer.Option("--images", help="Pulled and unpacked images too.")] = False,
     json: output.Json = False,
 ) -> int:
     """Take away what a crash left: processes, mounts, cgroups and files of dead sandboxes."""
     _need_gateway()
     directory = (state_dir or _local.state_dir()).absolute()
     command = [sys.executable, "-m", "sandlot_gateway.backends.local.clean", "--state-dir", str(directory)]
-    if force:
-        command.append("--force")
+    command += ["--force"] if force else []
+    command += ["--images"] if images else []
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     said = (run.stdout + run.stderr).strip()
     if run.returncode:
-        raise ConfigError(said.splitlines()[-1] if said else f"cleaning failed with {run.returncode}")
+        raise ConfigError(
+            said.splitlines()[-1].removeprefix("sandlot local clean: ")
+            if said
+            else f"cleaning failed with {run.returncode}"
+        )
     output.show({"cleaned": str(directory), "report": said}, json=json, text=said or "clean")
     return 0
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from typing import Annotated
 
 import typer
@@ -44,23 +46,53 @@ def list_pools(json: output.Json = False) -> None:
 
 @pools.command("set")
 def set_pool(
-    name: Annotated[str, typer.Argument()],
-    size: Annotated[int, typer.Argument(help="How many to keep ready.")],
-    image: Annotated[str, typer.Option()] = "host",
+    name: Annotated[str, typer.Argument(help="The pool; one that is not there is made.")],
+    size: Annotated[int | None, typer.Option("--size", "-n", min=0, help="How many to keep ready.")] = None,
+    image: Annotated[str | None, typer.Option(help="Of a new pool: host.")] = None,
     cpu: Annotated[float | None, typer.Option(help="Cores.")] = None,
     memory: Annotated[str | None, typer.Option(help="Such as 1GiB.")] = None,
     disk: Annotated[str | None, typer.Option(help="Such as 5GiB.")] = None,
     pids: Annotated[int | None, typer.Option(help="Most processes.")] = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Return when all are ready.")] = False,
+    timeout: Annotated[float, typer.Option(help="Seconds that --wait waits at most.")] = 300.0,
     json: output.Json = False,
 ) -> None:
-    """Make a pool, or change it."""
+    """Make a pool, or change it: what is not given stays as it is."""
     from sandlot import Pools
 
     with output.connection.client() as client:
-        pool = Pools(client=client).set(
-            name, size=size, image=image, cpu=cpu, memory=memory, disk=disk, pids=pids
+        server = Pools(client=client)
+        old = next((pool for pool in server.list() if pool.name == name), None)
+        if old is None and size is None:
+            raise typer.BadParameter(f"there is no pool {name} yet: give --size")
+        kept = old or PoolInfo(name=name, image="host", size=0)
+        pool = server.set(
+            name,
+            size=kept.size if size is None else size,
+            image=kept.image if image is None else image,
+            cpu=(kept.cpu or None) if cpu is None else cpu,
+            memory=(kept.memory or None) if memory is None else memory,
+            disk=(kept.disk or None) if disk is None else disk,
+            pids=(kept.pids or None) if pids is None else pids,
         )
-    output.show(pool, json=json, text=f"{pool.name}: {pool.size} of {pool.image}")
+        if wait:
+            with _progress(pool, quiet=json) as show:
+                pool = server.wait_warm(name, timeout=timeout, progress=show)
+    output.show(pool, json=json, text=f"{pool.name}: {pool.ready} of {pool.size} ready, image {pool.image}")
+
+
+@contextmanager
+def _progress(pool: PoolInfo, *, quiet: bool) -> Generator[Callable[[PoolInfo], None], None, None]:
+    """A bar on a terminal; nothing elsewhere."""
+    if quiet or not sys.stderr.isatty():
+        yield lambda pool: None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=output.console(), transient=True) as bar:
+        task = bar.add_task(f"warming {pool.name}", total=pool.size)
+        yield lambda pool: bar.update(task, completed=pool.ready)
 
 
 @pools.command("rm")

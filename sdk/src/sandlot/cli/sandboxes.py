@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 AS_GIVEN = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 
 Command = Annotated[
-    list[str], typer.Argument(metavar="CMD...", help="One word is a shell's line; more, a program.")
+    list[str], typer.Argument(metavar="CMD", help="One word is a shell's line; more, a program.")
 ]
 Env = Annotated[
     list[str] | None, typer.Option("--env", "-e", metavar="NAME[=VALUE]", help="Environment variable.")
@@ -57,7 +57,9 @@ def run(
     label: Annotated[list[str] | None, typer.Option(help="Label, to find and delete it by.")] = None,
     name: Annotated[str | None, typer.Option(help="A name for people.")] = None,
     lifetime: Annotated[float, typer.Option(help="Seconds until the sandbox ends by itself.")] = 3600.0,
-    keep: Annotated[bool, typer.Option(help="Do not delete the sandbox afterwards; print its id.")] = False,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Do not delete the sandbox afterwards; print its id.")
+    ] = False,
     json: output.Json = False,
 ) -> int:
     """Run a command in a new sandbox; exits with the command's code."""
@@ -222,7 +224,7 @@ def logs(
 
 
 def rm(
-    sandboxes: Annotated[list[str] | None, typer.Argument(metavar="[ID]...")] = None,
+    sandboxes: Annotated[list[str] | None, typer.Argument(metavar="ID", help="What `ps` shows.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="All of this API key.")] = False,
     label: Annotated[list[str] | None, typer.Option(help="All with all these labels.")] = None,
     json: output.Json = False,

@@ -28,11 +28,9 @@ def register(app: typer.Typer) -> None:
 
 def shell(
     sandbox: Annotated[
-        str | None, typer.Argument(metavar="[ID]", help="A sandbox; without, a new one.")
+        str | None, typer.Argument(metavar="ID", help="A sandbox; without, a new one.")
     ] = None,
-    command: Annotated[
-        list[str] | None, typer.Argument(metavar="[CMD]...", help="Instead of bash or sh.")
-    ] = None,
+    command: Annotated[list[str] | None, typer.Argument(metavar="CMD", help="Instead of bash or sh.")] = None,
     image: Annotated[str, typer.Option(help="The image of a new sandbox.")] = "host",
     user: Annotated[str | None, typer.Option("--user", "-u")] = None,
     cwd: Annotated[str | None, typer.Option("--cwd", "-w")] = None,

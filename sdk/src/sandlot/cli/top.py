@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -36,7 +37,8 @@ def top(
         if once:
             console.print(_screen(client.call("GET", "/stats")))
             return
-        with Live(_screen(client.call("GET", "/stats")), console=console, screen=console.is_terminal) as live:
+        first = _screen(client.call("GET", "/stats"))
+        with suppress(KeyboardInterrupt), Live(first, console=console, screen=console.is_terminal) as live:
             while True:
                 time.sleep(interval)
                 live.update(_screen(client.call("GET", "/stats")))
@@ -58,8 +60,10 @@ def _screen(stats: Mapping[str, Any]) -> Group:
         used = machine.get("memory_total", 0) - machine.get("memory_available", 0)
         lines.append(
             f"machine    load {machine['load'][0]:.1f} of {machine.get('cpu_count', 0):g} cores  "
-            f"memory {show_size(used)} of {show_size(machine.get('memory_total', 0))}"
+            f"memory {show_size(used)} of {show_size(machine.get('memory_total', 0))}  "
+            f"instances {machine.get('instances', 0)} of {machine.get('max_instances', 0)}"
         )
+    lines += [f"note       {note}" for note in machine.get("notes") or ()]
     pools = Table("pool", "image", "size", "ready", "starting", "message", box=None)
     for pool in stats.get("pools") or ():
         keys = ("name", "image", "size", "ready", "starting")

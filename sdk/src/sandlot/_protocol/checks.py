@@ -1,0 +1,110 @@
+"""Checks of what a caller passes, before it leaves: each ValueError names the argument and says what would be right."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import cast
+from urllib.parse import quote
+
+Command = str | Sequence[str]
+SHELLS = ("sh", "bash")
+
+
+def seconds(value: object, *, name: str) -> float | None:
+    """A length of time, or None for no limit."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+        raise ValueError(f"{name}: must be a number of seconds greater than 0, not {value!r}")
+    return value
+
+
+def argv(command: object) -> str | list[str]:
+    """A line for the shell, or a program and its arguments."""
+    if isinstance(command, str):
+        return command
+    if isinstance(command, bytes | bytearray) or not isinstance(command, Sequence):
+        raise ValueError(f"command: must be a string or a list of strings, not {command!r}")
+    words = list(cast(Sequence[object], command))
+    if not words:
+        raise ValueError("command: must not be empty")
+    for index, word in enumerate(words):
+        if not isinstance(word, str):
+            raise ValueError(f"command[{index}]: must be a string, not {word!r}")
+    return cast(list[str], words)
+
+
+def strings(value: object, *, name: str) -> dict[str, str]:
+    """Names and values of an environment."""
+    if not isinstance(value, Mapping):
+        raise ValueError(f'{name}: must be a dictionary such as {{"NAME": "value"}}, not {value!r}')
+    for key, text in cast(Mapping[object, object], value).items():
+        if not isinstance(key, str):
+            raise ValueError(f"{name}: its names must be strings, not {key!r}")
+        if not isinstance(text, str):
+            # The value may be a secret and stays out of the message.
+            raise ValueError(f"{name}[{key!r}]: must be a string, not of type {type(text).__name__}")
+    return dict(cast(Mapping[str, str], value))
+
+
+def instance(value: object, kind: type, *, name: str, want: str) -> None:
+    if not isinstance(value, kind):
+        raise ValueError(f"{name}: must be {want}, not {value!r}")
+
+
+def one_of(value: object, choices: Sequence[str], *, name: str) -> None:
+    if value not in choices:
+        raise ValueError(f"{name}: must be {' or '.join(map(repr, choices))}, not {value!r}")
+
+
+def labels(value: object) -> list[str]:
+    if isinstance(value, str):
+        raise ValueError("labels: must be a list of strings, not one string")
+    found = list(cast(Sequence[object], value))
+    for label in found:
+        if not isinstance(label, str):
+            raise ValueError(f"labels: must be strings, not {label!r}")
+    return cast(list[str], found)
+
+
+def octal(value: object) -> str | None:
+    """A file's mode as the wire wants it."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 0o7777:
+        raise ValueError(f"mode: must be a number such as 0o644, at most 0o7777, not {value!r}")
+    return f"{value:04o}"
+
+
+def port(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 65535:
+        raise ValueError(f"port: must be a number from 1 to 65535, not {value!r}")
+    return value
+
+
+def size_of_terminal(value: object) -> tuple[int, int] | None:
+    """Columns and rows from what `pty` may be: False, True or a pair."""
+    if value is None or value is False:
+        return None
+    if value is True:
+        return 80, 24
+    pair = tuple(cast(Sequence[object], value)) if isinstance(value, Sequence) else ()
+    if len(pair) == 2:
+        columns, rows = pair
+        if isinstance(columns, int) and isinstance(rows, int) and 0 < columns < 65536 and 0 < rows < 65536:
+            return columns, rows
+    raise ValueError(f"pty: must be True, False or (columns, rows) from 1 to 65535, not {value!r}")
+
+
+def concurrency(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"concurrency: must be a whole number of at least 1, not {value!r}")
+    return value
+
+
+def path_part(value: object, *, name: str) -> str:
+    """An id as one part of a URL's path."""
+    if not isinstance(value, str) or not value or value in (".", ".."):
+        raise ValueError(f"{name}: must be a string that is not empty, not {value!r}")
+    return quote(value, safe="")

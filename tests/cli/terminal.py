@@ -1,0 +1,47 @@
+"""A command on a terminal of its own, typed to and read as a person would."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import select
+import struct
+import sys
+import termios
+import time
+
+
+class Terminal:
+    """A process on a terminal of its own."""
+
+    def __init__(self, arguments: list[str], env: dict[str, str]) -> None:
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            os.execve(sys.executable, [sys.executable, "-m", "sandlot", *arguments], env)
+        self.seen = ""
+
+    def resize(self, *, cols: int, rows: int) -> None:
+        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, cols, 0, 0))
+
+    def type(self, text: str) -> None:
+        os.write(self.fd, text.encode())
+
+    def read_until(self, text: str) -> None:
+        deadline = time.monotonic() + 30
+        while text not in self.seen:
+            ready, _, _ = select.select([self.fd], [], [], deadline - time.monotonic())
+            assert ready, f"no {text!r} in {self.seen!r}"
+            self.seen += os.read(self.fd, 65536).decode("utf-8", "replace")
+        self.seen = self.seen.partition(text)[2]
+
+    def code(self) -> int:
+        while True:
+            try:
+                if not os.read(self.fd, 65536):
+                    break
+            except OSError:
+                break  # the other side is gone
+        _, status = os.waitpid(self.pid, 0)
+        os.close(self.fd)
+        return os.waitstatus_to_exitcode(status)
