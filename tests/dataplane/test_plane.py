@@ -7,7 +7,9 @@ import json
 import time
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 from sandlot_gateway.data.breaker import Limits
+from sandlot_gateway.metrics import CODES, ROUTES
 
 from tests.dataplane.upstreams import Request, echo
 
@@ -194,3 +196,34 @@ async def test_metrics_count_by_route_code_and_verdict(gateway, upstream, client
     assert 'sandlot_pool_connections{state="idle"} 1.0' in text
     assert 'sandlot_in_flight{route="exec"} 0.0' in text
     assert "sb-1" not in text
+
+
+async def test_no_label_grows_with_what_is_asked_for_or_answered(gateway, upstream, client):
+    words = iter(["oom", "made-up", "x" * 300, "EXITED", "caf\u00e9"])
+    statuses = iter([200, 299, 418, 599, 500])
+
+    async def behave(peer):
+        while True:
+            await peer.body(await peer.request())
+            head = f"x-sandlot-verdict: {next(words)}\r\n".encode("latin-1")
+            peer.answer(b"{}", status=f"{next(statuses)} X", head=head)
+
+    server = await upstream(behave)
+    gw = await gateway()
+    gw.route(server.address)
+    connection = await client(gw)
+    for path in ("exec", "ops/some-op", "files?path=/a", "logs", "upload"):
+        connection.send("POST", f"/sbx/sb-1/{path}", body=b"{}", token=gw.token)
+        await connection.answer()
+    for path in ("/sbx/sb-1/claim", "/sbx/made-up/exec", "/expose/made-up/x", "/sbx/sb-1/made-up"):
+        connection.send("POST", path, body=b"{}", token=gw.token)
+        await connection.answer()
+    labels: dict[str, set[str]] = {}
+    for family in text_string_to_metric_families(gw.metrics.text().decode()):
+        for sample in family.samples:
+            for name, value in sample.labels.items():
+                labels.setdefault(name, set()).add(value)
+    assert labels["route"] == set(ROUTES)
+    assert labels["code"] <= set(CODES)
+    assert labels["verdict"] == {"none", "other", "oom"}
+    assert labels.keys() == {"route", "code", "verdict", "le", "result", "state"}

@@ -39,6 +39,7 @@ class StubSidecar:
         self.lose_answers = 0  # answer to so many claims is lost after it took effect
         self.reset_equal = True
         self.reset_status = 200
+        self.hold: asyncio.Event | None = None  # commands answer when it is set
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._connections: set[asyncio.Task[Any]] = set()
@@ -176,6 +177,8 @@ class StubSidecar:
                 content = self.files[query["path"]]
                 return 200, {"content": content, "size": len(content), "total_size": len(content)}
             case "/v1/exec":
+                if self.hold is not None:
+                    await self.hold.wait()
                 return 200, {"stdout": json.loads(body)["command"], "stderr": "", "exit_code": 0}
         return 404, {"error": "no_such_route"}
 

@@ -16,6 +16,7 @@ from sandlot_gateway.claims import Claimer
 from sandlot_gateway.control.api import control_api
 from sandlot_gateway.control.counters import Counters
 from sandlot_gateway.control.services import Services
+from sandlot_gateway.data.breaker import Limits
 from sandlot_gateway.data.expose import Exposures
 from sandlot_gateway.data.plane import DataPlane
 from sandlot_gateway.data.pool import HttpPool
@@ -107,6 +108,12 @@ class Gateway:
             pool=self.pool,
             metrics=self.metrics,
             exposures=self.exposures,
+            limits=Limits(
+                per_sandbox=settings.max_running,
+                queue_per_sandbox=settings.max_queued,
+                total=settings.max_total,
+                access_log=settings.access_log,
+            ),
         )
         self._recovered = asyncio.Event()
         self._draining = False

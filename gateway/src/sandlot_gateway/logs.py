@@ -1,4 +1,6 @@
-"""Structured logs: one JSON object a line on stderr, with the ids of the request, sandbox and op it is about."""
+"""Structured logs: one JSON object a line on stderr, with the ids of the request, sandbox and op it is about.
+
+The data plane gives its ids with each line; in the control API they come from the context."""
 
 from __future__ import annotations
 
@@ -10,9 +12,8 @@ from contextvars import ContextVar
 
 request_id: ContextVar[str | None] = ContextVar("request_id", default=None)
 sandbox_id: ContextVar[str | None] = ContextVar("sandbox_id", default=None)
-op_id: ContextVar[str | None] = ContextVar("op_id", default=None)
 
-_CONTEXT = {"request": request_id, "sandbox": sandbox_id, "op": op_id}
+_CONTEXT = {"request": request_id, "sandbox": sandbox_id}
 _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {
     "message",
     "asctime",

@@ -23,6 +23,7 @@ from sandlot_gateway.backends.base import Backend
 from sandlot_gateway.backends.local.layout import check_length
 from sandlot_gateway.backends.local.lock import StateLock
 from sandlot_gateway.data.pool import HttpPool
+from sandlot_gateway.data.server import OneWriteProtocol
 from sandlot_gateway.keys import Keys
 from sandlot_gateway.settings import Settings
 from sandlot_gateway.tokens import Tokens
@@ -68,7 +69,7 @@ async def serve(
             uvicorn.Config(
                 gateway.edge,
                 loop="none",
-                http="httptools",
+                http=OneWriteProtocol,
                 ws="websockets-sansio",
                 lifespan="off",
                 access_log=False,

@@ -61,8 +61,12 @@ class Settings(BaseSettings):
     orphan_grace: float = Field(60.0, ge=0, description="How long a sandbox stays whose creator hung up.")
     record_keep: float = Field(3600.0, ge=0, description="How long an ended sandbox can be asked for.")
     record_limit: int = Field(10_000, ge=0, description="How many ended sandboxes are remembered.")
+    max_running: int = Field(256, ge=1, description="Commands and files in flight to one sandbox.")
+    max_queued: int = Field(1024, ge=0, description="Requests waiting for one sandbox; more get a 503.")
+    max_total: int = Field(20_000, ge=1, description="Both, over all sandboxes.")
     max_body: int = Field(2 << 20, ge=1024, description="Bytes of a control request's body.")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="What is logged.")
+    access_log: float = Field(0.0, ge=0, le=1, description="Share of data plane requests with a log line.")
 
     @field_validator("pool", mode="before")
     @classmethod

@@ -10,7 +10,7 @@ from itertools import count
 
 from ..metrics import Metrics
 from ..tokens import Tokens
-from .access import AccessLog
+from .access import AccessLog, request_ids
 from .answers import Receive, Refusal, Scope, Send, send_json
 from .breaker import Limits
 from .door import Door
@@ -132,7 +132,8 @@ class DataPlane:
             # Returning without the end of the response makes the server close the connection.
             status = "cut"
             metrics.unfinished("cut")
-            log.warning("response cut: %s", error, extra={"request_id": request_id.decode("latin-1")})
+            ids = request_ids(request_id, sandbox=b"" if exposed else parts[2], op=request.op)
+            log.warning("response cut: %s", error, extra=ids)
         finally:
             metrics.in_flight -= 1
             if self._access.share:
@@ -141,9 +142,9 @@ class DataPlane:
                     route=name,
                     status=status,
                     seconds=time.perf_counter() - started,
-                    sandbox_id="" if exposed or len(parts) < 3 else parts[2].decode("latin-1"),
-                    op=request.op,
-                    request_id=request_id,
+                    ids=request_ids(
+                        request_id, sandbox=b"" if exposed or len(parts) < 3 else parts[2], op=request.op
+                    ),
                     queued=queued[0],
                     verdict=verdict,
                 )

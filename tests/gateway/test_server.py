@@ -1,0 +1,78 @@
+"""The process around the gateway: a frozen start-up heap, prompt packets, full queues answered at once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import os
+import socket
+import stat
+import time
+
+from tests.gateway.conftest import Running, running
+from tests.gateway.sidecars import until
+
+
+async def test_the_start_up_heap_is_frozen(state_dir, machine) -> None:
+    gc.unfreeze()
+    async with running(state_dir, machine):
+        assert gc.get_freeze_count() > 10_000
+    gc.unfreeze()
+
+
+async def test_a_full_sandbox_and_a_full_gateway_refuse_at_once(state_dir, machine) -> None:
+    async with running(state_dir, machine, max_running=1, max_queued=1, max_total=3) as box:
+        one, two = await box.create(), await box.create()
+        hold = asyncio.Event()
+        for made in (one, two):
+            box.machine.of_sandbox(made["id"]).hold = hold
+
+        def run(made: dict) -> asyncio.Task:
+            url = f"/sbx/{made['id']}/exec"
+            return asyncio.create_task(box.client.post(url, json={"command": "x"}))
+
+        breaker = box.gateway.data.breaker
+        taken = []
+        for made, running_now, waiting in ((one, 1, 0), (one, 1, 1)):
+            taken.append(run(made))
+            await until(lambda now=(running_now, waiting): (breaker.running, breaker.waiting) == now)
+        began = time.monotonic()
+        refused = await run(one)
+        assert (refused.status_code, refused.json()["scope"]) == (503, "sandbox")
+        assert refused.headers["retry-after"] == "1"
+        taken.append(run(two))
+        await until(lambda: breaker.running == 2)
+        refused = await run(two)
+        assert (refused.status_code, refused.json()["scope"]) == (503, "gateway")
+        assert refused.json()["may_have_run"] is False
+        assert time.monotonic() - began < 5
+        hold.set()
+        assert [(await task).status_code for task in taken] == [200, 200, 200]
+
+
+async def test_connections_do_not_wait_to_fill_packets(box: Running) -> None:
+    made = await box.create()
+    path = f"/api/v1/sandbox/{made['id']}/expose"
+    exposed = (await box.client.post(path, json={"port": 1, "protocol": "TCP"})).json()
+    ports = [int(box.url.rpartition(":")[2]), exposed["external_port"]]
+    _, writer = await asyncio.open_connection("127.0.0.1", ports[1])
+    for port in ports:
+        found = await until(lambda port=port: accepted(port))
+        assert all(found), f"port {port}"
+    writer.close()
+    await writer.wait_closed()
+
+
+def accepted(port: int) -> list[int]:
+    """TCP_NODELAY of each connection that this process has accepted on a port."""
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            if not stat.S_ISSOCK(os.stat(f"/proc/self/fd/{name}").st_mode):
+                continue
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(int(name))) as one:
+            if one.family == socket.AF_INET and one.getsockname()[1] == port:
+                one.getpeername()  # raises for the listener
+                found.append(one.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+    return found
