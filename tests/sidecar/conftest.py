@@ -50,6 +50,6 @@ async def make() -> AsyncIterator[Make]:
 
 
 @pytest_asyncio.fixture
-async def box(make: Make) -> Sidecar:
+async def box(make) -> Sidecar:
     """A claimed sidecar."""
     return await make(claim={})

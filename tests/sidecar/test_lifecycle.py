@@ -332,3 +332,25 @@ async def test_a_lost_executor_ends_the_sandbox(make) -> None:
     event = await box.webhooks.wait("ended")
     assert event["verdict"] == "sandbox_lost"
     assert await box.wait_exit() == 0
+
+
+async def test_a_reset_takes_the_owner_s_limits_and_network_away(make) -> None:
+    box = await make(claim={"limits": {"memory": 64 << 20, "pids": 20, "disk": 1 << 20}, "network": "none"})
+    look = (
+        "df -B1 --output=size / | tail -1; tail -n +3 /proc/net/dev | wc -l; "
+        "for i in $(seq 30); do sleep 1 & done; wait; echo forked"
+    )
+    first = (await box.exec(look, shell="sh"))["stdout"].split()
+    assert (int(first[0]) <= 1 << 20, first[1], first[-1]) == (True, "1", "1")
+    answer = await box.instance("POST", "/v1/reset", json={"keep_claim": False})
+    assert answer.json()["equal"] is True, answer.text
+    await box.claim()
+    second = (await box.exec(look, shell="sh"))["stdout"].split()
+    assert int(second[0]) == 64 << 20
+    assert int(second[1]) == len(os.listdir("/sys/class/net"))
+    assert second[-1] == "forked"
+    answer = await box.instance("POST", "/v1/reset", json={"keep_claim": False})
+    await box.claim(limits={"disk": 2 << 20}, network="none")
+    answer = await box.instance("POST", "/v1/reset", json={"keep_claim": True})
+    third = (await box.exec(look, shell="sh"))["stdout"].split()
+    assert (int(third[0]) <= 2 << 20, third[1], third[-1]) == (True, "1", "forked")

@@ -255,6 +255,16 @@ async def test_client_gone_with_an_id_gets_a_grace(make) -> None:
     assert verdicts["stays-away"] == "client_gone"
 
 
+async def test_an_op_can_be_detached_after_its_start(make) -> None:
+    box = await make(claim={}, ops={"reattach_grace": 0.2})
+    async with box.stream("POST", "/v1/ops", json={"command": "sleep 1; echo done"}) as answer:
+        op_id = answer.headers["X-Sandlot-Op"]
+        assert (await box.call("POST", f"/v1/ops/{op_id}/detach")).json() == {}
+    document = await box.ended(op_id)
+    assert (document["verdict"], document["detached"]) == ("exited", True)
+    assert (await box.call("POST", "/v1/ops/none/detach")).status_code == 404
+
+
 async def test_detached_ops_stay(make) -> None:
     box = await make(claim={}, ops={"reattach_grace": 0.1})
     document = await box.op("sleep 0.8; echo done", detach=True, wait=0)

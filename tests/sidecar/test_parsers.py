@@ -1,0 +1,214 @@
+"""The sidecar's parsers, cut at every place: multipart, ranges, the frame log, and the executor's wire."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import socket
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from sandlot_sidecar.executor import wire
+from sandlot_sidecar.server.errors import ApiError
+from sandlot_sidecar.server.framelog import FrameLog
+from sandlot_sidecar.server.multipart import BEGIN, DATA, FINISH, Multipart, boundary_of
+from sandlot_sidecar.server.ranges import parse_range, window
+from sidecar_support import parse_frames, payload
+
+BOUNDARY = b"xYz"
+
+
+def cut(data: bytes, places: list[int]) -> list[bytes]:
+    """The pieces between the places."""
+    edges = [0, *sorted({place % (len(data) + 1) for place in places}), len(data)]
+    return [data[begin:end] for begin, end in itertools.pairwise(edges)]
+
+
+PLACES = st.lists(st.integers(0, 1 << 20), max_size=12)
+# Contents that are all but the boundary are the hard ones.
+HARD = st.lists(st.sampled_from([b"\r", b"\n", b"--", b"xYz", b"\r\n--xY", b"a", b"\0"])).map(b"".join)
+CONTENT = HARD.filter(lambda content: b"\r\n--xYz" not in content)
+
+
+@given(parts=st.lists(CONTENT, min_size=1, max_size=3), places=PLACES)
+@example(parts=[b""], places=[])
+def test_multipart_gives_every_part_whole_however_it_is_cut(parts: list[bytes], places: list[int]) -> None:
+    body = b"a preamble\r\n"
+    for number, content in enumerate(parts):
+        disposition = b'Content-Disposition: form-data; name="p%d"; filename="a\\"b"' % number
+        body += b"--xYz\r\n" + disposition + b"\r\nX: y\r\n\r\n" + content + b"\r\n"
+    body += b"--xYz--\r\nan epilogue"
+    parser = Multipart(BOUNDARY)
+    seen: list[tuple[bytes, bytes]] = []
+    open_part = False
+    for piece in cut(body, places):
+        for kind, value in parser.feed(piece):
+            if kind == BEGIN:
+                assert not open_part
+                open_part = True
+                seen.append((value, b""))
+            elif kind == DATA:
+                assert value
+                seen[-1] = (seen[-1][0], seen[-1][1] + value)
+            else:
+                assert kind == FINISH
+                open_part = False
+    assert parser.complete
+    assert not open_part
+    assert seen == [(b"p%d" % number, content) for number, content in enumerate(parts)]
+
+
+@given(data=st.binary(max_size=300), places=PLACES)
+def test_multipart_takes_or_refuses_anything(data: bytes, places: list[int]) -> None:
+    parser = Multipart(BOUNDARY)
+    try:
+        for piece in cut(data, places):
+            parser.feed(piece)
+    except ApiError as error:
+        assert error.status == 400
+
+
+@given(st.text(max_size=60))
+def test_a_content_type_has_a_boundary_or_is_refused(text: str) -> None:
+    try:
+        assert 0 < len(boundary_of(text)) <= 200
+    except ApiError as error:
+        assert error.status == 400
+
+
+@given(header=st.from_regex(r"\A(bytes=)?[0-9]{0,21}-?[0-9]{0,21}\Z") | st.text(), size=st.integers(0, 2000))
+def test_a_range_is_inside_of_the_file(header: str, size: int) -> None:
+    try:
+        found = parse_range(header, size=size)
+    except ApiError as error:
+        assert error.status == 416
+        return
+    if found is not None:
+        start, length = found
+        assert length > 0
+        assert 0 <= start < start + length <= size
+
+
+@given(
+    size=st.integers(0, 100),
+    offset=st.integers(-150, 150),
+    length=st.none() | st.integers(0, 150),
+)
+def test_a_window_is_inside_of_the_file(size: int, offset: int, length: int | None) -> None:
+    try:
+        start, found = window(size=size, offset=offset, length=length, maximum=60)
+    except ApiError as error:
+        assert error.status == 413
+        assert length is None
+        return
+    assert 0 <= start <= start + found <= size
+    assert found <= 60
+
+
+@pytest.fixture
+def spill(tmp_path: Path) -> Path:
+    return tmp_path
+
+
+PIECES = st.lists(st.tuples(st.sampled_from("oe"), st.binary(min_size=1, max_size=40)), max_size=30)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    pieces=PIECES, limit=st.integers(0, 400), memory=st.integers(0, 200), reads=st.sets(st.integers(0, 30))
+)
+def test_the_frame_log_keeps_order_limit_and_offsets(
+    spill: Path, pieces: list[tuple[str, bytes]], limit: int, memory: int, reads: set[int]
+) -> None:
+    def open_file() -> int:
+        return os.open(spill, os.O_TMPFILE | os.O_RDWR, 0o600)
+
+    log = FrameLog(limit=limit, memory=memory, open_file=open_file)
+    written = {"o": b"", "e": b""}
+    kept = {"o": b"", "e": b""}
+    room = limit
+    stable = b""  # what a reader was given must never change
+    for number, (kind, data) in enumerate(pieces):
+        log.append(ord(kind), data)
+        written[kind] += data
+        kept[kind] += data[:room]
+        room -= min(room, len(data))
+        if number in reads:
+            now = read_all(log)
+            assert now.startswith(stable)
+            stable = now
+    whole = read_all(log)
+    frames = parse_frames(whole)
+    assert whole.startswith(stable)
+    assert len(whole) == log.size
+    assert log.truncated == (kept != written)
+    assert (log.stdout_bytes, log.stderr_bytes) == (len(written["o"]), len(written["e"]))
+    for kind in "oe":
+        assert payload(frames, kind) == kept[kind]
+        assert b"".join(log.output(ord(kind))) == log.simple_output(ord(kind)) == kept[kind]
+        assert b"".join(log.output(ord(kind), offset=3, length=7)) == kept[kind][3:10]
+        assert log.kept_bytes(ord(kind)) == len(kept[kind])
+    boundaries = {0}
+    for _, data in frames:
+        boundaries.add(max(boundaries) + 5 + len(data))
+    assert {offset for offset in range(-1, log.size + 2) if log.is_boundary(offset)} == boundaries
+    log.close()
+
+
+def read_all(log: FrameLog) -> bytes:
+    data = b""
+    while piece := log.read(len(data), limit=64):
+        data += piece
+    return data
+
+
+@given(
+    messages=st.lists(
+        st.tuples(
+            st.dictionaries(st.text(max_size=5).filter(lambda key: key != "fds"), st.text(max_size=200)),
+            st.integers(0, 3),
+        ),
+        max_size=6,
+    )
+)
+def test_the_wire_brings_messages_with_their_own_descriptors(
+    messages: list[tuple[dict[str, str], int]],
+) -> None:
+    ours, theirs = socket.socketpair()
+    pipes: list[tuple[int, int]] = []
+    try:
+        for message, count in messages:
+            made = [os.pipe() for _ in range(count)]
+            pipes += made
+            wire.send(ours, message, [read for read, _ in made])
+        ours.shutdown(socket.SHUT_WR)
+        decoder, received = wire.Decoder(), []
+        while (some := decoder.receive(theirs)) is not None:
+            received += some
+        assert [(message, len(fds)) for message, fds in received] == messages
+        inodes = [os.fstat(read).st_ino for read, _ in pipes]
+        assert [os.fstat(fd).st_ino for _, fds in received for fd in fds] == inodes
+    finally:
+        for _, fds in received:
+            wire.close_all(fds)
+        for read, write in pipes:
+            os.close(read)
+            os.close(write)
+        ours.close()
+        theirs.close()
+
+
+@given(data=st.binary(max_size=200))
+def test_the_wire_refuses_what_is_no_message(data: bytes) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.sendall(data)
+        ours.shutdown(socket.SHUT_WR)
+        decoder = wire.Decoder()
+        try:
+            while (messages := decoder.receive(theirs)) is not None:
+                assert all(isinstance(message, dict) for message, _ in messages)
+        except wire.WireError:
+            pass
