@@ -114,10 +114,12 @@ async def _measure(group: Group, *, console: Console) -> Readings:
     try:
         return await group.measure()
     except Exception as error:
-        console.print(
-            f"{', '.join(group.rows)} failed: {type(error).__name__}: {error}", style="red", markup=False
-        )
-        failed = {"failed": f"{type(error).__name__}: {error}"[:200]}
+        why = f"{type(error).__name__}: {error}"
+        console.print(f"{', '.join(group.rows)} failed: {why}", style="red", markup=False)
+        # A stack that did not start says why with its whole log; the last line is the reason.
+        failed = {
+            "failed": why if len(why) <= 200 else f"{type(error).__name__}: {why.splitlines()[-1][-160:]}"
+        }
         return {name: Reading(value=math.nan, parts=failed) for name in group.rows}
 
 
