@@ -34,7 +34,8 @@ def _records(path: str, fields: int) -> list[list[str]]:
         info = os.fstat(fd)
         if not stat.S_ISREG(info.st_mode) or info.st_size > MAX_SIZE:
             return []
-        text = os.read(fd, MAX_SIZE).decode("utf-8", "surrogateescape")
+        # No more than there is: a buffer of the largest size costs every op a mapping of its own.
+        text = os.read(fd, info.st_size).decode("utf-8", "surrogateescape")
     except OSError:
         return []
     finally:
