@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import NOBODY, Make
+from conftest import CGROUP_TOP, NOBODY, Make
 from driver import Driver, Refused
 
 pytestmark = pytest.mark.root
@@ -188,3 +188,30 @@ def test_the_namespaces_of_a_container(make: Make, tmp_path: Path, overlay: bool
                 box.ask("reset")
             assert error.value.code == "no_overlay"
         box.close()
+
+
+def test_its_end_leaves_the_groups_of_others_alone(make: Make) -> None:
+    """Also those that are empty at that moment: a sandbox's that just begins."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root: real namespaces, mounts and cgroups")
+    memory = Path("/sys/fs/cgroup/memory")
+    if not (memory / "cgroup.procs").exists():
+        pytest.skip("needs cgroup v1, where the test can make groups of its own")
+    above = memory / CGROUP_TOP / "above"
+    above.mkdir(parents=True)
+    try:
+        box = make(cgroup_parent=f"{CGROUP_TOP}/above/shared/mine", limits={})
+        beside = above / "shared" / "beside"
+        beside.mkdir()
+        box.ask("end")
+        assert not (above / "shared" / "mine").exists()
+        assert beside.exists()
+        beside.rmdir()
+        (above / "shared").rmdir()
+        alone = make(cgroup_parent=f"{CGROUP_TOP}/above/own/mine", limits={})
+        alone.ask("end")
+        assert [child for child in above.iterdir() if child.is_dir()] == []
+    finally:
+        for top in Path("/sys/fs/cgroup").glob(f"*/{CGROUP_TOP}/above"):
+            for group in [*sorted((path for path in top.rglob("*") if path.is_dir()), reverse=True), top]:
+                group.rmdir()

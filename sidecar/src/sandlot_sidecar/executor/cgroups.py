@@ -283,10 +283,10 @@ def _remove(parent: int, name: str) -> bool:
 class Sandbox:
     """The sandbox's own group, made at `cgroup_parent`; falsy where none can be written."""
 
-    def __init__(self, *, group: Group, path: str, roots: dict[str, int]) -> None:
+    def __init__(self, *, group: Group, path: str, roots: dict[int, int]) -> None:
         self.group = group
         self.path = path
-        self._roots = roots
+        self._roots = roots  # a hierarchy's directory: how many parts of the path were there before
 
     def apply(self, limits: dict[str, Any]) -> list[str]:
         """Set cpu (cores), memory (bytes), pids; notes say what could not be set."""
@@ -305,52 +305,53 @@ class Sandbox:
         return notes
 
     def remove(self) -> None:
-        """Remove the group and those the executor made above it, as far as they are empty."""
+        """Remove the group, and those above it that were made for it and are empty."""
         parts = self.path.split("/")
         self.group.close()
-        for root in set(self._roots.values()):
-            for depth in range(len(parts), 0, -1):
-                if not _remove_path(root, "/".join(parts[:depth])):
-                    break
-        for root in set(self._roots.values()):
+        for root, there in self._roots.items():
+            gone = _remove_below(root, parts)
+            # Not recursively: other sandboxes' groups are beside this one, and may be empty for a moment.
+            for depth in range(len(parts) - 1, there, -1):
+                gone = gone and _rmdir(root, "/".join(parts[:depth]))
             os.close(root)
         self._roots.clear()
 
 
-def _remove_path(root: int, path: str) -> bool:
-    if "/" not in path:
-        # The topmost group is shared by all sandboxes: it goes only when it is empty.
-        try:
-            os.rmdir(path, dir_fd=root)
-        except OSError:
-            return False
-        return True
-    parent, _, name = path.rpartition("/")
+def _rmdir(root: int, path: str) -> bool:
     try:
-        directory = os.open(parent, _DIRECTORY, dir_fd=root)
+        os.rmdir(path, dir_fd=root)
+    except OSError:
+        return False
+    return True
+
+
+def _remove_below(root: int, parts: list[str]) -> bool:
+    try:
+        directory = os.open("/".join(parts[:-1]) or ".", _DIRECTORY, dir_fd=root)
     except OSError:
         return False
     try:
-        return _remove(directory, name)
+        return _remove(directory, parts[-1])
     finally:
         os.close(directory)
 
 
-def _make(root: int, path: str, *, enable: bool) -> int:
-    directory = os.dup(root)
+def _make(root: int, path: str, *, enable: bool) -> tuple[int, int]:
+    """Make the groups of a path: the last one's directory, and how many were there before."""
+    directory, there = os.dup(root), 0
     for name in path.split("/"):
         if enable:
             _enable(directory)
         try:
             os.mkdir(name, dir_fd=directory)
         except FileExistsError:
-            pass
+            there += 1
         below = os.open(name, _DIRECTORY, dir_fd=directory)
         os.close(directory)
         directory = below
     if enable:
         _enable(directory)
-    return directory
+    return directory, there
 
 
 def _enable(directory: int) -> None:
@@ -367,7 +368,7 @@ def find(home: Home, path: str | None) -> Sandbox | None:
         return None
     path = path.strip("/")
     seen = mounts(home)
-    v1: dict[str, int] = {}
+    roots: dict[int, int] = {}
     directories: dict[str, int] = {}
     for mount in seen:
         if mount.kind != "cgroup":
@@ -383,16 +384,14 @@ def find(home: Home, path: str | None) -> Sandbox | None:
         except OSError:
             continue
         try:
-            made = _make(root, path, enable=False)
+            made, roots[root] = _make(root, path, enable=False)
         except OSError:
             os.close(root)
             continue
-        for name in wanted:
-            v1[name] = root
-            directories[name] = made
+        directories |= dict.fromkeys(wanted, made)
     if "memory" in directories or "pids" in directories:
-        return Sandbox(group=Group(version=1, name="", directories=directories), path=path, roots=v1)
-    for fd in {*v1.values(), *directories.values()}:
+        return Sandbox(group=Group(version=1, name="", directories=directories), path=path, roots=roots)
+    for fd in {*roots, *directories.values()}:
         os.close(fd)
     for mount in seen:
         if mount.kind == "cgroup2":
@@ -406,13 +405,16 @@ def _find_v2(point: str, path: str) -> Sandbox | None:
     except OSError:
         return None
     try:
-        made = _make(root, path, enable=True)
+        made, there = _make(root, path, enable=True)
         probe = "probe"
         os.mkdir(probe, dir_fd=made)
         os.rmdir(probe, dir_fd=made)
     except OSError:
         os.close(root)
         return None
-    there = _read(made, "cgroup.controllers").split()
-    directories = {"cpuacct": made, **{name: made for name in ("memory", "pids", "cpu") if name in there}}
-    return Sandbox(group=Group(version=2, name="", directories=directories), path=path, roots={"all": root})
+    controllers = _read(made, "cgroup.controllers").split()
+    directories = {
+        "cpuacct": made,
+        **{name: made for name in ("memory", "pids", "cpu") if name in controllers},
+    }
+    return Sandbox(group=Group(version=2, name="", directories=directories), path=path, roots={root: there})
