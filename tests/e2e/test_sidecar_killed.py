@@ -1,46 +1,131 @@
-"""A sidecar dies: the caller gets a typed loss with the verdict, and a pool fills up again."""
+"""A part of a sandbox dies: a typed loss with the verdict, or a sandbox that lives on; a pool fills up again."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import threading
 import time
-from pathlib import Path
 
 import pytest
-from sandlot import Client, Sandbox, SandboxLost
+from sandlot import Client, ExecResult, Pools, Process, Sandbox, SandboxLost
 
+from tests.e2e import processes
 from tests.stack import Stack
 
 
-def sidecar_pids(stack: Stack) -> list[int]:
-    """The sidecar servers of this stack: the eldest process with this state directory on its command line."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            command = (entry / "cmdline").read_bytes()
-            parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-            elder = Path(f"/proc/{parent}/cmdline").read_bytes() if parent else b""
-        except OSError:
-            continue
-        if b"sandlot_sidecar" in command and str(stack.state_dir).encode() in command and elder != command:
-            found.append(int(entry.name))
-    return found
+def lost_by(box: Sandbox) -> SandboxLost:
+    """What the next command ends with, which has to come soon."""
+    began = time.monotonic()
+    with pytest.raises(SandboxLost) as lost:
+        box.exec("echo there", timeout=10)
+    # 2 s on a machine with nothing else to do.
+    assert time.monotonic() - began < 20
+    assert lost.value.infrastructure
+    return lost.value
 
 
 def test_a_killed_sidecar_is_a_typed_loss(stack: Stack, client: Client) -> None:
     box = Sandbox.create(client=client)
     assert box.exec("echo here").stdout == "here\n"
-    for pid in sidecar_pids(stack):
-        os.kill(pid, signal.SIGKILL)
-    began = time.monotonic()
-    with pytest.raises(SandboxLost) as lost:
-        box.exec("echo there", timeout=10)
-    assert lost.value.verdict in ("sidecar_lost", "sandbox_lost")
-    assert lost.value.infrastructure
-    assert time.monotonic() - began < 10
+    (sidecar,) = processes.sidecars(stack)
+    os.kill(sidecar, signal.SIGKILL)
+    assert lost_by(box).verdict == "sidecar_lost"
     info = box.refresh()
     assert info.ended
-    assert info.verdict in ("sidecar_lost", "sandbox_lost")
+    assert info.verdict == "sidecar_lost"
+
+
+def test_a_command_that_runs_while_its_sidecar_dies_is_a_loss_and_no_result(
+    stack: Stack, client: Client
+) -> None:
+    box = Sandbox.create(client=client)
+    ended: list[ExecResult | BaseException] = []
+
+    def run() -> None:
+        try:
+            ended.append(box.exec("touch /tmp/runs; sleep 60", timeout=60))
+        except SandboxLost as error:
+            ended.append(error)
+
+    caller = threading.Thread(target=run)
+    caller.start()
+    box.exec("until [ -e /tmp/runs ]; do sleep 0.02; done", timeout=20)
+    (sidecar,) = processes.sidecars(stack)
+    os.kill(sidecar, signal.SIGKILL)
+    caller.join(timeout=30)
+    assert not caller.is_alive()
+    (lost,) = ended
+    assert isinstance(lost, SandboxLost)
+    assert lost.verdict == "sidecar_lost"
+
+
+def test_a_killed_executor_is_a_typed_loss(stack: Stack, client: Client) -> None:
+    box = Sandbox.create(client=client)
+    (sidecar,) = processes.sidecars(stack)
+    os.kill(processes.executor(sidecar), signal.SIGKILL)
+    deadline = time.monotonic() + 20
+    while not box.refresh().ended:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert lost_by(box).verdict == "sandbox_lost"
+
+
+def with_a_killed_init(stack: Stack, client: Client) -> tuple[Sandbox, Process]:
+    """A sandbox whose init was killed while a command ran in it."""
+    box = Sandbox.create(client=client)
+    box.files.write("/app/kept", b"kept\n")
+    running = box.start("echo runs; sleep 60")
+    assert next(iter(running)).data == b"runs\n"
+    (sidecar,) = processes.sidecars(stack)
+    os.kill(processes.init(sidecar), signal.SIGKILL)
+    return box, running
+
+
+def test_a_killed_init_costs_no_file_and_the_sandbox_lives_on(stack: Stack, client: Client) -> None:
+    box, running = with_a_killed_init(stack, client)
+    with contextlib.suppress(SandboxLost):
+        assert not running.wait().ok
+    deadline = time.monotonic() + 20
+    while read_kept(box) != "kept\n":  # a command in the moment of the change may be lost too
+        assert time.monotonic() < deadline
+    box.delete()
+
+
+def read_kept(box: Sandbox) -> str:
+    try:
+        return box.exec("cat /app/kept", timeout=20).stdout
+    except SandboxLost as error:
+        assert error.verdict == "sandbox_broken"
+        return ""
+
+
+@pytest.mark.xfail(
+    strict=True, reason="the command's end is told before the init's, and reads as `signaled`, its own end"
+)
+def test_a_command_that_its_init_took_along_is_a_loss(stack: Stack, client: Client) -> None:
+    box, running = with_a_killed_init(stack, client)
+    with pytest.raises(SandboxLost) as lost:
+        running.wait()
+    assert lost.value.verdict == "sandbox_broken"
+    box.delete()
+
+
+def test_a_pool_fills_up_again(stack: Stack, client: Client) -> None:
+    pools = Pools(client=client)
+    pools.set("warm", image="host", size=2)
+    pools.wait_warm("warm", timeout=60)
+    before = set(processes.sidecars(stack))
+    for pid in before:
+        os.kill(pid, signal.SIGKILL)
+    deadline = time.monotonic() + 60
+    while len(after := set(processes.sidecars(stack)) - before) < 2:
+        assert time.monotonic() < deadline, after
+        time.sleep(0.05)
+    pools.wait_warm("warm", timeout=60)
+    box = Sandbox.create(client=client, pool="warm")
+    assert box.info.pool_hit
+    assert box.exec("echo here").stdout == "here\n"
+    box.delete()
+    pools.delete("warm")

@@ -31,6 +31,12 @@ async def main():
             token = await gateway.claim(instance)
             result = await gateway.run(instance, token, "echo $((6*7)); id -u; ls /app/hello")
             shown[image] = result["stdout"]
+            state = await gateway.call(instance, "GET", "/v1/state", token=token)
+            shown["sandbox"] = state.json()["notes"]
+            if image != "host":
+                continue  # the small root has no tools for it
+            hog = await gateway.run(instance, token, "head -c 600m /dev/zero | tail -c 500m | wc -c")
+            shown["hog"] = [hog["stdout"].strip(), hog["stderr"]]
         await gateway.backend.destroy_all()
         shown["left"] = [path.name for path in (Path(sys.argv[1]) / "state" / "instances").iterdir()]
         print(json.dumps(shown))
@@ -63,5 +69,9 @@ def test_an_ordinary_user_has_sandboxes_too() -> None:
         assert shown["host"] == "42\n0\n"
         assert shown[str(image)].endswith("/app/hello\n")
         assert shown["left"] == []
+        assert shown["hog"][0] == "0", "the memory limit of 256 MiB does not hold"
+        assert "memory exhausted" in shown["hog"][1]
+        if any("cgroup" in note for note in shown["notes"]):
+            assert any("rlimits" in note for note in shown["sandbox"]), shown
     finally:
         shutil.rmtree(directory)

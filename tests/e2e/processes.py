@@ -1,0 +1,54 @@
+"""Finds the processes of a stack: its sidecars' servers, their executors, the sandboxes' inits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.stack import Stack
+
+
+def sidecars(stack: Stack) -> list[int]:
+    """The sidecar servers: the eldest processes with this state directory in a sidecar's command line."""
+    found: list[int] = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        command = _command(int(entry.name))
+        if b"sandlot_sidecar" not in command or str(stack.state_dir).encode() not in command:
+            continue
+        if _command(_parent(int(entry.name))) != command:
+            found.append(int(entry.name))
+    return found
+
+
+def executor(sidecar: int) -> int:
+    (found,) = children(sidecar)
+    return found
+
+
+def init(sidecar: int) -> int:
+    """The first process inside the sandbox."""
+    (found,) = [pid for pid in children(executor(sidecar)) if _command(pid).rstrip(b"\0") == b"init"]
+    return found
+
+
+def children(pid: int) -> list[int]:
+    return [
+        int(child)
+        for task in Path(f"/proc/{pid}/task").iterdir()
+        for child in (task / "children").read_text().split()
+    ]
+
+
+def _command(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def _parent(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
