@@ -15,8 +15,7 @@ from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from driver import Driver, processes_below
+from tests.executor.driver import Driver, processes_below
 
 CGROUP_TOP = "sandlot-test"
 NOBODY = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]

@@ -7,7 +7,8 @@ import os
 import time
 
 import pytest
-from driver import Driver, Refused
+
+from tests.executor.driver import Driver, Refused
 
 pytestmark = pytest.mark.root
 

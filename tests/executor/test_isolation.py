@@ -8,8 +8,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import MEMORY, Make
-from driver import Command, Driver
+
+from tests.executor.conftest import MEMORY, Make
+from tests.executor.driver import Command, Driver
 
 pytestmark = pytest.mark.root
 
@@ -59,7 +60,7 @@ for name in os.listdir('/proc'):
 
 
 def processes_of(box: Driver) -> list[int]:
-    from driver import processes_below
+    from tests.executor.driver import processes_below
 
     return processes_below(box.process.pid)
 

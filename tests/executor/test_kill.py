@@ -7,8 +7,9 @@ import signal
 import time
 
 import pytest
-from driver import Command, Driver
 from sandlot_sidecar.executor import wire
+
+from tests.executor.driver import Command, Driver
 
 pytestmark = pytest.mark.root
 

@@ -11,8 +11,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import Make
-from driver import Command, Driver, processes_below
+
+from tests.executor.conftest import Make
+from tests.executor.driver import Command, Driver, processes_below
 
 pytestmark = pytest.mark.root
 

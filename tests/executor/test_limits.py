@@ -6,8 +6,9 @@ import errno
 import os
 
 import pytest
-from conftest import MEMORY, Make
-from driver import Command, Driver, Refused
+
+from tests.executor.conftest import MEMORY, Make
+from tests.executor.driver import Command, Driver, Refused
 
 pytestmark = pytest.mark.root
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 
 import pytest
-from driver import Command, Driver
+
+from tests.executor.driver import Command, Driver
 
 pytestmark = pytest.mark.root
 

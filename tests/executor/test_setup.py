@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import CGROUP_TOP, NOBODY, Make
-from driver import Driver, Refused
+
+from tests.executor.conftest import CGROUP_TOP, NOBODY, Make
+from tests.executor.driver import Driver, Refused
 
 pytestmark = pytest.mark.root
 

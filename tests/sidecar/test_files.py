@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from sidecar_support import Sidecar, until
+
+from tests.sidecar.support import Sidecar, until
 
 pytestmark = pytest.mark.root
 

@@ -12,7 +12,8 @@ import httpx
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sidecar_support import INSTANCE_TOKEN, SANDBOX_TOKEN, Sidecar
+
+from tests.sidecar.support import INSTANCE_TOKEN, SANDBOX_TOKEN, Sidecar
 
 pytestmark = pytest.mark.root
 

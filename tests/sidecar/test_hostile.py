@@ -8,7 +8,16 @@ import os
 from pathlib import Path
 
 import pytest
-from sidecar_support import INSTANCE_TOKEN, SANDBOX_TOKEN, Sidecar, descendants, parse_frames, payload, until
+
+from tests.sidecar.support import (
+    INSTANCE_TOKEN,
+    SANDBOX_TOKEN,
+    Sidecar,
+    descendants,
+    parse_frames,
+    payload,
+    until,
+)
 
 pytestmark = pytest.mark.root
 

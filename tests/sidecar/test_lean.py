@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from sidecar_support import Sidecar
+from tests.sidecar.support import Sidecar
 
 ALL = """
 import importlib, json, pkgutil, sys

@@ -9,7 +9,8 @@ import os
 from pathlib import Path
 
 import pytest
-from sidecar_support import INSTANCE_TOKEN, SANDBOX_TOKEN, Sidecar, gone, until
+
+from tests.sidecar.support import INSTANCE_TOKEN, SANDBOX_TOKEN, Sidecar, gone, until
 
 pytestmark = pytest.mark.root
 

@@ -6,7 +6,8 @@ import asyncio
 import json
 
 import pytest
-from sidecar_support import Sidecar, parse_frames, payload, until
+
+from tests.sidecar.support import Sidecar, parse_frames, payload, until
 
 pytestmark = pytest.mark.root
 

@@ -15,7 +15,8 @@ from sandlot_sidecar.server.errors import ApiError
 from sandlot_sidecar.server.framelog import FrameLog
 from sandlot_sidecar.server.multipart import BEGIN, DATA, FINISH, Multipart, boundary_of
 from sandlot_sidecar.server.ranges import parse_range, window
-from sidecar_support import parse_frames, payload
+
+from tests.sidecar.support import parse_frames, payload
 
 BOUNDARY = b"xYz"
 

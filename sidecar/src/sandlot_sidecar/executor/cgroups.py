@@ -1,287 +1,22 @@
-"""The sandbox's control group and the small one of each runner, under cgroup v1, v2, or neither."""
+"""Where the sandbox's control groups are: made under cgroup v1 or v2 at its start, limited, removed at its end."""
 
 from __future__ import annotations
 
-import errno
 import os
-import signal
-import time
 
+from .group import DIRECTORY, Group, read_file, remove_group, write_file
 from .namespaces import Home, mounts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-# What is read or written, by name: the controller it belongs to and its file, under v1 and v2.
-FILES = {
-    "memory_limit": ("memory", "memory.limit_in_bytes", "memory.max"),
-    "memory": ("memory", "memory.usage_in_bytes", "memory.current"),
-    "memory_peak": ("memory", "memory.max_usage_in_bytes", "memory.peak"),
-    "memory_events": ("memory", "memory.oom_control", "memory.events"),
-    "pids_limit": ("pids", "pids.max", "pids.max"),
-    "pids": ("pids", "pids.current", "pids.current"),
-    "pids_events": ("pids", "pids.events", "pids.events"),
-    "cpu": ("cpuacct", "cpuacct.usage", "cpu.stat"),
-}
 # The runners' own tasks (64 busy ones and some spares) come on top of the sandbox's limit of processes.
 RUNNERS_ALLOWANCE = 80
-PERIOD = 100_000
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-
-
-def _write(directory: int, name: str, text: str) -> None:
-    fd = os.open(name, os.O_WRONLY | os.O_CLOEXEC, dir_fd=directory)
-    try:
-        os.write(fd, text.encode())
-    finally:
-        os.close(fd)
-
-
-def _read(directory: int, name: str) -> str:
-    fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=directory)
-    try:
-        parts = []
-        while part := os.read(fd, 65536):
-            parts.append(part)
-        return b"".join(parts).decode("ascii", "replace")
-    finally:
-        os.close(fd)
-
-
-def field(text: str, name: str) -> int:
-    """The number after a name in a flat keyed file; 0 when it is not there."""
-    for line in text.splitlines():
-        key, _, value = line.partition(" ")
-        if key == name:
-            return int(value)
-    return 0
-
-
-class Group:
-    """A group: one directory per hierarchy, open; the sandbox's, or a runner's below it."""
-
-    def __init__(self, *, version: int, name: str, directories: dict[str, int]) -> None:
-        self.version = version
-        self.name = name
-        self.directories = directories
-        self._files: dict[str, int] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self.directories)
-
-    @property
-    def track(self) -> int:
-        """The directory whose cgroup.procs says who belongs to the group."""
-        for controller in ("pids", "memory", "cpuacct"):
-            if controller in self.directories:
-                return self.directories[controller]
-        return next(iter(self.directories.values()))
-
-    def child(self, name: str) -> Group:
-        """Make a group below this one; raises OSError."""
-        directories: dict[str, int] = {}
-        made: dict[int, int] = {}
-        for controller, parent in self.directories.items():
-            if controller == "cpu" and self.version == 1:
-                directories[controller] = os.dup(parent)
-                continue
-            if parent not in made:
-                try:
-                    os.mkdir(name, dir_fd=parent)
-                except FileExistsError:
-                    pass
-                made[parent] = os.open(name, _DIRECTORY, dir_fd=parent)
-            directories[controller] = made[parent]
-        return Group(version=self.version, name=name, directories=directories)
-
-    def join(self) -> None:
-        """Put the calling process in; raises OSError."""
-        for directory in set(self.directories.values()):
-            _write(directory, "cgroup.procs", "0")
-
-    def read(self, what: str) -> str | None:
-        """A file's content through a descriptor kept open; None where there is no such file."""
-        fd = self._files.get(what)
-        if fd is None:
-            controller, *names = FILES[what]
-            fd = -1
-            directory = self.directories.get(controller)
-            if directory is not None:
-                try:
-                    fd = os.open(names[self.version - 1], os.O_RDONLY | os.O_CLOEXEC, dir_fd=directory)
-                except OSError:
-                    fd = -1
-            self._files[what] = fd
-        if fd < 0:
-            return None
-        try:
-            return os.pread(fd, 4096, 0).decode("ascii", "replace")
-        except OSError:
-            return None
-
-    def number(self, what: str) -> int | None:
-        """A file that is one number."""
-        text = self.read(what)
-        if text is None:
-            return None
-        text = text.strip()
-        return int(text) if text.isdigit() else None
-
-    def write(self, what: str, text: str) -> bool:
-        """Set a file; whether the kernel took it."""
-        controller, *names = FILES[what]
-        directory = self.directories.get(controller)
-        if directory is None:
-            return False
-        try:
-            _write(directory, names[self.version - 1], text)
-        except OSError:
-            return False
-        return True
-
-    def limit(self, what: str, value: int | None) -> bool:
-        """Set a limit; None takes it away."""
-        none = "-1" if what == "memory_limit" and self.version == 1 else "max"
-        return self.write(what, none if value is None else str(value))
-
-    def limit_cpu(self, cores: float | None) -> bool:
-        """Limit processor time to a number of cores; None takes it away."""
-        directory = self.directories.get("cpu")
-        if directory is None:
-            return False
-        quota = None if cores is None else max(1000, int(cores * PERIOD))
-        try:
-            if self.version == 2:
-                _write(directory, "cpu.max", f"{'max' if quota is None else quota} {PERIOD}")
-            else:
-                _write(directory, "cpu.cfs_period_us", str(PERIOD))
-                _write(directory, "cpu.cfs_quota_us", str(-1 if quota is None else quota))
-        except OSError:
-            return False
-        return True
-
-    def cpu_seconds(self) -> float | None:
-        """Processor time used by all members so far."""
-        text = self.read("cpu")
-        if text is None:
-            return None
-        return field(text, "usage_usec") / 1e6 if self.version == 2 else int(text) / 1e9
-
-    def oom_kills(self) -> int:
-        """How many members the kernel has killed for memory."""
-        return field(self.read("memory_events") or "", "oom_kill")
-
-    def pids_hits(self) -> int:
-        """How many forks the limit of processes has refused."""
-        return field(self.read("pids_events") or "", "max")
-
-    def overrun(self, *, before: int = 0) -> bool:
-        """Whether a crowd is at the limit of processes and has been refused forks since `before`: a fork bomb."""
-        if self.pids_hits() <= before:
-            return False
-        limit = (self.read("pids_limit") or "").strip()
-        return limit.isdigit() and 2 * (self.number("pids") or 0) > int(limit)
-
-    def members(self) -> list[int]:
-        """Pids of all members, also in groups that they made below (seen from the caller's namespace)."""
-        found: list[int] = []
-        _members(self.track, found)
-        return found
-
-    def kill(self, *, spare: int, seconds: float = 10.0) -> int:
-        """SIGKILL every member but `spare`, until none is left; how many were killed.
-
-        No new one can be born meanwhile, so a fork bomb cannot win.
-        """
-        before = (self.read("pids_limit") or "").strip()
-        stopped = bool(before) and self.write("pids_limit", "0")
-        killed: set[int] = set()
-        deadline = time.monotonic() + seconds
-        pause = 0.0005
-        try:
-            while True:
-                victims = [pid for pid in self.members() if pid != spare]
-                if not victims:
-                    return len(killed)
-                for pid in victims:
-                    try:
-                        os.kill(pid, signal.SIGKILL)
-                    except ProcessLookupError:
-                        continue
-                    killed.add(pid)
-                if time.monotonic() > deadline:
-                    return len(killed)
-                time.sleep(pause)
-                pause = min(pause * 2, 0.02)
-        finally:
-            if stopped:
-                self.write("pids_limit", before)
-
-    def remove(self, parent: Group) -> bool:
-        """Remove the group from its parent; False while a member is left."""
-        self.close()
-        gone = True
-        for controller, directory in parent.directories.items():
-            if controller == "cpu" and self.version == 1:
-                continue
-            gone = _remove(directory, self.name) and gone
-        return gone
-
-    def close(self) -> None:
-        """Close what is open."""
-        for fd in {*self._files.values(), *self.directories.values()}:
-            if fd >= 0:
-                os.close(fd)
-        self._files.clear()
-        self.directories.clear()
-
-
-def _members(directory: int, found: list[int]) -> None:
-    try:
-        found.extend(int(line) for line in _read(directory, "cgroup.procs").split())
-    except OSError as error:
-        if error.errno not in (errno.ENODEV, errno.EOPNOTSUPP):
-            raise
-    # The number of links says without a listing whether somebody made groups below.
-    if os.fstat(directory).st_nlink <= 2:
-        return
-    for entry in os.scandir(directory):
-        if entry.is_dir(follow_symlinks=False):
-            child = os.open(entry.name, _DIRECTORY, dir_fd=directory)
-            try:
-                _members(child, found)
-            finally:
-                os.close(child)
-
-
-def _remove(parent: int, name: str) -> bool:
-    try:
-        os.rmdir(name, dir_fd=parent)
-        return True
-    except FileNotFoundError:
-        return True
-    except OSError:
-        pass
-    try:
-        directory = os.open(name, _DIRECTORY, dir_fd=parent)
-    except OSError:
-        return False
-    try:
-        for entry in os.scandir(directory):
-            if entry.is_dir(follow_symlinks=False):
-                _remove(directory, entry.name)
-    finally:
-        os.close(directory)
-    try:
-        os.rmdir(name, dir_fd=parent)
-    except OSError:
-        return False
-    return True
 
 
 class Sandbox:
-    """The sandbox's own group, made at `cgroup_parent`; falsy where none can be written."""
+    """The sandbox's own group, made at `cgroup_parent`."""
 
     def __init__(self, *, group: Group, path: str, roots: dict[int, int]) -> None:
         self.group = group
@@ -327,11 +62,11 @@ def _rmdir(root: int, path: str) -> bool:
 
 def _remove_below(root: int, parts: list[str]) -> bool:
     try:
-        directory = os.open("/".join(parts[:-1]) or ".", _DIRECTORY, dir_fd=root)
+        directory = os.open("/".join(parts[:-1]) or ".", DIRECTORY, dir_fd=root)
     except OSError:
         return False
     try:
-        return _remove(directory, parts[-1])
+        return remove_group(directory, parts[-1])
     finally:
         os.close(directory)
 
@@ -346,7 +81,7 @@ def _make(root: int, path: str, *, enable: bool) -> tuple[int, int]:
             os.mkdir(name, dir_fd=directory)
         except FileExistsError:
             there += 1
-        below = os.open(name, _DIRECTORY, dir_fd=directory)
+        below = os.open(name, DIRECTORY, dir_fd=directory)
         os.close(directory)
         directory = below
     if enable:
@@ -357,7 +92,7 @@ def _make(root: int, path: str, *, enable: bool) -> tuple[int, int]:
 def _enable(directory: int) -> None:
     for controller in ("memory", "pids", "cpu"):
         try:
-            _write(directory, "cgroup.subtree_control", f"+{controller}")
+            write_file(directory, "cgroup.subtree_control", f"+{controller}")
         except OSError:
             continue
 
@@ -380,7 +115,7 @@ def find(home: Home, path: str | None) -> Sandbox | None:
         if not wanted:
             continue
         try:
-            root = os.open(mount.point, _DIRECTORY)
+            root = os.open(mount.point, DIRECTORY)
         except OSError:
             continue
         try:
@@ -401,7 +136,7 @@ def find(home: Home, path: str | None) -> Sandbox | None:
 
 def _find_v2(point: str, path: str) -> Sandbox | None:
     try:
-        root = os.open(point, _DIRECTORY)
+        root = os.open(point, DIRECTORY)
     except OSError:
         return None
     try:
@@ -412,7 +147,7 @@ def _find_v2(point: str, path: str) -> Sandbox | None:
     except OSError:
         os.close(root)
         return None
-    controllers = _read(made, "cgroup.controllers").split()
+    controllers = read_file(made, "cgroup.controllers").split()
     directories = {
         "cpuacct": made,
         **{name: made for name in ("memory", "pids", "cpu") if name in controllers},

@@ -15,7 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, NoReturn
 
-    from .cgroups import Group
+    from .group import Group
     from .init import Init
     from .namespaces import Home
 

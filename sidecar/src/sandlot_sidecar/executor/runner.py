@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import subprocess
     from typing import Any
 
-    from .cgroups import Group
+    from .group import Group
 
 # What Docker leaves to root in a container: chown, dac_override, fowner, fsetid, kill, setgid, setuid, setpcap,
 # net_bind_service, net_raw, sys_chroot, mknod, audit_write, setfcap.
@@ -44,15 +44,16 @@ class Op:
 class Counters:
     """What the cgroup and this process had used when the op began."""
 
-    __slots__ = ("cpu", "memory", "oom", "own_cpu", "pids")
+    __slots__ = ("cpu", "memory", "oom", "own_cpu", "peak", "pids")
 
     def __init__(self, group: Group | None) -> None:
         self.own_cpu = time.process_time()
-        self.cpu = self.memory = None
+        self.cpu = self.memory = self.peak = None
         self.oom = self.pids = 0
         if group:
             self.cpu = group.cpu_seconds()
             self.memory = group.number("memory")
+            self.peak = group.number("memory_peak")
             self.oom = group.oom_kills()
             self.pids = group.pids_hits()
 
@@ -150,8 +151,8 @@ class Runner:
             self._send({"failed": "busy", "message": "an op runs already", "exit_code": None})
             return
         self._limit(run.get("limits") or {})
-        if self.group and "memory" in self.group.directories:
-            self.group.write("memory_peak", "0")
+        if self.group:
+            self.group.reset_peak()
         before = Counters(self.group)
         # Everything the op starts is to be killed for memory before this process is; the kernel lets a score
         # that was raised without CAP_SYS_RESOURCE be lowered again.
@@ -323,7 +324,8 @@ class Runner:
         own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         single = largest if largest > own else 0
         peak = self.group.number("memory_peak") if self.group else None
-        if peak is None or op.before.memory is None:
+        if peak is None or op.before.memory is None or peak == op.before.peak:
+            # The peak of an earlier op, where it cannot be set back, says nothing of this one.
             return largest
         return max(single, peak - op.before.memory)
 

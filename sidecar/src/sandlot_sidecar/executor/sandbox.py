@@ -9,6 +9,7 @@ import time
 
 from . import cgroups, init, nursery, rootfs, spawn, syscalls
 from .errors import ExecutorError, SetupError
+from .group import Group
 from .namespaces import Home
 from .proof import Fresh
 
@@ -41,7 +42,7 @@ class Sandbox:
         self._plan: rootfs.Plan
         self._built_for: int | None = None  # bytes of disk, where no claim says otherwise
         self._cgroup: cgroups.Sandbox | None = None
-        self._retired: list[cgroups.Group] = []
+        self._retired: list[Group] = []
         self._spare: tuple[nursery.Child, socket.socket] | None = None
         self._number = 0
         self._fresh: Fresh | None = None
@@ -162,13 +163,13 @@ class Sandbox:
         self.children[child.fd] = child
         self._spare = (child, channel)
 
-    def _limit_runner(self, group: cgroups.Group) -> None:
+    def _limit_runner(self, group: Group) -> None:
         memory, pids = self.limits.get("memory"), self.limits.get("pids")
         # A little below the sandbox's own limit, so that an op that runs alone is the one that is struck.
         group.limit("memory_limit", None if memory is None else max(memory - memory // 50, 1 << 20))
         group.limit("pids_limit", None if pids is None else pids + 1)
 
-    def _removed(self, group: cgroups.Group) -> bool:
+    def _removed(self, group: Group) -> bool:
         assert self._cgroup is not None
         parent = self._cgroup.group
         if group.remove(parent):
