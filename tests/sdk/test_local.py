@@ -77,6 +77,38 @@ def test_racing_first_users_share_one_stack(home: Path) -> None:
     assert_gone(home)
 
 
+def sandlot(*arguments: str) -> str:
+    return subprocess.run(
+        [sys.executable, "-m", "sandlot", *arguments], capture_output=True, text=True, check=True, timeout=60
+    ).stdout
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: starts real sandboxes")
+def test_stop_ends_the_sandboxes_and_clean_takes_images(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SANDLOT_CACHE", str(home.parent / "cache"))
+    sandlot("run", "--keep", "host", "--", "true")
+    sandlot("pools", "set", "warm", "--size", "1", "--wait")
+    refused = subprocess.run(
+        [sys.executable, "-m", "sandlot", "local", "clean"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert refused.returncode == 4
+    assert "sandlot local stop" in refused.stderr
+    assert sandlot("local", "stop") == "stopped\n"
+    assert_gone(home)
+    image = home.parent / "cache" / "images" / "unpacked"
+    image.mkdir(parents=True, exist_ok=True)
+    sandlot("local", "clean")
+    assert image.exists()
+    report = json.loads(sandlot("local", "clean", "--images", "--json"))
+    assert str(image) in report["images"]
+    assert not image.exists()
+
+
 def test_a_stack_that_cannot_start_says_why(home: Path) -> None:
     home.mkdir()
     (home / "key").mkdir()  # where the gateway wants to write its key

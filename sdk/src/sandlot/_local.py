@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from sandlot._protocol.http1 import split_url
-from sandlot._protocol.messages import Request, TransportError
+from sandlot._protocol.messages import Request, TransportError, os_reason
 from sandlot.config import Endpoint, endpoint
 from sandlot.errors import ConfigError
 
@@ -96,7 +96,7 @@ def find_or_start(*, directory: Path | None = None) -> Endpoint:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(
-            f"cannot make the state directory {directory}: {error}; set SANDLOT_HOME"
+            f"cannot make the state directory {directory}: {os_reason(error)}; set SANDLOT_HOME"
         ) from error
     with _starting(directory):
         return running(directory) or _start(directory)  # another starter may have been faster
@@ -116,6 +116,7 @@ def _start(directory: Path) -> Endpoint:
     log = directory / "gateway.log"
     command = [sys.executable, "-m", "sandlot_gateway", "--backend", "local", "--port", "0"]
     command += ["--state-dir", str(directory), "--exit-when-idle", str(IDLE_SECONDS)]
+    command += ["--end-sandboxes-on-exit"]
     (directory / "endpoint.json").unlink(missing_ok=True)
     with log.open("ab") as output:
         begin = output.tell()
@@ -139,4 +140,4 @@ def _last_words(log: Path, begin: int) -> str:
     with log.open("rb") as file:
         file.seek(begin)
         lines = [line for line in file.read().decode("utf-8", "replace").splitlines() if line.strip()]
-    return lines[-1][:500] if lines else f"it said nothing; see {log}"
+    return lines[-1][:500].removeprefix("sandlot: ") if lines else f"it said nothing; see {log}"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 
 from sandlot._limits import most_connections
 from sandlot._protocol.http1 import Origin, ProtocolError, ResponseParser, chunk, request_head
-from sandlot._protocol.messages import Request, Response, TransportError
+from sandlot._protocol.messages import Request, Response, TransportError, os_reason
 
 if TYPE_CHECKING:
     import ssl
@@ -274,7 +274,7 @@ class _Pool:
                     CONNECT_TIMEOUT,
                 )
         except (OSError, TimeoutError) as error:
-            reason = str(error) or f"no connection within {CONNECT_TIMEOUT:g} s"
+            reason = os_reason(error) if str(error) else f"no connection within {CONNECT_TIMEOUT:g} s"
             raise TransportError(f"{origin.authority}: {reason}", sent=False) from error
         finally:
             self._pending -= 1

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from sandlot._limits import most_connections
 from sandlot._protocol.http1 import Origin, ProtocolError, ResponseParser, chunk, request_head
-from sandlot._protocol.messages import Request, Response, TransportError
+from sandlot._protocol.messages import Request, Response, TransportError, os_reason
 
 if TYPE_CHECKING:
     import ssl
@@ -91,7 +91,7 @@ class _Connection:
             except TimeoutError as error:
                 raise TransportError(f"no answer within {timeout:g} s", sent=True, timed_out=True) from error
             except OSError as error:
-                raise TransportError(str(error), sent=True) from error
+                raise TransportError(os_reason(error), sent=True) from error
             try:
                 if data:
                     self.parser.feed(data)
@@ -177,7 +177,7 @@ class _Pool:
                 raise
         except OSError as error:
             self._slots.release()
-            raise TransportError(f"{origin.authority}: {error}", sent=False) from error
+            raise TransportError(f"{origin.authority}: {os_reason(error)}", sent=False) from error
         except BaseException:
             self._slots.release()
             raise

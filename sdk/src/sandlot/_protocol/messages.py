@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +19,14 @@ class TransportError(Exception):
         super().__init__(message)
         self.sent = sent
         self.timed_out = timed_out
+
+
+def os_reason(error: OSError) -> str:
+    """What the system said, without numbers and Python's additions."""
+    builtin = type(error).__module__ == "builtins"  # the numbers of ssl's and socket's errors are their own
+    if builtin and error.errno is not None:
+        return os.strerror(error.errno)
+    return error.strerror or str(error)
 
 
 def _no_headers() -> dict[str, str]:

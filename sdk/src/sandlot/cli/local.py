@@ -111,16 +111,19 @@ def clean(
     command = [sys.executable, "-m", "sandlot_gateway.backends.local.clean", "--state-dir", str(directory)]
     command += ["--force"] if force else []
     command += ["--images"] if images else []
+    command += ["--json"] if json else []
     run = subprocess.run(command, capture_output=True, text=True, check=False)
-    said = (run.stdout + run.stderr).strip()
-    if run.returncode:
+    said = (run.stdout or run.stderr).strip()
+    if run.returncode == 2 and "in use" in said:
+        said += ": end it with `sandlot local stop`, or use --force"
+    if run.returncode and not run.stdout:
         raise ConfigError(
             said.splitlines()[-1].removeprefix("sandlot local clean: ")
             if said
             else f"cleaning failed with {run.returncode}"
         )
-    output.show({"cleaned": str(directory), "report": said}, json=json, text=said or "clean")
-    return 0
+    print(said)
+    return output.FAILED if run.returncode else 0
 
 
 def _gateway_pid(directory: Path) -> int | None:

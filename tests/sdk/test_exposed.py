@@ -1,0 +1,61 @@
+"""A port of a real sandbox is reached from outside, over HTTP and over bare TCP."""
+
+from __future__ import annotations
+
+import socket
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+from sandlot import Client, Sandbox, Stderr, Stdout
+
+from tests.stack import Stack
+
+pytestmark = pytest.mark.root
+
+ECHO = """
+import socket
+server = socket.create_server(("127.0.0.1", 9000))
+print("listening", flush=True)
+while True:
+    peer, _ = server.accept()
+    with peer:
+        while data := peer.recv(4096):
+            peer.sendall(data.upper())
+"""
+
+
+@pytest.fixture
+def box(stack: Stack) -> Iterator[Sandbox]:
+    with Client(url=stack.url, api_key=stack.api_key) as client, Sandbox.create(client=client) as box:
+        yield box
+
+
+def start(box: Sandbox, command: str | list[str], *, says: str) -> None:
+    """Starts a server that lives as long as the sandbox, and waits until it says that it listens."""
+    process = box.start(command, stdin=False, detach=True)
+    for event in process:
+        if isinstance(event, Stdout | Stderr) and says in event.text:
+            process.detach()
+            return
+    raise AssertionError("the server has ended")
+
+
+def test_http(box: Sandbox) -> None:
+    box.files.write("/srv/page/index.html", "from inside")
+    start(box, "cd /srv/page && exec python3 -u -m http.server 8000", says="Serving HTTP")
+    url = box.expose(8000)
+    with urllib.request.urlopen(f"{url.rstrip('/')}/index.html", timeout=10) as answer:
+        assert answer.read() == b"from inside"
+
+
+def test_tcp(box: Sandbox) -> None:
+    start(box, ["python3", "-c", ECHO], says="listening")
+    host, _, port = box.expose(9000, protocol="tcp").rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=10) as peer:
+        peer.sendall(b"hello")
+        peer.shutdown(socket.SHUT_WR)
+        received = b""
+        while data := peer.recv(4096):
+            received += data
+    assert received == b"HELLO"
