@@ -14,17 +14,7 @@ def main() -> None:
         print(f"sandlot {__version__}")
         sys.exit(0)
     try:
-        import rich
-        import typer
-
-        del rich, typer
-    except ImportError as error:
-        print(f"sandlot: the command line needs {error.name}: pip install 'sandlot[cli]'", file=sys.stderr)
-        sys.exit(1)
-    try:
-        from sandlot.cli.app import run
-
-        code = run(sys.argv[1:])
+        code = _run(sys.argv[1:])
         sys.stdout.flush()
     except KeyboardInterrupt:
         code = 130
@@ -33,3 +23,17 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 141
     sys.exit(code)
+
+
+def _run(arguments: list[str]) -> int:
+    try:
+        import rich
+        import typer
+
+        del rich, typer
+    except ImportError as error:
+        print(f"sandlot: the command line needs {error.name}: pip install 'sandlot[cli]'", file=sys.stderr)
+        return 1
+    from sandlot.cli.app import run
+
+    return run(arguments)
