@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 from typing import Any, cast
@@ -56,3 +57,25 @@ def test_every_verdict() -> None:
 
 def test_every_setting() -> None:
     assert names("Settings") == list(Settings.model_fields)
+
+
+def test_every_failure_is_shown_by_tests_that_exist() -> None:
+    root = Path(__file__).parents[2]
+    lines = [
+        line for line in (root / "docs" / "failures.md").read_text().splitlines() if line.startswith("|")
+    ]
+    missing = []
+    for line in lines[2:]:
+        tests = re.findall(r"`(tests/[^`]+)`", line.rstrip("|").rpartition("|")[2])
+        missing += [] if tests else [line]
+        for path, _, name in (test.partition("::") for test in tests):
+            file = root / path
+            if not file.is_file() or name not in functions(file):
+                missing.append(f"{path}::{name}")
+    assert missing == []
+
+
+def functions(file: Path) -> set[str]:
+    """The names of a module's test functions."""
+    body = ast.parse(file.read_text()).body
+    return {node.name for node in body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}

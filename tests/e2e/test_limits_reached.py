@@ -1,0 +1,18 @@
+"""A command reaches a limit: a result that says which, and a sandbox that lives on."""
+
+from __future__ import annotations
+
+from sandlot import Client, Sandbox
+
+
+def test_time_memory_and_disk(client: Client) -> None:
+    with Sandbox.create(client=client, memory="256MiB", disk="50MiB") as box:
+        box.exec("sleep 600 & echo background", timeout=20)
+        late = box.exec("echo part; sleep 60", timeout=1)
+        assert (late.verdict, late.stdout) == ("timeout", "part\n")
+        eater = box.exec("python3 -c 'print(len(bytearray(1 << 30)))'", timeout=60)
+        assert (eater.verdict, eater.stdout) == ("oom", "")
+        full = box.exec("dd if=/dev/zero of=/fill bs=1M", timeout=60)
+        assert full.verdict == "disk_full"
+        box.exec("rm -f /fill", timeout=20)
+        assert box.exec("echo usable", timeout=20).stdout == "usable\n"
