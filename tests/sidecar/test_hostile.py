@@ -104,6 +104,16 @@ async def test_a_fork_bomb_ends_in_a_verdict(box: Sidecar) -> None:
     await usable(box)
 
 
+async def test_a_bomb_that_starves_its_runner_is_dead_when_its_result_is_there(make) -> None:
+    box = await make(limits={"cpu": 0.5, "memory": 1 << 30, "pids": 500}, claim={})
+    answer = await box.exec(
+        "python3 -c 'import os\nwhile True:\n try: os.fork()\n except OSError: pass'", timeout=2
+    )
+    assert answer["verdict"] == "timeout"
+    assert await calm(box)
+    await usable(box)
+
+
 async def test_a_fork_bomb_in_the_background_is_defused_by_the_next_ops(box: Sidecar) -> None:
     bomb = await box.exec(":(){ :|:& };:", timeout=5, shell="bash")
     assert bomb["verdict"] in ("exited", "pids_limit")

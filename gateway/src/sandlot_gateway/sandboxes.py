@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from sandlot_gateway.backends.base import Template
+from sandlot_gateway.backends.base import PIDS, Template
 from sandlot_gateway.data.routes import Route
 
 Status = Literal["PENDING", "RUNNING", "TERMINATED", "ERROR", "TIMEOUT"]
@@ -81,7 +81,7 @@ class Spec(msgspec.Struct, gc=False, omit_defaults=True):
             cpu=self.cpu_cores,
             memory=round(self.memory_gb * (1 << 30)),
             disk=round(self.disk_size_gb * (1 << 30)),
-            pids=self.pids or 4096,
+            pids=self.pids or PIDS,
             gpu_count=self.gpu_count,
             gpu_type=self.gpu_type,
         )

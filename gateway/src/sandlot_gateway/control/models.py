@@ -66,7 +66,7 @@ class CreateRequest(Strict):
     cpu_cores: float | None = Field(None, ge=0.1, le=256, description="Cores; default 1.")
     memory_gb: float | None = Field(None, ge=0.03, le=4096, description="GiB; default 1.")
     disk_size_gb: float | None = Field(None, ge=0.01, le=16384, description="GiB; default 5.")
-    pids: Pids | None = Field(None, description="(Sandlot) Most processes; default 4096.")
+    pids: Pids | None = Field(None, description="(Sandlot) Most processes; default 1024.")
     gpu_count: GpuCount | None = Field(None, description="GPUs; default 0.")
     gpu_type: str | None = Field(None, max_length=100, description="Needed when gpu_count is over 0.")
     vm: bool | None = Field(None, description="Only echoed.")

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Response
 from pydantic import BaseModel, Field
 
-from sandlot_gateway.backends.base import BackendError, PoolSpec, PoolStatus, Template
+from sandlot_gateway.backends.base import PIDS, BackendError, PoolSpec, PoolStatus, Template
 from sandlot_gateway.control.errors import ApiError, body_errors, errors
 from sandlot_gateway.control.models import Done, Pids, PoolSize, Strict, Text
 from sandlot_gateway.control.present import json_response
@@ -27,7 +27,7 @@ class PoolRequest(Strict):
     cpu_cores: float = Field(1.0, ge=0.1, le=256)
     memory_gb: float = Field(1.0, ge=0.03, le=4096)
     disk_size_gb: float = Field(5.0, ge=0.01, le=16384)
-    pids: Pids = 4096
+    pids: Pids = PIDS
 
 
 class PoolResponse(BaseModel):

@@ -221,7 +221,7 @@ class Group:
                 time.sleep(pause)
                 pause = min(pause * 2, 0.02)
         finally:
-            if stopped:
+            if stopped and before != "0":  # else somebody else is killing too, and gives the limit back
                 self.write("pids_limit", before)
 
     def remove(self, parent: Group) -> bool:

@@ -74,6 +74,10 @@ class Executor:
             if message.get("do") == "file" and files.is_long(message):
                 self._job(seq, lambda: files.run(message))
                 return
+            if message.get("do") == "kill":
+                runner = int(message["runner"])
+                self._job(seq, lambda: ({"killed": self.sandbox.kill(runner)}, []))
+                return
             if message.get("do") == "connect":
                 port = _port(message)
                 self._job(seq, lambda: ({}, [self._connect(port)]))
@@ -83,15 +87,15 @@ class Executor:
             self._refuse(seq, error)
         except OSError as error:
             self._refuse(seq, from_os(error))
-        except (TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError) as error:
             self._refuse(seq, ExecutorError("bad_request", f"bad request: {error}"))
 
     def _do(self, message: dict[str, Any]) -> Answer:
         do = message.get("do")
         sandbox = self.sandbox
         if do == "runner":
-            channel = sandbox.runner()
-            return {}, [channel.detach()]
+            pid, channel = sandbox.runner()
+            return {"runner": pid}, [channel.detach()]
         if do == "file":
             return files.run(message)
         if do == "setup":

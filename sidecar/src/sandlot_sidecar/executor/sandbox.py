@@ -183,16 +183,25 @@ class Sandbox:
             left.close()
         return group.remove(parent)
 
-    def runner(self) -> socket.socket:
-        """Hand out the prepared runner's channel."""
+    def runner(self) -> tuple[int, socket.socket]:
+        """Hand out the prepared runner: its pid and its channel."""
         self.check_running()
         # One that died unused is only replaced when it is missed: else a lasting cause would fork forever.
         self._spare_died = False
         self.prepare()
         assert self._spare is not None
-        channel = self._spare[1]
+        child, channel = self._spare
         self._spare = None
-        return channel
+        return child.pid, channel
+
+    def kill(self, runner: int) -> int:
+        """Kill all of an op from here, where no bomb of the sandbox takes processor time away; how many died."""
+        for child in self.children.values():
+            if child.pid == runner and child.group:
+                killed = child.group.kill(spare=runner)
+                self._limit_runner(child.group)
+                return killed
+        return 0
 
     def check_running(self) -> None:
         """Raises ExecutorError unless the sandbox is set up."""

@@ -24,6 +24,9 @@ READ_SIZE = 256 * 1024
 PIPE_SIZE = 1 << 20
 SMALL_STDIN = 64 * 1024  # fits into a fresh pipe
 READ_DELAY = 0.004  # a buffered op that ends sooner costs no registration of its pipes
+# Seconds for a runner to kill its tree; then the executor does it: the runner shares the sandbox's processor time
+# with the tree, and next to a thousand busy processes it would need minutes.
+KILL_ALONE = 0.3
 KILL_PATIENCE = 10.0  # seconds for a killed tree to die; then the runner counts as lost
 
 
@@ -282,7 +285,12 @@ class OpRun:
         """Kill the whole tree."""
         if self.runner is not None and self._killing is None:
             self.runner.send({"kill": True})
-            self._killing = self._ops.loop.call_later(KILL_PATIENCE, self._stuck)
+            self._killing = self._ops.loop.call_later(KILL_ALONE, self._kill_from_outside)
+
+    def _kill_from_outside(self) -> None:
+        self._killing = self._ops.loop.call_later(KILL_PATIENCE, self._stuck)
+        if self.runner is not None:
+            self._ops.kill_runner_tree(self.runner.pid)
 
     def _stuck(self) -> None:
         self._killing = None

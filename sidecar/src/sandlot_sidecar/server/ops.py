@@ -280,6 +280,18 @@ class Ops:
         self._replace_pool()
         self.pool.open()
 
+    def kill_runner_tree(self, pid: int) -> None:
+        """Have the executor kill all that a runner has started; its end is seen by the runner."""
+        task = self.loop.create_task(self._kill_runner_tree(pid))
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+    async def _kill_runner_tree(self, pid: int) -> None:
+        try:
+            await self.executor.ask("kill", runner=pid)
+        except SidecarError as error:
+            log.failure("kill_failed", error)
+
     async def disk_full(self) -> bool:
         """Whether the sandbox's disk has less room left than a program notices."""
         try:

@@ -27,10 +27,11 @@ RETRIES = 3
 class Runner:
     """One channel. `on_message` gets every message with its descriptors, `on_lost` the end of the channel."""
 
-    __slots__ = ("_loop", "lost", "on_lost", "on_message", "sock")
+    __slots__ = ("_loop", "lost", "on_lost", "on_message", "pid", "sock")
 
-    def __init__(self, sock: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, sock: socket.socket, *, pid: int, loop: asyncio.AbstractEventLoop) -> None:
         self.sock = sock
+        self.pid = pid  # as the executor knows it
         self._loop = loop
         self.lost = False
         self.on_message: Callable[[dict[str, Any], list[int]], None] = _ignore
@@ -172,7 +173,7 @@ class RunnerPool:
 
     async def _make_one(self) -> None:
         try:
-            _, fds = await self._executor.ask("runner", descriptors=1)
+            answer, fds = await self._executor.ask("runner", descriptors=1)
         except ExecutorGone:
             return
         except SidecarError as error:
@@ -190,7 +191,7 @@ class RunnerPool:
         if not self._open:
             os.close(fds[0])
             return
-        runner = Runner(socket.socket(fileno=fds[0]), self._loop)
+        runner = Runner(socket.socket(fileno=fds[0]), pid=answer["runner"], loop=self._loop)
         runner.on_lost = lambda: self._lost(runner)
         self._idle.append(runner)
         if len(self._idle) > 1 and self._trim is None:
