@@ -1,24 +1,22 @@
-"""One sandbox: create or find it, run commands, reach its files and ports, delete it."""
+"""One sandbox: create or find it, reach its files and ports, delete it; its commands are in commands.py."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Literal, TypeVar, overload
+from typing import Any, TypeVar
 
 from sandlot._async.client import AsyncClient, default_client
+from sandlot._async.commands import AsyncCommands
 from sandlot._async.files import AsyncFiles
 from sandlot._async.plane import AsyncPlane
-from sandlot._async.process import AsyncProcess
-from sandlot._async.stream import AsyncOpStream
 from sandlot._protocol import calls, checks, documents
-from sandlot._protocol.answers import end_error
 from sandlot._protocol.checks import Command
-from sandlot._protocol.messages import json_body, with_query
+from sandlot._protocol.messages import with_query
 from sandlot._tasks_async import ABANDONED, each, shielded, sleep
 from sandlot._transport_async import now
-from sandlot.errors import CommandFailed, NotFound, SandboxLost, SandlotError, WaitTimeout
-from sandlot.models import DeleteResult, ExecResult, Exposure, Progress, SandboxInfo
+from sandlot.errors import NotFound, SandboxLost, SandlotError, WaitTimeout
+from sandlot.models import DeleteResult, Exposure, Progress, SandboxInfo
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -26,10 +24,9 @@ Results = list[Any]  # inside the class, `list` is a method
 Exposures = list[Exposure]
 
 HOLD_SECONDS = 20.0  # how long one create request lets the server wait for the sandbox
-EXEC_SLACK = 300.0  # seconds after a command's own limit for queueing, lost connections and restarts
 
 
-class AsyncSandbox:
+class AsyncSandbox(AsyncCommands):
     """A sandbox on a server. `async with` deletes it at the end of the block."""
 
     def __init__(
@@ -37,7 +34,7 @@ class AsyncSandbox:
     ) -> None:
         self.client = client
         self.info = info
-        self._plane = AsyncPlane(client=client, sandbox_id=info.id, auth=auth)
+        super().__init__(plane=AsyncPlane(client=client, sandbox_id=info.id, auth=auth))
         self.files = AsyncFiles(plane=self._plane)
 
     def __repr__(self) -> str:
@@ -250,170 +247,6 @@ class AsyncSandbox:
         route = with_query("/logs", {"stream": "all", "tail": tail})
         return (await self._plane.send("GET", route)).body.decode("utf-8", "replace")
 
-    # commands
-
-    @overload
-    async def exec(
-        self,
-        command: Command,
-        *,
-        timeout: float | None = None,
-        env: Mapping[str, str] | None = None,
-        cwd: str | None = None,
-        user: str | int | None = None,
-        shell: str | None = None,
-        stdin: str | bytes | None = None,
-        op_id: str | None = None,
-        stream: Literal[False] = False,
-        check: bool = False,
-    ) -> ExecResult: ...
-
-    @overload
-    async def exec(
-        self,
-        command: Command,
-        *,
-        timeout: float | None = None,
-        env: Mapping[str, str] | None = None,
-        cwd: str | None = None,
-        user: str | int | None = None,
-        shell: str | None = None,
-        stdin: str | bytes | None = None,
-        op_id: str | None = None,
-        stream: Literal[True],
-        check: bool = False,
-    ) -> AsyncOpStream: ...
-
-    async def exec(
-        self,
-        command: Command,
-        *,
-        timeout: float | None = None,
-        env: Mapping[str, str] | None = None,
-        cwd: str | None = None,
-        user: str | int | None = None,
-        shell: str | None = None,
-        stdin: str | bytes | None = None,
-        op_id: str | None = None,
-        stream: bool = False,
-        check: bool = False,
-    ) -> ExecResult | AsyncOpStream:
-        """Runs a command (a shell's string, or a list of arguments) to its end.
-
-        A string runs in `sh`, or with `shell="bash"` in bash where the image has it; a list runs without a shell.
-        `timeout` is seconds the command may run; reaching it is a result with verdict `timeout` and the output so
-        far. `stream=True` gives an iterator of events instead. The request carries an op id (yours or a new one),
-        so it is sent again after a lost connection and still runs once. Cancelling ends the command.
-        Raises SandboxLost when the infrastructure ended it, StartFailed when it could not begin, CommandFailed
-        with `check` when it did not end with exit code 0.
-        """
-        op = calls.op_id_or_new(op_id)
-        if stream:
-            return await self._exec_stream(
-                command,
-                op=op,
-                timeout=timeout,
-                env=env,
-                cwd=cwd,
-                user=user,
-                shell=shell,
-                stdin=stdin,
-                check=check,
-            )
-        text = calls.inline_stdin(stdin)
-        if stdin is not None and text is None:
-            process = await self._start(
-                command, op=op, timeout=timeout, env=env, cwd=cwd, user=user, shell=shell, stdin=True
-            )
-            async with process:
-                await process.write(stdin)
-                await process.close_stdin()
-                return await process.wait(check=check)
-        document = calls.exec_document(
-            command=command, cwd=cwd, env=env, timeout=timeout, user=user, shell=shell, stdin=text
-        )
-        try:
-            response = await self._plane.send(
-                "POST",
-                "/exec",
-                body=json_body(document),
-                headers={"X-Sandlot-Op": op},
-                timeout=None if timeout is None else timeout + EXEC_SLACK,
-                deadline=None if timeout is None else now() + timeout + EXEC_SLACK,
-                accept=(408,),
-            )
-        except ABANDONED:
-            await shielded(self._plane.kill(op))
-            raise
-        result = documents.exec_result(documents.parse(response.body), op_id=op)
-        error = end_error(result, sandbox_id=self.id)
-        if error is not None:
-            raise error
-        if check and not result.ok:
-            raise CommandFailed(result)
-        return result
-
-    async def start(
-        self,
-        command: Command,
-        *,
-        pty: bool | tuple[int, int] = False,
-        stdin: bool = True,
-        detach: bool = False,
-        timeout: float | None = None,
-        env: Mapping[str, str] | None = None,
-        cwd: str | None = None,
-        user: str | int | None = None,
-        shell: str | None = None,
-        op_id: str | None = None,
-    ) -> AsyncProcess:
-        """Starts a command and returns while it runs.
-
-        `pty` gives it a terminal, of 80 × 24 or the given (columns, rows). `detach` lets it live on when nobody
-        follows it; otherwise it ends soon after its caller is gone.
-        """
-        return await self._start(
-            command,
-            op=calls.op_id_or_new(op_id),
-            timeout=timeout,
-            env=env,
-            cwd=cwd,
-            user=user,
-            shell=shell,
-            stdin=stdin,
-            pty=checks.size_of_terminal(pty),
-            detach=detach,
-        )
-
-    async def attach(self, op_id: str, *, offset: int = 0) -> AsyncProcess:
-        """A command started earlier, here or elsewhere; its output from `offset` on. Raises NotFound, OpExpired."""
-        document = await self._plane.call("GET", f"/ops/{calls.op_id_or_new(op_id)}")
-        detached = bool(document.get("detached"))
-        stream = AsyncOpStream(plane=self._plane, op_id=op_id, document=None, offset=offset, keep=detached)
-        await stream.open()
-        return AsyncProcess(plane=self._plane, stream=stream, detached=detached, written=None)
-
-    async def map_execs(
-        self,
-        commands: Iterable[Command],
-        *,
-        concurrency: int = 64,
-        progress: Callable[[Progress], None] | None = None,
-        return_exceptions: bool = False,
-        timeout: float | None = None,
-        env: Mapping[str, str] | None = None,
-        cwd: str | None = None,
-        user: str | int | None = None,
-    ) -> Results:
-        """Runs many commands in this sandbox, at most `concurrency` at once; results in their order."""
-
-        async def one(command: Command) -> ExecResult:
-            return await self.exec(command, timeout=timeout, env=env, cwd=cwd, user=user)
-
-        return await each(
-            one, commands, concurrency=concurrency, return_exceptions=return_exceptions, progress=progress
-        )
-
     # ports
 
     async def expose(self, port: int, *, protocol: str = "http", name: str | None = None) -> str:
@@ -440,97 +273,6 @@ class AsyncSandbox:
             raise NotFound(f"port {port} of {self.id} is not exposed", status=404)
         for item in found:
             await self.client.call("DELETE", f"/sandbox/{self.id}/expose/{item.id}", sandbox_id=self.id)
-
-    # inside
-
-    async def _exec_stream(
-        self,
-        command: Command,
-        *,
-        op: str,
-        timeout: float | None,
-        env: Mapping[str, str] | None,
-        cwd: str | None,
-        user: str | int | None,
-        shell: str | None,
-        stdin: str | bytes | None,
-        check: bool,
-    ) -> AsyncOpStream:
-        stream = self._stream(
-            command,
-            op=op,
-            timeout=timeout,
-            env=env,
-            cwd=cwd,
-            user=user,
-            shell=shell,
-            stdin=stdin is not None,
-            check=check,
-        )
-        await stream.open()
-        if stdin is not None:
-            process = AsyncProcess(plane=self._plane, stream=stream, detached=False)
-            await process.write(stdin)
-            await process.close_stdin()
-        return stream
-
-    async def _start(
-        self,
-        command: Command,
-        *,
-        op: str,
-        timeout: float | None,
-        env: Mapping[str, str] | None,
-        cwd: str | None,
-        user: str | int | None,
-        shell: str | None,
-        stdin: bool,
-        pty: tuple[int, int] | None = None,
-        detach: bool = False,
-    ) -> AsyncProcess:
-        stream = self._stream(
-            command,
-            op=op,
-            timeout=timeout,
-            env=env,
-            cwd=cwd,
-            user=user,
-            shell=shell,
-            stdin=stdin,
-            pty=pty,
-            detach=detach,
-        )
-        await stream.open()
-        return AsyncProcess(plane=self._plane, stream=stream, detached=detach)
-
-    def _stream(
-        self,
-        command: Command,
-        *,
-        op: str,
-        timeout: float | None,
-        env: Mapping[str, str] | None,
-        cwd: str | None,
-        user: str | int | None,
-        shell: str | None,
-        stdin: bool,
-        pty: tuple[int, int] | None = None,
-        detach: bool = False,
-        check: bool = False,
-    ) -> AsyncOpStream:
-        document = calls.op_document(
-            op_id=op,
-            command=command,
-            cwd=cwd,
-            env=env,
-            timeout=timeout,
-            user=user,
-            shell=shell,
-            stdin=stdin,
-            pty=pty,
-            detach=detach,
-        )
-        return AsyncOpStream(plane=self._plane, op_id=op, document=document, check=check, keep=detach)
 
 
 async def _delete_quietly(client: AsyncClient, sandbox_id: str) -> None:

@@ -1,0 +1,279 @@
+# This file is auto-generated from sdk/src/sandlot/_async/commands.py by tools/async_to_sync.py: do not change it.
+"""Commands in a sandbox: run one to its end, follow its output, start one and come back to it, run many."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal, overload
+
+from sandlot._protocol import calls, checks, documents
+from sandlot._protocol.answers import end_error
+from sandlot._protocol.checks import Command
+from sandlot._protocol.messages import json_body
+from sandlot._sync.plane import Plane
+from sandlot._sync.process import Process
+from sandlot._sync.stream import OpStream
+from sandlot._tasks_sync import ABANDONED, each, shielded
+from sandlot._transport_sync import now
+from sandlot.errors import CommandFailed
+from sandlot.models import ExecResult, Progress
+
+EXEC_SLACK = 300.0  # seconds after a command's own limit for queueing, lost connections and restarts
+
+
+class Commands:
+    """What a sandbox can run. `Sandbox` is one of these with a life of its own."""
+
+    def __init__(self, *, plane: Plane) -> None:
+        self._plane = plane
+
+    @overload
+    def exec(
+        self,
+        command: Command,
+        *,
+        timeout: float | None = None,
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        user: str | int | None = None,
+        shell: str | None = None,
+        stdin: str | bytes | None = None,
+        op_id: str | None = None,
+        stream: Literal[False] = False,
+        check: bool = False,
+    ) -> ExecResult: ...
+
+    @overload
+    def exec(
+        self,
+        command: Command,
+        *,
+        timeout: float | None = None,
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        user: str | int | None = None,
+        shell: str | None = None,
+        stdin: str | bytes | None = None,
+        op_id: str | None = None,
+        stream: Literal[True],
+        check: bool = False,
+    ) -> OpStream: ...
+
+    def exec(
+        self,
+        command: Command,
+        *,
+        timeout: float | None = None,
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        user: str | int | None = None,
+        shell: str | None = None,
+        stdin: str | bytes | None = None,
+        op_id: str | None = None,
+        stream: bool = False,
+        check: bool = False,
+    ) -> ExecResult | OpStream:
+        """Runs a command (a shell's string, or a list of arguments) to its end.
+
+        A string runs in `sh`, or with `shell="bash"` in bash where the image has it; a list runs without a shell.
+        `timeout` is seconds the command may run; reaching it is a result with verdict `timeout` and the output so
+        far. `stream=True` gives an iterator of events instead. The request carries an op id (yours or a new one),
+        so it is sent again after a lost connection and still runs once. Cancelling ends the command.
+        Raises SandboxLost when the infrastructure ended it, StartFailed when it could not begin, CommandFailed
+        with `check` when it did not end with exit code 0.
+        """
+        op = calls.op_id_or_new(op_id)
+        if stream:
+            return self._exec_stream(
+                command,
+                op=op,
+                timeout=timeout,
+                env=env,
+                cwd=cwd,
+                user=user,
+                shell=shell,
+                stdin=stdin,
+                check=check,
+            )
+        text = calls.inline_stdin(stdin)
+        if stdin is not None and text is None:
+            process = self._start(
+                command, op=op, timeout=timeout, env=env, cwd=cwd, user=user, shell=shell, stdin=True
+            )
+            with process:
+                process.write(stdin)
+                process.close_stdin()
+                return process.wait(check=check)
+        document = calls.exec_document(
+            command=command, cwd=cwd, env=env, timeout=timeout, user=user, shell=shell, stdin=text
+        )
+        try:
+            response = self._plane.send(
+                "POST",
+                "/exec",
+                body=json_body(document),
+                headers={"X-Sandlot-Op": op},
+                timeout=None if timeout is None else timeout + EXEC_SLACK,
+                deadline=None if timeout is None else now() + timeout + EXEC_SLACK,
+                accept=(408,),
+            )
+        except ABANDONED:
+            shielded(self._plane.kill(op))
+            raise
+        result = documents.exec_result(documents.parse(response.body), op_id=op)
+        error = end_error(result, sandbox_id=self._plane.sandbox_id)
+        if error is not None:
+            raise error
+        if check and not result.ok:
+            raise CommandFailed(result)
+        return result
+
+    def start(
+        self,
+        command: Command,
+        *,
+        pty: bool | tuple[int, int] = False,
+        stdin: bool = True,
+        detach: bool = False,
+        timeout: float | None = None,
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        user: str | int | None = None,
+        shell: str | None = None,
+        op_id: str | None = None,
+    ) -> Process:
+        """Starts a command and returns while it runs.
+
+        `pty` gives it a terminal, of 80 × 24 or the given (columns, rows). `detach` lets it live on when nobody
+        follows it; otherwise it ends soon after its caller is gone.
+        """
+        return self._start(
+            command,
+            op=calls.op_id_or_new(op_id),
+            timeout=timeout,
+            env=env,
+            cwd=cwd,
+            user=user,
+            shell=shell,
+            stdin=stdin,
+            pty=checks.size_of_terminal(pty),
+            detach=detach,
+        )
+
+    def attach(self, op_id: str, *, offset: int = 0) -> Process:
+        """A command started earlier, here or elsewhere; its output from `offset` on. Raises NotFound, OpExpired."""
+        document = self._plane.call("GET", f"/ops/{calls.op_id_or_new(op_id)}")
+        detached = bool(document.get("detached"))
+        stream = OpStream(plane=self._plane, op_id=op_id, document=None, offset=offset, keep=detached)
+        stream.open()
+        return Process(plane=self._plane, stream=stream, detached=detached, written=None)
+
+    def map_execs(
+        self,
+        commands: Iterable[Command],
+        *,
+        concurrency: int = 64,
+        progress: Callable[[Progress], None] | None = None,
+        return_exceptions: bool = False,
+        timeout: float | None = None,
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        user: str | int | None = None,
+    ) -> list[Any]:
+        """Runs many commands in this sandbox, at most `concurrency` at once; results in their order."""
+
+        def one(command: Command) -> ExecResult:
+            return self.exec(command, timeout=timeout, env=env, cwd=cwd, user=user)
+
+        return each(
+            one, commands, concurrency=concurrency, return_exceptions=return_exceptions, progress=progress
+        )
+
+    def _exec_stream(
+        self,
+        command: Command,
+        *,
+        op: str,
+        timeout: float | None,
+        env: Mapping[str, str] | None,
+        cwd: str | None,
+        user: str | int | None,
+        shell: str | None,
+        stdin: str | bytes | None,
+        check: bool,
+    ) -> OpStream:
+        stream = self._stream(
+            command,
+            op=op,
+            timeout=timeout,
+            env=env,
+            cwd=cwd,
+            user=user,
+            shell=shell,
+            stdin=stdin is not None,
+            check=check,
+        )
+        stream.open()
+        if stdin is not None:
+            process = Process(plane=self._plane, stream=stream, detached=False)
+            process.write(stdin)
+            process.close_stdin()
+        return stream
+
+    def _start(
+        self,
+        command: Command,
+        *,
+        op: str,
+        timeout: float | None,
+        env: Mapping[str, str] | None,
+        cwd: str | None,
+        user: str | int | None,
+        shell: str | None,
+        stdin: bool,
+        pty: tuple[int, int] | None = None,
+        detach: bool = False,
+    ) -> Process:
+        stream = self._stream(
+            command,
+            op=op,
+            timeout=timeout,
+            env=env,
+            cwd=cwd,
+            user=user,
+            shell=shell,
+            stdin=stdin,
+            pty=pty,
+            detach=detach,
+        )
+        stream.open()
+        return Process(plane=self._plane, stream=stream, detached=detach)
+
+    def _stream(
+        self,
+        command: Command,
+        *,
+        op: str,
+        timeout: float | None,
+        env: Mapping[str, str] | None,
+        cwd: str | None,
+        user: str | int | None,
+        shell: str | None,
+        stdin: bool,
+        pty: tuple[int, int] | None = None,
+        detach: bool = False,
+        check: bool = False,
+    ) -> OpStream:
+        document = calls.op_document(
+            op_id=op,
+            command=command,
+            cwd=cwd,
+            env=env,
+            timeout=timeout,
+            user=user,
+            shell=shell,
+            stdin=stdin,
+            pty=pty,
+            detach=detach,
+        )
+        return OpStream(plane=self._plane, op_id=op, document=document, check=check, keep=detach)
