@@ -156,12 +156,19 @@ def main() -> int:
         parser.error(f"no such row: {sorted(unknown)[0]}; there are {', '.join(bounds)}")
     only = set(arguments.only) or set(bounds)
     console = Console(width=None if sys.stdout.isatty() else 160)
+    load, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
+    if load > cores / 2:
+        console.print(
+            f"the machine is busy (load {load:.1f} on {cores} cores): rows without a floor will be slower",
+            style="yellow",
+            highlight=False,
+        )
     readings, again = asyncio.run(run(bounds=bounds, only=only, console=console))
     console.print(table(readings, bounds=bounds, again=again))
     values = {name: reading.value for name, reading in readings.items()}
     wanted = only | set(readings)
     fell = missed(values, bounds={name: bound for name, bound in bounds.items() if name in wanted})
-    _write(arguments.reports, readings=readings, bounds=bounds, again=again)
+    _write(arguments.reports, readings=readings, bounds=bounds, again=again, load=load)
     console.print(f"written: {arguments.reports}/bench.json, {arguments.reports}/bench.html", highlight=False)
     for name in fell:
         console.print(
@@ -170,13 +177,15 @@ def main() -> int:
     return 1 if fell else 0
 
 
-def _write(folder: Path, *, readings: Readings, bounds: dict[str, Bound], again: list[str]) -> None:
+def _write(
+    folder: Path, *, readings: Readings, bounds: dict[str, Bound], again: list[str], load: float
+) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     machine = {
         "cores": str(len(os.sched_getaffinity(0))),
         "kernel": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
-        "load before the end": f"{os.getloadavg()[0]:.2f}",
+        "load at the beginning": f"{load:.2f}",
     }
     rows = {
         name: {
