@@ -58,7 +58,7 @@ class FileRoutes:
                 await work(request)
             finally:
                 instance.streams -= 1
-                instance.activity()
+                instance.clock.activity()
 
         return counted
 

@@ -1,4 +1,4 @@
-"""The life of the instance: start, claim, deadline and idleness, reset, end; the one place that changes its phase."""
+"""The life of the instance: start, claim, reset, end; the one place that changes its phase."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import time
 from .. import __version__
 from . import claim as claims
 from . import log
+from .clock import Clock
 from .errors import ApiError, SidecarError
 from .executor_client import ExecutorClient, ExecutorError, ExecutorGone
 from .journal import Journal
@@ -41,7 +42,6 @@ class Instance:
         self.phase = STARTING
         self.setup: dict[str, Any] = {}
         self.notes: list[str] = []
-        self.last_active = time.time()
         self.streams = 0  # file transfers and tunnels under way: the sandbox is not idle
         self.ops = Ops(executor=executor, limits=config.ops, state_dir=config.state_dir)
         self.journal = Journal(config.state_dir)
@@ -54,9 +54,8 @@ class Instance:
         self.on_token: Callable[[str | None], None] = lambda token: None
         self._lock = asyncio.Lock()  # claim, reset and end one after the other
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._deadline: asyncio.TimerHandle | None = None
-        self._idle: asyncio.TimerHandle | None = None
-        self.ops.on_change = self.activity
+        self.clock = Clock(end=self._time_is_up, in_use=self._in_use)
+        self.ops.on_change = self.clock.activity
         self.ops.journal = self.journal.write
         self.webhooks.on_unwanted = self._unwanted
         executor.on_gone = self._executor_gone
@@ -227,50 +226,26 @@ class Instance:
         if self.phase is CLAIMED:
             self.spawn(self.end("exited", message=f"the start command ended with exit code {op.exit_code}"))
 
-    # -- timers ----------------------------------------------------------------------------------------------
+    # -- use -------------------------------------------------------------------------------------------------
 
     def _begin_use(self) -> None:
-        claim, record = self.record.claim, self.record
-        self.activity()
-        if claim is not None and claim["timeout"] is not None and record.claimed_at is not None:
-            left = record.claimed_at + claim["timeout"] - time.time()
-            self._deadline = self.loop.call_later(max(0.0, left), self._deadline_reached)
-
-    def _deadline_reached(self) -> None:
-        self._deadline = None
-        self.spawn(self.end("deadline", message="the sandbox reached its time limit"))
-
-    def activity(self) -> None:
-        """An op or a file call began or ended: idleness counts from here (not while one is under way)."""
-        self.last_active = time.time()
-        if self._idle is not None:
-            self._idle.cancel()
-            self._idle = None
         claim = self.record.claim
-        if (
-            claim is not None
-            and claim["idle_timeout"] is not None
-            and self.phase is CLAIMED
-            and not self._in_use()
-        ):
-            self._idle = self.loop.call_later(claim["idle_timeout"], self._idle_reached)
+        if claim is not None:
+            self.clock.begin(deadline_at=self._deadline_at(), idle_timeout=claim["idle_timeout"])
+
+    def _deadline_at(self) -> float | None:
+        claim, record = self.record.claim, self.record
+        if claim is None or claim["timeout"] is None or record.claimed_at is None:
+            return None
+        return record.claimed_at + claim["timeout"]
 
     def _in_use(self) -> bool:
         table = self.ops.table
         own = 1 if self.start_command is not None and self.start_command.op.state is not ENDED else 0
         return table.running + len(table.queue) - own > 0 or self.streams > 0
 
-    def _idle_reached(self) -> None:
-        self._idle = None
-        if self._in_use():
-            return
-        self.spawn(self.end("idle", message="nobody used the sandbox for its idle timeout"))
-
-    def _stop_timers(self) -> None:
-        for timer in (self._deadline, self._idle):
-            if timer is not None:
-                timer.cancel()
-        self._deadline = self._idle = None
+    def _time_is_up(self, verdict: str, message: str) -> None:
+        self.spawn(self.end(verdict, message=message))
 
     # -- reset -----------------------------------------------------------------------------------------------
 
@@ -286,7 +261,7 @@ class Instance:
                 raise ApiError(409, "no_overlay", "the root is not an overlay: this sandbox cannot be reset")
             kept = self.record.claim if keep_claim and self.phase is CLAIMED else None
             self.phase = STARTING
-            self._stop_timers()
+            self.clock.stop()
             self.webhooks.stop()
             await self.ops.end_all("sandbox_ended", message="the sandbox was reset")
             self.start_command = None
@@ -335,7 +310,7 @@ class Instance:
     async def _end(self, verdict: str, message: str | None, *, phase: str) -> None:
         self.record.verdict, self.record.message = verdict, message
         self.phase = phase
-        self._stop_timers()
+        self.clock.stop()
         log.event("ended", verdict=verdict, message=message)
         try:
             claims.store(self.config.state_dir, self.record)
@@ -373,7 +348,7 @@ class Instance:
 
     async def close(self) -> None:
         """Give everything back at the end of the process."""
-        self._stop_timers()
+        self.clock.stop()
         await self.webhooks.close()
         await self.ops.end_all("sandbox_ended", message="the sidecar leaves")
         if self._tasks:
@@ -398,9 +373,6 @@ class Instance:
     def state(self) -> dict[str, Any]:
         """The contract's state document; no token, no secret."""
         record, claim = self.record, self.record.claim
-        deadline = None
-        if claim is not None and claim["timeout"] is not None and record.claimed_at is not None:
-            deadline = record.claimed_at + claim["timeout"]
         return {
             "instance_id": self.config.instance_id,
             "generation": record.generation,
@@ -408,9 +380,9 @@ class Instance:
             "version": __version__,
             "sandbox_id": claim["sandbox_id"] if claim else None,
             "claimed_at": record.claimed_at,
-            "deadline_at": deadline,
+            "deadline_at": self._deadline_at(),
             "idle_timeout": claim["idle_timeout"] if claim else None,
-            "last_active_at": time.time() if self._in_use() else self.last_active,
+            "last_active_at": time.time() if self._in_use() else self.clock.last_active,
             "verdict": record.verdict,
             "message": record.message,
             "meta": claim["meta"] if claim else None,

@@ -60,7 +60,7 @@ class TunnelRoutes:
 
 def _released(instance: Instance) -> None:
     instance.streams -= 1
-    instance.activity()
+    instance.clock.activity()
 
 
 class Tunnel(asyncio.Protocol):
