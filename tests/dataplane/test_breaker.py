@@ -153,7 +153,7 @@ async def test_a_place_is_not_lost_with_the_one_who_waited_for_it(moment):
         breaker.leave("a")
         await waiting
         breaker.leave("a")
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(20):
         await behind
     assert (breaker.running, breaker.waiting) == (1, 0)
     breaker.leave("a")

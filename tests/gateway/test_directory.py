@@ -117,9 +117,9 @@ for number in range(10_000):
 times = []
 for page in (1, 100, 200):
     for labels in ((), ("run-3",), ("run-3", "env-2")):
-        began = time.perf_counter()
+        began = time.process_time()
         directory.list(tenant="t", page=page, labels=labels)
-        times.append(time.perf_counter() - began)
+        times.append(time.process_time() - began)
 rss = int(open("/proc/self/statm").read().split()[1]) * resource.getpagesize()
 print(rss, max(times))
 """

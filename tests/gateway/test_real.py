@@ -24,14 +24,14 @@ API = "/api/v1"
 
 @pytest.fixture
 def _no_leaks() -> None:
-    """The whole machine is looked at instead, see `client`."""
+    """All of the stack is looked at instead, see `stack`."""
 
 
 @pytest.fixture
 def stack() -> Iterator[Stack]:
     with (
-        no_leaks(grace=10.0),
         TemporaryDirectory(prefix="sr-") as directory,
+        no_leaks(marker=directory, grace=10.0),
         Stack(Path(directory) / "state", options=("--pool", "warm=2")) as stack,
     ):
         yield stack
@@ -57,7 +57,7 @@ def run(client: httpx.Client, sandbox_id: str, command: str) -> dict:
     return answer.json()
 
 
-def eventually(look, *, timeout: float = 10.0):
+def eventually(look, *, timeout: float = 30.0):
     deadline = time.monotonic() + timeout
     while not (value := look()):
         assert time.monotonic() < deadline, "did not come to pass"
