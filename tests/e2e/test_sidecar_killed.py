@@ -101,10 +101,6 @@ def read_kept(box: Sandbox) -> str:
         return ""
 
 
-@pytest.mark.xfail(
-    strict=False,  # a race, which the command's own end wins nearly always
-    reason="the command's end is told before the init's, and reads as `signaled`, its own end",
-)
 def test_a_command_that_its_init_took_along_is_a_loss(stack: Stack, client: Client) -> None:
     box, running = with_a_killed_init(stack, client)
     with pytest.raises(SandboxLost) as lost:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sidecar.support import INSTANCE_TOKEN, SANDBOX_TOKEN, Sidecar, gone, until
+from tests.sidecar.support import INSTANCE_TOKEN, SANDBOX_TOKEN, Sidecar, gone, parse_frames, until
 
 pytestmark = pytest.mark.root
 
@@ -327,9 +327,16 @@ async def test_a_killed_server_finds_its_claim_and_says_what_was_lost(make) -> N
     assert other.status_code == 409
 
 
-async def test_a_lost_executor_ends_the_sandbox(make) -> None:
+async def test_a_lost_executor_ends_the_sandbox_and_is_not_the_code_s_fault(make) -> None:
     box = await make(claim={})
-    os.kill(box.executor_pid(), 9)
+    async with box.stream("POST", "/v1/ops", json={"command": "echo up; sleep 60"}) as answer:
+        frames = answer.aiter_raw()
+        received = b""
+        while b"up\n" not in received:
+            received += await anext(frames)
+        os.kill(box.executor_pid(), 9)
+        received += b"".join([part async for part in frames])
+    assert json.loads(parse_frames(received)[-1][1])["verdict"] == "sandbox_broken"
     event = await box.webhooks.wait("ended")
     assert event["verdict"] == "sandbox_lost"
     assert await box.wait_exit() == 0

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 MASKED_FILES = ("kcore", "keys", "kmsg", "latency_stats", "sched_debug", "sysrq-trigger", "timer_list")
 MASKED_DIRS = ("acpi", "asound", "scsi")
 READ_ONLY = ("bus", "fs", "irq", "sys")
+PF_EXITING = 4  # of the flags in /proc/PID/stat, from the kernel's sched.h
 _SIOCGIFFLAGS = 0x8913
 _SIOCSIFFLAGS = 0x8914
 
@@ -50,6 +51,14 @@ class Init:
         os.write(self._go, b"g")
         os.close(self._go)
         self._go = -1
+
+    def ending(self, home: Home) -> bool:
+        """Whether it has ended, or is on its way to and kills all that it has adopted."""
+        try:
+            stat = home.read(f"{self.pid}/stat")
+        except OSError:
+            return True
+        return bool(int(stat.rpartition(b")")[2].split()[6]) & PF_EXITING)
 
     def kill(self) -> None:
         """End it, and with it everything in the sandbox; waits until that is done."""

@@ -104,6 +104,8 @@ class Executor:
             return sandbox.apply(message), []
         if do == "usage":
             return sandbox.usage(), []
+        if do == "alive":
+            return {"alive": sandbox.alive()}, []
         if do == "reset":
             self._drop_jobs()
             return sandbox.reset(message), []

@@ -208,6 +208,12 @@ class Sandbox:
         if self.home is None or not self.running:
             raise ExecutorError("conflict", "the sandbox is not set up")
 
+    def alive(self) -> bool:
+        """Whether the init lives; it takes all others along before its own end can be seen."""
+        self.check_running()
+        assert self.home is not None
+        return not self.init.ending(self.home)
+
     def child_ended(self, fd: int) -> None:
         """A runner has gone: forget it, and its group as soon as that is empty."""
         child = self.children.pop(fd)

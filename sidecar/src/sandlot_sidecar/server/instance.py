@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 STARTING, WARM, CLAIMED, OVER, FAILED = "starting", "warm", "claimed", "ended", "failed"
 PROOF_TIMEOUT = 30.0  # seconds for the first command of a fresh sandbox
 END_PATIENCE = 60.0  # seconds of trying to say `ended`
+BROKEN = ("sandbox_lost", "reset_failed", "start_failed")  # no fault of the code that runs then
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -316,7 +317,8 @@ class Instance:
             claims.store(self.config.state_dir, self.record)
         except claims.StoreError as error:
             log.failure("record_failed", error)
-        await self.ops.end_all("sandbox_ended", message=message or verdict)
+        cause = "sandbox_broken" if verdict in BROKEN else "sandbox_ended"
+        await self.ops.end_all(cause, message=message or verdict)
         if not self.executor.gone:
             try:
                 await self.executor.ask("end")

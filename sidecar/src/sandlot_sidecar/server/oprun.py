@@ -9,7 +9,7 @@ import os
 import time
 
 from .framelog import START, STDERR, STDOUT
-from .machine import ENDED
+from .machine import ENDED, SIGKILL
 from .stdin import StdinWriter
 
 TYPE_CHECKING = False
@@ -175,22 +175,31 @@ class OpRun:
         self._drain()
         if runner is not None:
             self._ops.pool.give_back(runner, clean=not facts.get("leftover"))
-        if (
-            facts.get("exit_code")
-            and not facts.get("signal")
-            and not facts.get("failed")
-            and not self.op.cause
-        ):
-            task = self._ops.loop.create_task(self._ask_disk(facts))
+        task = None
+        if not self.op.cause:
+            if _is_unexplained(facts):
+                task = self._ops.loop.create_task(self._ask_alive(facts))
+            elif facts.get("exit_code") and not facts.get("signal") and not facts.get("failed"):
+                task = self._ops.loop.create_task(self._ask_disk(facts))
+        if task is None:
+            self._ops.finish(self.op, facts)
+        else:
             self._ops.tasks.add(task)
             task.add_done_callback(self._ops.tasks.discard)
-        else:
-            self._ops.finish(self.op, facts)
 
     async def _ask_disk(self, facts: dict[str, Any]) -> None:
         """A command that failed by itself: was the disk full?"""
         try:
             facts["disk_full"] = await self._ops.disk_full()
+        finally:
+            self._ops.finish(self.op, facts)
+
+    async def _ask_alive(self, facts: dict[str, Any]) -> None:
+        """A command that somebody killed, or that could not be started: has the sandbox's init taken it along?"""
+        try:
+            if not await self._ops.init_alive():
+                self._ops.kill(self.op, "sandbox_broken", message="the sandbox's first process was lost")
+                facts = {}
         finally:
             self._ops.finish(self.op, facts)
 
@@ -351,3 +360,9 @@ class OpRun:
         if self._stdin_read >= 0:
             os.close(self._stdin_read)
             self._stdin_read = -1
+
+
+def _is_unexplained(facts: dict[str, Any]) -> bool:
+    if facts.get("failed"):
+        return facts["failed"] == "oom"  # what a fork in a dead PID namespace fails with
+    return facts.get("signal") == SIGKILL and not facts.get("oom")

@@ -280,6 +280,14 @@ class Ops:
         self._replace_pool()
         self.pool.open()
 
+    async def init_alive(self) -> bool:
+        """Whether the sandbox's first process lives."""
+        try:
+            answer, _ = await self.executor.ask("alive")
+        except SidecarError:
+            return False
+        return bool(answer["alive"])
+
     def kill_runner_tree(self, pid: int) -> None:
         """Have the executor kill all that a runner has started; its end is seen by the runner."""
         task = self.loop.create_task(self._kill_runner_tree(pid))
