@@ -106,8 +106,7 @@ async def _measure(mark: str) -> dict[str, Reading]:
             parts={
                 "copies": str(COPIES),
                 "processes each": f"{len(pids) / COPIES:.1f}",
-                "anonymous": f"{found.anonymous / COPIES / mib:.2f} MiB",
-                "private file pages": f"{found.private_files / COPIES / mib:.2f} MiB",
+                "besides, shared among its own processes": f"{found.shared / COPIES / mib:.2f} MiB",
                 "resident, counted in every process": f"{found.resident / COPIES / mib:.1f} MiB",
             },
         ),

@@ -12,16 +12,12 @@ _SIZES = re.compile(r"^(\w+):\s+(\d+) kB$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Bytes. `anonymous` is each page once, divided among those who share it; `private_files` are clean file pages
-    that no other process has; `resident` counts every page in every process."""
+    """Bytes. `private`: pages that one process alone has (Private_Dirty and Private_Clean), of all of them;
+    `shared`: anonymous pages that some of them share by a fork, each once; `resident`: every page in every process."""
 
-    anonymous: int
-    private_files: int
+    private: int
+    shared: int
     resident: int
-
-    @property
-    def private(self) -> int:
-        return self.anonymous + self.private_files
 
 
 def with_mark(mark: str, *, without: frozenset[int] = frozenset()) -> list[int]:
@@ -54,13 +50,14 @@ def _has_ancestor(pid: int, *, parents: dict[int, int], among: set[int]) -> bool
 
 def memory(pids: list[int]) -> Memory:
     """The memory of these processes together. Raises OSError when one is gone."""
-    anonymous = private_files = resident = 0
+    private = anonymous = own_anonymous = resident = 0
     for pid in pids:
         sizes = dict(_SIZES.findall(Path(f"/proc/{pid}/smaps_rollup").read_text()))
+        private += (int(sizes["Private_Dirty"]) + int(sizes["Private_Clean"])) * 1024
         anonymous += int(sizes["Pss_Anon"]) * 1024
-        private_files += int(sizes["Private_Clean"]) * 1024
+        own_anonymous += min(int(sizes["Private_Dirty"]), int(sizes["Anonymous"])) * 1024
         resident += int(sizes["Rss"]) * 1024
-    return Memory(anonymous=anonymous, private_files=private_files, resident=resident)
+    return Memory(private=private, shared=max(0, anonymous - own_anonymous), resident=resident)
 
 
 def wakeups(pids: list[int]) -> int:

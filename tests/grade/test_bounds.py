@@ -172,7 +172,8 @@ def test_memory_of_forked_processes_is_counted_once() -> None:
         assert len(pids) == 2
         assert with_mark(mark, without=frozenset(pids)) == []
         found = memory(pids)
-        assert 32 << 20 < found.anonymous < 48 << 20
+        assert found.private < 24 << 20
+        assert 32 << 20 < found.shared < 48 << 20
         assert found.resident > 64 << 20
         before = wakeups(pids)
         process.stdin.close()

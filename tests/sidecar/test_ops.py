@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from functools import partial
 
 import pytest
 
@@ -362,6 +363,8 @@ async def test_queue_in_order_then_busy(make) -> None:
     box = await make(claim={}, ops={"max_running": 2, "max_queued": 2})
     for number in range(4):
         await box.op("sleep 30", id=f"q{number}", detach=True)
+        if number < 2:
+            await until(partial(state, box, f"q{number}", "running"))
     states = [(await box.call("GET", f"/v1/ops/q{number}")).json()["state"] for number in range(4)]
     assert states == ["running", "running", "queued", "queued"]
     full = await box.call("POST", "/v1/exec", json={"command": "true"})

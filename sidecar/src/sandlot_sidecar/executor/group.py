@@ -103,7 +103,7 @@ class Group:
             directory = self.directories.get(controller)
             if directory is not None:
                 # A peak of v2 is set back for the descriptor it was written through, from Linux 6.12 on.
-                access = os.O_RDWR if what == "memory_peak" and self.version == 2 else os.O_RDONLY
+                access = os.O_RDWR if what == "memory_peak" else os.O_RDONLY
                 try:
                     fd = os.open(names[self.version - 1], access | os.O_CLOEXEC, dir_fd=directory)
                 except OSError:
@@ -136,15 +136,15 @@ class Group:
             return False
         return True
 
-    def reset_peak(self) -> None:
-        """Let the peak of memory begin anew, where the kernel can."""
-        if self.version == 1:
-            self.write("memory_peak", "0")
-        elif self.read("memory_peak") is not None:
-            try:
-                os.pwrite(self._files["memory_peak"], b"0", 0)
-            except OSError:
-                return
+    def reset_peak(self) -> int | None:
+        """Let the peak of memory begin anew, where the kernel can; returns where it stands then."""
+        if self.read("memory_peak") is None:
+            return None
+        try:
+            os.pwrite(self._files["memory_peak"], b"0", 0)
+        except OSError:
+            pass
+        return self.number("memory_peak")
 
     def limit(self, what: str, value: int | None) -> bool:
         """Set a limit; None takes it away."""

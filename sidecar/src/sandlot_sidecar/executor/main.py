@@ -54,8 +54,6 @@ class Executor:
                     self._job_done(fd)
             if self.control.fileno() in ready and not self._requests():
                 return
-            if init_fd >= 0:
-                self.sandbox.prepare()
 
     def _requests(self) -> bool:
         messages = self._decoder.receive(self.control)

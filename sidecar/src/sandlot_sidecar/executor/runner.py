@@ -14,7 +14,6 @@ from .sweep import Sweep
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import socket
-    import subprocess
     from typing import Any
 
     from .group import Group
@@ -25,20 +24,21 @@ CAPABILITIES = sum(1 << number for number in (0, 1, 3, 4, 5, 6, 7, 8, 10, 13, 18
 # The kernel notifies before it kills: look again for a while.
 OOM_CHECKS = 40
 OOM_PAUSE_MS = 5
+# A quiet op's start is told so late: most have ended by then, and cost the server one message instead of two.
+QUIET_SECONDS = 0.004
 
 
 class Op:
     """The command that runs now, and the counters from before it."""
 
-    def __init__(
-        self, *, process: subprocess.Popen[bytes], inner_pid: int, mark: str, before: Counters
-    ) -> None:
-        self.process = process
-        self.pid = process.pid
-        self.pidfd = os.pidfd_open(self.pid)
+    def __init__(self, *, pid: int, inner_pid: int | None, mark: str, before: Counters) -> None:
+        self.pid = pid
+        self.inner_pid = inner_pid  # as the sandbox sees it, once it was asked for
+        self.pidfd = os.pidfd_open(pid)
         self.before = before
-        self.sweep = Sweep(mark=mark, leader=inner_pid)
+        self.sweep = Sweep(mark=mark, leader=inner_pid or 0)
         self.oom = False
+        self.tell_at: float | None = None  # when the server hears of its start, unless it has ended by then
 
 
 class Counters:
@@ -51,9 +51,9 @@ class Counters:
         self.cpu = self.memory = self.peak = None
         self.oom = self.pids = 0
         if group:
+            self.peak = group.reset_peak()
+            self.memory = self.peak if group.version == 1 else group.number("memory")
             self.cpu = group.cpu_seconds()
-            self.memory = group.number("memory")
-            self.peak = group.number("memory_peak")
             self.oom = group.oom_kills()
             self.pids = group.pids_hits()
 
@@ -109,7 +109,7 @@ class Runner:
         """Serve until the channel ends."""
         channel = self.channel.fileno()
         while True:
-            ready = self.poll.poll(OOM_PAUSE_MS if self._oom_checks and self.op else None)
+            ready = self.poll.poll(self._patience())
             if self._oom_checks:
                 self._check_oom()
             for fd, _ in ready:
@@ -125,6 +125,16 @@ class Runner:
                     self._message(*received)
                 elif self.op is not None and fd == self.op.pidfd:
                     self._ended(self.op)
+            if self.op is not None and self.op.tell_at is not None and time.monotonic() >= self.op.tell_at:
+                self._tell_start(self.op, None)
+
+    def _patience(self) -> float | None:
+        """Milliseconds until there is something to do without an event."""
+        if self.op is None:
+            return None
+        if self._oom_checks:
+            return OOM_PAUSE_MS
+        return None if self.op.tell_at is None else max(0.0, (self.op.tell_at - time.monotonic()) * 1000)
 
     def _message(self, message: dict[str, Any], fds: list[int]) -> None:
         try:
@@ -151,14 +161,12 @@ class Runner:
             self._send({"failed": "busy", "message": "an op runs already", "exit_code": None})
             return
         self._limit(run.get("limits") or {})
-        if self.group:
-            self.group.reset_peak()
         before = Counters(self.group)
         # Everything the op starts is to be killed for memory before this process is; the kernel lets a score
         # that was raised without CAP_SYS_RESOURCE be lowered again.
         self._set_score(b"1000")
         try:
-            process, master = self.spawner.start(run, fds)
+            pid, master = self.spawner.start(run, fds)
         except Failed as failed:
             if self.group and self.group.pids_hits() > before.pids:
                 failed.answer["pids_hit"] = True
@@ -166,15 +174,23 @@ class Runner:
             return
         finally:
             self._set_score(self._own_score)
-        inner = self._inner_pid(process.pid)
-        self.op = self.last = Op(
-            process=process, inner_pid=inner, mark=str(run.get("mark", "")), before=before
-        )
+        # Without a group, descendants are found by the pid that they see.
+        inner = None if self.group else self._inner_pid(pid)
+        self.op = self.last = Op(pid=pid, inner_pid=inner, mark=str(run.get("mark", "")), before=before)
         seconds = (run.get("limits") or {}).get("cpu_seconds")
         if seconds:
-            self._limit_cpu_seconds(process.pid, seconds)
+            self._limit_cpu_seconds(pid, seconds)
         self.poll.register(self.op.pidfd, select.POLLIN)
-        self._send({"started": inner}, [master] if master is not None else None)
+        if run.get("quiet"):
+            self.op.tell_at = time.monotonic() + QUIET_SECONDS
+        else:
+            self._tell_start(self.op, master)
+
+    def _tell_start(self, op: Op, master: int | None) -> None:
+        op.tell_at = None
+        if op.inner_pid is None:
+            op.inner_pid = self._inner_pid(op.pid)
+        self._send({"started": op.inner_pid}, [master] if master is not None else None)
         if master is not None:
             os.close(master)
 
@@ -283,8 +299,6 @@ class Runner:
             return
         self.poll.unregister(op.pidfd)
         os.close(op.pidfd)
-        # Popen would wait for the pid when it is collected; somebody else may have that pid by then.
-        op.process.returncode = 0
         self._check_oom()
         self.op = None
         self._oom_checks = 0

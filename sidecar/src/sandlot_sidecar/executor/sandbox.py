@@ -43,11 +43,9 @@ class Sandbox:
         self._built_for: int | None = None  # bytes of disk, where no claim says otherwise
         self._cgroup: cgroups.Sandbox | None = None
         self._retired: list[Group] = []
-        self._spare: tuple[nursery.Child, socket.socket] | None = None
         self._number = 0
         self._fresh: Fresh | None = None
         self._lost: list[float] = []
-        self._spare_died = False
 
     def setup(self, message: dict[str, Any]) -> dict[str, Any]:
         """Make it, once; raises ExecutorError."""
@@ -145,23 +143,6 @@ class Sandbox:
         self.root.fresh = self.root.entries()
         if self._fresh is None:
             self._fresh = Fresh(home=self.home)
-        self.prepare()
-
-    def prepare(self) -> None:
-        """Have one runner ready ahead of its use."""
-        if self._spare is not None or self._spare_died or self.home is None or not self.running:
-            return
-        self._retired = [group for group in self._retired if not self._removed(group)]
-        group = None
-        if self._cgroup is not None:
-            self._number += 1
-            group = self._cgroup.group.child(f"r{os.getpid()}-{self._number}")
-            self._limit_runner(group)
-        child, channel = nursery.bear(
-            home=self.home, init=self.init, group=group, devpts=self.root.devpts, limits=self.limits
-        )
-        self.children[child.fd] = child
-        self._spare = (child, channel)
 
     def _limit_runner(self, group: Group) -> None:
         memory, pids = self.limits.get("memory"), self.limits.get("pids")
@@ -184,14 +165,19 @@ class Sandbox:
         return group.remove(parent)
 
     def runner(self) -> tuple[int, socket.socket]:
-        """Hand out the prepared runner: its pid and its channel."""
+        """Bring a runner into the world: its pid and its channel. Raises OSError."""
         self.check_running()
-        # One that died unused is only replaced when it is missed: else a lasting cause would fork forever.
-        self._spare_died = False
-        self.prepare()
-        assert self._spare is not None
-        child, channel = self._spare
-        self._spare = None
+        assert self.home is not None
+        self._retired = [group for group in self._retired if not self._removed(group)]
+        group = None
+        if self._cgroup is not None:
+            self._number += 1
+            group = self._cgroup.group.child(f"r{os.getpid()}-{self._number}")
+            self._limit_runner(group)
+        child, channel = nursery.bear(
+            home=self.home, init=self.init, group=group, devpts=self.root.devpts, limits=self.limits
+        )
+        self.children[child.fd] = child
         return child.pid, channel
 
     def kill(self, runner: int) -> int:
@@ -218,10 +204,6 @@ class Sandbox:
         """A runner has gone: forget it, and its group as soon as that is empty."""
         child = self.children.pop(fd)
         child.forget()
-        if self._spare is not None and self._spare[0] is child:
-            self._spare[1].close()
-            self._spare = None
-            self._spare_died = True
         if child.group and not self._removed(child.group):
             self._retired.append(child.group)
 
@@ -283,7 +265,6 @@ class Sandbox:
         self.init.enter()
         self.init.go()
         self.running = True
-        self.prepare()
         return True
 
     def _kill_all(self) -> None:
@@ -297,7 +278,6 @@ class Sandbox:
             self.init.kill()
         for fd in list(self.children):
             self.child_ended(fd)
-        self._spare_died = False
 
     def init_lost(self) -> dict[str, Any]:
         """The init died, and all in the sandbox with it: make a new one. Raises SetupError when it keeps dying."""

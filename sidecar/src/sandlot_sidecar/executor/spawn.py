@@ -5,10 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import stat
-import subprocess
 from fcntl import ioctl
 
-from . import users
+from . import birth, users
 from .errors import ExecutorError
 
 TYPE_CHECKING = False
@@ -86,8 +85,8 @@ class Spawner:
         self._rootless = rootless
         self._mark = mark
 
-    def start(self, run: dict[str, Any], fds: list[int]) -> tuple[subprocess.Popen[bytes], int | None]:
-        """Start it; returns the process and a terminal's master. Raises Failed."""
+    def start(self, run: dict[str, Any], fds: list[int]) -> tuple[int, int | None]:
+        """Start it; returns its pid and a terminal's master. Raises Failed."""
         try:
             user = users.resolve(run.get("user"))
         except ExecutorError as error:
@@ -109,7 +108,14 @@ class Spawner:
             elif len(fds) != 3:
                 raise Failed("start_failed", "three descriptors are needed")
             argv, script = self._argv(run)
-            process = self._popen(argv=argv, env=env, cwd=cwd, user=user, fds=fds, terminal=terminal)
+            pid = birth.start(
+                argv,
+                env=env,
+                cwd=cwd,
+                fds=fds,
+                user=self._other(user),
+                before_exec=_take_terminal if terminal is not None else None,
+            )
         except BaseException as error:
             if terminal is not None:
                 os.close(terminal.master)
@@ -125,7 +131,7 @@ class Spawner:
                 terminal.close_slave()
             if script >= 0:
                 os.close(script)
-        return process, terminal.master if terminal is not None else None
+        return pid, terminal.master if terminal is not None else None
 
     def _argv(self, run: dict[str, Any]) -> tuple[list[str], int]:
         command = run.get("shell")
@@ -145,35 +151,14 @@ class Spawner:
         os.lseek(script, 0, os.SEEK_SET)
         return [shell, f"/dev/fd/{script}"], script
 
-    def _popen(
-        self,
-        *,
-        argv: list[str],
-        env: dict[str, str],
-        cwd: str,
-        user: users.User,
-        fds: list[int],
-        terminal: Terminal | None,
-    ) -> subprocess.Popen[bytes]:
-        other = user.uid != 0 or user.gid != 0
-        if other and self._rootless:
+    def _other(self, user: users.User) -> users.User | None:
+        """The user, if it is another than this process; raises ExecutorError."""
+        if user.uid == 0 and user.gid == 0:
+            return None
+        if self._rootless:
             message = f"only root can be used here (user namespace without further ids), not uid {user.uid}"
             raise ExecutorError("start_failed", message, field="user")
-        return subprocess.Popen(
-            argv,
-            stdin=fds[0],
-            stdout=fds[1],
-            stderr=fds[2],
-            env=env,
-            cwd=cwd,
-            # Every descriptor of a runner is close-on-exec, which saves a walk through all of them.
-            close_fds=False,
-            start_new_session=True,
-            preexec_fn=_take_terminal if terminal is not None else None,
-            user=user.uid if other else None,
-            group=user.gid if other else None,
-            extra_groups=user.groups if other else None,
-        )
+        return user
 
 
 def _take_terminal() -> None:

@@ -124,9 +124,13 @@ class Instance:
             self._begin_use()
             self._run_start_command()
         else:
-            self.phase = WARM
+            self._rest()
         log.event("ready", phase=self.phase, notes=self.notes)
         self.webhooks.ready()
+
+    def _rest(self) -> None:
+        self.phase = WARM
+        self.ops.pool.rest()
 
     def _restore_token(self) -> None:
         if self.record.claim is not None:
@@ -182,12 +186,14 @@ class Instance:
                 return
             try:
                 await self._apply(claim)
+                self.ops.pool.open()
+                await asyncio.sleep(0)  # the executor makes the runner while this process waits for the disk
                 claims.store(self.config.state_dir, self.record)
             except (claims.StoreError, ExecutorError):
-                self.record.claim = self.record.claimed_at = None
+                self._unclaim()
                 raise
             except ExecutorGone as error:
-                self.record.claim = self.record.claimed_at = None
+                self._unclaim()
                 raise ApiError(503, "broken", str(error)) from error
             self.phase = CLAIMED
             self.on_token(claim["token"])
@@ -196,6 +202,10 @@ class Instance:
             self._run_start_command()
         log.event("claimed", sandbox_id=claim["sandbox_id"], generation=self.record.generation)
         self.webhooks.claimed()
+
+    def _unclaim(self) -> None:
+        self.record.claim = self.record.claimed_at = None
+        self.ops.pool.rest()
 
     async def _apply(self, claim: dict[str, Any]) -> None:
         """Limits and network of the claim, where they differ from what the sandbox was built with."""
@@ -295,7 +305,7 @@ class Instance:
             self._begin_use()
             self._run_start_command()
         else:
-            self.phase = WARM
+            self._rest()
         log.event("reset", generation=record.generation)
         self.webhooks.ready()
 

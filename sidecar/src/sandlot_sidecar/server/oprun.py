@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 READ_SIZE = 256 * 1024
 PIPE_SIZE = 1 << 20
 SMALL_STDIN = 64 * 1024  # fits into a fresh pipe
-READ_DELAY = 0.004  # a buffered op that ends sooner costs no registration of its pipes
 # Seconds for a runner to kill its tree; then the executor does it: the runner shares the sandbox's processor time
 # with the tree, and next to a thousand busy processes it would need minutes.
 KILL_ALONE = 0.3
@@ -35,16 +34,15 @@ class OpRun:
 
     __slots__ = (
         "_deadline",
-        "_eager",
         "_err",
         "_grown",
         "_killing",
+        "_launched_at",
         "_ops",
         "_out",
         "_reading",
         "_signals",
         "_stdin_read",
-        "_wake_at",
         "_writer",
         "master",
         "op",
@@ -64,8 +62,7 @@ class OpRun:
         self._out = self._err = -1
         self._reading = False
         self._grown = False
-        self._eager = False
-        self._wake_at: asyncio.TimerHandle | None = None
+        self._launched_at = 0.0
         self._deadline: asyncio.TimerHandle | None = None
         self._killing: asyncio.TimerHandle | None = None
         self._writer: StdinWriter | None = None
@@ -86,6 +83,7 @@ class OpRun:
         runner.on_message = self._message
         runner.on_lost = self._runner_lost
         run = self._command()
+        self._launched_at = time.time()
         if spec.pty is not None:
             runner.send({"run": run})
         else:
@@ -124,6 +122,8 @@ class OpRun:
             run["limits"] = limits
         if spec.pty is not None:
             run["pty"] = spec.pty
+        if spec.quiet:
+            run["quiet"] = True
         return run
 
     def _stdin(self) -> int:
@@ -151,24 +151,26 @@ class OpRun:
     def _message(self, message: dict[str, Any], fds: list[int]) -> None:
         op = self.op
         if "ended" in message:
+            if op.started_at is None:  # it was quiet, and has ended before the runner told of its start
+                self._started(None, at=self._launched_at)
             self._ended(message["ended"])
         elif "started" in message:
-            op.pid = message["started"]
-            op.started_at = time.time()
-            start = {"op_id": op.op_id, "pid": op.pid, "started_at": op.started_at}
-            op.log.append(START, json.dumps(start, separators=(",", ":")).encode())
             if fds:
                 self.master = fds.pop(0)
                 os.set_blocking(self.master, False)
-            if self._eager:
-                self.begin_reading()
-                self.changed()
-            else:
-                self._wake_at = self._ops.loop.call_later(READ_DELAY, self.begin_reading)
+            self._started(message["started"], at=time.time())
+            self.begin_reading()
+            self.changed()
         elif "failed" in message:
             self._ended({"leftover": 0, **message})
         for fd in fds:
             os.close(fd)
+
+    def _started(self, pid: int | None, *, at: float) -> None:
+        op = self.op
+        op.pid, op.started_at = pid, at
+        start = {"op_id": op.op_id, "pid": pid, "started_at": at}
+        op.log.append(START, json.dumps(start, separators=(",", ":")).encode())
 
     def _ended(self, facts: dict[str, Any]) -> None:
         runner, self.runner = self.runner, None
@@ -220,7 +222,6 @@ class OpRun:
 
     def begin_reading(self) -> None:
         """Watch the pipes (or the terminal) from now on."""
-        self._eager = True
         if self._reading or self.op.started_at is None or self.op.state is ENDED:
             return
         self._reading = True
@@ -347,10 +348,10 @@ class OpRun:
 
     def close(self) -> None:
         """Give every descriptor and timer back (the op has ended)."""
-        for timer in (self._deadline, self._killing, self._wake_at):
+        for timer in (self._deadline, self._killing):
             if timer is not None:
                 timer.cancel()
-        self._deadline = self._killing = self._wake_at = None
+        self._deadline = self._killing = None
         runner, self.runner = self.runner, None
         if runner is not None:
             self._ops.pool.give_back(runner, clean=False)

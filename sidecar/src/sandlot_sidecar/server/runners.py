@@ -101,6 +101,7 @@ class RunnerPool:
         self._making: set[asyncio.Task[None]] = set()
         self._trim: asyncio.TimerHandle | None = None
         self._spare: asyncio.TimerHandle | None = None
+        self._again: asyncio.TimerHandle | None = None
         self._failures = 0
         self._open = False
         self.made = 0
@@ -112,6 +113,13 @@ class RunnerPool:
         """Begin to keep one ready."""
         self._open = True
         self.want()
+
+    def rest(self) -> None:
+        """Keep none ready: nobody owns the sandbox, and each would cost 1.8 MiB."""
+        self._open = False
+        for runner in self._idle:
+            runner.close()
+        self._idle.clear()
 
     def take(self) -> Runner | None:
         """An idle runner for an op."""
@@ -131,6 +139,7 @@ class RunnerPool:
     def give_back(self, runner: Runner, *, clean: bool) -> None:
         """After an op: ready for the next one, or retired with what is left over."""
         self._busy.discard(runner)
+        self._failures = 0
         if runner.lost or not clean or not self._open:
             runner.close()
             self.want()
@@ -142,8 +151,21 @@ class RunnerPool:
             self._trim = self._loop.call_later(IDLE_SECONDS, self._drop_extra)
 
     def _lost(self, runner: Runner) -> None:
+        """One that was idle has died: a lasting cause (no memory, say) must not make us fork for ever."""
         if runner in self._idle:
             self._idle.remove(runner)
+        self._failed(RunnersFailed("it dies as soon as it is made"))
+
+    def _failed(self, error: SidecarError) -> None:
+        self._failures += 1
+        if self._failures >= RETRIES:
+            self._failures = 0
+            self.on_failed(RunnersFailed(str(error)))
+        elif self._again is None:
+            self._again = self._loop.call_later(0.05 * self._failures, self._try_again)
+
+    def _try_again(self) -> None:
+        self._again = None
         self.want()
 
     def _drop_extra(self) -> None:
@@ -177,16 +199,9 @@ class RunnerPool:
         except ExecutorGone:
             return
         except SidecarError as error:
-            self._failures += 1
             log.failure("runner_failed", error)
-            if self._failures >= RETRIES:
-                self._failures = 0
-                self.on_failed(RunnersFailed(str(error)))
-            else:
-                await asyncio.sleep(0.05 * self._failures)
-                self._loop.call_soon(self.want)
+            self._failed(error)
             return
-        self._failures = 0
         self.made += 1
         if not self._open:
             os.close(fds[0])
@@ -205,10 +220,10 @@ class RunnerPool:
     async def close(self) -> None:
         """Drop all runners (before a reset, at the end)."""
         self._open = False
-        for timer in (self._trim, self._spare):
+        for timer in (self._trim, self._spare, self._again):
             if timer is not None:
                 timer.cancel()
-        self._trim = self._spare = None
+        self._trim = self._spare = self._again = None
         if self._making:
             await asyncio.wait(list(self._making))
         for runner in [*self._idle, *self._busy]:

@@ -19,9 +19,10 @@ MAX_OUTPUT = 1 << 40
 class Spec:
     """One command. `stdin` is None (nothing), True (a pipe that the client writes) or the bytes themselves."""
 
-    __slots__ = (
+    WORDS = (
         "command", "cwd", "env", "memory", "output_limit", "pids", "pty", "shell", "stdin", "timeout", "user",
     )  # fmt: skip
+    __slots__ = (*WORDS, "quiet")
 
     def __init__(self, *, command: str | list[str]) -> None:
         self.command = command
@@ -35,10 +36,11 @@ class Spec:
         self.output_limit: int | None = None
         self.memory: int | None = None
         self.pids: int | None = None
+        self.quiet = False  # nobody looks at it before its end
 
     def fingerprint(self) -> bytes:
         """Equal for equal specs."""
-        values = [getattr(self, name) for name in self.__slots__]
+        values = [getattr(self, name) for name in self.WORDS]
         text = json.dumps(values, sort_keys=True, default=lambda value: value.hex())
         return blake2b(text.encode(), digest_size=16).digest()
 
@@ -53,6 +55,7 @@ def op_id(value: object, name: str) -> str:
 def from_exec(body: dict[str, Any]) -> Spec:
     """Prime's form, and ours: an argv, a shell; unknown fields are ignored."""
     spec = Spec(command=fields.command(body, "command", required=True) or "")
+    spec.quiet = True
     spec.shell = _shell(body)
     if "working_dir" in body:
         spec.cwd = fields.text(body, "working_dir", limit=4096) or None
