@@ -116,7 +116,7 @@ async def test_a_bomb_that_starves_its_runner_is_dead_when_its_result_is_there(m
 
 async def test_a_fork_bomb_in_the_background_is_defused_by_the_next_ops(box: Sidecar) -> None:
     bomb = await box.exec(":(){ :|:& };:", timeout=5, shell="bash")
-    assert bomb["verdict"] in ("exited", "pids_limit")
+    assert bomb["verdict"] in ("exited", "pids_limit", "timeout")
 
     async def calm_after_an_op() -> bool:
         await usable(box)

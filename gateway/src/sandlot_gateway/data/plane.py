@@ -17,6 +17,7 @@ from .door import Door
 from .expose import Exposures
 from .expose_http import ExposedHttp
 from .forward import ClientGone, Truncated
+from .pacing import Pacing
 from .pool import HttpPool
 from .request import Parsed, sort_headers
 from .routes import ApiKeys, Routes
@@ -52,6 +53,7 @@ class DataPlane:
         self._sockets = SocketPlane(door=door, pool=pool, metrics=metrics, exposed=self._exposed)
         self._access = AccessLog(self.limits.access_log)
         self._request_ids = (b"%b-%x" % (os.urandom(4).hex().encode(), n) for n in count(1))
+        self._pacing = Pacing()
         self._tasks: set[asyncio.Task[None]] = set()
         metrics.live(
             "sandlot_queue_depth", "Requests that wait for a place.", read=lambda: self.breaker.waiting
@@ -69,6 +71,7 @@ class DataPlane:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
+        self._pacing.request(in_flight=len(self._tasks))
         try:
             if scope["type"] == "http":
                 await self._http(scope, receive, send)

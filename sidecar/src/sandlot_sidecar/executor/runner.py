@@ -25,7 +25,7 @@ CAPABILITIES = sum(1 << number for number in (0, 1, 3, 4, 5, 6, 7, 8, 10, 13, 18
 OOM_CHECKS = 40
 OOM_PAUSE_MS = 5
 # A quiet op's start is told so late: most have ended by then, and cost the server one message instead of two.
-QUIET_SECONDS = 0.004
+QUIET_SECONDS = 0.01
 
 
 class Op:

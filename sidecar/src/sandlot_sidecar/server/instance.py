@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 
 from .. import __version__
@@ -167,6 +168,8 @@ class Instance:
             env |= claim["secrets"]
             env["SANDLOT_SANDBOX_ID"] = claim["sandbox_id"]
             workdir = claim["workdir"] or workdir
+        cores = self._conditions(claim)["limits"].get("cpu") or os.cpu_count() or 1
+        self.ops.abreast = max(2, round(2 * cores))
         self.ops.environment = env
         self.ops.workdir = workdir or "/"
         self.ops.user = user

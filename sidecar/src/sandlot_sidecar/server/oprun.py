@@ -42,6 +42,8 @@ class OpRun:
         "_out",
         "_reading",
         "_signals",
+        "_spent",
+        "_starting",
         "_stdin_read",
         "_writer",
         "master",
@@ -63,6 +65,8 @@ class OpRun:
         self._reading = False
         self._grown = False
         self._launched_at = 0.0
+        self._starting = False
+        self._spent = False
         self._deadline: asyncio.TimerHandle | None = None
         self._killing: asyncio.TimerHandle | None = None
         self._writer: StdinWriter | None = None
@@ -84,6 +88,7 @@ class OpRun:
         runner.on_lost = self._runner_lost
         run = self._command()
         self._launched_at = time.time()
+        self._starting = True
         if spec.pty is not None:
             runner.send({"run": run})
         else:
@@ -148,6 +153,11 @@ class OpRun:
 
     # -- what the runner says --------------------------------------------------------------------------------
 
+    def _has_started(self) -> None:
+        if self._starting:
+            self._starting = False
+            self._ops.has_started()
+
     def _message(self, message: dict[str, Any], fds: list[int]) -> None:
         op = self.op
         if "ended" in message:
@@ -165,6 +175,7 @@ class OpRun:
             self._ended({"leftover": 0, **message})
         for fd in fds:
             os.close(fd)
+        self._has_started()
 
     def _started(self, pid: int | None, *, at: float) -> None:
         op = self.op
@@ -176,7 +187,8 @@ class OpRun:
         runner, self.runner = self.runner, None
         self._drain()
         if runner is not None:
-            self._ops.pool.give_back(runner, clean=not facts.get("leftover"))
+            # The executor may still be killing: it must not meet the next op there.
+            self._ops.pool.give_back(runner, clean=not facts.get("leftover") and not self._spent)
         task = None
         if not self.op.cause:
             if _is_unexplained(facts):
@@ -300,6 +312,7 @@ class OpRun:
     def _kill_from_outside(self) -> None:
         self._killing = self._ops.loop.call_later(KILL_PATIENCE, self._stuck)
         if self.runner is not None:
+            self._spent = True
             self._ops.kill_runner_tree(self.runner.pid)
 
     def _stuck(self) -> None:
@@ -348,6 +361,7 @@ class OpRun:
 
     def close(self) -> None:
         """Give every descriptor and timer back (the op has ended)."""
+        self._has_started()
         for timer in (self._deadline, self._killing):
             if timer is not None:
                 timer.cancel()

@@ -50,6 +50,10 @@ class Ops:
         self.journal: Callable[[str, str], None] | None = None
         self._sweep: asyncio.TimerHandle | None = None
         self._waiters: dict[Op, list[Callable[[Op], None]]] = {}
+        # So many may be starting at a time (of their first 10 ms, at most). More of them than cores only push each
+        # other out of the caches, and let some callers wait for seconds while others are served twice.
+        self.abreast = 2
+        self._starting = 0
 
     def _replace_pool(self) -> RunnerPool:
         old, self.pool = self.pool, self._new_pool()
@@ -69,7 +73,8 @@ class Ops:
 
     def _waiting(self) -> int:
         table = self.table
-        return min(len(table.queue), self.limits.max_running - table.running)
+        room = min(self.limits.max_running - table.running, self.abreast - self._starting)
+        return min(len(table.queue), room)
 
     def create(self, spec: Spec, *, op_id: str | None, queued_before: float = 0.0) -> tuple[Op, bool]:
         """A new op, or the one that has this id already (True). Raises ApiError."""
@@ -132,7 +137,7 @@ class Ops:
     def pump(self) -> None:
         """Start what may run."""
         table = self.table
-        while table.queue and table.running < self.limits.max_running:
+        while table.queue and table.running < self.limits.max_running and self._starting < self.abreast:
             runner = self.pool.take()
             if runner is None:
                 self.pool.want()
@@ -141,7 +146,14 @@ class Ops:
             if op is None:
                 self.pool.give_back(runner, clean=True)
                 return
+            self._starting += 1
             op.io.launch(runner)
+
+    def has_started(self) -> None:
+        """The first word of a runner since its launch, or its loss: the next one may start."""
+        self._starting -= 1
+        if self.table.queue:
+            self.pump()
 
     def _no_runner(self, error: RunnersFailed) -> None:
         for op in list(self.table.queue.values()):
