@@ -44,10 +44,11 @@ def latency(client: Client, *, rounds: int = 25, batch: int = 16) -> Reading:
     )
 
 
-async def rate(client: AsyncClient, *, rounds: int = 12, seconds: float = 1.0) -> Reading:
+async def rate(client: AsyncClient, *, rounds: int = 6, seconds: float = 2.5) -> Reading:
     """Execs per second of 64 callers in one process over the rate of bare spawn loops: the median of some rounds.
 
-    The windows are short and in turn, so that what else runs on the machine slows both sides of a ratio.
+    The windows are in turn and short, so that what else runs on the machine slows both sides of a ratio; long enough
+    for the gateway to see that the cores are busy (0.2 s).
     """
     floors: list[float] = []
     spread: list[float] = []

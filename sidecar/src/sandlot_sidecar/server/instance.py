@@ -169,7 +169,7 @@ class Instance:
             env["SANDLOT_SANDBOX_ID"] = claim["sandbox_id"]
             workdir = claim["workdir"] or workdir
         cores = self._conditions(claim)["limits"].get("cpu") or os.cpu_count() or 1
-        self.ops.abreast = max(2, round(2 * cores))
+        self.ops.abreast = max(2, round(cores))
         self.ops.environment = env
         self.ops.workdir = workdir or "/"
         self.ops.user = user
