@@ -8,6 +8,7 @@ import json
 import math
 import os
 import platform
+import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable
@@ -163,6 +164,8 @@ def main() -> int:
             style="yellow",
             highlight=False,
         )
+    # What was started is ended by the way out, which the default action would not take.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     readings, again = asyncio.run(run(bounds=bounds, only=only, console=console))
     console.print(table(readings, bounds=bounds, again=again))
     values = {name: reading.value for name, reading in readings.items()}
