@@ -338,7 +338,9 @@ class Runner:
         own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         single = largest if largest > own else 0
         peak = self.group.number("memory_peak") if self.group else None
-        if peak is None or op.before.memory is None or peak == op.before.peak:
+        if peak is None or op.before.memory is None or op.before.peak is None:
+            return largest
+        if peak == op.before.peak and peak > op.before.memory:
             # The peak of an earlier op, where it cannot be set back, says nothing of this one.
             return largest
         return max(single, peak - op.before.memory)
