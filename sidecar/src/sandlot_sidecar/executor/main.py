@@ -43,7 +43,10 @@ class Executor:
             init_fd = self.sandbox.init.fd if self.sandbox.running else -1
             if init_fd >= 0:
                 poll.register(init_fd, select.POLLIN)
-            ready = [fd for fd, _ in poll.poll()]
+            ready = [fd for fd, _ in poll.poll(self.sandbox.patience())]
+            if not ready:
+                self.sandbox.look_at_retired()
+                continue
             if init_fd in ready:
                 self._event(self.sandbox.init_lost())
                 continue

@@ -22,6 +22,8 @@ NETWORKS = ("full", "none")
 DISK_SHARE = 0.6
 SHM_SHARE = 0.15
 SHM_SIZE = 64 * 1024 * 1024
+WATCH_EVERY_MS = 200
+WATCH_SECONDS = 5.0  # after an op left processes behind; later ones are met when the next runner is made
 LOST_WITHIN = 10.0
 LOST_MOST = 5
 
@@ -43,6 +45,7 @@ class Sandbox:
         self._built_for: int | None = None  # bytes of disk, where no claim says otherwise
         self._cgroup: cgroups.Sandbox | None = None
         self._retired: list[Group] = []
+        self._watch_until = 0.0
         self._number = 0
         self._fresh: Fresh | None = None
         self._lost: list[float] = []
@@ -168,7 +171,7 @@ class Sandbox:
         """Bring a runner into the world: its pid and its channel. Raises OSError."""
         self.check_running()
         assert self.home is not None
-        self._retired = [group for group in self._retired if not self._removed(group)]
+        self.look_at_retired()
         group = None
         if self._cgroup is not None:
             self._number += 1
@@ -206,6 +209,15 @@ class Sandbox:
         child.forget()
         if child.group and not self._removed(child.group):
             self._retired.append(child.group)
+            self._watch_until = time.monotonic() + WATCH_SECONDS
+
+    def patience(self) -> int | None:
+        """Milliseconds until `look_at_retired` is due: a bomb grows for a moment before it can be told as one."""
+        return WATCH_EVERY_MS if self._retired and time.monotonic() < self._watch_until else None
+
+    def look_at_retired(self) -> None:
+        """Remove the groups that are empty by now, and end the bombs among them."""
+        self._retired = [group for group in self._retired if not self._removed(group)]
 
     def apply(self, message: dict[str, Any]) -> dict[str, Any]:
         """Set limits, network and host name of a claim."""
@@ -331,7 +343,7 @@ class Sandbox:
     def end(self) -> None:
         """Kill everything and give back what does not go with the process; a second time does nothing."""
         self._kill_all()
-        self._retired = [group for group in self._retired if not self._removed(group)]
+        self.look_at_retired()
         if self._cgroup is not None:
             self._cgroup.remove()
             self._cgroup = None
