@@ -11,8 +11,6 @@ from __future__ import annotations
 import sys
 import types
 
-HEAVY = ("ssl", "logging", "inspect", "typing", "traceback", "linecache", "subprocess", "concurrent", "concurrent.futures",
-         "concurrent.futures._base", "asyncio.sslproto", "asyncio.staggered", "asyncio.base_subprocess")  # fmt: skip
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any

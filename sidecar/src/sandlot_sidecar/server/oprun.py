@@ -189,17 +189,13 @@ class OpRun:
         if runner is not None:
             # The executor may still be killing: it must not meet the next op there.
             self._ops.pool.give_back(runner, clean=not facts.get("leftover") and not self._spent)
-        task = None
-        if not self.op.cause:
-            if _is_unexplained(facts):
-                task = self._ops.loop.create_task(self._ask_alive(facts))
-            elif facts.get("exit_code") and not facts.get("signal") and not facts.get("failed"):
-                task = self._ops.loop.create_task(self._ask_disk(facts))
-        if task is None:
-            self._ops.finish(self.op, facts)
+        by_itself = not self.op.cause
+        if by_itself and _is_unexplained(facts):
+            self._ops.spawn(self._ask_alive(facts))
+        elif by_itself and facts.get("exit_code") and not facts.get("signal") and not facts.get("failed"):
+            self._ops.spawn(self._ask_disk(facts))
         else:
-            self._ops.tasks.add(task)
-            task.add_done_callback(self._ops.tasks.discard)
+            self._ops.finish(self.op, facts)
 
     async def _ask_disk(self, facts: dict[str, Any]) -> None:
         """A command that failed by itself: was the disk full?"""

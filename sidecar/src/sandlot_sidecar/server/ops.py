@@ -16,7 +16,7 @@ from .spec import Spec
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
     from typing import Any
 
     from ..config import OpLimits
@@ -66,6 +66,12 @@ class Ops:
         pool.on_failed = self._no_runner
         pool.waiting = self._waiting
         return pool
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """A task that is awaited when this closes."""
+        task = self.loop.create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
 
     def runners_made(self) -> int:
         """How many runners were ever made."""
@@ -279,9 +285,7 @@ class Ops:
                 self.table.kill(op, "sandbox_broken", now=monotonic(), message=message)
                 self.table.finish(op, facts={}, now=monotonic())
                 self.ended(op)
-        task = self.loop.create_task(pool.close())
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
+        self.spawn(pool.close())
         self.pool.open()
 
     def forget(self) -> None:
@@ -302,9 +306,7 @@ class Ops:
 
     def kill_runner_tree(self, pid: int) -> None:
         """Have the executor kill all that a runner has started; its end is seen by the runner."""
-        task = self.loop.create_task(self._kill_runner_tree(pid))
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
+        self.spawn(self._kill_runner_tree(pid))
 
     async def _kill_runner_tree(self, pid: int) -> None:
         try:

@@ -193,6 +193,7 @@ class LocalBackend:
             directory=directory,
             image=image,
             cgroup_parent=self._cgroups.create(record.id),
+            # Only the host's root holds our own files; an image's paths of the same name are its own.
             mask=self._hidden.paths() if image.is_host else (),
             settings=self._launch_settings,
         )

@@ -38,7 +38,7 @@ def sidecar_config(
     mask: Sequence[str],
     settings: LaunchSettings,
 ) -> dict[str, Any]:
-    """The document of "Start" in docs/sidecar-contract.md; `mask`: paths of the host's root to hide."""
+    """The document of "Start" in docs/sidecar-contract.md; `mask`: paths of the root to hide."""
     template = instance.template
     return {
         "instance_id": instance.id,
@@ -51,8 +51,7 @@ def sidecar_config(
         "hostname": settings.hostname,
         "root": {
             "lower": list(image.lower),
-            # Only the host's root holds our own files; an image's paths of the same name are its own.
-            "mask": list(mask) if image.is_host else [],
+            "mask": list(mask),
             "overlay": True,
             "disk": template.disk,
             "env": image.env,
