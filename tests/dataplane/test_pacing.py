@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 
-from sandlot_gateway.data.pacing import CROWD, LOOK_EVERY, PAUSE, Pacing, schedstat
+import pytest
+from sandlot_gateway.data.pacing import CROWD, LOOK_EVERY, PAUSE, Figures, Pacing, kernel_figures
 
 SECOND = 1_000_000_000
 
@@ -18,34 +19,53 @@ async def paused(pacing: Pacing, *, in_flight: int) -> bool:
     return time.monotonic() - before >= PAUSE
 
 
-async def looked_twice(figures: list[tuple[int, int]]) -> Pacing:
-    """One that has compared the kernel's figures once."""
-    pacing = Pacing(figures=lambda: figures.pop(0) if len(figures) > 1 else figures[0])
-    pacing.request(in_flight=CROWD)
-    await asyncio.sleep(LOOK_EVERY * 1.2)
+async def looked(figures: list[Figures]) -> Pacing:
+    """One that has read all these figures of the kernel, one after the other."""
+    times = len(figures)
+    pacing = Pacing(figures=lambda: figures.pop(0))
+    for _ in range(times - 1):
+        pacing.request(in_flight=CROWD)
+        await asyncio.sleep(LOOK_EVERY * 1.2)
     return pacing
 
 
+def after(seconds: int, *, queued: int, busy: int) -> Figures:
+    """So many seconds in which the thread ran, queued for so many more, and the machine was busy for `busy` %."""
+    return Figures(
+        ran=seconds * SECOND, queued=queued * SECOND, busy=seconds * busy, idle=seconds * (100 - busy)
+    )
+
+
 async def test_a_core_of_its_own_means_no_pause() -> None:
-    pacing = await looked_twice([(0, 0), (SECOND, SECOND // 100)])
+    pacing = await looked([after(0, queued=0, busy=0), after(1, queued=0, busy=100)])
     assert not await paused(pacing, in_flight=CROWD)
     assert not await paused(pacing, in_flight=10 * CROWD)
 
 
 async def test_a_queue_for_the_core_means_one_pause_for_each_batch() -> None:
-    pacing = await looked_twice([(0, 0), (SECOND, SECOND)])
+    pacing = await looked([after(0, queued=0, busy=0), after(1, queued=1, busy=100)])
     pacing.request(in_flight=CROWD)
     assert await paused(pacing, in_flight=CROWD)
     assert await paused(pacing, in_flight=CROWD)
     assert not await paused(pacing, in_flight=CROWD - 1)
 
 
+@pytest.mark.parametrize(("busy", "goes_on"), [(100, True), (50, False)])
+async def test_it_goes_on_while_the_machine_is_busy(busy: int, goes_on: bool) -> None:
+    # Its own pauses have ended the queue: from the first second's figures on nothing queues.
+    later = [Figures(n * SECOND, SECOND, n * busy, n * (100 - busy)) for n in range(2, 9)]
+    pacing = await looked([after(0, queued=0, busy=0), after(1, queued=1, busy=busy), *later])
+    assert await paused(pacing, in_flight=CROWD) == goes_on
+
+
 async def test_a_long_silence_says_nothing_about_now() -> None:
-    pacing = Pacing(figures=lambda: (SECOND, SECOND))
+    pacing = await looked([after(1, queued=1, busy=100)])
     assert not await paused(pacing, in_flight=CROWD)
 
 
-def test_the_kernel_counts_both() -> None:
-    ran, queued = schedstat()
-    assert ran > 0
-    assert queued >= 0
+def test_the_kernel_counts_all() -> None:
+    figures = kernel_figures()
+    assert figures.ran > 0
+    assert figures.queued >= 0
+    assert figures.busy > 0
+    assert figures.idle >= 0

@@ -8,26 +8,43 @@ each time: 214 µs of CPU a request instead of 66. Sleeping a moment after each 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 CROWD = 24  # requests in flight, below which nobody waits for anybody
-PAUSE = 0.002  # seconds
-LOOK_EVERY = 0.1  # seconds between two looks at the kernel's figures
+PAUSE = 0.001  # seconds
+LOOK_EVERY = 0.2  # seconds between two looks at the kernel's figures
 STARVED = 0.2  # seconds queued for each second run, from which on the core counts as shared
-STAYS = 1.0  # seconds for which it does: pausing itself makes the queue shorter
+STAYS = 1.0  # seconds for which it does
+BUSY = 0.8  # of the machine's time at work, for which it goes on to: pausing itself makes the queue shorter
+
+
+class Figures(NamedTuple):
+    """What the kernel has counted so far."""
+
+    ran: int  # nanoseconds, of this thread
+    queued: int  # nanoseconds, of this thread
+    busy: int  # ticks, of the machine
+    idle: int  # ticks, of the machine
 
 
 class Pacing:
     """Asked once a request; does nothing at all on a core of its own."""
 
-    def __init__(self, *, figures: Callable[[], tuple[int, int]] | None = None) -> None:
-        self._figures = figures or schedstat
+    def __init__(self, *, figures: Callable[[], Figures] | None = None) -> None:
+        self._figures = figures or kernel_figures
         self._pausing = False
         self._starved_until = 0.0
         self._looked_at = 0.0
-        self._ran = self._queued = 0
+        self._last = Figures(0, 0, 0, 0)
+
+    @property
+    def starved(self) -> bool:
+        """Whether this process queues for its core, on a machine that is at work most of the time."""
+        return time.monotonic() < self._starved_until
 
     def request(self, *, in_flight: int) -> None:
         """A request has come; this turn of the loop may be the last one for a moment."""
@@ -41,12 +58,13 @@ class Pacing:
             asyncio.get_running_loop().call_soon(self._pause)
 
     def _look(self, now: float) -> None:
-        """Nanoseconds run and nanoseconds queued, as the kernel's sched-stats.rst has them."""
-        ran, queued = self._figures()
-        recent = now - self._looked_at < 10 * LOOK_EVERY
-        if recent and queued - self._queued > STARVED * (ran - self._ran):
-            self._starved_until = now + STAYS
-        self._looked_at, self._ran, self._queued = now, ran, queued
+        last, new = self._last, self._figures()
+        if now - self._looked_at < 10 * LOOK_EVERY:
+            queues = new.queued - last.queued > STARVED * (new.ran - last.ran)
+            busy, idle = new.busy - last.busy, new.idle - last.idle
+            if queues or (now < self._starved_until and busy > BUSY * (busy + idle)):
+                self._starved_until = now + STAYS
+        self._looked_at, self._last = now, new
 
     def _pause(self) -> None:
         # The thread sleeps, not a task: the point is that nothing of this process runs.
@@ -54,10 +72,12 @@ class Pacing:
         self._pausing = False
 
 
-def schedstat() -> tuple[int, int]:
-    """This thread's nanoseconds run and queued; zeros where the kernel does not count them."""
-    try:
-        ran, queued = Path("/proc/thread-self/schedstat").read_bytes().split()[:2]
-    except (OSError, ValueError):
-        return 0, 0
-    return int(ran), int(queued)
+def kernel_figures() -> Figures:
+    """From /proc (the kernel's sched-stats.rst and proc.rst); zeros where it does not count."""
+    ran = queued = busy = idle = 0
+    with contextlib.suppress(OSError, ValueError):
+        ran, queued = map(int, Path("/proc/thread-self/schedstat").read_bytes().split()[:2])
+    with contextlib.suppress(OSError, ValueError), open("/proc/stat", "rb") as file:
+        user, nice, system, idle, iowait, irq, softirq, steal = map(int, file.readline().split()[1:9])
+        busy, idle = user + nice + system + irq + softirq + steal, idle + iowait
+    return Figures(ran=ran, queued=queued, busy=busy, idle=idle)

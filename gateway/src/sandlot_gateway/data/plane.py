@@ -23,6 +23,7 @@ from .request import Parsed, sort_headers
 from .routes import ApiKeys, Routes
 from .sandbox_http import ROUTES, SandboxHttp
 from .socket_plane import SocketPlane
+from .turns import Turns
 from .wire import Headers
 
 log = logging.getLogger("sandlot.data")
@@ -48,12 +49,13 @@ class DataPlane:
             routes=routes, tokens=tokens, api_keys=api_keys, metrics=metrics, limits=self.limits
         )
         self.breaker = door.breaker
-        self._sandbox = SandboxHttp(door=door, pool=pool)
+        self._pacing = Pacing()
+        turns = Turns(cores=len(os.sched_getaffinity(0)), wanted=lambda: self._pacing.starved)
+        self._sandbox = SandboxHttp(door=door, pool=pool, turns=turns)
         self._exposed = ExposedHttp(exposures=exposures, routes=routes, pool=pool)
         self._sockets = SocketPlane(door=door, pool=pool, metrics=metrics, exposed=self._exposed)
         self._access = AccessLog(self.limits.access_log)
         self._request_ids = (b"%b-%x" % (os.urandom(4).hex().encode(), n) for n in count(1))
-        self._pacing = Pacing()
         self._tasks: set[asyncio.Task[None]] = set()
         metrics.live(
             "sandlot_queue_depth", "Requests that wait for a place.", read=lambda: self.breaker.waiting

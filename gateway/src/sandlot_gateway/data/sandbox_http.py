@@ -12,6 +12,7 @@ from .errors import DialError, UpstreamError
 from .forward import ClientGone, RequestHead, forward
 from .pool import HttpPool
 from .request import Parsed, bearer, climbs
+from .turns import Turns
 from .wire import Headers
 
 # First segment behind /sbx/{id}/ → route class. All else of the sidecar (claim, reset, end, state, metrics,
@@ -34,9 +35,10 @@ class SandboxHttp:
     not: were they queued behind 256 commands that wait for their stdin, nothing would ever move.
     """
 
-    def __init__(self, *, door: Door, pool: HttpPool) -> None:
+    def __init__(self, *, door: Door, pool: HttpPool, turns: Turns) -> None:
         self._door = door
         self._pool = pool
+        self._turns = turns
 
     async def http(
         self,
@@ -69,6 +71,7 @@ class SandboxHttp:
         if waited:
             queued[0] = await door.enter(sandbox_id, receive=watched)
             request.lines.append(b"x-sandlot-queued: %.6f\r\n" % queued[0])
+        turn = None
         try:
             if waited:  # it may have ended meanwhile
                 route = await door.ready(sandbox_id, tenant, receive=watched)
@@ -78,6 +81,9 @@ class SandboxHttp:
                 % (method.encode(), b"%b?%b" % (rest, query) if query else rest, route.token.encode()),
                 *request.lines,
             ]
+            # Of sidecars elsewhere nobody here knows how busy their machines are.
+            if takes_place and name != "files" and route.address.startswith("unix:"):
+                turn = await self._turns.enter(sandbox_id)
             return await forward(
                 pool=self._pool,
                 key=route.address,
@@ -94,6 +100,8 @@ class SandboxHttp:
             door.check_alive(sandbox_id, may_have_run=True)
             raise Refusal(502, "sidecar_lost", str(error), may_have_run=True) from error
         finally:
+            if turn is not None:
+                self._turns.leave(turn)
             if takes_place:
                 door.leave(sandbox_id)
 

@@ -138,10 +138,13 @@ class Group:
 
     def reset_peak(self) -> int | None:
         """Let the peak of memory begin anew, where the kernel can; returns where it stands then."""
-        if self.read("memory_peak") is None:
+        fd = self._files.get("memory_peak")
+        if fd is None and self.read("memory_peak") is not None:
+            fd = self._files["memory_peak"]
+        if fd is None or fd < 0:
             return None
         try:
-            os.pwrite(self._files["memory_peak"], b"0", 0)
+            os.pwrite(fd, b"0", 0)
         except OSError:
             pass
         return self.number("memory_peak")

@@ -36,26 +36,28 @@ class Op:
         self.inner_pid = inner_pid  # as the sandbox sees it, once it was asked for
         self.pidfd = os.pidfd_open(pid)
         self.before = before
+        self.memory: int | None = None  # the group's, and its peak, when the op began
+        self.peak: int | None = None
         self.sweep = Sweep(mark=mark, leader=inner_pid or 0)
         self.oom = False
         self.tell_at: float | None = None  # when the server hears of its start, unless it has ended by then
 
 
 class Counters:
-    """What the cgroup and this process had used when the op began."""
+    """What the cgroup had counted at a moment; processor time without this process's own."""
 
-    __slots__ = ("cpu", "memory", "oom", "own_cpu", "peak", "pids")
+    __slots__ = ("cpu", "oom", "pids")
 
     def __init__(self, group: Group | None) -> None:
-        self.own_cpu = time.process_time()
-        self.cpu = self.memory = self.peak = None
-        self.oom = self.pids = 0
-        if group:
-            self.peak = group.reset_peak()
-            self.memory = self.peak if group.version == 1 else group.number("memory")
-            self.cpu = group.cpu_seconds()
-            self.oom = group.oom_kills()
-            self.pids = group.pids_hits()
+        self.cpu = others_cpu(group)
+        self.oom = group.oom_kills() if group else 0
+        self.pids = group.pids_hits() if group else 0
+
+
+def others_cpu(group: Group | None) -> float | None:
+    """Seconds of processor time that the group used besides this process."""
+    used = group.cpu_seconds() if group else None
+    return None if used is None else used - time.process_time()
 
 
 class Runner:
@@ -74,7 +76,7 @@ class Runner:
         self.poll.register(channel, select.POLLIN)
         self._oom_checks = 0
         self._own_peak = 0
-        self._limited = False
+        self._quiet: Counters | None = None  # as the last op left them, where nobody else can change them
         self._defaults: dict[str, str] = {}
         self._oom_fd = self._watch_memory()
         self._score = os.open("self/oom_score_adj", os.O_RDWR | os.O_CLOEXEC, dir_fd=proc)
@@ -161,7 +163,9 @@ class Runner:
             self._send({"failed": "busy", "message": "an op runs already", "exit_code": None})
             return
         self._limit(run.get("limits") or {})
-        before = Counters(self.group)
+        before, self._quiet = self._quiet or Counters(self.group), None
+        peak = self.group.reset_peak() if self.group else None
+        memory = peak if self.group is None or self.group.version == 1 else self.group.number("memory")
         # Everything the op starts is to be killed for memory before this process is; the kernel lets a score
         # that was raised without CAP_SYS_RESOURCE be lowered again.
         self._set_score(b"1000")
@@ -177,6 +181,7 @@ class Runner:
         # Without a group, descendants are found by the pid that they see.
         inner = None if self.group else self._inner_pid(pid)
         self.op = self.last = Op(pid=pid, inner_pid=inner, mark=str(run.get("mark", "")), before=before)
+        self.op.memory, self.op.peak = memory, peak
         seconds = (run.get("limits") or {}).get("cpu_seconds")
         if seconds:
             self._limit_cpu_seconds(pid, seconds)
@@ -299,51 +304,53 @@ class Runner:
             return
         self.poll.unregister(op.pidfd)
         os.close(op.pidfd)
-        self._check_oom()
         self.op = None
         self._oom_checks = 0
         code = os.waitstatus_to_exitcode(status)
-        pids_hit = self._overran(op, failed=code != 0)
+        now = Counters(self.group)
+        op.oom = op.oom or now.oom > op.before.oom
+        pids_hit = self._overran(op, now, failed=code != 0)
         if op.oom or pids_hit:
             self._kill()
+        leftover = self._leftover()
+        self._quiet = None if leftover or op.oom or pids_hit else now
         self._send(
             {
                 "ended": {
                     "exit_code": code if code >= 0 else 128 - code,
                     "signal": -code if code < 0 else None,
-                    "cpu": self._cpu(op, usage.ru_utime + usage.ru_stime),
+                    "cpu": _cpu(op.before, now, waited_for=usage.ru_utime + usage.ru_stime),
                     "peak_memory": self._peak(op, usage.ru_maxrss * 1024),
                     "oom": op.oom,
                     "pids_hit": pids_hit,
-                    "leftover": self._leftover(),
+                    "leftover": leftover,
                 }
             }
         )
 
-    def _overran(self, op: Op, *, failed: bool) -> bool:
+    def _overran(self, op: Op, now: Counters, *, failed: bool) -> bool:
         """Whether the limit of processes is why it failed, or what it left is a fork bomb."""
-        if not self.group or self.group.pids_hits() <= op.before.pids:
+        if not self.group or now.pids <= op.before.pids:
             return False
         return failed or self.group.overrun(before=op.before.pids)
-
-    def _cpu(self, op: Op, waited_for: float) -> float:
-        now = self.group.cpu_seconds() if self.group else None
-        if now is None or op.before.cpu is None:
-            return waited_for
-        own = time.process_time() - op.before.own_cpu
-        return round(max(waited_for, now - op.before.cpu - own), 6)
 
     def _peak(self, op: Op, largest: int) -> int:
         # A child's largest size begins with that of this process, whose memory it borrows until its exec.
         own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         single = largest if largest > own else 0
         peak = self.group.number("memory_peak") if self.group else None
-        if peak is None or op.before.memory is None or op.before.peak is None:
+        if peak is None or op.memory is None or op.peak is None:
             return largest
-        if peak == op.before.peak and peak > op.before.memory:
+        if peak == op.peak and peak > op.memory:
             # The peak of an earlier op, where it cannot be set back, says nothing of this one.
             return largest
-        return max(single, peak - op.before.memory)
+        return max(single, peak - op.memory)
+
+
+def _cpu(before: Counters, now: Counters, *, waited_for: float) -> float:
+    if before.cpu is None or now.cpu is None:
+        return waited_for
+    return round(max(waited_for, now.cpu - before.cpu), 6)
 
 
 def drop_privileges(permitted: int) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
-import json
 import os
 import time
 
@@ -180,8 +179,9 @@ class OpRun:
     def _started(self, pid: int | None, *, at: float) -> None:
         op = self.op
         op.pid, op.started_at = pid, at
-        start = {"op_id": op.op_id, "pid": pid, "started_at": at}
-        op.log.append(START, json.dumps(start, separators=(",", ":")).encode())
+        # By hand: `json` takes a twentieth of this process's time, and an op's id needs no escapes (spec.op_id).
+        start = f'{{"op_id":"{op.op_id}","pid":{"null" if pid is None else pid},"started_at":{at!r}}}'
+        op.log.append(START, start.encode("ascii"))
 
     def _ended(self, facts: dict[str, Any]) -> None:
         runner, self.runner = self.runner, None

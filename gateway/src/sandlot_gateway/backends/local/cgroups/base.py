@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 NAME = "sandlot"  # every group of ours is {something}/sandlot/{instance id}
+# All sandboxes together weigh like so many other sessions for each core. With the weight of one, which a new group
+# has, the commands queue behind every sidecar: of eight equal sandboxes one got a fifth of what another got.
+SESSIONS_PER_CORE = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +76,12 @@ def write(path: Path, value: int | str) -> None:
     # One write call: the kernel parses each write on its own, and a buffered file may try again at close.
     with open(path, "wb", buffering=0) as file:
         file.write(str(value).encode())
+
+
+def weight(path: Path, *, each: int, most: int) -> None:
+    """Writes the weight of all sandboxes, `each` being a session's; a kernel that refuses keeps its own."""
+    with contextlib.suppress(OSError):
+        write(path, min(most, each * SESSIONS_PER_CORE * len(os.sched_getaffinity(0))))
 
 
 def make(path: Path) -> None:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from .base import NAME, Usage, make, read_int
+from .base import NAME, Usage, make, read_int, weight
 from .mounts import Hierarchy
 
 _WANTED = ("memory", "pids", "cpu", "cpuacct")
@@ -30,6 +30,8 @@ class CgroupsV1:
     def create(self, instance_id: str) -> str | None:
         for path in self.paths(instance_id):
             make(path)
+        if "cpu" in self._by_controller:
+            weight(self._by_controller["cpu"] / "cpu.shares", each=1024, most=262144)
         return f"{NAME}/{instance_id}"
 
     def paths(self, instance_id: str) -> list[Path]:

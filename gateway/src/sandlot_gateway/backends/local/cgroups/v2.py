@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from .base import NAME, Usage, make, read_int, write
+from .base import NAME, Usage, make, read_int, weight, write
 from .mounts import Hierarchy
 
 _LEAF = "sandlot-gateway"
@@ -33,6 +33,7 @@ class CgroupsV2:
         # Again each time: an executor removes the base when its own group was the last one.
         _enable(self._base)
         _enable(directory)
+        weight(self._base / "cpu.weight", each=100, most=10000)
         return str(directory.relative_to(self._mount))
 
     def paths(self, instance_id: str) -> list[Path]:

@@ -1,0 +1,90 @@
+"""Sandboxes of a saturated machine take turns; nobody waits long, nobody is forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+from sandlot_gateway.data.turns import LONGEST_WAIT, OPS_PER_CORE, TURN, Turn, Turns
+
+
+@pytest.fixture
+def turns() -> Turns:
+    return Turns(cores=1, wanted=lambda: True)
+
+
+async def enter_all(turns: Turns, lane: str, count: int) -> list[asyncio.Task[Turn | None]]:
+    """So many commands of one sandbox, each as far as it comes."""
+    tasks = [asyncio.ensure_future(turns.enter(lane)) for _ in range(count)]
+    await asyncio.sleep(0)
+    return tasks
+
+
+async def test_on_a_machine_with_room_nobody_waits() -> None:
+    turns = Turns(cores=1, wanted=lambda: False)
+    entered = [await turns.enter(lane) for lane in "abc" for _ in range(3 * OPS_PER_CORE)]
+    assert entered == [None] * len(entered)
+
+
+async def test_the_next_sandbox_begins_when_the_first_is_answered(turns: Turns) -> None:
+    first = await enter_all(turns, "a", OPS_PER_CORE)
+    second = await enter_all(turns, "b", 3)
+    assert all(task.done() for task in first)
+    assert not any(task.done() for task in second)
+    for task in first:
+        turn = task.result()
+        assert turn is not None
+        turns.leave(turn)
+    entered = await asyncio.wait_for(asyncio.gather(*second), TURN / 2)
+    assert len({id(turn) for turn in entered}) == 1
+
+
+async def test_a_sandbox_keeps_its_turn_for_the_commands_that_follow(turns: Turns) -> None:
+    (first,) = await enter_all(turns, "a", 1)
+    filler = await enter_all(turns, "b", OPS_PER_CORE)
+    waiting = await enter_all(turns, "c", 1)
+    turn = first.result()
+    assert turn is not None
+    turns.leave(turn)
+    assert await turns.enter("a") is turn
+    assert all(task.done() for task in filler)
+    assert not waiting[0].done()
+    assert (await waiting[0]) is not None
+
+
+async def test_commands_that_take_long_hold_nobody_up(turns: Turns) -> None:
+    await enter_all(turns, "a", OPS_PER_CORE)
+    begun = time.monotonic()
+    (waiting,) = await enter_all(turns, "b", 1)
+    assert (await asyncio.wait_for(waiting, 5)) is not None
+    assert time.monotonic() - begun >= TURN * 0.9
+    # A new command of the first one has to wait for a turn of its own, and gets it.
+    await enter_all(turns, "b", OPS_PER_CORE)
+    (again,) = await enter_all(turns, "a", 1)
+    assert not again.done()
+    assert (await asyncio.wait_for(again, 5)) is not None
+
+
+async def test_where_many_wait_turns_are_short(turns: Turns) -> None:
+    lanes = 300
+    begun = time.monotonic()
+    tasks = [asyncio.ensure_future(turns.enter(f"{n}")) for n in range(lanes) for _ in range(OPS_PER_CORE)]
+    await asyncio.gather(*tasks)
+    # With whole turns, one after the other, it would be 3 s; some slack for a slow machine.
+    assert time.monotonic() - begun < lanes * TURN / 2
+    assert lanes * TURN / 2 > 10 * LONGEST_WAIT
+
+
+async def test_a_client_that_has_gone_takes_no_turn(turns: Turns) -> None:
+    first = await enter_all(turns, "a", OPS_PER_CORE)
+    gone = await enter_all(turns, "b", OPS_PER_CORE)
+    last = await enter_all(turns, "c", 1)
+    for task in gone:
+        task.cancel()
+    await asyncio.gather(*gone, return_exceptions=True)
+    for task in first:
+        turn = task.result()
+        assert turn is not None
+        turns.leave(turn)
+    assert (await asyncio.wait_for(last[0], TURN / 2)) is not None
