@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes .venv with everything pinned by hash: uv from PyPI, the third-party packages, our four packages editable.
+# Makes .venv with everything pinned by hash: uv from PyPI, the third-party packages, our own packages editable.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 UV_VERSION=0.13.8
@@ -24,5 +24,5 @@ fi
 export VIRTUAL_ENV="$PWD/.venv"
 uv=.venv/bin/uv
 $uv pip install --quiet --require-hashes --compile-bytecode -r requirements/dev.txt
-$uv pip install --quiet --no-deps --no-build-isolation -e sidecar -e gateway -e controller -e sdk
+$uv pip install --quiet --no-deps --no-build-isolation -e kube -e sidecar -e gateway -e controller -e sdk
 echo "$want" > "$stamp"

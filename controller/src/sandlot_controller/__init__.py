@@ -1,3 +1,3 @@
-"""The Kubernetes controller, and the names that it and the gateway must agree on."""
+"""The Kubernetes controller: makes the pods of pools and sandboxes, tells their state, ends them."""
 
 __version__ = "0.1.0"

@@ -1,0 +1,23 @@
+"""The names that gateway and controller must agree on: resource kinds, labels, annotations."""
+
+GROUP = "sandlot.dev"
+VERSION = "v1alpha1"
+API_VERSION = f"{GROUP}/{VERSION}"
+SANDBOX_KIND, SANDBOX_PLURAL = "Sandbox", "sandboxes"
+POOL_KIND, POOL_PLURAL = "SandboxPool", "sandboxpools"
+
+LABEL_INSTANCE = f"{GROUP}/instance"
+LABEL_POOL = f"{GROUP}/pool"
+LABEL_TEMPLATE = f"{GROUP}/template"
+LABEL_FOR = f"{GROUP}/for"
+LABEL_NAME = "app.kubernetes.io/name"
+LABEL_COMPONENT = "app.kubernetes.io/component"
+APP = "sandlot"
+COMPONENT_SANDBOX = "sandbox"
+
+ANNOTATION_TEMPLATE = f"{GROUP}/template"
+
+CONTAINER_SANDBOX, CONTAINER_SIDECAR = "sandbox", "sidecar"
+SIDECAR_PORT = 8700
+ENV_TARGET = "SANDLOT_TARGET"
+ENV_SIDECAR_CONFIG = "SANDLOT_SIDECAR_CONFIG"
