@@ -1,0 +1,176 @@
+"""A small client of one Kubernetes API server: one request, one answer; and lines of a watch as they come."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+import msgspec
+
+from sandlot_kube.access import Access, TokenFile, from_environment
+from sandlot_kube.errors import KubeError, KubeUnreachable
+
+MERGE_PATCH = "application/merge-patch+json"
+_LONGEST_LINE = 16 << 20  # bytes; the API server stores no object of more than about 3 MB
+
+
+class _Status(msgspec.Struct):
+    reason: str = ""
+    message: str = ""
+
+
+class KubeClient:
+    """Made anywhere, used in one event loop, closed with `close`.
+
+    Nothing is retried here but a request that was refused with 401 while the token's file had a new token: it
+    was not carried out. aiohttp itself repeats a GET, PUT or DELETE whose kept-alive connection was dead.
+    """
+
+    def __init__(self, access: Access) -> None:
+        self.access = access
+        self._session: aiohttp.ClientSession | None = None
+
+    @classmethod
+    def from_environment(cls, context: str | None = None) -> KubeClient:
+        """Raises BadKubeConfig."""
+        return cls(from_environment(context))
+
+    @property
+    def namespace(self) -> str:
+        """The service account's own, or the context's."""
+        return self.access.namespace
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        body: object = None,
+        content_type: str = "application/json",
+        timeout: float = 10.0,
+    ) -> bytes:
+        """The body of a 2xx answer. A `body` that is not bytes is encoded as JSON. Raises KubeError."""
+        data = body if isinstance(body, bytes) or body is None else msgspec.json.encode(body)
+        headers = {} if data is None else {"Content-Type": content_type}
+        limits = aiohttp.ClientTimeout(total=timeout)
+        async with self._answer(
+            method, path, params=params, data=data, headers=headers, timeout=limits
+        ) as answer:
+            return await answer.read()
+
+    async def lines(
+        self, path: str, *, params: Mapping[str, str], idle: float, opened: Callable[[], None]
+    ) -> AsyncGenerator[bytes, None]:
+        """A streamed answer's lines; `opened` is called once it has begun. To be closed by its user (`aclose`).
+
+        Raises KubeUnreachable after `idle` seconds of silence or when the stream ends within a line.
+        """
+        limits = aiohttp.ClientTimeout(total=None, sock_connect=10.0, sock_read=idle)
+        async with self._answer("GET", path, params=params, data=None, headers={}, timeout=limits) as answer:
+            opened()
+            # Not the stream's own readline: it gives up on lines over 128 KiB, and objects may be larger.
+            rest = bytearray()
+            looked = 0
+            async for piece in answer.content.iter_any():
+                rest += piece
+                if len(rest) > _LONGEST_LINE:
+                    raise KubeUnreachable(f"a line of {path} is longer than {_LONGEST_LINE} bytes")
+                if (end := rest.rfind(b"\n", looked)) < 0:
+                    looked = len(rest)
+                    continue
+                whole, looked = bytes(rest[:end]), 0
+                del rest[: end + 1]
+                for line in whole.split(b"\n"):
+                    if line:
+                        yield line
+            if rest:
+                raise KubeUnreachable(f"the stream of {path} ended within a line")
+
+    @asynccontextmanager
+    async def _answer(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str] | None,
+        data: bytes | None,
+        headers: dict[str, str],
+        timeout: aiohttp.ClientTimeout,
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """An answer with a 2xx status; what goes wrong in the block on the wire becomes KubeUnreachable, too."""
+        try:
+            answer, token = await self._send(method, path, params, data, headers, timeout)
+            if answer.status == 401 and token is not None and self._token() != token:
+                answer.release()
+                answer, _ = await self._send(method, path, params, data, headers, timeout)
+            try:
+                if not 200 <= answer.status < 300:
+                    raise _refusal(answer, await answer.read())
+                yield answer
+            finally:
+                # A stream that was left in the middle cannot be used again; a whole answer was released already.
+                answer.close()
+        except KubeError:
+            raise
+        except TimeoutError as error:
+            raise KubeUnreachable(f"{method} {path}: no answer in time") from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise KubeUnreachable(f"{method} {path}: {error or type(error).__name__}") from error
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        params: Mapping[str, str] | None,
+        data: bytes | None,
+        headers: dict[str, str],
+        timeout: aiohttp.ClientTimeout,
+    ) -> tuple[aiohttp.ClientResponse, str | None]:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(auto_decompress=True, trust_env=False)
+        token = self._token()
+        if token is not None:
+            headers = {**headers, "Authorization": f"Bearer {token}"}
+        options: dict[str, Any] = {} if self.access.ssl is None else {"ssl": self.access.ssl}
+        if self.access.server_name is not None:
+            options["server_hostname"] = self.access.server_name
+        answer = await self._session.request(
+            method,
+            self.access.server + path,
+            params=params,
+            data=data,
+            headers={"Accept": "application/json", **headers},
+            timeout=timeout,
+            allow_redirects=False,
+            **options,
+        )
+        return answer, token
+
+    def _token(self) -> str | None:
+        token = self.access.token
+        return token.read() if isinstance(token, TokenFile) else token
+
+
+def _refusal(answer: aiohttp.ClientResponse, body: bytes) -> KubeError:
+    try:
+        status = msgspec.json.decode(body, type=_Status)
+    except msgspec.DecodeError:
+        status = _Status(message=body[:200].decode(errors="replace").strip())
+    try:
+        retry_after = float(answer.headers["Retry-After"])
+    except (KeyError, ValueError):
+        retry_after = None
+    return KubeError(
+        status=answer.status,
+        reason=status.reason or (answer.reason or ""),
+        message=status.message,
+        retry_after=retry_after,
+    )

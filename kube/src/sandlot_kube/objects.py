@@ -1,0 +1,180 @@
+"""The parts of pods, nodes and of our own resources that we look at; everything else is skipped while decoding."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from sandlot_kube.template import Template
+
+
+class _Part(msgspec.Struct, gc=False, omit_defaults=True, rename="camel", kw_only=True):
+    """Times are RFC 3339 texts, as the API server writes them."""
+
+
+class OwnerReference(_Part):
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool | None = None
+
+
+class Metadata(_Part):
+    name: str = ""
+    namespace: str | None = None
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    owner_references: list[OwnerReference] = []
+    finalizers: list[str] = []
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+
+
+class Condition(_Part):
+    type: str
+    status: str = "Unknown"
+    reason: str | None = None
+    message: str | None = None
+    last_transition_time: str | None = None
+
+
+class Waiting(_Part):
+    reason: str | None = None
+    message: str | None = None
+
+
+class Running(_Part):
+    started_at: str | None = None
+
+
+class Terminated(_Part):
+    exit_code: int = 0
+    signal: int | None = None
+    reason: str | None = None
+    message: str | None = None
+    finished_at: str | None = None
+
+
+class ContainerState(_Part):
+    waiting: Waiting | None = None
+    running: Running | None = None
+    terminated: Terminated | None = None
+
+
+class ContainerStatus(_Part):
+    name: str
+    ready: bool = False
+    restart_count: int = 0
+    state: ContainerState = msgspec.field(default_factory=ContainerState)
+    last_state: ContainerState = msgspec.field(default_factory=ContainerState)
+
+
+class PodSpec(_Part):
+    node_name: str | None = None
+
+
+class PodStatus(_Part):
+    phase: str = "Pending"
+    pod_ip: str | None = msgspec.field(default=None, name="podIP")
+    reason: str | None = None
+    message: str | None = None
+    start_time: str | None = None
+    conditions: list[Condition] = []
+    container_statuses: list[ContainerStatus] = []
+
+
+class Pod(_Part):
+    metadata: Metadata
+    spec: PodSpec = msgspec.field(default_factory=PodSpec)
+    status: PodStatus = msgspec.field(default_factory=PodStatus)
+
+    def container(self, name: str) -> ContainerStatus | None:
+        return next((status for status in self.status.container_statuses if status.name == name), None)
+
+    def condition(self, kind: str) -> Condition | None:
+        return next((item for item in self.status.conditions if item.type == kind), None)
+
+
+class NodeSpec(_Part):
+    unschedulable: bool = False
+
+
+class NodeStatus(_Part):
+    conditions: list[Condition] = []
+    allocatable: dict[str, str] = {}
+
+
+class Node(_Part):
+    metadata: Metadata
+    spec: NodeSpec = msgspec.field(default_factory=NodeSpec)
+    status: NodeStatus = msgspec.field(default_factory=NodeStatus)
+
+    def condition(self, kind: str) -> Condition | None:
+        return next((item for item in self.status.conditions if item.type == kind), None)
+
+
+class Ended(_Part):
+    """`spec.ended` of a Sandbox: the gateway knows its end."""
+
+    verdict: str
+    message: str | None = None
+    exit_code: int | None = None
+    at: str | None = None
+
+
+class SandboxSpec(_Part):
+    template: Template
+    pod_name: str | None = None  # None: a pod is wanted
+    sandbox_id: str | None = None
+    tenant: str | None = None
+    labels: list[str] = []
+    ended: Ended | None = None
+
+
+class SandboxStatus(_Part):
+    phase: Literal["Pending", "Running", "Ended"] = "Pending"
+    pod_name: str | None = None
+    pod_ip: str | None = msgspec.field(default=None, name="podIP")
+    node_name: str | None = None
+    verdict: str | None = None
+    message: str | None = None
+    exit_code: int | None = None
+    started_at: str | None = None
+    ended_at: str | None = None
+    template_key: str | None = None
+    conditions: list[Condition] = []
+
+
+class Sandbox(_Part):
+    metadata: Metadata
+    spec: SandboxSpec
+    status: SandboxStatus = msgspec.field(default_factory=SandboxStatus)
+
+
+class SandboxPoolSpec(_Part):
+    template: Template
+    size: int | None = None  # or both of the next
+    min_size: int | None = None
+    max_size: int | None = None
+
+
+class SandboxPoolStatus(_Part):
+    size: int | None = None  # what autoscaling wants now
+    ready: int = 0
+    starting: int = 0
+    claimed: int = 0
+    failures: int = 0
+    message: str | None = None
+    template_key: str | None = None
+    observed_generation: int = 0
+    conditions: list[Condition] = []
+
+
+class SandboxPool(_Part):
+    metadata: Metadata
+    spec: SandboxPoolSpec
+    status: SandboxPoolStatus = msgspec.field(default_factory=SandboxPoolStatus)

@@ -1,0 +1,25 @@
+"""The API server's paths of what we read and write."""
+
+from __future__ import annotations
+
+from sandlot_kube.names import GROUP, POOL_PLURAL, SANDBOX_PLURAL, VERSION
+
+
+def pods(namespace: str, name: str | None = None) -> str:
+    return _path(f"/api/v1/namespaces/{namespace}/pods", name)
+
+
+def nodes(name: str | None = None) -> str:
+    return _path("/api/v1/nodes", name)
+
+
+def sandboxes(namespace: str, name: str | None = None) -> str:
+    return _path(f"/apis/{GROUP}/{VERSION}/namespaces/{namespace}/{SANDBOX_PLURAL}", name)
+
+
+def pools(namespace: str, name: str | None = None) -> str:
+    return _path(f"/apis/{GROUP}/{VERSION}/namespaces/{namespace}/{POOL_PLURAL}", name)
+
+
+def _path(collection: str, name: str | None) -> str:
+    return collection if name is None else f"{collection}/{name}"

@@ -1,0 +1,201 @@
+"""Follows one collection of the API server: a list, then a watch from there, for ever, through every failure."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Mapping
+from typing import Generic, Protocol, TypeVar
+
+import msgspec
+
+from sandlot_kube.client import KubeClient
+from sandlot_kube.errors import KubeError
+from sandlot_kube.objects import Metadata
+
+_log = logging.getLogger(__name__)
+
+
+class _Item(Protocol):
+    metadata: Metadata
+
+
+T = TypeVar("T", bound=_Item)
+
+
+class _ListMetadata(msgspec.Struct):
+    resource_version: str = msgspec.field(default="", name="resourceVersion")
+    go_on: str = msgspec.field(default="", name="continue")
+
+
+class _List(msgspec.Struct):
+    metadata: _ListMetadata
+    items: list[msgspec.Raw] | None = None
+
+
+class _Event(msgspec.Struct):
+    type: str
+    object: msgspec.Raw
+
+
+class _Version(msgspec.Struct):
+    metadata: Metadata
+
+
+class _Status(msgspec.Struct):
+    code: int = 0
+    reason: str = ""
+    message: str = ""
+
+
+class _Gone(Exception):
+    """The API server no longer knows the version that we were at."""
+
+
+class Reflector(Generic[T]):
+    """`replaced` gets the whole collection after every list, `changed` and `deleted` one object each.
+
+    The callbacks run in the event loop and return at once; one that raises is logged and skips its object only.
+    An object that cannot be decoded is logged and left out. `idle`: seconds of silence on a watch after which
+    its connection is taken for dead (the API server sends a bookmark about every minute).
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        path: str,
+        *,
+        item: type[T],
+        replaced: Callable[[list[T]], None],
+        changed: Callable[[T], None],
+        deleted: Callable[[T], None],
+        params: Mapping[str, str] | None = None,
+        idle: float = 90.0,
+        page: int = 500,
+        shortest_wait: float = 0.2,
+        longest_wait: float = 10.0,
+    ) -> None:
+        self.path = path
+        self.synced = asyncio.Event()  # after the first list
+        self.failure: str | None = None  # of the last attempt; None while the watch runs
+        self._client = client
+        self._params = dict(params or {})
+        self._decoder = msgspec.json.Decoder(item)
+        self._replaced = replaced
+        self._changed = changed
+        self._deleted = deleted
+        self._idle = idle
+        self._page = page
+        self._shortest_wait = shortest_wait
+        self._longest_wait = longest_wait
+        self._version: str | None = None  # None: a list is needed
+        self._failures = 0
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            began = loop.time()
+            try:
+                if self._version is None:
+                    await self._list()
+                await self._watch()
+            except _Gone as error:
+                self._version = None
+                _log.info("%s: listing again: %s", self.path, error)
+            except (KubeError, msgspec.DecodeError) as error:
+                if self.failure is None:
+                    _log.warning("%s cannot be followed: %s", self.path, error)
+                self.failure = str(error) or type(error).__name__
+            # The server ends a watch after some minutes as a matter of course; one that it ends at once, again
+            # and again, must not become a busy loop.
+            lasted = loop.time() - began
+            if lasted > self._longest_wait:
+                self._failures = 0
+            if self.failure is None and lasted > self._shortest_wait:
+                continue
+            self._failures += 1
+            longest = min(self._longest_wait, self._shortest_wait * 2**self._failures)
+            await asyncio.sleep(random.uniform(self._shortest_wait, longest))
+
+    async def _list(self) -> None:
+        items: list[T] = []
+        go_on = ""
+        while True:
+            params = {**self._params, "limit": str(self._page)}
+            if go_on:
+                params["continue"] = go_on
+            try:
+                body = await self._client.request("GET", self.path, params=params, timeout=60.0)
+            except KubeError as error:
+                if error.status == 410:
+                    raise _Gone(str(error)) from error
+                raise
+            page = msgspec.json.decode(body, type=_List)
+            items += [item for raw in page.items or [] if (item := self._decode(raw)) is not None]
+            go_on = page.metadata.go_on
+            if not go_on:
+                break
+        self._version = page.metadata.resource_version
+        self._call(self._replaced, items)
+        self._failures = 0
+        self._well()
+        self.synced.set()
+
+    async def _watch(self) -> None:
+        assert self._version is not None
+        params = {
+            **self._params,
+            "watch": "1",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": self._version,
+            # Not all gateways at the same moment.
+            "timeoutSeconds": str(random.randint(240, 360)),
+        }
+        lines = self._client.lines(self.path, params=params, idle=self._idle, opened=self._well)
+        try:
+            async for line in lines:
+                self._event(msgspec.json.decode(line, type=_Event))
+        except KubeError as error:
+            if error.status == 410:
+                raise _Gone(str(error)) from error
+            raise
+        finally:
+            await lines.aclose()
+
+    def _event(self, event: _Event) -> None:
+        if event.type == "ERROR":
+            status = msgspec.json.decode(event.object, type=_Status)
+            if status.code == 410:
+                raise _Gone(status.message)
+            raise KubeError(status=status.code, reason=status.reason, message=status.message)
+        if event.type == "BOOKMARK":
+            version = msgspec.json.decode(event.object, type=_Version).metadata.resource_version
+        else:
+            item = self._decode(event.object)
+            if item is None:
+                version = msgspec.json.decode(event.object, type=_Version).metadata.resource_version
+            else:
+                version = item.metadata.resource_version
+                self._call(self._deleted if event.type == "DELETED" else self._changed, item)
+        self._version = version or self._version
+        self._failures = 0
+
+    def _decode(self, raw: msgspec.Raw) -> T | None:
+        try:
+            return self._decoder.decode(raw)
+        except msgspec.ValidationError as error:
+            _log.warning("%s: an object cannot be read: %s", self.path, error)
+            return None
+
+    def _call(self, callback: Callable[..., None], value: object) -> None:
+        try:
+            callback(value)
+        except Exception:
+            _log.exception("%s: a change could not be taken in", self.path)
+
+    def _well(self) -> None:
+        if self.failure is not None:
+            _log.info("%s can be followed again", self.path)
+            self.failure = None

@@ -1,0 +1,265 @@
+"""A real etcd and kube-apiserver on loopback, with certificates and tokens made for the occasion and nothing behind.
+
+The fixture `apiserver` is one for the whole session, whoever imports it. Nothing in it runs a pod: tests play
+the kubelet by writing a pod's status.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sandlot_kube.access import Access
+
+_START_SECONDS = 90.0
+
+
+def binary(name: str) -> Path | None:
+    """A program of the test cluster: of $SANDLOT_CLUSTER_BIN, else of its cache."""
+    given = os.environ.get("SANDLOT_CLUSTER_BIN")
+    path = (Path(given) if given else Path.home() / ".cache/sandlot-cluster/bin") / name
+    return path if os.access(path, os.X_OK) else None
+
+
+def why_not() -> str | None:
+    """Why there can be no API server here."""
+    missing = [name for name in ("etcd", "kube-apiserver") if binary(name) is None]
+    if missing:
+        return f"needs {' and '.join(missing)} of the test cluster (`make cluster` builds them)"
+    return None if shutil.which("openssl") else "needs openssl, for a throw-away key"
+
+
+class ApiServer:
+    """Both processes. `stop`, `start`, `freeze` and `thaw` are of the API server alone: etcd stays."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.token = secrets.token_hex(16)  # of a user who may do everything
+        self.port, self._etcd_port, self._peer_port = _free_ports(3)
+        self._etcd: subprocess.Popen[bytes] | None = None
+        self._server: subprocess.Popen[bytes] | None = None
+        key = directory / "service-accounts.key"
+        subprocess.run(
+            ["openssl", "genpkey", "-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048", "-out", str(key)],
+            check=True,
+            capture_output=True,
+        )
+        self._key = key
+        self._tokens = directory / "tokens.csv"
+        self._tokens.write_text(f'{self.token},admin,admin,"system:masters"\n')
+
+    @property
+    def url(self) -> str:
+        return f"https://127.0.0.1:{self.port}"
+
+    @property
+    def ca(self) -> Path:
+        """The self-signed certificate that the API server makes at its first start."""
+        return self.directory / "certs" / "apiserver.crt"
+
+    def access(self, *, namespace: str = "default") -> Access:
+        context = ssl.create_default_context(cafile=str(self.ca))
+        return Access(self.url, context, token=self.token, namespace=namespace)
+
+    def kubeconfig(self, path: Path, *, namespace: str = "default", token: str | None = None) -> Path:
+        """Written for the context `test`; JSON, which is YAML too."""
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "test",
+            "clusters": [
+                {"name": "test", "cluster": {"server": self.url, "certificate-authority": str(self.ca)}}
+            ],
+            "users": [{"name": "test", "user": {"token": token or self.token}}],
+            "contexts": [
+                {"name": "test", "context": {"cluster": "test", "user": "test", "namespace": namespace}}
+            ],
+        }
+        path.write_text(json.dumps(config))
+        path.chmod(0o600)
+        return path
+
+    def call(
+        self, method: str, path: str, body: Any = None, *, content_type: str = "application/json"
+    ) -> dict[str, Any]:
+        """One request of the test's own, as the user who may do everything. Raises urllib.error.HTTPError."""
+        request = urllib.request.Request(
+            self.url + path,
+            method=method,
+            data=None if body is None else json.dumps(body).encode(),
+            headers={"Authorization": f"Bearer {self.token}", "Content-Type": content_type},
+        )
+        context = ssl.create_default_context(cafile=str(self.ca))
+        with urllib.request.urlopen(request, timeout=30, context=context) as answer:
+            return json.load(answer)
+
+    def namespace(self, prefix: str = "test") -> str:
+        """A new one, so that tests do not see each other's objects."""
+        name = f"{prefix}-{secrets.token_hex(4)}"
+        self.call("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+        return name
+
+    def apply_crd(self, crd: dict[str, Any]) -> None:
+        """Create a CustomResourceDefinition, if it is not there, and wait until it is served."""
+        collection = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+        name = crd["metadata"]["name"]
+        try:
+            self.call("POST", collection, crd)
+        except urllib.error.HTTPError as error:
+            if error.code != 409:
+                raise AssertionError(f"{name}: {error.read().decode()}") from error
+        spec = crd["spec"]
+        served = f"/apis/{spec['group']}/{spec['versions'][0]['name']}/{spec['names']['plural']}"
+        _until(lambda: self._answers(served), what=f"{name} is served", timeout=30)
+
+    # Processes.
+
+    def start_etcd(self) -> None:
+        url, peer = f"http://127.0.0.1:{self._etcd_port}", f"http://127.0.0.1:{self._peer_port}"
+        self._etcd = self._spawn(
+            "etcd",
+            *("--data-dir", str(self.directory / "etcd"), "--unsafe-no-fsync"),
+            *("--listen-client-urls", url, "--advertise-client-urls", url),
+            *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer),
+            *("--initial-cluster", f"default={peer}"),
+        )
+
+    def start(self) -> None:
+        """Returns when it is ready."""
+        assert self._server is None, "it runs already"
+        self._server = self._spawn(
+            "kube-apiserver",
+            f"--etcd-servers=http://127.0.0.1:{self._etcd_port}",
+            f"--secure-port={self.port}",
+            *("--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", "--endpoint-reconciler-type=none"),
+            f"--cert-dir={self.directory / 'certs'}",
+            f"--token-auth-file={self._tokens}",
+            *(
+                "--authorization-mode=RBAC",
+                "--allow-privileged=true",
+                "--disable-admission-plugins=ServiceAccount",
+            ),
+            *(f"--service-account-key-file={self._key}", f"--service-account-signing-key-file={self._key}"),
+            *(
+                "--service-account-issuer=https://kubernetes.default.svc",
+                "--service-cluster-ip-range=10.96.0.0/24",
+            ),
+        )
+        _until(self._ready, what="the API server is ready", timeout=_START_SECONDS)
+
+    def stop(self) -> None:
+        """As in a crash."""
+        _end(self._server, signal.SIGKILL)
+        self._server = None
+
+    def freeze(self) -> None:
+        """It keeps its connections and says nothing more."""
+        assert self._server is not None
+        self._server.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        assert self._server is not None
+        self._server.send_signal(signal.SIGCONT)
+
+    @property
+    def running(self) -> bool:
+        return self._server is not None
+
+    def close(self) -> None:
+        self.stop()
+        _end(self._etcd, signal.SIGKILL)
+        self._etcd = None
+
+    def _ready(self) -> bool:
+        if self._server is not None and self._server.poll() is not None:
+            log = (self.directory / "kube-apiserver.log").read_text(errors="replace")
+            raise AssertionError(f"the API server ended with {self._server.returncode}: {log[-3000:]}")
+        return self.ca.exists() and self._answers("/readyz", raw=True)
+
+    def _answers(self, path: str, *, raw: bool = False) -> bool:
+        request = urllib.request.Request(self.url + path, headers={"Authorization": f"Bearer {self.token}"})
+        try:
+            context = ssl.create_default_context(cafile=str(self.ca))
+            with urllib.request.urlopen(request, timeout=5, context=context) as answer:
+                body = answer.read()
+                return body == b"ok" if raw else True
+        except (OSError, urllib.error.HTTPError):
+            return False
+
+    def _spawn(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
+        program = binary(name)
+        assert program is not None
+        with (self.directory / f"{name}.log").open("ab") as log:
+            return subprocess.Popen(
+                [str(program), *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.directory,
+                start_new_session=True,
+            )
+
+
+_shared: list[ApiServer] = []
+_users = 0
+
+
+@pytest.fixture(scope="session")
+def apiserver() -> Iterator[ApiServer]:
+    """Skips where the programs are missing. Each conftest that imports this shares the one server."""
+    global _users
+    if (reason := why_not()) is not None:
+        pytest.skip(reason)
+    if not _shared:
+        server = ApiServer(Path(tempfile.mkdtemp(prefix="sandlot-apiserver-")))
+        try:
+            server.start_etcd()
+            server.start()
+        except BaseException:
+            server.close()
+            shutil.rmtree(server.directory, ignore_errors=True)
+            raise
+        _shared.append(server)
+    _users += 1
+    yield _shared[0]
+    _users -= 1
+    if not _users:
+        server = _shared.pop()
+        server.close()
+        shutil.rmtree(server.directory, ignore_errors=True)
+
+
+def _end(process: subprocess.Popen[bytes] | None, number: int) -> None:
+    if process is not None and process.poll() is None:
+        process.send_signal(number)
+        process.wait(timeout=10)
+
+
+def _until(condition: Any, *, what: str, timeout: float) -> None:
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {timeout:g} s: {what}"
+        time.sleep(0.05)
+
+
+def _free_ports(count: int) -> list[int]:
+    """All are bound before the first is let go, so that they differ."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [sock.getsockname()[1] for sock in sockets]
+    for sock in sockets:
+        sock.close()
+    return ports
