@@ -1,0 +1,50 @@
+#!/bin/sh
+# Puts gVisor on a node and tells its containerd: install-runsc.sh HOST_ROOT SOURCE HANDLER RESTART_COMMAND...
+# May run any number of times; containerd is restarted only when its configuration has changed.
+set -eu
+host=$1 source=$2 handler=$3
+shift 3
+config=$host/etc/containerd/config.toml
+pending=$host/etc/containerd/.sandlot-restart
+
+if [ ! -f "$config" ]; then
+    echo "no $config: this node's runtime is not containerd, or is configured elsewhere" >&2
+    exit 1
+fi
+case $(sed -n 's/^version *= *\([0-9]*\).*/\1/p' "$config") in
+    2) plugin=io.containerd.grpc.v1.cri ;;
+    3) plugin=io.containerd.cri.v1.runtime ;;
+    *)
+        echo "$config is neither of version 2 nor of version 3" >&2
+        exit 1
+        ;;
+esac
+
+mkdir -p "$host/usr/local/bin"
+for name in runsc containerd-shim-runsc-v1; do
+    target=$host/usr/local/bin/$name
+    cmp -s "$source/$name" "$target" && continue
+    # Renamed into place: a running runsc cannot be written to, and half a file must never be started.
+    cp "$source/$name" "$target.new"
+    chmod 755 "$target.new"
+    mv -f "$target.new" "$target"
+    echo "installed $name"
+done
+
+if ! grep -Eq "runtimes\.[\"']?$handler[\"']?\]" "$config"; then
+    cp -p "$config" "$config.new"
+    {
+        echo
+        echo "[plugins.\"$plugin\".containerd.runtimes.$handler]"
+        echo "  runtime_type = \"io.containerd.runsc.v1\""
+    } >> "$config.new"
+    # A node that dies, or a restart that fails, after the next line must not be taken for done.
+    : > "$pending"
+    mv -f "$config.new" "$config"
+    echo "added the runtime $handler"
+fi
+if [ -e "$pending" ]; then
+    "$@"
+    rm -f "$pending"
+    echo "restarted containerd"
+fi

@@ -1,0 +1,57 @@
+{{- /* The names and labels that the templates share. */ -}}
+
+{{- define "sandlot.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride -}}
+{{- else -}}
+{{- $name := default .Chart.Name .Values.nameOverride -}}
+{{- if contains $name .Release.Name -}}
+{{- .Release.Name | trunc 40 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name $name | trunc 40 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "sandlot.sandboxNamespace" -}}
+{{- .Values.sandboxes.namespace | default (printf "%s-sandboxes" .Release.Name) -}}
+{{- end -}}
+
+{{- /* Takes a list: the root, the component. */ -}}
+{{- define "sandlot.selector" -}}
+app.kubernetes.io/name: sandlot
+app.kubernetes.io/instance: {{ (index . 0).Release.Name }}
+app.kubernetes.io/component: {{ index . 1 }}
+{{- end -}}
+
+{{- define "sandlot.labels" -}}
+{{- $root := index . 0 -}}
+{{ include "sandlot.selector" . }}
+app.kubernetes.io/version: {{ $root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ $root.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version }}
+{{- with $root.Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{- /* Takes a list: the root, `gateway`, `controller` or `sidecar`. */ -}}
+{{- define "sandlot.image" -}}
+{{- $image := (index . 0).Values.image -}}
+{{- $name := printf "%s:%s" (get $image (index . 1)) (default (index . 0).Chart.AppVersion $image.tag) -}}
+{{- if $image.registry }}{{ printf "%s/%s" (trimSuffix "/" $image.registry) $name }}{{ else }}{{ $name }}{{ end -}}
+{{- end -}}
+
+{{- define "sandlot.masterSecret" -}}
+{{- .Values.auth.existingMasterSecret | default (printf "%s-master" (include "sandlot.fullname" .)) -}}
+{{- end -}}
+
+{{- define "sandlot.apiKeySecret" -}}
+{{- .Values.auth.existingApiKeySecret | default (printf "%s-api-key" (include "sandlot.fullname" .)) -}}
+{{- end -}}
+
+{{- /* Takes a list: the root, what comes behind the host's name. */ -}}
+{{- define "sandlot.gatewayURL" -}}
+{{- $root := index . 0 -}}
+{{- printf "http://%s-gateway.%s.svc.%s%s:%s" (include "sandlot.fullname" $root) $root.Release.Namespace $root.Values.clusterDomain (index . 1) (toJson $root.Values.gateway.service.port) -}}
+{{- end -}}

@@ -1,0 +1,80 @@
+"""Writes the chart's values.schema.json and the table in its README from values.yaml; `--check` only compares."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from chart_schema import schema
+from chart_values import BadValues, Value, read
+
+CHART = Path(__file__).resolve().parent.parent / "charts" / "sandlot"
+BEGIN, END = "<!-- values: written by tools/chart_docs.py -->", "<!-- end of values -->"
+
+
+def table(values: list[Value]) -> str:
+    """Markdown, one row a setting."""
+    rows = ["| value | default | what it does |", "|---|---|---|"]
+    stack = list(reversed(values))
+    while stack:
+        value = stack.pop()
+        if value.children:
+            stack.extend(reversed(value.children))
+            continue
+        default = json.dumps(value.default, ensure_ascii=False)
+        rows.append(
+            f"| `{value.path}` | `{default}` | {value.text.replace('|', chr(92) + '|')}{_bounds(value)} |"
+        )
+    return "\n".join(rows)
+
+
+def _bounds(value: Value) -> str:
+    rules = value.rules
+    if "enum" in rules:
+        return f" One of {', '.join(f'`{word}`' for word in rules['enum'])}."
+    least = rules.get("minimum", rules.get("exclusiveMinimum"))
+    most = rules.get("maximum")
+    if least is None:
+        return ""
+    if most is None:
+        return f" {'At least' if 'minimum' in rules else 'More than'} {least}."
+    return f" {least} to {most}."
+
+
+def outputs(chart: Path) -> dict[Path, str]:
+    """What the files should hold. Raises BadValues."""
+    values = read(chart / "values.yaml")
+    readme = chart / "README.md"
+    before, begin, rest = readme.read_text().partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise BadValues(f"README.md has no place for the table: {BEGIN} and {END}")
+    return {
+        chart / "values.schema.json": json.dumps(schema(values), indent=2, ensure_ascii=False) + "\n",
+        readme: f"{before}{BEGIN}\n{table(values)}\n{END}{after}",
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="compare, write nothing, fail on drift")
+    parser.add_argument("--chart", type=Path, default=CHART)
+    args = parser.parse_args()
+    try:
+        wanted = outputs(args.chart)
+    except BadValues as error:
+        print(f"{args.chart / 'values.yaml'}: {error}", file=sys.stderr)
+        return 1
+    drifted = [path for path, text in wanted.items() if not path.is_file() or path.read_text() != text]
+    for path in drifted:
+        if args.check:
+            print(f"{path.name} is not what values.yaml says; run `make generate`", file=sys.stderr)
+        else:
+            path.write_text(wanted[path])
+    return 1 if args.check and drifted else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,135 @@
+"""Makes the JSON schema of the chart's values, which helm checks before it renders anything."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from chart_values import BadValues, Value
+
+_TYPES = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object"}
+_QUANTITY: dict[str, Any] = {
+    "type": ["string", "number"],
+    "pattern": r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|Ki|Mi|Gi|Ti)?$",
+    "minimum": 0,
+}
+_CIDR: dict[str, Any] = {
+    "type": "string",
+    "pattern": r"^([0-9]{1,3}\.){3}[0-9]{1,3}/([0-9]|[12][0-9]|3[0-2])$|^[0-9a-fA-F:]+/[0-9]{1,3}$",
+}
+_CIDR4 = {"type": "string", "pattern": _CIDR["pattern"].partition("$|")[0] + "$"}
+_PORT: dict[str, Any] = {"type": "integer", "minimum": 1, "maximum": 65535}
+_NAME: dict[str, Any] = {"type": "string", "pattern": "^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$"}
+
+
+def closed(properties: dict[str, Any], *, required: tuple[str, ...] = ()) -> dict[str, Any]:
+    """An object that has these keys and no other."""
+    schema: dict[str, Any] = {
+        "type": "object",
+        "properties": properties,
+        "additionalProperties": False,
+    }
+    return schema | ({"required": list(required)} if required else {})
+
+
+_AMOUNTS = {"type": "object", "additionalProperties": _QUANTITY}
+_TOLERATION = closed(
+    {
+        "key": {"type": "string"},
+        "operator": {"enum": ["Exists", "Equal"]},
+        "value": {"type": "string"},
+        "effect": {"enum": ["NoSchedule", "PreferNoSchedule", "NoExecute"]},
+        "tolerationSeconds": {"type": "integer"},
+    }
+)
+_TEMPLATE = closed(
+    {
+        "image": {"type": "string", "minLength": 1},
+        "cpu": {"type": "number", "exclusiveMinimum": 0, "maximum": 1024},
+        "memory": {"type": "integer", "minimum": 1 << 20, "description": "Bytes."},
+        "disk": {"type": "integer", "minimum": 1 << 20, "description": "Bytes."},
+        "pids": {"type": "integer", "minimum": 1},
+        "gpuCount": {"type": "integer", "minimum": 0},
+        "gpuType": {"type": "string", "minLength": 1},
+        "runtimeClass": {"type": "string", "minLength": 1},
+    },
+    required=("image",),
+)
+_SIZE = {"type": "integer", "minimum": 0, "maximum": 10_000}
+_POOL = closed(
+    {"template": _TEMPLATE, "size": _SIZE, "minSize": _SIZE, "maxSize": _SIZE},
+    required=("template",),
+) | {
+    "oneOf": [
+        {"required": ["size"], "properties": {"minSize": False, "maxSize": False}},
+        {"required": ["minSize", "maxSize"], "properties": {"size": False}},
+    ]
+}
+_RULE = closed(
+    {
+        "name": _NAME,
+        "cidrs": {"type": "array", "items": _CIDR, "minItems": 1},
+        "ports": {"type": "array", "items": _PORT},
+    },
+    required=("name", "cidrs"),
+)
+# Shapes that are too long for a comment; `@schema {kind: NAME}` asks for one.
+KINDS: dict[str, dict[str, Any]] = {
+    "cidr": _CIDR,
+    "cidr4": _CIDR4,
+    "resources": closed({"requests": _AMOUNTS, "limits": _AMOUNTS}),
+    "tolerations": {"type": "array", "items": _TOLERATION},
+    "egress": {"type": "array", "items": _RULE},
+    "pools": {"type": "object", "propertyNames": _NAME, "additionalProperties": _POOL},
+}
+
+
+def schema(values: list[Value]) -> dict[str, Any]:
+    """Of the whole file."""
+    properties = {value.name: _of(value) for value in values}
+    # Helm puts `global` into the values of every chart that is a part of another one.
+    properties["global"] = {"type": "object"}
+    return {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "title": "Values of the sandlot chart",
+    } | closed(properties)
+
+
+def _of(value: Value) -> dict[str, Any]:
+    said = {"description": value.text} if value.text else {}
+    if value.children:
+        return said | closed({child.name: _of(child) for child in value.children})
+    return said | _rules(value.rules, default=value.default, path=value.path) | {"default": value.default}
+
+
+def _rules(rules: dict[str, Any], *, default: Any, path: str) -> dict[str, Any]:
+    """JSON schema of the short form: `kind`, `values` (of an open mapping) and `items` are ours, the rest is kept."""
+    made: dict[str, Any] = {}
+    rules = dict(rules)
+    kind = rules.pop("kind", None)
+    if kind is not None:
+        if kind not in KINDS:
+            raise BadValues(f"{path}: no kind {kind!r}")
+        made.update(KINDS[kind])
+    if "values" in rules:
+        made.update(
+            {
+                "type": "object",
+                "additionalProperties": _rules(rules.pop("values"), default=None, path=path),
+            }
+        )
+    if "items" in rules:
+        made.update({"type": "array", "items": _rules(rules.pop("items"), default=None, path=path)})
+    made.update(rules)
+    if "type" not in made and "enum" not in made:
+        if default is None:
+            raise BadValues(f"{path}: null tells no type; say one with @schema {{type: …}}")
+        made["type"] = _TYPES[type(default)]
+    if made.get("type") == "array" and "items" not in made:
+        raise BadValues(f"{path}: say what its items are with @schema {{items: …}}")
+    if (
+        made.get("type") == "object"
+        and not {"additionalProperties", "properties"} & made.keys()
+        and default is not None
+    ):
+        raise BadValues(f"{path}: say what its values are with @schema {{values: …}}")
+    return made
