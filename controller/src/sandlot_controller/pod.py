@@ -1,0 +1,179 @@
+"""Builds the pod of one instance: the user's container and the sidecar beside it."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+from sandlot_kube import names
+from sandlot_kube.objects import Metadata, Sandbox, SandboxPool
+from sandlot_kube.template import Template, encode, key
+
+from sandlot_controller.settings import Settings
+
+STATE_DIR = "/run/sandlot"
+_STATE_VOLUME = "state"
+# The sidecar keeps ops' output beside the upper layer. A full disk must be met by the sidecar, which gives it a
+# verdict; were both limits equal, the kubelet would evict the pod at the same moment.
+_STATE_SLACK = 1 << 30
+
+ANNOTATION_AVOIDS = f"{names.GROUP}/avoids"  # nodes that were at their cap when the pod was made
+
+
+def pool_pod(
+    pool: SandboxPool, *, instance_id: str, token: str, settings: Settings, avoid: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    """A warm pod. No owner reference: it outlives its pool once it has been claimed.
+
+    `avoid`: nodes that start as many as they may; the scheduler chooses among the others.
+    """
+    pod = _pod(pool.spec.template, instance_id=instance_id, token=token, settings=settings)
+    pod["metadata"]["labels"][names.LABEL_POOL] = pool.metadata.name
+    if avoid:
+        pod["metadata"]["annotations"][ANNOTATION_AVOIDS] = ",".join(avoid)
+        fields = [{"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in avoid]
+        terms = {"nodeSelectorTerms": [{"matchFields": fields}]}
+        pod["spec"]["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    return pod
+
+
+def sandbox_pod(sandbox: Sandbox, *, token: str, settings: Settings) -> dict[str, Any]:
+    """The pod of a cold start: named like its resource, and deleted with it."""
+    name = sandbox.metadata.name
+    pod = _pod(sandbox.spec.template, instance_id=name, token=token, settings=settings)
+    pod["metadata"]["labels"][names.LABEL_FOR] = name
+    pod["metadata"]["ownerReferences"] = [
+        {
+            "apiVersion": names.API_VERSION,
+            "kind": names.SANDBOX_KIND,
+            "name": name,
+            "uid": sandbox.metadata.uid,
+            "controller": True,
+            "blockOwnerDeletion": False,
+        }
+    ]
+    return pod
+
+
+def avoided(metadata: Metadata) -> frozenset[str]:
+    """The nodes that this pod may not go to although they may have room by now."""
+    return frozenset(filter(None, metadata.annotations.get(ANNOTATION_AVOIDS, "").split(",")))
+
+
+def sidecar_config(template: Template, *, instance_id: str, token: str, settings: Settings) -> dict[str, Any]:
+    return {
+        "instance_id": instance_id,
+        "token": token,
+        "listen": f"0.0.0.0:{names.SIDECAR_PORT}",
+        "state_dir": STATE_DIR,
+        "webhook": settings.webhook_url,
+        "heartbeat": settings.heartbeat,
+        "template": key(template),
+        "hostname": "sandbox",
+        "target": True,
+        "root": {"disk": template.disk},
+        "limits": {"cpu": template.cpu, "memory": template.memory, "pids": template.pids},
+    }
+
+
+def _pod(template: Template, *, instance_id: str, token: str, settings: Settings) -> dict[str, Any]:
+    config = sidecar_config(template, instance_id=instance_id, token=token, settings=settings)
+    spec: dict[str, Any] = {
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "restartPolicy": "Never",
+        "shareProcessNamespace": True,
+        "terminationGracePeriodSeconds": 1,
+        "hostname": instance_id,
+        "subdomain": settings.subdomain,
+        "containers": [
+            _sandbox_container(template, instance_id=instance_id, settings=settings),
+            _sidecar_container(config, settings=settings),
+        ],
+        "volumes": [
+            {"name": _STATE_VOLUME, "emptyDir": {"sizeLimit": str(template.disk + _STATE_SLACK)}},
+        ],
+    }
+    if runtime_class := template.runtime_class or settings.runtime_class:
+        spec["runtimeClassName"] = runtime_class
+    if settings.priority_class:
+        spec["priorityClassName"] = settings.priority_class
+    if settings.scheduler_name:
+        spec["schedulerName"] = settings.scheduler_name
+    if settings.image_pull_secrets:
+        spec["imagePullSecrets"] = [{"name": name} for name in settings.image_pull_secrets]
+    selector = dict(settings.node_selector)
+    if template.gpu_count and template.gpu_type:
+        selector[settings.gpu_label] = template.gpu_type
+    if selector:
+        spec["nodeSelector"] = selector
+    if settings.tolerations:
+        spec["tolerations"] = [one.model_dump(exclude_none=True) for one in settings.tolerations]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": instance_id,
+            "labels": {
+                names.LABEL_NAME: names.APP,
+                names.LABEL_COMPONENT: names.COMPONENT_SANDBOX,
+                names.LABEL_INSTANCE: instance_id,
+                names.LABEL_TEMPLATE: key(template),
+            },
+            "annotations": {names.ANNOTATION_TEMPLATE: encode(template)},
+        },
+        "spec": spec,
+    }
+
+
+def _sandbox_container(template: Template, *, instance_id: str, settings: Settings) -> dict[str, Any]:
+    limits = {
+        "cpu": _cores(template.cpu),
+        "memory": str(template.memory),
+        "ephemeral-storage": str(template.disk),
+    }
+    requests = dict(limits)
+    # Without a request of its own a resource with a limit would be requested in full.
+    if not settings.guaranteed:
+        requests = {
+            "cpu": _cores(template.cpu * settings.cpu_share),
+            "memory": str(math.ceil(template.memory * settings.memory_share)),
+            "ephemeral-storage": str(math.ceil(template.disk * settings.disk_share)),
+        }
+    if template.gpu_count:
+        limits[settings.gpu_resource] = requests[settings.gpu_resource] = str(template.gpu_count)
+    container: dict[str, Any] = {
+        "name": names.CONTAINER_SANDBOX,
+        "image": template.image,
+        "command": ["/bin/sh", "-c", "kill -STOP $$"],
+        "env": [{"name": names.ENV_TARGET, "value": instance_id}],
+        "resources": {"requests": requests, "limits": limits},
+        "securityContext": {"seccompProfile": {"type": settings.seccomp}},
+    }
+    if settings.image_pull_policy:
+        container["imagePullPolicy"] = settings.image_pull_policy
+    return container
+
+
+def _sidecar_container(config: dict[str, Any], *, settings: Settings) -> dict[str, Any]:
+    # Both limits are needed: where one container of a pod has none, gVisor's one cgroup for all has none either.
+    limits = {"cpu": _cores(settings.sidecar_cpu_limit), "memory": str(settings.sidecar_memory_limit)}
+    requests = {"cpu": _cores(settings.sidecar_cpu_request), "memory": str(settings.sidecar_memory_request)}
+    return {
+        "name": names.CONTAINER_SIDECAR,
+        "image": settings.sidecar_image,
+        "imagePullPolicy": settings.sidecar_pull_policy,
+        "env": [
+            {"name": names.ENV_SIDECAR_CONFIG, "value": json.dumps(config, separators=(",", ":"))},
+            {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+        ],
+        "ports": [{"name": "sidecar", "containerPort": names.SIDECAR_PORT}],
+        "resources": {"requests": limits if settings.guaranteed else requests, "limits": limits},
+        "securityContext": {"privileged": True, "runAsUser": 0},
+        "volumeMounts": [{"name": _STATE_VOLUME, "mountPath": STATE_DIR}],
+    }
+
+
+def _cores(value: float) -> str:
+    return f"{math.ceil(round(value * 1000, 6))}m"

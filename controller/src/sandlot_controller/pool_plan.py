@@ -1,0 +1,238 @@
+"""Decides which pods a pool gets and which it gives up: a state machine without clock, tasks or an API server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class PlanSettings:
+    """Times in seconds."""
+
+    starts_per_node: int = 4
+    backoff: float = 1.0
+    max_backoff: float = 60.0
+    expectation: float = 30.0  # a pod that was created must have been seen by then
+    settle: float = 3.0  # a pod that ran for so long shows that what failed before works again
+    refusal: float = 30.0  # between two attempts to take away what could not be taken away
+    longest_avoid: int = 256  # nodes that one pod may name; with more at their cap no pod is made
+
+
+@dataclass(frozen=True, slots=True)
+class PodView:
+    """A living pod of a pool, as the plan needs it."""
+
+    name: str
+    template_key: str
+    age: float = 0.0  # seconds since it was made
+    node: str | None = None
+    ready_since: float | None = None  # None: starting
+    claimed: bool = False
+    askable: bool = False  # its sidecar has an address
+    unschedulable: bool = False
+    avoids: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class PoolView:
+    name: str
+    template_key: str
+    size: int
+    pods: Sequence[PodView] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to do now, and when to ask again at the latest (None: only after a change)."""
+
+    creates: list[str] = field(default_factory=list)  # pool names, one entry a pod
+    avoid: tuple[str, ...] = ()  # nodes that those pods must not go to
+    retire: list[tuple[str, PodView]] = field(default_factory=list)  # pool name and pod
+    again_at: float | None = None
+
+
+@dataclass(slots=True)
+class _Pool:
+    template_key: str
+    failures: int = 0
+    message: str | None = None
+    failed_at: float = 0.0
+    retry_at: float = 0.0
+    expected: dict[str, float] = field(
+        default_factory=dict
+    )  # pods not seen yet → until when they are believed in
+    retiring: str | None = None
+    refused: dict[str, float] = field(default_factory=dict)  # pod → when it may be tried again
+
+
+class Planner:
+    """Every method that takes `now` takes the same monotonic clock."""
+
+    def __init__(self, settings: PlanSettings | None = None) -> None:
+        self.settings = settings or PlanSettings()
+        self._pools: dict[str, _Pool] = {}
+
+    # What happened.
+
+    def expect(self, pool: str, name: str, *, now: float) -> None:
+        """A pod is being created. Call this before the request is sent: its answer may be lost."""
+        self._pools[pool].expected[name] = now + self.settings.expectation
+
+    def seen(self, pool: str, name: str) -> None:
+        """The watch shows the pod, or has shown its end; or it is certain that it was not created."""
+        if (state := self._pools.get(pool)) is not None:
+            state.expected.pop(name, None)
+
+    def failed(self, pool: str, *, now: float, message: str) -> None:
+        """A start came to nothing."""
+        if (state := self._pools.get(pool)) is None:
+            return
+        state.failures += 1
+        state.message = message
+        state.failed_at = now
+        # Without the bound a long outage overflows the float.
+        wait = self.settings.backoff * 2 ** min(state.failures - 1, 63)
+        state.retry_at = now + min(wait, self.settings.max_backoff)
+
+    def retiring(self, pool: str, name: str) -> None:
+        self._pools[pool].retiring = name
+
+    def retired(self, pool: str, name: str, *, gone: bool, now: float) -> None:
+        """The attempt is over. Not `gone`: it is left alone for a while, and another may be tried."""
+        if (state := self._pools.get(pool)) is None:
+            return
+        if state.retiring == name:
+            state.retiring = None
+        if not gone:
+            state.refused[name] = now + self.settings.refusal
+
+    def trouble(self, pool: str) -> tuple[int, str | None]:
+        """Failed starts since the last good one, and why the last of them failed."""
+        state = self._pools.get(pool)
+        return (state.failures, state.message) if state else (0, None)
+
+    # What to do.
+
+    def plan(
+        self, pools: Sequence[PoolView], *, starting: Mapping[str, int], unplaced: int, now: float
+    ) -> Plan:
+        """`starting`: each usable node and the pods of ours that are starting on it, those for callers included.
+
+        `unplaced`: pods of ours that the scheduler has yet to look at (not those it found no node for). Whatever
+        node each of them gets, and each new one, no node has more than its cap.
+        """
+        again: list[float] = []
+        for view in pools:
+            self._refresh(view, now=now, again=again)
+        for gone in self._pools.keys() - {view.name for view in pools}:
+            del self._pools[gone]
+        full = tuple(
+            sorted(node for node, count in starting.items() if count >= self.settings.starts_per_node)
+        )
+        retire = [
+            (view.name, pod) for view in pools if (pod := self._retire(view, full=full, now=now, again=again))
+        ]
+        unplaced += sum(len(state.expected) for state in self._pools.values())
+        room = self._room(starting, full=full, unplaced=unplaced)
+        creates = self._share(pools, room=room, now=now, again=again) if room > 0 else []
+        return Plan(creates, full, retire, min(again, default=None))
+
+    def _refresh(self, view: PoolView, *, now: float, again: list[float]) -> None:
+        state = self._pools.setdefault(view.name, _Pool(view.template_key))
+        if state.template_key != view.template_key:
+            state.template_key = view.template_key
+            state.failures, state.message, state.retry_at = 0, None, 0.0
+        present = {pod.name for pod in view.pods}
+        state.expected = {
+            name: until for name, until in state.expected.items() if until > now and name not in present
+        }
+        again += state.expected.values()
+        state.refused = {name: until for name, until in state.refused.items() if name in present}
+        if not state.failures:
+            return
+        for pod in view.pods:
+            if pod.template_key == view.template_key and (pod.ready_since or 0.0) > state.failed_at:
+                assert pod.ready_since is not None
+                if now >= pod.ready_since + self.settings.settle:
+                    state.failures, state.message, state.retry_at = 0, None, 0.0
+                    return
+                again.append(pod.ready_since + self.settings.settle)
+
+    def _room(self, starting: Mapping[str, int], *, full: tuple[str, ...], unplaced: int) -> int:
+        if len(full) > self.settings.longest_avoid:
+            return 0
+        cap = self.settings.starts_per_node
+        if not starting:
+            return cap - unplaced  # an autoscaler makes a node only when a pod waits for one
+        counts = [count for node, count in starting.items() if node not in full]
+        return cap - max(counts) - unplaced if counts else 0
+
+    def _share(self, pools: Sequence[PoolView], *, room: int, now: float, again: list[float]) -> list[str]:
+        missing: dict[str, int] = {}
+        sizes = {view.name: view.size for view in pools}
+        for view in pools:
+            state = self._pools[view.name]
+            current = [pod for pod in _unclaimed(view.pods) if pod.template_key == view.template_key]
+            count = view.size - len(current) - len(state.expected)
+            # The scheduler has no node for those; more of them would wait all the same.
+            if count <= 0 or any(pod.unschedulable for pod in current):
+                continue
+            if now < state.retry_at:
+                again.append(state.retry_at)
+                continue
+            if state.failures:
+                # One start at a time finds out whether the reason is gone.
+                under_way = len(state.expected) + sum(pod.ready_since is None for pod in current)
+                count = min(count, max(0, 1 - under_way))
+            if count > 0:
+                missing[view.name] = count
+        creates: list[str] = []
+        while missing and len(creates) < room:
+            # The emptiest first, so that one big pool does not starve the small ones.
+            name = max(missing, key=lambda each: (missing[each] / sizes[each], each))
+            creates.append(name)
+            missing[name] -= 1
+            if not missing[name]:
+                del missing[name]
+        return creates
+
+    def _retire(
+        self, view: PoolView, *, full: tuple[str, ...], now: float, again: list[float]
+    ) -> PodView | None:
+        state = self._pools[view.name]
+        if state.retiring is not None:
+            if any(pod.name == state.retiring for pod in view.pods):
+                return None
+            state.retiring = None
+        candidates = list(self._candidates(view, full=full))
+        for pod in candidates:
+            if (until := state.refused.get(pod.name, 0.0)) <= now:
+                return pod
+            again.append(until)
+        return None
+
+    def _candidates(self, view: PoolView, *, full: tuple[str, ...]) -> Iterable[PodView]:
+        """What should go, the best first. A pod on a node without an address cannot be asked yet."""
+        pods = [pod for pod in _unclaimed(view.pods) if pod.node is None or pod.askable]
+        current = [pod for pod in pods if pod.template_key == view.template_key]
+        outdated = [pod for pod in pods if pod.template_key != view.template_key]
+        stuck = [pod for pod in current if pod.unschedulable]
+        # Made when those nodes were at their cap; its replacement may go there.
+        yield from (pod for pod in stuck if pod.avoids - set(full))
+        everybody = [pod for pod in _unclaimed(view.pods) if pod.template_key == view.template_key]
+        if len(everybody) > view.size:
+            yield from sorted(
+                current, key=lambda pod: (pod.node is not None, pod.ready_since is not None, pod.age)
+            )
+        yield from (pod for pod in outdated if pod.ready_since is None)
+        ready = sum(pod.ready_since is not None for pod in _unclaimed(view.pods))
+        # An old one goes when the pool is at its size without it, or when it holds the room that a new one needs.
+        if ready > view.size or stuck or view.size == 0:
+            yield from sorted(
+                (pod for pod in outdated if pod.ready_since is not None), key=lambda pod: -pod.age
+            )
+
+
+def _unclaimed(pods: Sequence[PodView]) -> list[PodView]:
+    return [pod for pod in pods if not pod.claimed]

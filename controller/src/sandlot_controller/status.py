@@ -1,0 +1,134 @@
+"""What the status of a resource should say, as merge patches; None when it says so already."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from sandlot_kube import names
+from sandlot_kube.objects import Condition, Pod, Sandbox, SandboxPool
+from sandlot_kube.template import key
+
+from sandlot_controller import clock
+from sandlot_controller.verdicts import Verdict
+
+_LONGEST_MESSAGE = 4096
+Patch = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class PoolCounts:
+    size: int  # wanted now
+    ready: int = 0
+    starting: int = 0
+    claimed: int = 0
+    failures: int = 0
+    message: str | None = None
+
+
+def pending(sandbox: Sandbox, *, message: str, now: float) -> Patch | None:
+    """A pod is wanted and cannot be had yet."""
+    wanted = {"phase": "Pending", "message": message, "templateKey": key(sandbox.spec.template)}
+    return _patch(sandbox, wanted, ready=("False", "Waiting", message), now=now)
+
+
+def running(sandbox: Sandbox, pod: Pod, *, now: float) -> Patch | None:
+    wanted: Patch = {
+        "phase": "Running",
+        "podName": pod.metadata.name,
+        "podIP": pod.status.pod_ip,
+        "nodeName": pod.spec.node_name,
+        "message": None,
+        "templateKey": key(sandbox.spec.template),
+        "startedAt": sandbox.status.started_at or _started(pod) or clock.text(now),
+    }
+    return _patch(sandbox, wanted, ready=("True", "Running", ""), now=now)
+
+
+def ended(sandbox: Sandbox, verdict: Verdict, *, pod: Pod | None, at: str | None, now: float) -> Patch | None:
+    """The first end that was written stays."""
+    if sandbox.status.phase == "Ended":
+        return None
+    wanted: Patch = {
+        "phase": "Ended",
+        "verdict": verdict.verdict,
+        "message": verdict.message[:_LONGEST_MESSAGE] or None,
+        "exitCode": verdict.exit_code,
+        "endedAt": at if clock.seconds(at) is not None else clock.text(now),
+        "templateKey": key(sandbox.spec.template),
+        "podName": sandbox.spec.pod_name or sandbox.metadata.name,
+    }
+    if pod is not None:
+        wanted |= {"podIP": pod.status.pod_ip, "nodeName": pod.spec.node_name}
+    return _patch(sandbox, wanted, ready=("False", "Ended", verdict.verdict), now=now)
+
+
+def pool(pool: SandboxPool, counts: PoolCounts, *, now: float) -> Patch | None:
+    if counts.message:
+        reason, message = ("Failing" if counts.failures else "Waiting"), counts.message[:_LONGEST_MESSAGE]
+    else:
+        reason, message = ("Filled" if counts.ready >= counts.size else "Filling"), None
+    wanted: Patch = {
+        "size": counts.size,
+        "ready": counts.ready,
+        "starting": counts.starting,
+        "claimed": counts.claimed,
+        "failures": counts.failures,
+        "message": message,
+        "templateKey": key(pool.spec.template),
+        "observedGeneration": pool.metadata.generation,
+    }
+    ready = ("True" if counts.ready >= counts.size else "False", reason, message or "")
+    return _patch(pool, wanted, ready=ready, now=now)
+
+
+def urgent(pool: SandboxPool, patch: Patch) -> bool:
+    """Whether more than the counts changed; those change with every claim and can wait."""
+    told = patch["status"]
+    return bool({"message", "templateKey", "observedGeneration", "size"} & told.keys()) or (
+        # A patch has every condition or none; the counts alone may flip this one.
+        "failures" in told or not pool.status.conditions
+    )
+
+
+def _patch(
+    resource: Sandbox | SandboxPool, wanted: Patch, *, ready: tuple[str, str, str], now: float
+) -> Patch | None:
+    # Fields at their default are left out by msgspec; nothing of ours has a default that is not in `_DEFAULTS`.
+    current = _DEFAULTS[type(resource)] | msgspec.to_builtins(resource.status)
+    changed = {name: value for name, value in wanted.items() if current.get(name) != value}
+    if type(resource) is Sandbox and not resource.status.conditions:
+        changed["phase"] = wanted["phase"]  # Pending is also what we read where there is no status at all
+    condition = _condition(resource.status.conditions, ready, now=now)
+    if condition is not None:
+        others = [msgspec.to_builtins(one) for one in resource.status.conditions if one.type != "Ready"]
+        changed["conditions"] = [*others, condition]
+    return {"status": changed} if changed else None
+
+
+_DEFAULTS: dict[type, Patch] = {
+    Sandbox: {"phase": "Pending"},
+    SandboxPool: {"ready": 0, "starting": 0, "claimed": 0, "failures": 0, "observedGeneration": 0},
+}
+
+
+def _condition(present: list[Condition], ready: tuple[str, str, str], *, now: float) -> Patch | None:
+    status, reason, message = ready
+    old = next((one for one in present if one.type == "Ready"), None)
+    if old is not None and (old.status, old.reason or "", old.message or "") == ready:
+        return None
+    since = old.last_transition_time if old is not None and old.status == status else None
+    return {
+        "type": "Ready",
+        "status": status,
+        "reason": reason,
+        "message": message,
+        "lastTransitionTime": since or clock.text(now),
+    }
+
+
+def _started(pod: Pod) -> str | None:
+    container = pod.container(names.CONTAINER_SANDBOX)
+    state = container.state.running if container else None
+    return state.started_at if state else None

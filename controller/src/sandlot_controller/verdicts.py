@@ -1,0 +1,140 @@
+"""Tells from a pod (and its node) that it is lost, why, and whether the gateway may know better."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sandlot_kube import names
+from sandlot_kube.objects import ContainerStatus, Node, Pod
+
+OOM, EVICTED, NODE_LOST, IMAGE_PULL = "oom", "evicted", "node_lost", "image_pull"
+START_FAILED, SANDBOX_LOST, SIDECAR_LOST = "start_failed", "sandbox_lost", "sidecar_lost"
+
+_IMAGE_REASONS = {
+    "ErrImagePull",
+    "ImagePullBackOff",
+    "InvalidImageName",
+    "ErrImageNeverPull",
+    "ImageInspectError",
+    "RegistryUnavailable",
+    "SignatureValidationFailed",
+}
+_START_REASONS = {"CreateContainerConfigError", "CreateContainerError", "RunContainerError", "StartError"}
+# Why the API took a pod: https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions
+_DISRUPTIONS = {
+    "DeletionByTaintManager": NODE_LOST,
+    "DeletionByPodGC": NODE_LOST,
+    "EvictionByEvictionAPI": EVICTED,
+    "PreemptionByScheduler": EVICTED,
+    "TerminationByKubelet": EVICTED,
+}
+# Admission by the kubelet: the pod never began.
+_REFUSED = {"OutOfcpu", "OutOfmemory", "OutOfpods", "NodeAffinity", "UnexpectedAdmissionError", "NodePorts"}
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    verdict: str
+    message: str
+    exit_code: int | None = None
+    # A sidecar that ended in order has told the gateway why; only if the gateway stays silent does this count.
+    certain: bool = True
+
+
+def of_pod(pod: Pod) -> Verdict | None:
+    """None: nothing is known to be wrong with it."""
+    status = pod.status
+    disruption = pod.condition("DisruptionTarget")
+    if (
+        disruption is not None
+        and disruption.status == "True"
+        and (kind := _DISRUPTIONS.get(disruption.reason or ""))
+    ):
+        return Verdict(kind, disruption.message or disruption.reason or "taken away")
+    reason = status.reason or ""
+    if reason in {"Evicted", "Preempting", "Terminated", "NodeShutdown"}:
+        return Verdict(EVICTED, status.message or reason)
+    if reason == "NodeLost":
+        return Verdict(NODE_LOST, status.message or reason)
+    if status.phase == "Failed" and (reason in _REFUSED or reason.startswith("OutOf")):
+        return Verdict(START_FAILED, f"{reason}: {status.message or 'the node refused the pod'}")
+    # Before the containers: they end because of it, and how they do says nothing.
+    if pod.metadata.deletion_timestamp is not None:
+        return Verdict(SANDBOX_LOST, "the pod was deleted")
+    sandbox = pod.container(names.CONTAINER_SANDBOX)
+    sidecar = pod.container(names.CONTAINER_SIDECAR)
+    for container in (sandbox, sidecar):
+        if container is not None and (found := _waiting(container)):
+            return found
+    if (found := _ended(sandbox=sandbox, sidecar=sidecar)) is not None:
+        return found
+    if status.phase == "Failed":
+        return Verdict(SANDBOX_LOST, status.message or reason or "the pod failed")
+    if status.phase == "Succeeded":
+        return Verdict(SANDBOX_LOST, "the pod ended", certain=False)
+    return None
+
+
+def of_missing_pod() -> Verdict:
+    return Verdict(SANDBOX_LOST, "the pod is gone")
+
+
+def of_slow_start(pod: Pod, *, seconds: float) -> Verdict:
+    """For a pod that was not running in time; says what it waited for."""
+    scheduled = pod.condition("PodScheduled")
+    if pod.spec.node_name is None and scheduled is not None and scheduled.message:
+        why = scheduled.message
+    else:
+        waiting = [status.state.waiting for status in pod.status.container_statuses if status.state.waiting]
+        texts = [f"{one.reason or 'waiting'}: {one.message or ''}".rstrip(": ") for one in waiting]
+        why = "; ".join(texts) or "no container has started"
+    return Verdict(START_FAILED, f"not running within {seconds:g} s: {why}")
+
+
+def of_lost_node(name: str, *, seconds: float) -> Verdict:
+    return Verdict(NODE_LOST, f"nothing was heard of node {name} for {seconds:g} s after it was found silent")
+
+
+def is_silent(node: Node | None) -> bool:
+    """Whether the control plane hears nothing of it any more; a node without conditions is a new one."""
+    if node is None:
+        return True
+    ready = node.condition("Ready")
+    return ready is not None and ready.status == "Unknown"
+
+
+def is_usable(node: Node) -> bool:
+    ready = node.condition("Ready")
+    return not node.spec.unschedulable and ready is not None and ready.status == "True"
+
+
+def _waiting(container: ContainerStatus) -> Verdict | None:
+    waiting = container.state.waiting
+    if waiting is None or not waiting.reason:
+        return None
+    text = f"{container.name}: {waiting.message or waiting.reason}"
+    if waiting.reason in _IMAGE_REASONS:
+        return Verdict(IMAGE_PULL, text)
+    if waiting.reason in _START_REASONS:
+        return Verdict(START_FAILED, text)
+    return None
+
+
+def _ended(*, sandbox: ContainerStatus | None, sidecar: ContainerStatus | None) -> Verdict | None:
+    """The sandbox's container goes first: its end takes the sidecar along, the sidecar's end does not take it."""
+    target = sandbox.state.terminated if sandbox else None
+    ours = sidecar.state.terminated if sidecar else None
+    if target is not None and target.reason == "OOMKilled":
+        return Verdict(OOM, "the sandbox's container reached its memory limit", target.exit_code)
+    for container, terminated in (("sandbox", target), ("sidecar", ours)):
+        if terminated is not None and terminated.reason in _START_REASONS | {"ContainerCannotRun"}:
+            return Verdict(START_FAILED, f"{container}: {terminated.message or terminated.reason}")
+    if target is not None:
+        text = f"the sandbox's main process ended with {target.exit_code}"
+        return Verdict(
+            SANDBOX_LOST, f"{text}: {target.message}" if target.message else text, target.exit_code
+        )
+    if ours is not None:
+        how = "reached its memory limit" if ours.reason == "OOMKilled" else f"ended with {ours.exit_code}"
+        return Verdict(SIDECAR_LOST, f"the sidecar {how}", certain=ours.exit_code != 0)
+    return None
