@@ -58,12 +58,7 @@ _SIZE = {"type": "integer", "minimum": 0, "maximum": 10_000}
 _POOL = closed(
     {"template": _TEMPLATE, "size": _SIZE, "minSize": _SIZE, "maxSize": _SIZE},
     required=("template",),
-) | {
-    "oneOf": [
-        {"required": ["size"], "properties": {"minSize": False, "maxSize": False}},
-        {"required": ["minSize", "maxSize"], "properties": {"size": False}},
-    ]
-}
+)
 _RULE = closed(
     {
         "name": _NAME,
@@ -79,7 +74,12 @@ KINDS: dict[str, dict[str, Any]] = {
     "resources": closed({"requests": _AMOUNTS, "limits": _AMOUNTS}),
     "tolerations": {"type": "array", "items": _TOLERATION},
     "egress": {"type": "array", "items": _RULE},
-    "pools": {"type": "object", "propertyNames": _NAME, "additionalProperties": _POOL},
+    # Not by `propertyNames`: helm's message about one names another key of the values.
+    "pools": {
+        "type": "object",
+        "patternProperties": {_NAME["pattern"]: _POOL},
+        "additionalProperties": False,
+    },
 }
 
 

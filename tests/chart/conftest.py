@@ -1,0 +1,25 @@
+"""The chart rendered with its defaults and with everything on, once for all tests."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.chart.render import ALL, Resource, render
+from tests.kube.apiserver import apiserver
+
+__all__ = ["apiserver"]
+
+
+@pytest.fixture(scope="session")
+def defaults() -> list[Resource]:
+    return render()
+
+
+@pytest.fixture(scope="session")
+def everything() -> list[Resource]:
+    return render(ALL)
+
+
+@pytest.fixture(params=["defaults", "everything"])
+def resources(request: pytest.FixtureRequest) -> list[Resource]:
+    return request.getfixturevalue(request.param)

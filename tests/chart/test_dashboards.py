@@ -1,0 +1,114 @@
+"""Every query of the Grafana dashboards asks for a metric that the gateway really has, by labels it really has."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sandlot_gateway
+
+from tests.chart.render import CHART, NAMESPACE, Resource, of_kind
+
+FILES = sorted((CHART / "dashboards").glob("*.json"))
+# Prometheus adds these to whatever it scrapes.
+FROM_OUTSIDE = {"namespace", "pod", "le"}
+WORDS = {"sum", "max", "by", "rate", "histogram_quantile"}
+SUFFIXES = {"Counter": ("_total",), "Gauge": ("",), "live": ("",), "Histogram": ("_bucket", "_sum", "_count")}
+
+
+@pytest.fixture(scope="module")
+def metrics() -> dict[str, set[str]]:
+    """The labels of every sample by its name, as the gateway's source makes them."""
+    found: dict[str, set[str]] = {}
+    for file in Path(sandlot_gateway.__file__).parent.rglob("*.py"):
+        for call in ast.walk(ast.parse(file.read_text())):
+            if isinstance(call, ast.Call) and (made := _metric(call)):
+                name, suffixes, labels = made
+                found.update({name + suffix: found.get(name + suffix, set()) | labels for suffix in suffixes})
+    return found
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_queries_ask_for_what_there_is(file: Any, metrics: dict[str, set[str]]) -> None:
+    expressions = list(_expressions(json.loads(file.read_text())))
+    assert expressions
+    for expression in expressions:
+        names = set(re.findall(r"sandlot_\w+", expression))
+        assert names, expression
+        assert names <= metrics.keys(), expression
+        known = set.union(*(metrics[name] for name in names)) | FROM_OUTSIDE
+        asked = re.findall(r"(\w+)\s*(?:=~|!~|!=|=)", expression)
+        grouped = re.findall(r"by \(([^)]*)\)", expression)
+        assert {*asked, *(label.strip() for group in grouped for label in group.split(","))} <= known, (
+            expression
+        )
+        plain = re.sub(r'"[^"]*"|\{[^}]*\}|by \([^)]*\)|\[[^]]*\]', " ", expression)
+        assert set(re.findall(r"[a-z_]+", plain)) <= names | WORDS, expression
+        assert all(expression.count(left) == expression.count(right) for left, right in ("()", "{}", "[]"))
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_legends_use_labels_that_the_query_keeps(file: Any) -> None:
+    for panel in json.loads(file.read_text())["panels"]:
+        for target in panel["targets"]:
+            kept = {
+                label.strip()
+                for group in re.findall(r"by \(([^)]*)\)", target["expr"])
+                for label in group.split(",")
+            }
+            assert set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])) <= kept, target
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_panels_do_not_overlap_and_have_ids_of_their_own(file: Any) -> None:
+    panels = json.loads(file.read_text())["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    cells = [
+        (x, y)
+        for panel in panels
+        for x in range(panel["gridPos"]["x"], panel["gridPos"]["x"] + panel["gridPos"]["w"])
+        for y in range(panel["gridPos"]["y"], panel["gridPos"]["y"] + panel["gridPos"]["h"])
+    ]
+    assert len(cells) == len(set(cells))
+    assert max(x for x, _ in cells) < 24
+
+
+def test_each_is_a_config_map_as_it_is(defaults: list[Resource], everything: list[Resource]) -> None:
+    assert of_kind(defaults, "ConfigMap") == []
+    maps = [each for each in of_kind(everything, "ConfigMap") if each["metadata"]["namespace"] == NAMESPACE]
+    assert all(each["metadata"]["labels"]["grafana_dashboard"] == "1" for each in maps)
+    contents = {name: json.loads(text) for each in maps for name, text in each["data"].items()}
+    assert contents == {file.name: json.loads(file.read_text()) for file in FILES}
+
+
+def _metric(call: ast.Call) -> tuple[str, tuple[str, ...], set[str]] | None:
+    """Name, suffixes of samples and labels, where this call makes a metric."""
+    function = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    first = call.args[0] if call.args else None
+    if (
+        function not in SUFFIXES
+        or not isinstance(first, ast.Constant)
+        or not str(first.value).startswith("sandlot_")
+    ):
+        return None
+    labels: set[str] = set()
+    if function != "live" and len(call.args) > 2:
+        labels = set(ast.literal_eval(call.args[2]))
+    for keyword in call.keywords:
+        if keyword.arg == "label" and isinstance(keyword.value, ast.Tuple):
+            labels = {ast.literal_eval(keyword.value.elts[0])}
+    return str(first.value), SUFFIXES[function], labels
+
+
+def _expressions(dashboard: dict[str, Any]) -> Iterator[str]:
+    for panel in dashboard["panels"]:
+        for target in panel["targets"]:
+            yield target["expr"]
+    for variable in dashboard["templating"]["list"]:
+        if match := re.match(r"label_values\((\w+),", variable["query"]):
+            yield match[1]

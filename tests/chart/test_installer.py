@@ -1,0 +1,112 @@
+"""The script that puts gVisor on a node, run against a directory that stands for the node's root."""
+
+from __future__ import annotations
+
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tests.chart.render import CHART, Resource, one
+
+SCRIPT = CHART / "files" / "install-runsc.sh"
+PLUGINS = {2: "io.containerd.grpc.v1.cri", 3: "io.containerd.cri.v1.runtime"}
+
+
+class Node:
+    """`restarts` counts the lines that the restart command has written."""
+
+    def __init__(self, directory: Path, *, version: int | None = 3) -> None:
+        self.root, self.source = directory / "host", directory / "source"
+        self.config = self.root / "etc/containerd/config.toml"
+        self.config.parent.mkdir(parents=True)
+        self.source.mkdir()
+        for name in ("runsc", "containerd-shim-runsc-v1"):
+            (self.source / name).write_text(f"#!/bin/sh\n# {name} 1\n")
+        if version is not None:
+            plugin = PLUGINS.get(version, "other")
+            self.config.write_text(
+                f'version = {version}\n[plugins."{plugin}".containerd.runtimes.runc]\n  runtime_type = "io.containerd.runc.v2"\n'
+            )
+        self._log = directory / "restarts"
+        self._log.touch()
+
+    def install(self, *, restart: str | None = None) -> subprocess.CompletedProcess[str]:
+        command = ("sh", "-c", restart or f"echo restarted >> {self._log}")
+        return subprocess.run(
+            ["sh", str(SCRIPT), str(self.root), str(self.source), "runsc", *command],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+
+    @property
+    def restarts(self) -> int:
+        return len(self._log.read_text().splitlines())
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_installs_and_restarts_once(version: int, tmp_path: Path) -> None:
+    node = Node(tmp_path, version=version)
+    for _ in range(2):
+        done = node.install()
+        assert done.returncode == 0, done.stderr
+    assert node.restarts == 1
+    for name in ("runsc", "containerd-shim-runsc-v1"):
+        installed = node.root / "usr/local/bin" / name
+        assert installed.read_bytes() == (node.source / name).read_bytes()
+        assert installed.stat().st_mode & 0o777 == 0o755
+    runtimes = tomllib.loads(node.config.read_text())["plugins"][PLUGINS[version]]["containerd"]["runtimes"]
+    assert runtimes["runsc"] == {"runtime_type": "io.containerd.runsc.v1"}
+    assert runtimes["runc"] == {"runtime_type": "io.containerd.runc.v2"}
+
+
+def test_a_new_runsc_needs_no_restart(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    node.install()
+    (node.source / "runsc").write_text("#!/bin/sh\n# runsc 2\n")
+    done = node.install()
+    assert done.returncode == 0, done.stderr
+    assert "# runsc 2" in (node.root / "usr/local/bin/runsc").read_text()
+    assert node.restarts == 1
+
+
+def test_a_node_that_knows_gvisor_keeps_its_configuration(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    with node.config.open("a") as file:
+        file.write(f"[plugins.'{PLUGINS[3]}'.containerd.runtimes.runsc]\n  runtime_type = 'mine'\n")
+    before = node.config.read_text()
+    assert node.install().returncode == 0
+    assert node.config.read_text() == before
+    assert node.restarts == 0
+
+
+def test_a_failed_restart_is_made_up_for(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    assert node.install(restart="exit 7").returncode == 7
+    assert node.restarts == 0
+    assert node.install().returncode == 0
+    assert node.install().returncode == 0
+    assert node.restarts == 1
+
+
+@pytest.mark.parametrize(("version", "said"), [(None, "is not containerd"), (1, "neither of version 2 nor")])
+def test_a_runtime_it_does_not_know_is_left_alone(version: int | None, said: str, tmp_path: Path) -> None:
+    node = Node(tmp_path, version=version)
+    done = node.install()
+    assert done.returncode == 1
+    assert said in done.stderr
+    assert not (node.root / "usr").exists()
+    assert node.restarts == 0
+
+
+def test_the_daemon_set_runs_this_script(everything: list[Resource]) -> None:
+    script = one(everything, "ConfigMap", "gvisor-installer")["data"]["install-runsc.sh"]
+    assert script.strip() == SCRIPT.read_text().strip()
+    pod = one(everything, "DaemonSet", "gvisor-installer")["spec"]["template"]["spec"]
+    command = pod["initContainers"][0]["command"]
+    assert command[:5] == ["sh", "/script/install-runsc.sh", "/host", "/opt/gvisor", "runsc"]
+    handler = one(everything, "RuntimeClass", "gvisor")["handler"]
+    assert command[4] == handler

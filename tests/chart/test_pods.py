@@ -1,0 +1,157 @@
+"""The pods of gateway and controller: at the Pod Security level `restricted`, with settings that exist."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+from sandlot_controller import settings as controller
+from sandlot_gateway import settings as gateway
+
+from tests.chart.render import SANDBOXES, Resource, environment, of_kind, one, render
+
+COMPONENTS = ("gateway", "controller")
+
+
+@pytest.fixture(params=COMPONENTS)
+def deployment(request: pytest.FixtureRequest, resources: list[Resource]) -> Resource:
+    return one(resources, "Deployment", f"sandlot-{request.param}")
+
+
+def test_nothing_that_restricted_forbids(deployment: Resource) -> None:
+    pod = deployment["spec"]["template"]["spec"]
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["runAsUser"] > 0
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert not {"hostNetwork", "hostPID", "hostIPC"} & pod.keys()
+    assert {next(iter(volume.keys() - {"name"})) for volume in pod["volumes"]} <= {"secret", "emptyDir"}
+    for container in pod["containers"]:
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+
+
+def test_every_volume_is_mounted_and_every_mount_has_one(deployment: Resource) -> None:
+    pod = deployment["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert {each["name"] for each in pod["volumes"]} == {each["name"] for each in container["volumeMounts"]}
+
+
+def test_no_variables_of_services(deployment: Resource) -> None:
+    """A Service called `sandlot` would set SANDLOT_PORT to an URL, which is a setting of the gateway."""
+    assert deployment["spec"]["template"]["spec"]["enableServiceLinks"] is False
+
+
+def test_no_secret_is_in_the_environment(deployment: Resource) -> None:
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert all(each.keys() == {"name", "value"} for each in container["env"])
+    assert "envFrom" not in container
+
+
+def test_probes_ask_a_port_that_there_is(deployment: Resource) -> None:
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    paths = {"startupProbe": "/healthz", "livenessProbe": "/healthz", "readinessProbe": "/readyz"}
+    for probe, path in paths.items():
+        assert container[probe]["httpGet"] == {"path": path, "port": container["ports"][0]["name"]}
+
+
+def test_an_account_of_its_own(deployment: Resource, resources: list[Resource]) -> None:
+    account = deployment["spec"]["template"]["spec"]["serviceAccountName"]
+    assert account == deployment["metadata"]["name"]
+    assert one(resources, "ServiceAccount", account)
+
+
+def test_the_secrets_are_where_the_settings_say(deployment: Resource, resources: list[Resource]) -> None:
+    pod, variables = deployment["spec"]["template"]["spec"], environment(deployment)
+    (container,) = pod["containers"]
+    secrets = {each["name"]: each["secret"]["secretName"] for each in pod["volumes"] if "secret" in each}
+    mounts = {each["mountPath"]: each for each in container["volumeMounts"]}
+    files = [variables[name] for name in ("SANDLOT_KEY_FILE", "SANDLOT_API_KEYS_FILE") if name in variables]
+    assert len(files) == len(secrets)
+    for file in files:
+        directory, _, key = file.rpartition("/")
+        assert mounts[directory]["readOnly"] is True
+        assert key in one(resources, "Secret", secrets[mounts[directory]["name"]])["data"]
+
+
+def test_the_controller_does_not_see_api_keys(resources: list[Resource]) -> None:
+    pod = one(resources, "Deployment", "sandlot-controller")["spec"]["template"]["spec"]
+    secrets = {each["secret"]["secretName"] for each in pod["volumes"] if "secret" in each}
+    assert secrets == {"sandlot-master"}
+
+
+def _load(deployment: Resource, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The program's own settings, from nothing but the environment that the chart gives it."""
+    for name in list(os.environ):
+        if name.startswith("SANDLOT_"):
+            monkeypatch.delenv(name)
+    for name, value in environment(deployment).items():
+        monkeypatch.setenv(name, value)
+    if deployment["metadata"]["name"].endswith("controller"):
+        return controller.load()
+    return gateway.Settings(backend="kubernetes")  # pyright: ignore[reportCallIssue]
+
+
+def test_every_variable_is_a_setting_and_every_value_is_taken(
+    deployment: Resource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = _load(deployment, monkeypatch)
+    names = {f"SANDLOT_{name.upper()}" for name in type(settings).model_fields}
+    assert environment(deployment).keys() <= names
+    assert settings.namespace == SANDBOXES
+
+
+def test_what_the_controller_makes_of_all_options(
+    everything: list[Resource], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = _load(one(everything, "Deployment", "sandlot-controller"), monkeypatch)
+    assert settings.node_selector == {"pool": "sandboxes"}
+    assert settings.tolerations[0].effect == "NoSchedule"
+    assert settings.image_pull_secrets == ["images"]
+    assert settings.guaranteed is True
+    assert settings.scheduler_name == "packing"
+    assert settings.sidecar_memory_limit == 256 << 20
+    assert settings.webhook_url == (
+        "http://sandlot-gateway.sandlot-system.svc.cluster.local.:80/internal/sidecar"
+    )
+
+
+def test_both_take_the_same_key(resources: list[Resource]) -> None:
+    paths = set()
+    for component in COMPONENTS:
+        deployment = one(resources, "Deployment", f"sandlot-{component}")
+        volumes = deployment["spec"]["template"]["spec"]["volumes"]
+        (name,) = {each["secret"]["secretName"] for each in volumes if each["name"] == "master"}
+        paths.add((environment(deployment)["SANDLOT_KEY_FILE"], name))
+    assert paths == {("/etc/sandlot/master/master", "sandlot-master")}
+
+
+def test_secrets_are_made_of_random_bytes_and_kept(defaults: list[Resource]) -> None:
+    again = render()
+    for name, key in (("sandlot-master", "master"), ("sandlot-api-key", "api-key")):
+        secret = one(defaults, "Secret", name)
+        assert secret["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+        assert list(secret["data"]) == [key]
+        assert secret["data"] != one(again, "Secret", name)["data"]
+
+
+def test_secrets_of_the_users_own() -> None:
+    resources = render({"auth": {"existingMasterSecret": "mine", "existingApiKeySecret": "keys"}})
+    assert of_kind(resources, "Secret") == []
+    volumes = one(resources, "Deployment", "sandlot-gateway")["spec"]["template"]["spec"]["volumes"]
+    assert {each["secret"]["secretName"] for each in volumes if "secret" in each} == {"mine", "keys"}
+
+
+def test_the_installer_is_privileged_only_while_it_installs(everything: list[Resource]) -> None:
+    daemons = one(everything, "DaemonSet", "gvisor-installer")
+    assert daemons["metadata"]["namespace"] == SANDBOXES
+    pod = daemons["spec"]["template"]["spec"]
+    assert pod["automountServiceAccountToken"] is False
+    (install,), (wait,) = pod["initContainers"], pod["containers"]
+    assert install["securityContext"]["privileged"] is True
+    assert "volumeMounts" not in wait
+    assert wait["securityContext"]["runAsNonRoot"] is True
+    assert wait["securityContext"]["capabilities"] == {"drop": ["ALL"]}

@@ -1,0 +1,198 @@
+"""Bad values are refused with the field's name; schema and table are what values.yaml says."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from sandlot_controller.settings import Settings as Controller
+from sandlot_gateway.settings import Settings as Gateway
+
+from tests.chart.render import CHART, ROOT, refusal, render
+
+
+@pytest.mark.parametrize(
+    ("values", "named"),
+    [
+        ({"gatway": {"replicas": 3}}, "additional properties 'gatway' not allowed"),
+        ({"gateway": {"replcas": 3}}, "at '/gateway': additional properties 'replcas' not allowed"),
+        ({"gateway": {"replicas": "three"}}, "at '/gateway/replicas': got string, want integer"),
+        ({"gateway": {"replicas": 0}}, "at '/gateway/replicas': minimum: got 0, want 1"),
+        ({"gateway": {"replicas": 1000}}, "at '/gateway/replicas': maximum"),
+        ({"gateway": {"antiAffinity": "medium"}}, "at '/gateway/antiAffinity': value must be one of"),
+        ({"gateway": {"config": {"publicUrl": "sandlot.example"}}}, "at '/gateway/config/publicUrl'"),
+        ({"gateway": {"config": {"accessLog": 2}}}, "at '/gateway/config/accessLog': maximum"),
+        ({"gateway": {"config": {"startTimeout": 0}}}, "at '/gateway/config/startTimeout': exclusiveMinimum"),
+        ({"gateway": {"resources": {"limits": {"memory": "1 GB"}}}}, "at '/gateway/resources/limits/memory'"),
+        ({"gateway": {"service": {"port": 70000}}}, "at '/gateway/service/port'"),
+        ({"gateway": {"tolerations": [{"keys": "x"}]}}, "at '/gateway/tolerations/0': additional properties 'keys'"),
+        ({"image": {"pullPolicy": "Sometimes"}}, "at '/image/pullPolicy': value must be one of"),
+        ({"image": {"pullSecrets": "pull"}}, "at '/image/pullSecrets': got string, want array"),
+        ({"sandboxes": {"namespace": "Boxes"}}, "at '/sandboxes/namespace'"),
+        ({"sandboxes": {"pods": {"cpuShare": 1.5}}}, "at '/sandboxes/pods/cpuShare': maximum"),
+        ({"sandboxes": {"pods": {"nodeSelector": {"a": 1}}}}, "at '/sandboxes/pods/nodeSelector/a'"),
+        ({"networkPolicy": {"egress": {"pypiCIDRs": []}}}, "at '/networkPolicy/egress/pypiCIDRs': minItems"),
+        ({"networkPolicy": {"egress": {"apiServerCIDRs": ["::1/128"]}}}, "at '/networkPolicy/egress/apiServerCIDRs/0'"),
+        ({"networkPolicy": {"egress": {"custom": [{"name": "x"}]}}}, "missing property 'cidrs'"),
+        ({"networkPolicy": {"egress": {"custom": [{"name": "x", "cidrs": ["10.0.0.1"]}]}}}, "custom/0/cidrs/0"),
+        ({"pools": {"p": {"size": 4}}}, "at '/pools/p': missing property 'template'"),
+        ({"pools": {"p": {"size": 4, "template": {"image": ""}}}}, "at '/pools/p/template/image': minLength"),
+        ({"pools": {"p": {"size": -1, "template": {"image": "x"}}}}, "at '/pools/p/size': minimum"),
+        ({"pools": {"A_b": {"size": 1, "template": {"image": "x"}}}}, "at '/pools': additional properties 'A_b' not allowed"),
+        ({"serviceMonitor": {"interval": "often"}}, "at '/serviceMonitor/interval'"),
+    ],
+)  # fmt: skip
+def test_the_schema_names_the_field(values: dict[str, Any], named: str) -> None:
+    assert named in refusal(values)
+
+
+@pytest.mark.parametrize(
+    ("values", "named"),
+    [
+        (
+            {"gateway": {"autoscaling": {"enabled": True, "min": 9}}},
+            "gateway.autoscaling.min (9) is more than",
+        ),
+        (
+            {"pools": {"p": {"minSize": 3, "maxSize": 2, "template": {"image": "x"}}}},
+            "pools.p.minSize (3) is more than",
+        ),
+        *(
+            (
+                {"pools": {"p": {"template": {"image": "x"}} | sizes}},
+                "pools.p: give either size, or minSize and maxSize",
+            )
+            for sizes in (
+                {},
+                {"minSize": 1},
+                {"maxSize": 1},
+                {"size": 1, "minSize": 1, "maxSize": 2},
+                {"size": 1, "maxSize": 2},
+            )
+        ),
+        ({"gvisor": {"installer": {"enabled": True}}}, "gvisor.installer.image is empty"),
+        ({"sandboxes": {"namespace": "sandlot-system"}}, "sandboxes.namespace is the release's own"),
+        (
+            {"networkPolicy": {"egress": {"custom": [{"name": "all", "cidrs": ["0.0.0.0/0"]}]}}},
+            "networkPolicy.egress.custom, rule all: 0.0.0.0/0 holds the metadata address",
+        ),
+        (
+            {"networkPolicy": {"egress": {"pypi": True, "pypiCIDRs": ["151.101.0.0/16", "169.254.0.0/16"]}}},
+            "networkPolicy.egress.pypiCIDRs: 169.254.0.0/16 holds the metadata address",
+        ),
+        (
+            {"networkPolicy": {"dns": {"cidrs": ["169.254.169.254/32"]}}},
+            "networkPolicy.dns.cidrs: 169.254.169.254/32 holds the metadata address",
+        ),
+        (
+            {"networkPolicy": {"egress": {"custom": [{"name": "x", "cidrs": ["10.0.0.300/32"]}]}}},
+            "10.0.0.300/32 is no IPv4 block",
+        ),
+        (
+            {"networkPolicy": {"egress": {"custom": [{"name": "six", "cidrs": ["::/0"]}]}}},
+            "rule six: ::/0 is no IPv6 block, or so wide that it may hold a metadata address",
+        ),
+    ],
+)
+def test_what_a_schema_cannot_say_is_refused_too(values: dict[str, Any], named: str) -> None:
+    assert named in refusal(values)
+
+
+@pytest.mark.parametrize(
+    "cidr", ["169.254.169.253/32", "169.254.20.10/32", "168.0.0.0/8", "170.0.0.0/7", "10.0.0.0/8"]
+)
+def test_neighbours_of_the_metadata_address_are_no_offence(cidr: str) -> None:
+    assert render({"networkPolicy": {"egress": {"custom": [{"name": "x", "cidrs": [cidr]}]}}})
+
+
+def test_part_of_a_bigger_chart() -> None:
+    """Helm hands `global` to every chart that is a part of another one."""
+    assert render({"global": {"anything": 1}})
+
+
+@pytest.mark.parametrize(
+    ("section", "settings"),
+    [("gateway.config", Gateway), ("controller.config", Controller), ("sandboxes.pods", Controller)],
+)
+def test_defaults_and_bounds_are_the_programs(section: str, settings: Any) -> None:
+    """`maxStarts` differs: the program's default is for one machine's cores."""
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    for part in section.split("."):
+        schema = schema["properties"][part]
+    for camel, rules in schema["properties"].items():
+        name = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in camel)
+        field = settings.model_fields[name]
+        if camel != "maxStarts":
+            assert rules["default"] == field.get_default(call_default_factory=True), camel
+        bounds = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum"}
+        theirs = {
+            bounds[key]: getattr(limit, key)
+            for limit in field.metadata
+            for key in bounds
+            if getattr(limit, key, None) is not None
+        }
+        assert {key: rules[key] for key in bounds.values() if key in rules} == theirs, camel
+
+
+def test_schema_and_table_are_what_values_yaml_says() -> None:
+    done = _docs("--check")
+    assert done.returncode == 0, done.stderr
+
+
+def test_drift_is_named_and_mended(tmp_path: Path) -> None:
+    chart = tmp_path / "sandlot"
+    shutil.copytree(CHART, chart)
+    values = chart / "values.yaml"
+    values.write_text(values.read_text().replace("  replicas: 2\n", "  replicas: 3\n", 1))
+    done = _docs("--check", "--chart", str(chart))
+    assert done.returncode == 1
+    assert "values.schema.json is not what values.yaml says" in done.stderr
+    assert "README.md is not what values.yaml says" in done.stderr
+    assert _docs("--chart", str(chart)).returncode == 0
+    assert _docs("--check", "--chart", str(chart)).returncode == 0
+    assert "| `gateway.replicas` | `3` |" in (chart / "README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("a: 1\n", "a has no description above it"),
+        ("# Text.\na: null\n", "a: null tells no type"),
+        ("# Text.\na: []\n", "a: say what its items are"),
+        ("# Text.\na: {}\n", "a: say what its values are"),
+        ("# Text.\n# @schema {kind: unheard}\na: 1\n", "a: no kind 'unheard'"),
+        ("# Text.\n# @schema minimum=1\na: 1\n", "a: cannot read"),
+    ],
+)
+def test_values_that_are_no_source_are_named(text: str, named: str, tmp_path: Path) -> None:
+    shutil.copy(CHART / "README.md", tmp_path)
+    (tmp_path / "values.yaml").write_text(text)
+    done = _docs("--chart", str(tmp_path))
+    assert done.returncode == 1
+    assert named in done.stderr
+
+
+def test_every_default_is_in_the_table() -> None:
+    table = (CHART / "README.md").read_text()
+
+    def paths(values: dict[str, Any], prefix: str = "") -> None:
+        for key, value in values.items():
+            path = f"{prefix}{key}"
+            if f"| `{path}` | `{json.dumps(value)}` |" in table:
+                continue
+            assert isinstance(value, dict), f"{path} is not in the table"
+            assert value, f"{path} is not in the table"
+            paths(value, f"{path}.")
+
+    paths(yaml.safe_load((CHART / "values.yaml").read_text()))
+
+
+def _docs(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(ROOT / "tools" / "chart_docs.py"), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
