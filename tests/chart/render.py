@@ -105,9 +105,11 @@ def helm(*arguments: str, values: dict[str, Any] | None = None) -> subprocess.Co
         )
 
 
-def render(values: dict[str, Any] | None = None, *, release: str = RELEASE) -> list[Resource]:
+def render(
+    values: dict[str, Any] | None = None, *, release: str = RELEASE, namespace: str = NAMESPACE
+) -> list[Resource]:
     """All resources, each with the template it came from under `source`."""
-    done = helm("template", release, str(CHART), "-n", NAMESPACE, values=values or {})
+    done = helm("template", release, str(CHART), "-n", namespace, values=values or {})
     assert done.returncode == 0, done.stderr
     return list(_parse(done.stdout))
 
