@@ -56,7 +56,7 @@ async def test_state_document(make) -> None:
     box = await make()
     warm = (await box.instance("GET", "/v1/state")).json()
     assert set(warm) == {
-        "instance_id", "generation", "phase", "version", "sandbox_id", "claimed_at", "deadline_at", "idle_timeout",
+        "instance_id", "address", "generation", "phase", "version", "sandbox_id", "claimed_at", "deadline_at", "idle_timeout",
         "last_active_at", "verdict", "message", "meta", "ops_running", "template", "notes", "start_command",
     }  # fmt: skip
     assert warm["start_command"] == {"state": "none", "exit_code": None}

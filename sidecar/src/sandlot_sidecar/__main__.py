@@ -22,7 +22,7 @@ import threading
 import types
 import warnings
 
-from . import lean
+from . import handover, lean
 
 SHARED = (array, collections, contextlib, enum, errno, fcntl, functools, gc, resource, select, selectors,
           threading, types, warnings)  # fmt: skip
@@ -31,8 +31,9 @@ lean.import_json()
 
 def main() -> int:
     """Returns the exit status: 0 after an orderly end, 2 for bad arguments or a bad config."""
-    if len(sys.argv) != 3 or sys.argv[1] != "--config":
-        sys.stderr.write("usage: python -m sandlot_sidecar --config FILE\n")
+    handover.begin()
+    if len(sys.argv) != 3 or sys.argv[1] not in ("--config", handover.BY_DESCRIPTOR):
+        sys.stderr.write("usage: python -m sandlot_sidecar --config FILE | --config-env\n")
         return 2
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     # Collections after the fork would write to every object that both have, and so copy its page: 0.8 MiB.
@@ -40,6 +41,7 @@ def main() -> int:
     gc.freeze()
     if os.fork() == 0:
         ours.close()
+        handover.close()
         _executor(theirs)
     theirs.close()
     # From here on this process may hold tokens; the executor was forked before and never can.
@@ -48,7 +50,7 @@ def main() -> int:
     from .server.main import run
 
     try:
-        config = read_config(sys.argv[2])
+        config = read_config(handover.source())
     except ConfigError as error:
         sys.stderr.write(f"sandlot_sidecar: {error}\n")
         return 2

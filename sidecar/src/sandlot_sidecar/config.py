@@ -1,4 +1,4 @@
-"""What a sidecar is started with: the JSON file of `--config`, checked."""
+"""What a sidecar is started with: the JSON of `--config` or of the environment, checked."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class Config:
     """One sidecar's start: who it is, where it listens, what the executor builds."""
 
     __slots__ = (
-        "cgroup_parent", "heartbeat", "hostname", "instance_id", "limits", "listen", "ops", "root", "state_dir",
-        "target_pid", "template", "token", "webhook",
+        "address", "cgroup_parent", "heartbeat", "hostname", "instance_id", "limits", "listen", "ops", "root",
+        "state_dir", "target", "target_pid", "template", "token", "webhook",
     )  # fmt: skip
 
     def __init__(self, document: dict[str, Any]) -> None:
@@ -64,24 +64,39 @@ class Config:
         self.target_pid = document.get("target_pid")
         if self.target_pid is not None and (not isinstance(self.target_pid, int) or self.target_pid < 1):
             raise ConfigError("target_pid must be a process id")
+        self.target = document.get("target", False)
+        if not isinstance(self.target, bool):
+            raise ConfigError("target must be true or false")
+        if self.target and self.target_pid is not None:
+            raise ConfigError("target and target_pid exclude each other")
         self.ops = _op_limits(_mapping(document, "ops"))
         if not self.listen.startswith("unix:/"):
             host, separator, port = self.listen.rpartition(":")
             if not (host and separator and port.isdigit() and int(port) < 65536):
                 raise ConfigError("listen must be unix:/PATH or HOST:PORT")
+        self.address = _address(self.listen, os.environ.get("POD_IP", ""))
 
 
-def read_config(path: str) -> Config:
-    """Read and delete the file. Raises ConfigError."""
+def read_config(source: str | int) -> Config:
+    """Read a file and delete it, or read a descriptor and close it. Raises ConfigError."""
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(source, encoding="utf-8") as file:
             document = json.load(file)
-        os.unlink(path)
+        if isinstance(source, str):
+            os.unlink(source)
     except (OSError, ValueError) as error:
-        raise ConfigError(f"config {path}: {error}") from error
+        raise ConfigError(f"config {source}: {error}") from error
     if not isinstance(document, dict):
-        raise ConfigError(f"config {path}: a JSON object is needed")
+        raise ConfigError(f"config {source}: a JSON object is needed")
     return Config(document)
+
+
+def _address(listen: str, pod_ip: str) -> str:
+    """Where others reach it: a pod's own address, else what it listens on."""
+    if not pod_ip or listen.startswith("unix:"):
+        return listen
+    host = f"[{pod_ip}]" if ":" in pod_ip else pod_ip
+    return f"{host}:{listen.rpartition(':')[2]}"
 
 
 def _text(document: dict[str, Any], name: str) -> str:

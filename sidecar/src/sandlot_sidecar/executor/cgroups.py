@@ -71,12 +71,12 @@ def _remove_below(root: int, parts: list[str]) -> bool:
         os.close(directory)
 
 
-def _make(root: int, path: str, *, enable: bool) -> tuple[int, int]:
-    """Make the groups of a path: the last one's directory, and how many were there before."""
+def make(root: int, path: str, *, enabled: bool) -> tuple[int, int]:
+    """Make the groups of a path: the last one's directory, and how many were there before. Raises OSError."""
     directory, there = os.dup(root), 0
     for name in path.split("/"):
-        if enable:
-            _enable(directory)
+        if enabled:
+            enable(directory)
         try:
             os.mkdir(name, dir_fd=directory)
         except FileExistsError:
@@ -84,17 +84,20 @@ def _make(root: int, path: str, *, enable: bool) -> tuple[int, int]:
         below = os.open(name, DIRECTORY, dir_fd=directory)
         os.close(directory)
         directory = below
-    if enable:
-        _enable(directory)
+    if enabled:
+        enable(directory)
     return directory, there
 
 
-def _enable(directory: int) -> None:
+def enable(directory: int) -> bool:
+    """Give a group's children the controllers that limit them (v2); whether all could be given."""
+    done = True
     for controller in ("memory", "pids", "cpu"):
         try:
             write_file(directory, "cgroup.subtree_control", f"+{controller}")
         except OSError:
-            continue
+            done = False
+    return done
 
 
 def find(home: Home, path: str | None) -> Sandbox | None:
@@ -119,7 +122,7 @@ def find(home: Home, path: str | None) -> Sandbox | None:
         except OSError:
             continue
         try:
-            made, roots[root] = _make(root, path, enable=False)
+            made, roots[root] = make(root, path, enabled=False)
         except OSError:
             os.close(root)
             continue
@@ -140,7 +143,7 @@ def _find_v2(point: str, path: str) -> Sandbox | None:
     except OSError:
         return None
     try:
-        made, there = _make(root, path, enable=True)
+        made, there = make(root, path, enabled=True)
         probe = "probe"
         os.mkdir(probe, dir_fd=made)
         os.rmdir(probe, dir_fd=made)

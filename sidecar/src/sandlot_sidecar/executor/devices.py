@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 
 from . import syscalls
 
@@ -16,8 +17,11 @@ LINKS = {
 }
 
 
-def build(target: str, *, shm_size: int, rootless: bool) -> None:
-    """Mount a fresh /dev at `target`, an existing directory; raises OSError."""
+def build(target: str, *, shm_size: int, rootless: bool, all_there: bool = False) -> None:
+    """Mount a fresh /dev at `target`, an existing directory; raises OSError.
+
+    With `all_there` it has also what else a container was given, a GPU say.
+    """
     # nodev here and on the root keeps a device file that the sandbox's root makes from opening anything; the
     # six below work because a bind carries its source's flags.
     flags = syscalls.MS_NOSUID | syscalls.MS_NODEV
@@ -34,3 +38,19 @@ def build(target: str, *, shm_size: int, rootless: bool) -> None:
     options = "newinstance,ptmxmode=0666,mode=0620" + ("" if rootless else ",gid=5")
     syscalls.mount("devpts", f"{target}/pts", "devpts", syscalls.MS_NOSUID | syscalls.MS_NOEXEC, options)
     syscalls.mount("shm", f"{target}/shm", "tmpfs", flags, f"size={shm_size},mode=1777")
+    if all_there:
+        _add_others("/dev", target)
+
+
+def _add_others(source: str, target: str) -> None:
+    for entry in os.scandir(source):
+        place = f"{target}/{entry.name}"
+        mode = entry.stat(follow_symlinks=False).st_mode
+        if os.path.lexists(place) or entry.name in ("console", "core"):
+            continue
+        if stat.S_ISDIR(mode):
+            os.mkdir(place, stat.S_IMODE(mode))
+            _add_others(entry.path, place)
+        elif stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+            os.close(os.open(place, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+            syscalls.mount(entry.path, place, None, syscalls.MS_BIND)

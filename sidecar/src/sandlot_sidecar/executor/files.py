@@ -44,8 +44,8 @@ def _mode(message: dict[str, Any]) -> int | None:
     return number
 
 
-def _own(message: dict[str, Any], *, target: int | str) -> None:
-    uid, gid = users.owner(message.get("user"), message.get("group"))
+def _own(message: dict[str, Any], *, target: int | str, new: bool = True) -> None:
+    uid, gid = users.owner(message.get("user"), message.get("group"), new=new)
     if uid >= 0 or gid >= 0:
         os.chown(target, uid, gid)
 
@@ -143,6 +143,7 @@ def do_create(message: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
         there = os.lstat(path)
     except FileNotFoundError:
         there = None
+        uid, gid = users.owner(message.get("user"), message.get("group"), new=True)
     if there is not None:
         if stat.S_ISDIR(there.st_mode):
             raise ExecutorError("is_directory", f"{path} is a directory", field="path")
@@ -299,7 +300,7 @@ def do_chmod(message: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
     """Change mode and owner."""
     path = _path(message)
     mode = _mode(message)
-    _own(message, target=path)
+    _own(message, target=path, new=False)
     if mode is not None:
         os.chmod(path, mode)
     return do_stat({"path": path})
@@ -313,7 +314,9 @@ def do_delete(message: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
     if not stat.S_ISDIR(os.lstat(path).st_mode):
         os.unlink(path)
     elif message.get("recursive"):
-        _delete_tree(path)
+        parent, name = os.path.split(path)
+        os.chdir(parent or "/")
+        delete_tree(name)
     else:
         os.rmdir(path)
     return {}, []
@@ -324,10 +327,8 @@ def is_long(message: dict[str, Any]) -> bool:
     return message.get("op") == "move" or (message.get("op") == "delete" and bool(message.get("recursive")))
 
 
-def _delete_tree(path: str) -> None:
-    """Delete without following links and without a limit of depth; changes the working directory."""
-    parent, name = os.path.split(path)
-    os.chdir(parent or "/")
+def delete_tree(name: str) -> None:
+    """Delete from the working directory, without following links and without a limit of depth; comes back."""
     stack = [name]
     down = True
     while stack:

@@ -11,7 +11,6 @@ import socket
 from . import files, syscalls, wire
 from .errors import ExecutorError, from_os
 from .sandbox import Sandbox
-from .seal import seal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,10 +42,15 @@ class Executor:
             init_fd = self.sandbox.init.fd if self.sandbox.running else -1
             if init_fd >= 0:
                 poll.register(init_fd, select.POLLIN)
+            target_fd = self.sandbox.target_fd
+            if target_fd >= 0:
+                poll.register(target_fd, select.POLLIN)
             ready = [fd for fd, _ in poll.poll(self.sandbox.patience())]
             if not ready:
                 self.sandbox.look_at_retired()
                 continue
+            if target_fd in ready:
+                self._event(self.sandbox.target_lost())
             if init_fd in ready:
                 self._event(self.sandbox.init_lost())
                 continue
@@ -243,7 +247,6 @@ def run(control: socket.socket) -> None:
         signal.signal(number, _nothing)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     os.umask(0o022)
-    seal()
     gc.collect()
     gc.freeze()
     executor = Executor(control)

@@ -75,6 +75,30 @@ class Home:
         os.close(self.mnt)
         self.mnt = fds[syscalls.CLONE_NEWNS]
 
+    def enter_cgroup_namespace(self, pid: int) -> bool:
+        """Enter that of another process; whether it hides where its groups are. Raises OSError."""
+        try:
+            own, other = (
+                os.stat(f"{name}/ns/cgroup", dir_fd=self.proc).st_ino for name in ("self", str(pid))
+            )
+        except FileNotFoundError:
+            return False
+        if own == other:
+            return False
+        fd = self._open(f"{pid}/ns/cgroup")
+        try:
+            syscalls.setns(fd, syscalls.CLONE_NEWCGROUP)
+        finally:
+            os.close(fd)
+        return True
+
+    def own_mounts(self) -> None:
+        """Make a private copy of the current mounts the home; raises OSError."""
+        syscalls.unshare(syscalls.CLONE_NEWNS)
+        syscalls.mount("none", "/", None, syscalls.MS_REC | syscalls.MS_PRIVATE)
+        os.close(self.mnt)
+        self.mnt = self._open("self/ns/mnt")
+
     def leave_for_new_mounts(self) -> None:
         """Go back to the home's mounts and into a fresh private copy of them."""
         syscalls.setns(self.mnt, syscalls.CLONE_NEWNS)

@@ -13,11 +13,13 @@ from .runner import Runner, drop_privileges
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any, NoReturn
 
     from .group import Group
     from .init import Init
     from .namespaces import Home
+    from .pod import Pod
 
 
 class Child:
@@ -37,8 +39,24 @@ class Child:
         os.close(self.fd)
 
 
+def beside(work: Callable[[], None]) -> Child:
+    """Do something that takes its time in a child of its own; raises OSError."""
+    parent = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() == parent:
+                work()
+        except Exception as error:
+            os.write(2, f"sandlot: work beside failed: {error!r}\n".encode())
+        finally:
+            os._exit(0)
+    return Child(pid=pid, group=None)
+
+
 def bear(
-    *, home: Home, init: Init, group: Group | None, devpts: int, limits: dict[str, Any]
+    *, home: Home, init: Init, group: Group | None, devpts: int, limits: dict[str, Any], pod: Pod | None
 ) -> tuple[Child, socket.socket]:
     """Fork a runner; returns it and the server's end of its channel. Raises OSError."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -46,7 +64,8 @@ def bear(
     pid = os.fork()
     if pid == 0:
         _main(
-            home=home, init=init, group=group, devpts=devpts, limits=limits, channel=theirs, parent=parent
+            home=home, init=init, group=group, devpts=devpts, limits=limits, pod=pod, channel=theirs,
+            parent=parent,
         )  # fmt: skip
     theirs.close()
     return Child(pid=pid, group=group), ours
@@ -59,6 +78,7 @@ def _main(
     group: Group | None,
     devpts: int,
     limits: dict[str, Any],
+    pod: Pod | None,
     channel: socket.socket,
     parent: int,
 ) -> NoReturn:
@@ -73,11 +93,8 @@ def _main(
             syscalls.setns(namespaces["net"], syscalls.CLONE_NEWNET)
         if group:
             group.join()
-            try:
-                # /proc/self/cgroup then says "/", not where the sandbox lives on the machine.
-                syscalls.unshare(syscalls.CLONE_NEWCGROUP)
-            except OSError:
-                pass
+            if pod is None or pod.groups_hidden:
+                _hide_groups()
         else:
             _limit_resources(limits)
         syscalls.setns(namespaces["pid_for_children"], syscalls.CLONE_NEWPID)
@@ -87,8 +104,13 @@ def _main(
         _close_others(home, keep)
         # Before the privileges go: without them some files of its own /proc are closed to it.
         runner = Runner(channel=channel, group=group, proc=home.proc, devpts=devpts, rootless=home.rootless)
-        seccomp.install()
-        drop_privileges(_permitted(home))
+        if pod is None or pod.confinement.lacks_filter:
+            seccomp.install()
+        if pod is None:
+            drop_privileges(_permitted(home))
+        else:
+            runner.take_score(pod.confinement.oom_score)
+            pod.confinement.bind(home=home, permitted=_permitted(home))
         syscalls.set_name("sandlot-runner")
         runner.serve()
         code = 0
@@ -97,6 +119,14 @@ def _main(
         os.write(2, f"sandlot: a runner failed: {error!r}\n".encode())
     finally:
         os._exit(code)
+
+
+def _hide_groups() -> None:
+    """/proc/self/cgroup then says "/", not where the sandbox lives on the machine."""
+    try:
+        syscalls.unshare(syscalls.CLONE_NEWCGROUP)
+    except OSError:
+        return
 
 
 def _limit_resources(limits: dict[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from .namespaces import Home
+    from .store import Store
 
 # The tmpfs is mounted over the machine's /sys, since no image lies below that.
 WORK = "/sys"
@@ -41,6 +43,15 @@ class Plan:
         self.disk = spec.get("disk")
         self.host = lower == ["/"] and not target
         self.target = target
+        self.store: Store | None = None  # where the writable layer is; in memory without one
+
+    def fall_back(self, reason: str) -> list[str]:
+        """Ask for less after a failure: an upper layer in memory, then no overlay; the notes for it."""
+        if self.store is not None:
+            self.store = None
+            return [f"root: changes are kept in memory, the kernel takes no overlay on the volume: {reason}"]
+        self.overlay = False
+        return [f"root: no overlay here, changes are made to the container itself: {reason}"]
 
 
 class Root:
@@ -72,7 +83,7 @@ class Root:
 
     def space(self) -> tuple[int, int]:
         """Bytes used and bytes there are in the writable layer."""
-        info = os.fstatvfs(self.tmpfs) if self.tmpfs >= 0 else os.statvfs("/")
+        info = os.fstatvfs(self.upper) if self.upper >= 0 else os.statvfs("/")
         return (info.f_blocks - info.f_bfree) * info.f_frsize, info.f_blocks * info.f_frsize
 
     def close(self) -> None:
@@ -91,6 +102,7 @@ class Builder:
         self.hostname = hostname
         self.disk = disk
         self.shm = shm
+        self.part = WORK  # the directory of the upper layer and of its work directory
         self.notes: list[str] = []
 
     def assemble(self) -> None:
@@ -100,8 +112,14 @@ class Builder:
         size = f"size={self.disk}" if self.disk else "size=50%"
         before = mounts(self.home)
         syscalls.mount("sandlot", WORK, "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV, f"{size},mode=755")
-        for name in ("root", "upper", "work", "base", "cover"):
+        for name in ("root", "base", "cover", "store"):
             os.mkdir(f"{WORK}/{name}")
+        if self.plan.store is not None:
+            self.part = f"{WORK}/store"
+            self.plan.store.mount_part(self.part)
+        else:
+            os.mkdir(f"{WORK}/upper")
+            os.mkdir(f"{WORK}/work")
         base = layers.Base(path=f"{WORK}/base", lowers=self.plan.lower, rootless=self.home.rootless)
         for name in layers.MOUNT_POINTS:
             base.directory(name)
@@ -120,12 +138,27 @@ class Builder:
         if self.home.rootless:
             self._per_directory(base)
         else:
-            options = f"lowerdir={self._lowers(base.path, '')},upperdir={WORK}/upper,workdir={WORK}/work"
-            syscalls.mount("overlay", ROOT, "overlay", syscalls.MS_NODEV, options)
+            if self.plan.target:
+                _like_root(f"{self.part}/upper")
+            self._overlay(f"lowerdir={self._lowers(base.path, '')}")
         self._submounts(before)
         self._cover(base)
-        devices.build(f"{ROOT}/dev", shm_size=self.shm, rootless=self.home.rootless)
+        devices.build(
+            f"{ROOT}/dev", shm_size=self.shm, rootless=self.home.rootless, all_there=self.plan.target
+        )
         self._sysfs(sys_tree)
+
+    def _overlay(self, lowers: str) -> None:
+        options = f"{lowers},upperdir={self.part}/upper,workdir={self.part}/work"
+        if self.plan.store is not None:
+            try:
+                # Else its end writes out all that is unwritten on the volume's disk, of whomever: seconds.
+                syscalls.mount("overlay", ROOT, "overlay", syscalls.MS_NODEV, f"{options},volatile")
+                return
+            except OSError as error:
+                if error.errno != errno.EINVAL:  # Linux before 5.10
+                    raise
+        syscalls.mount("overlay", ROOT, "overlay", syscalls.MS_NODEV, options)
 
     def _sysfs(self, tree: int) -> None:
         target = f"{ROOT}/sys"
@@ -236,6 +269,12 @@ class Builder:
             syscalls.mount(source, target, None, syscalls.MS_BIND)
 
 
+def _like_root(path: str) -> None:
+    info = os.stat("/")
+    os.chown(path, info.st_uid, info.st_gid)
+    os.chmod(path, stat.S_IMODE(info.st_mode))
+
+
 def _escape(path: str) -> str:
     return path.replace("\\", "\\\\").replace(":", "\\:").replace(",", "\\,")
 
@@ -244,13 +283,13 @@ def _below(path: str, parent: str) -> bool:
     return path == parent or path.startswith(parent.rstrip("/") + "/")
 
 
-def open_layers(*, overlay: bool, rootless: bool) -> Root:
+def open_layers(*, overlay: bool, rootless: bool, part: str) -> Root:
     """Open what stays reachable by descriptor only, before the old root goes away."""
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
     if not overlay:
         return Root(upper=-1, tmpfs=-1, devpts=os.open("/dev/pts", flags), rootless=rootless)
     return Root(
-        upper=os.open(f"{WORK}/upper", flags),
+        upper=os.open(f"{part}/upper", flags),
         tmpfs=os.open(WORK, flags),
         devpts=os.open(f"{ROOT}/dev/pts", flags),
         rootless=rootless,

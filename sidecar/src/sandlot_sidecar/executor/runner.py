@@ -24,6 +24,8 @@ CAPABILITIES = sum(1 << number for number in (0, 1, 3, 4, 5, 6, 7, 8, 10, 13, 18
 # The kernel notifies before it kills: look again for a while.
 OOM_CHECKS = 40
 OOM_PAUSE_MS = 5
+# A container's ops keep its score; it has to be so much above their runner's.
+OOM_DISTANCE = 100
 # A quiet op's start is told so late: most have ended by then, and cost the server one message instead of two.
 QUIET_SECONDS = 0.01
 
@@ -81,6 +83,20 @@ class Runner:
         self._oom_fd = self._watch_memory()
         self._score = os.open("self/oom_score_adj", os.O_RDWR | os.O_CLOEXEC, dir_fd=proc)
         self._own_score = os.pread(self._score, 16, 0).strip()
+        self._op_score = b"1000"
+
+    def take_score(self, score: int | None) -> None:
+        """Let ops have this score, where this process may have one that is low enough beside it."""
+        if score is None:
+            return
+        own = str(max(-1000, score - OOM_DISTANCE)).encode()
+        if int(self._own_score) > int(own):
+            try:
+                os.pwrite(self._score, own, 0)
+            except OSError:
+                return
+            self._own_score = own
+        self._op_score = str(score).encode()
 
     def _watch_memory(self) -> int:
         if not self.group or "memory" not in self.group.directories:
@@ -168,7 +184,7 @@ class Runner:
         memory = peak if self.group is None or self.group.version == 1 else self.group.number("memory")
         # Everything the op starts is to be killed for memory before this process is; the kernel lets a score
         # that was raised without CAP_SYS_RESOURCE be lowered again.
-        self._set_score(b"1000")
+        self._set_score(self._op_score)
         try:
             pid, master = self.spawner.start(run, fds)
         except Failed as failed:

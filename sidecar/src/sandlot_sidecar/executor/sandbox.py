@@ -12,10 +12,14 @@ from .errors import ExecutorError, SetupError
 from .group import Group
 from .namespaces import Home
 from .proof import Fresh
+from .seal import seal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
+
+    from .pod import Pod
+    from .store import Store
 
 NETWORKS = ("full", "none")
 # Files live in memory and count as memory: with a limit, so much of it may be files, and shared memory.
@@ -41,6 +45,7 @@ class Sandbox:
         self.limits: dict[str, Any] = {}
         self.network = "full"
         self.hostname = "sandbox"
+        self._pod: Pod | None = None
         self._plan: rootfs.Plan
         self._built_for: int | None = None  # bytes of disk, where no claim says otherwise
         self._cgroup: cgroups.Sandbox | None = None
@@ -58,14 +63,15 @@ class Sandbox:
         self.hostname = str(message.get("hostname") or "sandbox")
         try:
             self.home = home = Home()
-            target = message.get("target_pid")
-            if target is not None:
-                home.enter_target(int(target))
-            self._plan = rootfs.Plan(message.get("root") or {}, target=target is not None)
+            self._pod = pod = _enter_pod(home, message)
+            self._plan = rootfs.Plan(message.get("root") or {}, target=pod is not None)
             self._built_for = self._plan.disk
-            self._cgroup = cgroups.find(home, message.get("cgroup_parent"))
-            self.notes = self._limit()
-            self._build()
+            if pod is not None:
+                self._cgroup, self._plan.store = pod.group, pod.store
+            else:
+                self._cgroup = cgroups.find(home, message.get("cgroup_parent"))
+            self.notes = (pod.notes if pod is not None else []) + self._limit()
+            self._build_first()
         except OSError as error:
             self.end()
             raise SetupError(f"the sandbox cannot be made: {error}") from error
@@ -86,7 +92,20 @@ class Sandbox:
             "bash": shells["bash"].endswith("bash"),
             "shell": shells["sh"] or None,
             "init_pid": self.init.pid,
+            **({"env": pod.environment, "workdir": pod.workdir} if pod is not None else {}),
         }
+
+    @property
+    def target_fd(self) -> int:
+        """Becomes readable at the end of the container that the sandbox is made in; -1 where there is none."""
+        return self._pod.fd if self._pod is not None else -1
+
+    def target_lost(self) -> dict[str, Any]:
+        """The container has ended: say so, once."""
+        assert self._pod is not None
+        os.close(self._pod.fd)
+        self._pod.fd = -1
+        return {"event": "target_lost"}
 
     def _limit(self) -> list[str]:
         notes = []
@@ -102,7 +121,10 @@ class Sandbox:
             )
         disk = self._disk()
         asked = self._plan.disk
-        if asked and disk is not None and disk < asked:
+        if self._plan.store is not None:
+            if asked:
+                notes.append("disk: not limited here, the pod's volume has a limit of its own")
+        elif asked and disk is not None and disk < asked:
             notes.append(
                 f"disk: files are kept in memory, so {disk} of the {asked} bytes asked for can be used"
             )
@@ -110,7 +132,7 @@ class Sandbox:
 
     def _disk(self) -> int | None:
         memory, asked = self.limits.get("memory"), self._plan.disk
-        if memory is None or self._cgroup is None:
+        if memory is None or self._cgroup is None or self._plan.store is not None:
             return asked
         share = int(memory * DISK_SHARE)
         return share if asked is None else min(share, asked)
@@ -119,9 +141,22 @@ class Sandbox:
         memory = self.limits.get("memory")
         return SHM_SIZE if memory is None else min(SHM_SIZE, max(4096, int(memory * SHM_SHARE)))
 
+    def _build_first(self) -> None:
+        """As `_build`; in a container with what the kernel allows there, since its root is not ours to choose."""
+        assert self.home is not None
+        while True:
+            try:
+                return self._build()
+            except OSError as error:
+                if self._pod is None or not self._plan.overlay:
+                    raise
+                if self._plan.store is not None:
+                    self._pod.drop_store(self.home)
+                self.notes += self._plan.fall_back(str(error))
+
     def _build(self) -> None:
         assert self.home is not None
-        prefix = ""
+        prefix = part = ""
         self.home.leave_for_new_mounts()
         if self._plan.overlay:
             builder = rootfs.Builder(
@@ -129,12 +164,12 @@ class Sandbox:
             )
             builder.assemble()
             self.notes += [note for note in builder.notes if note not in self.notes]
-            prefix = rootfs.ROOT
+            prefix, part = rootfs.ROOT, builder.part
         self.init = init.start(
             home=self.home, prefix=prefix, hostname=self.hostname, own_network=self.network == "none"
         )
         try:
-            self.root = rootfs.open_layers(overlay=self._plan.overlay, rootless=self.home.rootless)
+            self.root = rootfs.open_layers(overlay=self._plan.overlay, rootless=self.home.rootless, part=part)
             if self._plan.overlay:
                 rootfs.pivot()
             self.init.enter()
@@ -143,9 +178,16 @@ class Sandbox:
             self.init.kill()
             raise
         self.running = True
+        if self._plan.store is not None:
+            self._sweep_store(self._plan.store)
         self.root.fresh = self.root.entries()
         if self._fresh is None:
             self._fresh = Fresh(home=self.home)
+
+    def _sweep_store(self, store: Store) -> None:
+        """Delete what earlier roots have left, beside everything else."""
+        child = nursery.beside(store.sweep)
+        self.children[child.fd] = child
 
     def _limit_runner(self, group: Group) -> None:
         memory, pids = self.limits.get("memory"), self.limits.get("pids")
@@ -178,7 +220,12 @@ class Sandbox:
             group = self._cgroup.group.child(f"r{os.getpid()}-{self._number}")
             self._limit_runner(group)
         child, channel = nursery.bear(
-            home=self.home, init=self.init, group=group, devpts=self.root.devpts, limits=self.limits
+            home=self.home,
+            init=self.init,
+            group=group,
+            devpts=self.root.devpts,
+            limits=self.limits,
+            pod=self._pod,
         )
         self.children[child.fd] = child
         return child.pid, channel
@@ -248,7 +295,7 @@ class Sandbox:
 
     def _resize(self, notes: list[str]) -> None:
         disk = self._disk()
-        if disk is None or not self._plan.overlay:
+        if disk is None or not self._plan.overlay or self._plan.store is not None:
             return
         try:
             self.root.resize(disk)
@@ -348,6 +395,18 @@ class Sandbox:
             self._cgroup.remove()
             self._cgroup = None
         self.home = None
+
+
+def _enter_pod(home: Home, message: dict[str, Any]) -> Pod | None:
+    """Nothing that only a pod needs is loaded elsewhere; afterwards nothing can be loaded any more."""
+    entered = None
+    if message.get("target_pid") is not None or message.get("target") is not None:
+        from . import pod
+
+        seal()
+        entered = pod.enter(home, message)
+    seal()
+    return entered
 
 
 def _checked(limits: Any) -> dict[str, Any]:

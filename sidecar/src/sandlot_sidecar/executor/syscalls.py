@@ -29,6 +29,7 @@ PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
 PR_SET_NAME = 15
 PR_CAPBSET_DROP = 24
+PR_SET_NO_NEW_PRIVS = 38
 PR_CAP_AMBIENT = 47
 PR_CAP_AMBIENT_CLEAR_ALL = 4
 
@@ -44,6 +45,8 @@ MOUNT_ATTR_RDONLY = 1
 _SYS_CLONE = {"x86_64": 56, "aarch64": 220, "riscv64": 220, "ppc64le": 120}
 _SYS_RENAMEAT2 = {"x86_64": 316, "aarch64": 276, "riscv64": 276, "ppc64le": 357}
 _SYS_SECCOMP = {"x86_64": 317, "aarch64": 277}
+_SYS_KEYCTL = {"x86_64": 250, "aarch64": 219}
+_KEYCTL_JOIN_SESSION_KEYRING = 1
 _SECCOMP_SET_FILTER = 1
 _SECCOMP_SPEC_ALLOW = 4
 _SYS_FSCONFIG = 431
@@ -159,12 +162,19 @@ def set_name(name: str) -> None:
     _check(_libc.prctl(PR_SET_NAME, ctypes.c_char_p(name.encode()[:15]), zero, zero, zero), "prctl")
 
 
-def capset(mask: int) -> None:
+def capset(mask: int, *, inheritable: int = 0) -> None:
     """Make the permitted and effective capabilities equal to a bit mask; raises OSError."""
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)
     low, high = mask & 0xFFFFFFFF, mask >> 32
-    data = (ctypes.c_uint32 * 6)(low, low, 0, high, high, 0)
+    data = (ctypes.c_uint32 * 6)(low, low, inheritable & 0xFFFFFFFF, high, high, inheritable >> 32)
     _check(_libc.capset(header, data), "capset")
+
+
+def new_session_keyring() -> None:
+    """Leave the keys of whoever started this process behind, where there are any."""
+    number = _SYS_KEYCTL.get(os.uname().machine)
+    if number is not None:
+        _libc.syscall(ctypes.c_long(number), ctypes.c_int(_KEYCTL_JOIN_SESSION_KEYRING), None)
 
 
 def set_filter(filters: bytes) -> None:

@@ -10,6 +10,7 @@ from .errors import ExecutorError
 MAX_SIZE = 4 * 1024 * 1024
 MAX_KEPT = 100
 MAX_ID = 2**32 - 2
+_default: User | None = None
 _kept: dict[str, User] = {}
 _kept_of: tuple[tuple[int, ...], ...] = ()
 
@@ -25,6 +26,13 @@ class User:
         self.groups = groups
         self.home = home
         self.name = name
+
+
+def set_default(user: User) -> None:
+    """Who is meant when no user is named: the user of a container's image."""
+    global _default
+    _default = user
+    _kept.clear()
 
 
 def _records(path: str, fields: int) -> list[list[str]]:
@@ -62,7 +70,7 @@ def _number(text: str) -> int | None:
 
 
 def resolve(user: str | int | None) -> User:
-    """A name, a uid, `name:group` or `uid:gid`; None is root. Raises ExecutorError (field user).
+    """A name, a uid, `name:group` or `uid:gid`; None is the default, else root. Raises ExecutorError (field user).
 
     From memory while both files are the same: reading them again would cost each op 30 µs.
     """
@@ -79,19 +87,22 @@ def resolve(user: str | int | None) -> User:
 
 
 def _look_up(user: str | int | None) -> User:
+    if user is None and _default is not None:
+        return _default
     if user is None or user in (0, "0", "root", ""):
-        return _of_uid(0)
+        return by_uid(0)
     text = str(user)
     name, colon, group = text.partition(":")
     uid = _number(name)
-    found = _of_uid(uid) if uid is not None else _of_name(name)
+    found = by_uid(uid) if uid is not None else _of_name(name)
     if colon:
         found.gid = resolve_group(group)
         found.groups = [found.gid]
     return found
 
 
-def _of_uid(uid: int) -> User:
+def by_uid(uid: int) -> User:
+    """The user of a number, also one that has no name."""
     for parts in _records("/etc/passwd", 6):
         if _number(parts[2]) == uid:
             return _user(parts)
@@ -127,9 +138,11 @@ def resolve_group(group: str | int) -> int:
     raise ExecutorError("bad_request", f"no such group in the sandbox: {text}", field="group")
 
 
-def owner(user: str | int | None, group: str | int | None) -> tuple[int, int]:
+def owner(user: str | int | None, group: str | int | None, *, new: bool = False) -> tuple[int, int]:
     """The uid and gid for a file; -1 leaves one as it is. Raises ExecutorError (field user or group)."""
     uid = gid = -1
+    if new and _default is not None:
+        uid, gid = _default.uid, _default.gid
     if user is not None:
         try:
             found = resolve(user)

@@ -50,7 +50,7 @@ class Instance:
         self.start_command: StartCommand | None = None
         self.webhooks = Webhooks(
             url=config.webhook, instance_id=config.instance_id, token=config.token, heartbeat=config.heartbeat,
-            document=self.event_document,
+            document=self.state,
         )  # fmt: skip
         self.finished = asyncio.Event()  # the process may exit
         self.on_token: Callable[[str | None], None] = lambda token: None
@@ -101,8 +101,9 @@ class Instance:
         self.executor.start()
         try:
             self.setup, _ = await self.executor.ask(
-                "setup", root=config.root, target_pid=config.target_pid, hostname=config.hostname,
-                limits=config.limits, cgroup_parent=config.cgroup_parent,
+                "setup", root=self._root(), target_pid=config.target_pid, hostname=config.hostname,
+                target=config.instance_id if config.target else None, limits=config.limits,
+                cgroup_parent=config.cgroup_parent,
             )  # fmt: skip
             self.notes = list(self.setup.get("notes") or [])
             if self.record.claim is not None:
@@ -128,6 +129,13 @@ class Instance:
             self._rest()
         log.event("ready", phase=self.phase, notes=self.notes)
         self.webhooks.ready()
+
+    def _root(self) -> dict[str, Any]:
+        """What the executor builds the root from; in a pod the state directory has room for its changes."""
+        root = self.config.root
+        if self.config.target and "upper" not in root:
+            root = {**root, "upper": os.path.join(self.config.state_dir, "upper")}
+        return {**root, "resume": self.record.claim is not None} if "upper" in root else root
 
     def _rest(self) -> None:
         self.phase = WARM
@@ -161,8 +169,13 @@ class Instance:
     def _set_environment(self) -> None:
         """What every op begins with: the image's environment, then the claim's, then its secrets."""
         root, claim = self.config.root, self.record.claim
-        env: dict[str, str] = {"PATH": DEFAULT_PATH, **(root.get("env") or {})}
-        workdir, user = root.get("workdir"), root.get("user")
+        # In a pod the image's own settings are the container's.
+        env: dict[str, str] = {
+            "PATH": DEFAULT_PATH,
+            **(self.setup.get("env") or {}),
+            **(root.get("env") or {}),
+        }
+        workdir, user = root.get("workdir") or self.setup.get("workdir"), root.get("user")
         if claim is not None:
             env |= claim["env"]
             env |= claim["secrets"]
@@ -314,10 +327,19 @@ class Instance:
 
     # -- end -------------------------------------------------------------------------------------------------
 
-    async def end(self, verdict: str, *, message: str | None = None, patience: float = END_PATIENCE) -> None:
-        """End the sandbox; the first verdict stays."""
-        async with self._lock:
+    async def end(
+        self,
+        verdict: str,
+        *,
+        message: str | None = None,
+        patience: float = END_PATIENCE,
+        only_unclaimed: bool = False,
+    ) -> None:
+        """End the sandbox; the first verdict stays. Raises 409 `claimed` where that was to be asked."""
+        async with self._lock:  # a claim under way is over by then, and counts
             if self.record.verdict is None:
+                if only_unclaimed and self.record.claim is not None:
+                    raise ApiError(409, "claimed", "this instance has an owner")
                 await self._end(verdict, message, phase=OVER)
                 self.spawn(self._say_ended(patience=patience))
 
@@ -360,6 +382,8 @@ class Instance:
         if message.get("event") == "init_lost":
             log.event("init_lost")
             self.ops.broken("the sandbox's first process was lost; a new one was made")
+        elif message.get("event") == "target_lost" and self.record.verdict is None:
+            self.spawn(self.end("sandbox_lost", message="the sandbox's container has ended"))
 
     async def close(self) -> None:
         """Give everything back at the end of the process."""
@@ -390,6 +414,7 @@ class Instance:
         record, claim = self.record, self.record.claim
         return {
             "instance_id": self.config.instance_id,
+            "address": self.config.address,
             "generation": record.generation,
             "phase": self.phase,
             "version": __version__,
@@ -406,10 +431,6 @@ class Instance:
             "notes": self.notes,
             "start_command": self.start_command.document() if self.start_command else NO_START,
         }
-
-    def event_document(self) -> dict[str, Any]:
-        """The state with the address to call back."""
-        return {"address": self.config.listen, **self.state()}
 
 
 NO_START: dict[str, Any] = {"state": "none", "exit_code": None}

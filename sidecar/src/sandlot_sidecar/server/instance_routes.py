@@ -60,7 +60,9 @@ class InstanceRoutes:
         verdict = fields.text(body, "verdict", default="deleted") or ""
         if verdict not in VERDICTS:
             raise bad_input("verdict must be one of the contract's sandbox verdicts", field="verdict")
-        await self._instance.end(verdict, message=fields.text(body, "message", limit=4096))
+        only_unclaimed = fields.flag(body, "only_unclaimed", default=False)
+        message = fields.text(body, "message", limit=4096)
+        await self._instance.end(verdict, message=message, only_unclaimed=only_unclaimed)
         request.respond_json(self._instance.state())
 
     async def reset(self, request: Request) -> None:

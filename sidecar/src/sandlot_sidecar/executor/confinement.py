@@ -1,0 +1,131 @@
+"""What binds the processes of a container, read from its first process and put on every runner, so on every op."""
+
+from __future__ import annotations
+
+import os
+import resource
+
+from . import ptrace, syscalls
+from .users import User
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .namespaces import Home
+
+# A runner's own, besides the container's: to become the op's user, to signal it, to give it a terminal.
+# No op has them: what a command may have after its exec is decided by the bounding set.
+NEEDED = sum(1 << number for number in (0, 1, 5, 6, 7))  # chown, dac_override, kill, setgid, setuid
+SECCOMP_FILTER = "2"
+LIMITS = sorted({number for name, number in vars(resource).items() if name.startswith("RLIMIT_")})
+
+
+class Confinement:
+    """Read once, before the container's namespaces are entered; `notes` says what could not be read."""
+
+    def __init__(self, *, home: Home, pid: int) -> None:
+        self.notes: list[str] = []
+        status = _status(home, pid)
+        self.inheritable = int(status.get("CapInh", "0"), 16)
+        self.bounding = int(status.get("CapBnd", "0"), 16)
+        if int(status.get("CapAmb", "0"), 16):
+            self.notes.append("confinement: the container's ambient capabilities are not given to ops")
+        self.no_new_privs = status.get("NoNewPrivs") == "1"
+        self.uid = int(status["Uid"].split()[1])
+        self.gid = int(status["Gid"].split()[1])
+        self.groups = [int(group) for group in status.get("Groups", "").split()]
+        self.limits = _limits(pid)
+        self.oom_score = _oom_score(home, pid)
+        self.label, self.label_file = _label(home, pid)
+        self.filters: list[bytes] = []
+        if status.get("Seccomp") == SECCOMP_FILTER:
+            try:
+                self.filters = ptrace.seccomp_filters(pid)
+            except OSError as error:
+                self.notes.append(
+                    f"confinement: the container's seccomp filter cannot be read ({error}), the sidecar's is used"
+                )
+
+    @property
+    def lacks_filter(self) -> bool:
+        """Whether there is a filter that could not be read."""
+        return any("seccomp" in note for note in self.notes)
+
+    def user(self, *, home_directory: str, name: str | None) -> User:
+        """Who an op is when nobody says otherwise."""
+        return User(uid=self.uid, gid=self.gid, groups=self.groups, home=home_directory, name=name)
+
+    def bind(self, *, home: Home, permitted: int) -> None:
+        """Put all of it on the calling process and its children to come. Raises OSError."""
+        for number, soft, hard in self.limits:
+            try:
+                resource.setrlimit(number, (soft, hard))
+            except (OSError, ValueError):
+                # Higher than the sidecar's own: only CAP_SYS_RESOURCE may go there.
+                continue
+        if self.label is not None:
+            _write(home, f"self/{self.label_file}", self.label)
+        syscalls.new_session_keyring()
+        # A runner is root; an op of another user gets that one's groups when it becomes it.
+        os.setgroups(self.groups if self.uid == self.gid == 0 else [])
+        for number in range(64):
+            if self.bounding >> number & 1:
+                continue
+            try:
+                syscalls.prctl(syscalls.PR_CAPBSET_DROP, number)
+            except OSError:
+                break
+        syscalls.prctl(syscalls.PR_CAP_AMBIENT, syscalls.PR_CAP_AMBIENT_CLEAR_ALL)
+        if self.no_new_privs:
+            syscalls.prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)
+        for filters in self.filters:
+            syscalls.set_filter(filters)
+        syscalls.capset((self.bounding | NEEDED) & permitted, inheritable=self.inheritable)
+        # The moment between a child's birth and its exec shows this process's memory inside the sandbox.
+        syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)
+
+
+def _status(home: Home, pid: int) -> dict[str, str]:
+    lines = home.read(f"{pid}/status").decode("utf-8", "replace").splitlines()
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+
+
+def _limits(pid: int) -> list[tuple[int, int, int]]:
+    found = []
+    for number in LIMITS:
+        try:
+            found.append((number, *resource.prlimit(pid, number)))
+        except (OSError, ValueError):
+            continue
+    return found
+
+
+def _oom_score(home: Home, pid: int) -> int | None:
+    try:
+        return int(home.read(f"{pid}/oom_score_adj"))
+    except (OSError, ValueError):
+        return None
+
+
+def _label(home: Home, pid: int) -> tuple[bytes | None, str]:
+    """What the security module has to be told before an exec, and in which file; None where there is nothing."""
+    for read, written in (("attr/apparmor/current", "attr/apparmor/exec"), ("attr/current", "attr/exec")):
+        try:
+            label = home.read(f"{pid}/{read}").rstrip(b"\0\n")
+        except OSError:
+            continue
+        name, mode, _ = label.rpartition(b" (")
+        if mode:
+            return b"exec " + name, written
+        if label == b"unconfined":
+            return None, written
+        if label:
+            return label, written
+    return None, ""
+
+
+def _write(home: Home, name: str, data: bytes) -> None:
+    fd = os.open(name, os.O_WRONLY | os.O_CLOEXEC, dir_fd=home.proc)
+    try:
+        os.write(fd, data)
+    finally:
+        os.close(fd)

@@ -1,0 +1,76 @@
+"""The sandbox of a pod: all that is different when it is made in a container that somebody else has started."""
+
+from __future__ import annotations
+
+import os
+
+from . import syscalls, target, targetgroups, users
+from .confinement import Confinement
+from .errors import SetupError
+from .store import PLACE, Store
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .cgroups import Sandbox as SandboxGroup
+    from .namespaces import Home
+
+
+class Pod:
+    """The container that was entered: what binds its processes, and where changes of its files go."""
+
+    def __init__(self, *, home: Home, pid: int, root: dict[str, Any]) -> None:
+        """Enter it for good. Raises OSError and SetupError."""
+        self.fd = os.pidfd_open(pid)
+        self.confinement = Confinement(home=home, pid=pid)
+        self.notes = list(self.confinement.notes)
+        self.store = self._open_store(root)
+        # Only with the container's own view are the paths of its groups those that can be mounted.
+        self.groups_hidden = home.enter_cgroup_namespace(pid)
+        self.group: SandboxGroup | None = targetgroups.enter(home, pid)
+        workdir = target.workdir(home, pid)
+        home.enter_target(pid)
+        if self.store is not None:
+            self._attach_store(home)
+        known = users.by_uid(self.confinement.uid)
+        self.environment = target.environment(home, pid, home_directory=known.home)
+        self.workdir = workdir
+        users.set_default(self.confinement.user(home_directory=known.home, name=known.name))
+
+    def _open_store(self, root: dict[str, Any]) -> Store | None:
+        path = root.get("upper")
+        if path is None or not root.get("overlay", True):
+            return None
+        if not isinstance(path, str) or not path.startswith("/"):
+            raise SetupError("root.upper must be an absolute path")
+        try:
+            return Store(path, resume=bool(root.get("resume")))
+        except OSError as error:
+            self.notes.append(f"root: changes are kept in memory, {path} cannot be used: {error.strerror}")
+            return None
+
+    def _attach_store(self, home: Home) -> None:
+        assert self.store is not None
+        home.own_mounts()
+        try:
+            self.store.attach()
+        except OSError as error:
+            self.notes.append(
+                f"root: changes are kept in memory, the volume cannot be used: {error.strerror}"
+            )
+            self.store = None
+
+    def drop_store(self, home: Home) -> None:
+        """Do without the volume; without this, a root that is the container's own would have it in its mounts."""
+        self.store = None
+        syscalls.setns(home.mnt, syscalls.CLONE_NEWNS)
+        syscalls.umount(PLACE)
+
+
+def enter(home: Home, message: dict[str, Any]) -> Pod | None:
+    """Find and enter the container that `setup` names; None when it names none. Raises OSError and SetupError."""
+    pid = message.get("target_pid")
+    if message.get("target") is not None:
+        pid = target.find(home, str(message["target"]))
+    return None if pid is None else Pod(home=home, pid=int(pid), root=message.get("root") or {})
