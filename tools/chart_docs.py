@@ -1,4 +1,4 @@
-"""Writes the chart's values.schema.json and the table in its README from values.yaml; `--check` only compares."""
+"""Writes the chart's values.schema.json and the table in its README from values.yaml and the CRDs; `--check` only compares."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import argparse
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
+import yaml
 from chart_schema import schema
 from chart_values import BadValues, Value, read
 
@@ -52,9 +54,18 @@ def outputs(chart: Path) -> dict[Path, str]:
     if not begin or not end:
         raise BadValues(f"README.md has no place for the table: {BEGIN} and {END}")
     return {
-        chart / "values.schema.json": json.dumps(schema(values), indent=2, ensure_ascii=False) + "\n",
+        chart / "values.schema.json": json.dumps(
+            schema(values, pool=_pool(chart)), indent=2, ensure_ascii=False
+        )
+        + "\n",
         readme: f"{before}{BEGIN}\n{table(values)}\n{END}{after}",
     }
+
+
+def _pool(chart: Path) -> dict[str, Any]:
+    """What `pools` may hold is what the API server takes."""
+    definition = yaml.safe_load((chart / "crds" / "sandboxpools.yaml").read_text())
+    return definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
 
 
 def main() -> int:
@@ -70,7 +81,9 @@ def main() -> int:
     drifted = [path for path, text in wanted.items() if not path.is_file() or path.read_text() != text]
     for path in drifted:
         if args.check:
-            print(f"{path.name} is not what values.yaml says; run `make generate`", file=sys.stderr)
+            print(
+                f"{path.name} is not what values.yaml and the CRDs say; run `make generate`", file=sys.stderr
+            )
         else:
             path.write_text(wanted[path])
     return 1 if args.check and drifted else 0

@@ -41,24 +41,6 @@ _TOLERATION = closed(
         "tolerationSeconds": {"type": "integer"},
     }
 )
-_TEMPLATE = closed(
-    {
-        "image": {"type": "string", "minLength": 1},
-        "cpu": {"type": "number", "exclusiveMinimum": 0, "maximum": 1024},
-        "memory": {"type": "integer", "minimum": 1 << 20, "description": "Bytes."},
-        "disk": {"type": "integer", "minimum": 1 << 20, "description": "Bytes."},
-        "pids": {"type": "integer", "minimum": 1},
-        "gpuCount": {"type": "integer", "minimum": 0},
-        "gpuType": {"type": "string", "minLength": 1},
-        "runtimeClass": {"type": "string", "minLength": 1},
-    },
-    required=("image",),
-)
-_SIZE = {"type": "integer", "minimum": 0, "maximum": 10_000}
-_POOL = closed(
-    {"template": _TEMPLATE, "size": _SIZE, "minSize": _SIZE, "maxSize": _SIZE},
-    required=("template",),
-)
 _RULE = closed(
     {
         "name": _NAME,
@@ -67,25 +49,22 @@ _RULE = closed(
     },
     required=("name", "cidrs"),
 )
-# Shapes that are too long for a comment; `@schema {kind: NAME}` asks for one.
+# Shapes that are too long for a comment; `@schema {kind: NAME}` asks for one. `pools` comes from the CRD.
 KINDS: dict[str, dict[str, Any]] = {
     "cidr": _CIDR,
     "cidr4": _CIDR4,
     "resources": closed({"requests": _AMOUNTS, "limits": _AMOUNTS}),
     "tolerations": {"type": "array", "items": _TOLERATION},
     "egress": {"type": "array", "items": _RULE},
-    # Not by `propertyNames`: helm's message about one names another key of the values.
-    "pools": {
-        "type": "object",
-        "patternProperties": {_NAME["pattern"]: _POOL},
-        "additionalProperties": False,
-    },
 }
 
 
-def schema(values: list[Value]) -> dict[str, Any]:
-    """Of the whole file."""
-    properties = {value.name: _of(value) for value in values}
+def schema(values: list[Value], *, pool: dict[str, Any]) -> dict[str, Any]:
+    """Of the whole file. `pool`: what the resource definition says of a SandboxPool's spec."""
+    # Not by `propertyNames`: helm's message about one names another key of the values.
+    pools = {"type": "object", "patternProperties": {_NAME["pattern"]: _structural(pool)}}
+    kinds = KINDS | {"pools": pools | {"additionalProperties": False}}
+    properties = {value.name: _of(value, kinds=kinds) for value in values}
     # Helm puts `global` into the values of every chart that is a part of another one.
     properties["global"] = {"type": "object"}
     return {
@@ -94,31 +73,50 @@ def schema(values: list[Value]) -> dict[str, Any]:
     } | closed(properties)
 
 
-def _of(value: Value) -> dict[str, Any]:
+def _structural(rules: dict[str, Any]) -> dict[str, Any]:
+    """A structural schema of Kubernetes as a JSON schema; an object is closed, as the API server drops what it does not know."""
+    kept = {
+        key: rule for key, rule in rules.items() if key != "format" and not key.startswith("x-kubernetes")
+    }
+    if "properties" in kept:
+        kept["properties"] = {name: _structural(rule) for name, rule in kept["properties"].items()}
+        kept["additionalProperties"] = False
+    return kept
+
+
+def _of(value: Value, *, kinds: dict[str, dict[str, Any]]) -> dict[str, Any]:
     said = {"description": value.text} if value.text else {}
     if value.children:
-        return said | closed({child.name: _of(child) for child in value.children})
-    return said | _rules(value.rules, default=value.default, path=value.path) | {"default": value.default}
+        return said | closed({child.name: _of(child, kinds=kinds) for child in value.children})
+    return (
+        said
+        | _rules(value.rules, default=value.default, path=value.path, kinds=kinds)
+        | {"default": value.default}
+    )
 
 
-def _rules(rules: dict[str, Any], *, default: Any, path: str) -> dict[str, Any]:
+def _rules(
+    rules: dict[str, Any], *, default: Any, path: str, kinds: dict[str, dict[str, Any]]
+) -> dict[str, Any]:
     """JSON schema of the short form: `kind`, `values` (of an open mapping) and `items` are ours, the rest is kept."""
     made: dict[str, Any] = {}
     rules = dict(rules)
     kind = rules.pop("kind", None)
     if kind is not None:
-        if kind not in KINDS:
+        if kind not in kinds:
             raise BadValues(f"{path}: no kind {kind!r}")
-        made.update(KINDS[kind])
+        made.update(kinds[kind])
     if "values" in rules:
         made.update(
             {
                 "type": "object",
-                "additionalProperties": _rules(rules.pop("values"), default=None, path=path),
+                "additionalProperties": _rules(rules.pop("values"), default=None, path=path, kinds=kinds),
             }
         )
     if "items" in rules:
-        made.update({"type": "array", "items": _rules(rules.pop("items"), default=None, path=path)})
+        made.update(
+            {"type": "array", "items": _rules(rules.pop("items"), default=None, path=path, kinds=kinds)}
+        )
     made.update(rules)
     if "type" not in made and "enum" not in made:
         if default is None:

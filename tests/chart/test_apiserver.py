@@ -160,7 +160,7 @@ def test_the_sandboxes_namespace_admits_the_privileged(release: Release) -> None
 
 
 _IN_SANDBOXES = [
-    ("", "pods", {"gateway": "get list watch", "controller": "get list watch create patch delete"}),
+    ("", "pods", {"gateway": "get list watch", "controller": "get list watch create delete"}),
     ("", "pods/exec", {}),
     ("", "pods/log", {}),
     ("", "secrets", {}),
@@ -173,7 +173,7 @@ _IN_SANDBOXES = [
         "sandboxes",
         {
             "gateway": "get list watch create patch delete",
-            "controller": "get list watch create patch delete",
+            "controller": "get list watch delete",
         },
     ),
     (

@@ -1,4 +1,4 @@
-"""Every query of the Grafana dashboards asks for a metric that the gateway really has, by labels it really has."""
+"""Every query of the Grafana dashboards asks for a metric that there really is, by labels it really has."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import ast
 import json
 import re
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import pytest
+import sandlot_controller
 import sandlot_gateway
 
 from tests.chart.render import CHART, NAMESPACE, Resource, of_kind
@@ -23,9 +25,10 @@ SUFFIXES = {"Counter": ("_total",), "Gauge": ("",), "live": ("",), "Histogram": 
 
 @pytest.fixture(scope="module")
 def metrics() -> dict[str, set[str]]:
-    """The labels of every sample by its name, as the gateway's source makes them."""
+    """The labels of every sample by its name, as the sources of gateway and controller make them."""
     found: dict[str, set[str]] = {}
-    for file in Path(sandlot_gateway.__file__).parent.rglob("*.py"):
+    files = (Path(package.__file__).parent.rglob("*.py") for package in (sandlot_gateway, sandlot_controller))
+    for file in chain.from_iterable(files):
         for call in ast.walk(ast.parse(file.read_text())):
             if isinstance(call, ast.Call) and (made := _metric(call)):
                 name, suffixes, labels = made

@@ -14,12 +14,8 @@ GATEWAY_RULES = [
     },
 ]
 CONTROLLER_RULES = [
-    {"apiGroups": [""], "resources": ["pods"], "verbs": [*READ, "create", "patch", "delete"]},
-    {
-        "apiGroups": ["sandlot.dev"],
-        "resources": ["sandboxes"],
-        "verbs": [*READ, "create", "patch", "delete"],
-    },
+    {"apiGroups": [""], "resources": ["pods"], "verbs": [*READ, "create", "delete"]},
+    {"apiGroups": ["sandlot.dev"], "resources": ["sandboxes"], "verbs": [*READ, "delete"]},
     {"apiGroups": ["sandlot.dev"], "resources": ["sandboxpools"], "verbs": READ},
     {
         "apiGroups": ["sandlot.dev"],

@@ -152,8 +152,8 @@ def test_drift_is_named_and_mended(tmp_path: Path) -> None:
     values.write_text(values.read_text().replace("  replicas: 2\n", "  replicas: 3\n", 1))
     done = _docs("--check", "--chart", str(chart))
     assert done.returncode == 1
-    assert "values.schema.json is not what values.yaml says" in done.stderr
-    assert "README.md is not what values.yaml says" in done.stderr
+    assert "values.schema.json is not what values.yaml and the CRDs say" in done.stderr
+    assert "README.md is not what values.yaml and the CRDs say" in done.stderr
     assert _docs("--chart", str(chart)).returncode == 0
     assert _docs("--check", "--chart", str(chart)).returncode == 0
     assert "| `gateway.replicas` | `3` |" in (chart / "README.md").read_text()
@@ -172,6 +172,7 @@ def test_drift_is_named_and_mended(tmp_path: Path) -> None:
 )
 def test_values_that_are_no_source_are_named(text: str, named: str, tmp_path: Path) -> None:
     shutil.copy(CHART / "README.md", tmp_path)
+    shutil.copytree(CHART / "crds", tmp_path / "crds")
     (tmp_path / "values.yaml").write_text(text)
     done = _docs("--chart", str(tmp_path))
     assert done.returncode == 1
