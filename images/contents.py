@@ -1,0 +1,99 @@
+"""What is in each image: the one list that the Dockerfiles and the OCI archives are both made from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+DEBIAN = "bookworm"
+REGISTRY = "sandlot.test"
+TAG = "dev"
+# Where Python packages are in an image: on PYTHONPATH, because the sidecar's `-S` leaves out site-packages.
+TARGET = "/opt/sandlot"
+# 2026-01-01: no file of an image is younger, so that the same sources give the same bytes.
+EPOCH = 1767225600
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+# Files of Debian's packages that no image needs.
+LEFT_OUT = (
+    "/usr/share/doc/*",
+    "/usr/share/man/*",
+    "/usr/share/locale/*",
+    "/usr/share/info/*",
+    "/usr/share/lintian/*",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Image:
+    """One image: Debian packages, our Python packages in order of dependency, and how it starts."""
+
+    name: str
+    title: str
+    debian: tuple[str, ...]
+    packages: tuple[str, ...] = ()
+    extras: tuple[str, ...] = ()
+    entrypoint: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
+    user: str = "0:0"
+    ports: tuple[int, ...] = ()
+    optimise: tuple[int, ...] = (0,)
+    env: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def reference(self) -> str:
+        """The name under which the test cluster knows it."""
+        return f"{REGISTRY}/{self.name}:{TAG}"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The image's whole environment."""
+        python = {"PYTHONPATH": TARGET, "PYTHONUNBUFFERED": "1"} if self.packages else {}
+        return {"PATH": PATH, **python, **self.env}
+
+
+RUNTIME = ("python3", "ca-certificates")
+
+IMAGES = (
+    Image(
+        name="gateway",
+        title="Sandlot's gateway",
+        debian=RUNTIME,
+        packages=("kube", "sidecar", "gateway"),
+        extras=("kubernetes",),
+        entrypoint=("python3", "-m", "sandlot_gateway"),
+        user="65532:65532",
+        ports=(8642,),
+    ),
+    Image(
+        name="controller",
+        title="Sandlot's Kubernetes controller",
+        debian=RUNTIME,
+        packages=("kube", "controller"),
+        entrypoint=("python3", "-m", "sandlot_controller"),
+        user="65532:65532",
+        ports=(8080,),
+    ),
+    Image(
+        name="sidecar",
+        title="Sandlot's sidecar: root, because it enters another container's namespaces",
+        debian=RUNTIME,
+        packages=("sidecar",),
+        entrypoint=("python3", "-S", "-P", "-OO", "-m", "sandlot_sidecar", "--config-env"),
+        ports=(8700,),
+        # `-OO` reads bytecode of its own: without it every one of 256 sidecars on a node compiles the library at start.
+        optimise=(0, 2),
+    ),
+    Image(
+        name="python",
+        title="A sandbox with Python and a shell",
+        debian=("python3", "ca-certificates", "procps"),
+        command=("python3",),
+    ),
+)
+
+
+def by_name(name: str) -> Image:
+    """The image of that name."""
+    for image in IMAGES:
+        if image.name == name:
+            return image
+    raise KeyError(f"image {name!r}: there is none; known are {', '.join(image.name for image in IMAGES)}")

@@ -1,0 +1,59 @@
+"""Root file systems from Debian packages, the same bytes every time for the same packages."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from images.contents import DEBIAN, EPOCH, LEFT_OUT
+
+
+class ImageError(Exception):
+    """An image cannot be made; the message says why."""
+
+
+def run(command: Sequence[str | Path], *, env: dict[str, str] | None = None) -> str:
+    """Runs a program and gives what it printed; an error carries the end of it."""
+    words = [str(word) for word in command]
+    if shutil.which(words[0]) is None and not Path(words[0]).exists():
+        raise ImageError(f"{words[0]}: not found")
+    done = subprocess.run(
+        words,
+        env={**os.environ, **(env or {})},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise ImageError(
+            f"{' '.join(words)}: exit code {done.returncode}\n{(done.stdout + done.stderr)[-4000:]}"
+        )
+    return done.stdout
+
+
+def bootstrap(out: Path, *, packages: Sequence[str], variant: str) -> None:
+    """Writes a root file system of Debian packages as a tar archive."""
+    if os.geteuid() != 0:
+        raise ImageError(
+            "a root file system is made by mmdebstrap as root; Dockerfiles are in images/ as well"
+        )
+    out.parent.mkdir(parents=True, exist_ok=True)
+    part = out.with_name(f".{out.stem}.part.tar")
+    excluded = [f"--dpkgopt=path-exclude={pattern}" for pattern in LEFT_OUT]
+    include = f"--include={','.join(sorted(packages))}"
+    command = [
+        "mmdebstrap",
+        "--quiet",
+        "--mode=root",
+        f"--variant={variant}",
+        *excluded,
+        include,
+        DEBIAN,
+        part,
+    ]
+    run(command, env={"SOURCE_DATE_EPOCH": str(EPOCH)})
+    part.rename(out)

@@ -1,0 +1,210 @@
+"""Brings the cluster up and takes it away; both can be called at any time, also after a crash."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+from images.oci import archive_index
+from tests.cluster import config, gobuild, nodeimage, sysctls
+from tests.cluster.debian import ensure_packages
+from tests.cluster.engine import Engine, dismantle, own_podman, prepare, reachable
+from tests.cluster.paths import BIN, CLUSTER, KUBECONFIG, LOGS, STATE
+from tests.cluster.shell import ClusterError, CommandFailed, say, succeeds
+
+RECORD = STATE / "cluster.json"
+
+
+def recorded() -> Engine:
+    """The engine of the cluster that is up."""
+    if not RECORD.exists():
+        raise ClusterError("there is no cluster: `python -m tests.cluster up` makes one")
+    return Engine(**json.loads(RECORD.read_text())["engine"])
+
+
+def build(*, only: list[str] | None = None) -> Engine:
+    """Makes everything that a cluster is started from; what is there in the right version is kept."""
+    missing = gobuild.missing()
+    if only is not None:
+        gobuild.build(names=[name for name in missing if name in only])
+        return own_podman(nodeimage.tag())
+    engine = reachable()
+    if engine is None:
+        ensure_packages()
+    gobuild.build(names=missing)
+    if engine is not None:
+        return engine
+    engine = own_podman(nodeimage.tag())
+    prepare(engine)
+    if not succeeds(
+        engine.inside(["podman", "image", "exists", engine.node_image]), env=engine.environment()
+    ):
+        _build_node_image(engine)
+    return engine
+
+
+def _build_node_image(engine: Engine) -> None:
+    root = nodeimage.rootfs()
+    work = root.with_name(f"{root.name}-images")
+    try:
+        say("making the node image")
+        nodeimage.import_archives(root=root, images=nodeimage.archives(root=root, out=work))
+        command = ["podman", "import", "--quiet"]
+        for change in (
+            "ENV container=podman",
+            f"ENV PATH={nodeimage.PATH}",
+            'ENTRYPOINT ["/usr/local/bin/entrypoint","/sbin/init"]',
+            "STOPSIGNAL SIGRTMIN+3",
+        ):
+            command += ["--change", change]
+        with subprocess.Popen(["tar", "-C", root, "-c", "."], stdout=subprocess.PIPE) as tar:
+            done = subprocess.run(
+                engine.inside([*command, "-", engine.node_image]),
+                env=engine.environment(),
+                stdin=tar.stdout,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+        if done.returncode != 0 or tar.returncode != 0:
+            raise ClusterError(f"podman import: {done.stderr.strip()}")
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+        shutil.rmtree(root, ignore_errors=True)
+
+
+def nodes(engine: Engine) -> list[str]:
+    """The names of the nodes' containers, whether they run or not."""
+    label = f"label=io.x-k8s.kind.cluster={CLUSTER}"
+    listing = engine.run([engine.provider, "ps", "--all", "--filter", label, "--format", "{{.Names}}"])
+    return sorted(listing.split())
+
+
+def kubectl(engine: Engine, *words: str, stdin: str | None = None, timeout: float = 120) -> str:
+    """Runs kubectl against the cluster."""
+    command = [BIN / "kubectl", "--kubeconfig", KUBECONFIG, *words]
+    return engine.run(command, stdin=stdin, timeout=timeout)
+
+
+def is_ready(engine: Engine, *, workers: int) -> bool:
+    """Whether the cluster has all its nodes, each of them Ready."""
+    try:
+        kubectl(engine, "wait", "node", "--all", "--for=condition=Ready", "--timeout=1s", timeout=30)
+        return len(nodes(engine)) == workers + 1
+    except ClusterError:
+        return False
+
+
+def up(*, workers: int) -> Path:
+    """A cluster that is ready; the one that is there, if it is one."""
+    if RECORD.exists() and is_ready(recorded(), workers=workers):
+        say(f"is up already: KUBECONFIG={KUBECONFIG}")
+        return KUBECONFIG
+    down()
+    engine = build()
+    prepare(engine)
+    sysctls.save()
+    v2 = config.cgroup_v2()
+    (STATE / "runsc.toml").write_text(config.runsc_config(v2=v2))
+    (STATE / "audit.yaml").write_text(json.dumps(config.AUDIT_POLICY))
+    (STATE / "kind.yaml").write_text(json.dumps(config.kind_config(workers=workers, v2=v2)))
+    RECORD.write_text(json.dumps({"engine": asdict(engine), "workers": workers}))
+    say(f"starting 1 control plane and {workers} workers from {engine.node_image}")
+    create = [BIN / "kind", "create", "cluster", "--name", CLUSTER, "--config", STATE / "kind.yaml"]
+    create += ["--image", engine.node_image, "--kubeconfig", KUBECONFIG, "--retain"]
+    try:
+        engine.run(create, timeout=900)
+        KUBECONFIG.chmod(0o600)
+        # kind waits for the control plane alone and exits 0 with a broken worker.
+        kubectl(engine, "wait", "node", "--all", "--for=condition=Ready", "--timeout=240s", timeout=300)
+        kubectl(engine, "apply", "-f", "-", stdin=json.dumps(config.RUNTIME_CLASS))
+        rollout = ("rollout", "status", "deployment/coredns", "-n", "kube-system", "--timeout=240s")
+        kubectl(engine, *rollout, timeout=300)
+        route_pods(engine)
+        sysctls.settle()
+    except ClusterError:
+        logs(LOGS / "failed-up")
+        raise
+    say(f"is up: KUBECONFIG={KUBECONFIG}")
+    return KUBECONFIG
+
+
+def route_pods(engine: Engine) -> None:
+    """Lets programs in the cluster's network namespace reach pods by their address."""
+    if engine.netns is None:
+        return
+    listing = json.loads(kubectl(engine, "get", "nodes", "-o", "json"))
+    for node in listing["items"]:
+        address = next(a["address"] for a in node["status"]["addresses"] if a["type"] == "InternalIP")
+        engine.run(["ip", "route", "replace", node["spec"]["podCIDR"], "via", address])
+
+
+def wait_for_api(engine: Engine, *, seconds: float = 120) -> None:
+    """Waits until the API server answers that it is ready."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            kubectl(engine, "get", "--raw", "/readyz", timeout=10)
+        except ClusterError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.5)
+        else:
+            return
+
+
+def down() -> None:
+    """Takes the cluster away, whatever state it is in."""
+    engine = recorded() if RECORD.exists() else own_podman("")
+    there = RECORD.exists() or (engine.netns is not None and Path(f"/run/netns/{engine.netns}").exists())
+    if there:
+        if engine.netns is not None:
+            prepare(engine)
+        if (BIN / "kind").exists():
+            try:
+                engine.run([BIN / "kind", "delete", "cluster", "--name", CLUSTER, "--kubeconfig", KUBECONFIG])
+            except CommandFailed as error:
+                say(f"kind could not delete the cluster, taking it away by hand: {error}")
+        dismantle(engine)
+    sysctls.restore()
+    shutil.rmtree(STATE, ignore_errors=True)
+
+
+def load_image(archive: Path) -> str:
+    """Brings an OCI archive to every node that has it not yet, and gives the image's name."""
+    engine = recorded()
+    reference, digest = archive_index(archive)
+    data = None
+    for node in nodes(engine):
+        listed = engine.on_node(node, "ctr", "-n", "k8s.io", "images", "list", f"name=={reference}")
+        if digest in listed:
+            continue
+        data = archive.read_bytes() if data is None else data
+        command = ("ctr", "-n", "k8s.io", "images", "import", "--local", "--discard-unpacked-layers", "-")
+        engine.on_node(node, *command, stdin=data)
+    return reference
+
+
+def logs(out: Path) -> Path:
+    """Writes everything that tells what happened on the cluster into a directory."""
+    engine = recorded()
+    shutil.rmtree(out, ignore_errors=True)
+    out.mkdir(parents=True)
+    wanted = {
+        "events.txt": ("get", "events", "-A", "--sort-by=.lastTimestamp"),
+        "pods.txt": ("get", "pods", "-A", "-o", "wide"),
+    }
+    for name, words in wanted.items():
+        try:
+            (out / name).write_text(kubectl(engine, *words, timeout=30))
+        except ClusterError as error:
+            (out / name).write_text(f"{error}\n")
+    try:
+        engine.run([BIN / "kind", "export", "logs", "--name", CLUSTER, out / "kind"])
+    except ClusterError as error:
+        (out / "kind-export.txt").write_text(f"{error}\n")
+    return out

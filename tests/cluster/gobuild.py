@@ -1,0 +1,161 @@
+"""Builds the cluster's programs from pinned Go modules; a program that is there in the right version is kept."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.cluster import versions
+from tests.cluster.paths import BIN, HERE, LOGS, SRC
+from tests.cluster.shell import ClusterError, run, say
+from tests.cluster.versions import GoModule
+
+# A file of a dependency that is replaced before a program is built: program to (path under vendor/, our file).
+PATCHES = {
+    "containerd-shim-runsc-v1": (
+        "github.com/containerd/containerd/v2/pkg/sys/oom_linux.go",
+        HERE / "patches" / "oom_linux.go.txt",
+    ),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildInfo:
+    """What a Go program says of itself: the package it was built from, and that package's module."""
+
+    package: str
+    module: str
+    version: str
+
+
+def environment() -> dict[str, str]:
+    """Static programs, dependencies as the modules' own requirements pin them, no other toolchain."""
+    return {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-mod=mod", "GOTOOLCHAIN": "local", "GOWORK": "off"}
+
+
+def parse_build_info(text: str) -> dict[str, BuildInfo]:
+    """What `go version -m FILE...` prints, by file name."""
+    found: dict[str, BuildInfo] = {}
+    for part in re.split(r"(?m)^(?=\S)", text):
+        head, _, rest = part.partition("\n")
+        fields = dict(re.findall(r"^\t(path|mod)\t(.+)$", rest, re.MULTILINE))
+        if len(fields) == 2:
+            module, version = fields["mod"].split("\t")[:2]
+            name = Path(head.rsplit(":", 1)[0]).name
+            found[name] = BuildInfo(package=fields["path"], module=module, version=version)
+    return found
+
+
+def missing() -> list[str]:
+    """The programs that are not there, or not in the version that is wanted."""
+    there = [BIN / name for module in versions.MODULES.values() for name in module.programs]
+    there = [path for path in there if path.is_file()]
+    known = parse_build_info(run(["go", "version", "-m", *there])) if there else {}
+    wanted = []
+    for module in versions.MODULES.values():
+        for name, package in module.programs.items():
+            want = BuildInfo(package=package, module=module.path, version=module.version)
+            if known.get(name) != want:
+                wanted.append(name)
+    return wanted
+
+
+def build(*, names: list[str]) -> None:
+    """Builds the named programs."""
+    if shutil.which("go") is None:
+        raise ClusterError("go: not found; the cluster's programs are built with Go 1.26 or newer")
+    BIN.mkdir(parents=True, exist_ok=True)
+    for key, module in versions.MODULES.items():
+        chosen = [name for name in module.programs if name in names]
+        if not chosen:
+            continue
+        directory = _module_directory(key=key, module=module, programs=chosen)
+        for name in chosen:
+            _build(directory=directory, module=module, name=name)
+
+
+def module_source(module: GoModule) -> Path:
+    """Where the Go tool keeps a module's files; downloaded if need be."""
+    answer = run(["go", "mod", "download", "-json", f"{module.path}@{module.version}"], env=environment())
+    return Path(json.loads(answer)["Dir"])
+
+
+def _module_directory(*, key: str, module: GoModule, programs: list[str]) -> Path:
+    """A module of ours that requires the wanted one, so that its checksums are kept and vendoring is possible."""
+    directory = SRC / key
+    directory.mkdir(parents=True, exist_ok=True)
+    go_mod = directory / "go.mod"
+    if f"{module.path} {module.version}" not in (go_mod.read_text() if go_mod.exists() else ""):
+        shutil.rmtree(directory)
+        directory.mkdir()
+        text = f"module build/{key}\n\ngo 1.26.0\n"
+        if key == "k8s":
+            text += _kubernetes_requirements(module)
+        go_mod.write_text(text)
+        # The module's own checksums, authenticated with it: a checksum database that is reached through a proxy may
+        # lack commits between releases.
+        checksums = module_source(module) / "go.sum"
+        if checksums.exists():
+            (directory / "go.sum").write_text(checksums.read_text())
+    if key == "k8s":
+        tools = "".join(f'import _ "{package}"\n' for package in module.programs.values())
+        source = f"//go:build tools\n\npackage tools\n\n{tools}"
+        if not (directory / "tools.go").exists() or (directory / "tools.go").read_text() != source:
+            (directory / "tools.go").write_text(source)
+            run(["go", "mod", "tidy", "-e"], env=environment(), cwd=directory)
+    else:
+        for name in programs:
+            package = module.programs[name]
+            if f"\t{package}\n" not in go_mod.read_text() and f"tool {package}\n" not in go_mod.read_text():
+                run(["go", "get", "-tool", f"{package}@{module.version}"], env=environment(), cwd=directory)
+    return directory
+
+
+def _kubernetes_requirements(module: GoModule) -> str:
+    """Kubernetes replaces its staging modules by directories that are not published: name the published twins."""
+    staging = re.findall(
+        r"^\s*(k8s\.io/[a-z-]+) => \./staging", (module_source(module) / "go.mod").read_text(), re.M
+    )
+    if not staging:
+        raise ClusterError(f"{module.path}: no staging modules found in its go.mod")
+    twin = "v0." + module.version.removeprefix("v1.")
+    lines = [
+        f"require {module.path} {module.version}",
+        *(f"replace {name} => {name} {twin}" for name in staging),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _linker_flags(module: GoModule) -> str:
+    flags = "-s -w"
+    if module.path == "k8s.io/kubernetes":
+        prefix = "-X k8s.io/component-base/version.git"
+        minor = module.version.split(".")[1]
+        flags += (
+            f" {prefix}Version={module.version} {prefix}Major=1 {prefix}Minor={minor} {prefix}TreeState=clean"
+        )
+    return flags
+
+
+def _build(*, directory: Path, module: GoModule, name: str) -> None:
+    say(f"building {name} {module.version}")
+    env = environment()
+    vendor = directory / "vendor"
+    if name in PATCHES:
+        run(["go", "mod", "vendor"], env=env, cwd=directory)
+        target, source = PATCHES[name]
+        shutil.copyfile(source, vendor / target)
+        env["GOFLAGS"] = "-mod=vendor"
+    try:
+        # To a second name first: a build that was stopped must not leave half a program under the wanted one.
+        part = BIN / f".{name}.part"
+        command = ["go", "build", "-ldflags", _linker_flags(module), "-o", part, module.programs[name]]
+        run(command, env=env, cwd=directory, timeout=3600, log=LOGS / f"build-{name}.log")
+        part.rename(BIN / name)
+    finally:
+        if name in PATCHES:
+            shutil.rmtree(vendor, ignore_errors=True)
