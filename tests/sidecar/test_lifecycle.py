@@ -362,3 +362,28 @@ async def test_a_reset_takes_the_owner_s_limits_and_network_away(make) -> None:
     answer = await box.instance("POST", "/v1/reset", json={"keep_claim": True})
     third = (await box.exec(look, shell="sh"))["stdout"].split()
     assert (int(third[0]) <= 2 << 20, third[1], third[-1]) == (True, "1", "forked")
+
+
+async def test_an_end_only_of_what_nobody_owns(make) -> None:
+    owned = await make(claim={})
+    refused = await owned.instance("POST", "/v1/end", json={"only_unclaimed": True})
+    assert (refused.status_code, refused.json()["error"]) == (409, "claimed")
+    assert (await owned.exec("echo lives"))["stdout"] == "lives\n"
+    free = await make()
+    ended = await free.instance("POST", "/v1/end", json={"only_unclaimed": True})
+    assert (ended.status_code, ended.json()["phase"]) == (200, "ended")
+    bad = await owned.instance("POST", "/v1/end", json={"only_unclaimed": "yes"})
+    assert (bad.status_code, bad.json()["field"]) == (400, "only_unclaimed")
+
+
+@pytest.mark.parametrize("attempt", range(8))
+async def test_a_claim_and_such_an_end_at_once_have_one_winner(make, attempt: int) -> None:
+    box = await make()
+    claim = box.instance("POST", "/v1/claim", json=box.claim_body(limits={"pids": 100 + attempt}))
+    end = box.instance("POST", "/v1/end", json={"only_unclaimed": True})
+    calls = [claim, end] if attempt % 2 else [end, claim]
+    answers = await asyncio.gather(*calls)
+    claimed, over = answers if attempt % 2 else reversed(answers)
+    assert (claimed.status_code, over.status_code) in ((200, 409), (410, 200))
+    if claimed.status_code == 200:
+        assert (await box.exec("echo mine"))["stdout"] == "mine\n"

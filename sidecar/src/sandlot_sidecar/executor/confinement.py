@@ -16,7 +16,14 @@ if TYPE_CHECKING:
 # No op has them: what a command may have after its exec is decided by the bounding set.
 NEEDED = sum(1 << number for number in (0, 1, 5, 6, 7))  # chown, dac_override, kill, setgid, setuid
 SECCOMP_FILTER = "2"
-LIMITS = sorted({number for name, number in vars(resource).items() if name.startswith("RLIMIT_")})
+# The kernel's numbers, in the order and by the names of /proc/PID/limits.
+LIMITS = {
+    "Max cpu time": 0, "Max file size": 1, "Max data size": 2, "Max stack size": 3, "Max core file size": 4,
+    "Max resident set": 5, "Max processes": 6, "Max open files": 7, "Max locked memory": 8,
+    "Max address space": 9, "Max file locks": 10, "Max pending signals": 11, "Max msgqueue size": 12,
+    "Max nice priority": 13, "Max realtime priority": 14, "Max realtime timeout": 15,
+}  # fmt: skip
+NAME_WIDTH = 26
 
 
 class Confinement:
@@ -33,7 +40,7 @@ class Confinement:
         self.uid = int(status["Uid"].split()[1])
         self.gid = int(status["Gid"].split()[1])
         self.groups = [int(group) for group in status.get("Groups", "").split()]
-        self.limits = _limits(pid)
+        self.limits = _limits(home, pid)
         self.oom_score = _oom_score(home, pid)
         self.label, self.label_file = _label(home, pid)
         self.filters: list[bytes] = []
@@ -89,14 +96,23 @@ def _status(home: Home, pid: int) -> dict[str, str]:
     return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
 
 
-def _limits(pid: int) -> list[tuple[int, int, int]]:
+def _limits(home: Home, pid: int) -> list[tuple[int, int, int]]:
+    """(number, soft, hard). Not by prlimit, which needs CAP_SYS_RESOURCE for a process of another user."""
+    try:
+        lines = home.read(f"{pid}/limits").decode().splitlines()
+    except OSError:
+        return []
     found = []
-    for number in LIMITS:
-        try:
-            found.append((number, *resource.prlimit(pid, number)))
-        except (OSError, ValueError):
-            continue
+    for line in lines:
+        number = LIMITS.get(line[:NAME_WIDTH].strip())
+        if number is not None:
+            soft, hard = (_limit(text) for text in line[NAME_WIDTH:].split()[:2])
+            found.append((number, soft, hard))
     return found
+
+
+def _limit(text: str) -> int:
+    return resource.RLIM_INFINITY if text == "unlimited" else int(text)
 
 
 def _oom_score(home: Home, pid: int) -> int | None:

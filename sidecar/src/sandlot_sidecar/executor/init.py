@@ -66,6 +66,12 @@ class Init:
             os.kill(self.pid, signal.SIGKILL)
         except ProcessLookupError:
             pass
+        try:
+            # Its end waits until all that ran inside is reaped, also an op whose runner died before it: it is ours.
+            while os.waitpid(-1, 0)[0] != self.pid:
+                continue
+        except ChildProcessError:
+            pass
         self.forget()
 
     def forget(self) -> None:

@@ -160,7 +160,10 @@ class Executor:
         except (OSError, wire.WireError):
             messages = None
         channel.close()
-        os.waitpid(pid, 0)
+        try:
+            os.waitpid(pid, 0)
+        except ChildProcessError:
+            pass  # it was reaped with the sandbox's own
         if not messages:
             self._refuse(seq, ExecutorError("internal", "the operation was ended"))
             return
@@ -241,6 +244,8 @@ def run(control: socket.socket) -> None:
     if os.getppid() != parent:
         return
     syscalls.set_name("sandlot-exec")
+    # Orphaned ops are reaped here, not whenever the machine's own PID 1 comes to it: until then they are in the way.
+    syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         # The server decides when the sandbox ends; a signal to the whole group must not be faster. Not ignored,
         # but handled: what is ignored stays so in every command.

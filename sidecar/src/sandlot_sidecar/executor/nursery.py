@@ -30,13 +30,27 @@ class Child:
         self.group = group
         self.fd = os.pidfd_open(pid)
 
-    def forget(self) -> None:
-        """Reap it; it has ended or is about to."""
+    def reap(self) -> None:
+        """Wait for it; it has ended or is about to."""
         try:
             os.waitpid(self.pid, 0)
         except ChildProcessError:
             pass
+
+    def forget(self) -> None:
+        """Reap it and close what is known of it."""
+        self.reap()
         os.close(self.fd)
+
+
+def reap_orphans(known: set[int]) -> None:
+    """Reap ops whose runner died before them; they have become this process's children."""
+    flags = os.WEXITED | os.WNOHANG
+    try:
+        while (found := os.waitid(os.P_ALL, 0, flags | os.WNOWAIT)) is not None and found.si_pid not in known:
+            os.waitpid(found.si_pid, 0)
+    except ChildProcessError:
+        return
 
 
 def beside(work: Callable[[], None]) -> Child:

@@ -264,6 +264,9 @@ class Sandbox:
 
     def look_at_retired(self) -> None:
         """Remove the groups that are empty by now, and end the bombs among them."""
+        if not self._retired:
+            return
+        nursery.reap_orphans({self.init.pid, *(child.pid for child in self.children.values())})
         self._retired = [group for group in self._retired if not self._removed(group)]
 
     def apply(self, message: dict[str, Any]) -> dict[str, Any]:
@@ -332,6 +335,8 @@ class Sandbox:
                 os.kill(child.pid, signal.SIGKILL)
             except ProcessLookupError:
                 continue
+        for child in self.children.values():
+            child.reap()
         if self.running:
             self.running = False
             self.init.kill()

@@ -1,0 +1,190 @@
+"""A sidecar as in a pod: its config from the environment, its sandbox in a container that it has to find."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from tests.executor.container import FILTER, Container
+from tests.sidecar.support import INSTANCE_TOKEN, Sidecar, descendants, gone
+from tests.sidecar.test_hostile import SPY, memory_of
+
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.skipif(shutil.which("runc") is None, reason="needs runc: a container without Kubernetes"),
+]
+
+POD_IP = "10.244.1.7"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class PodSidecar(Sidecar):
+    """Listens on TCP and is told everything by its environment."""
+
+    def __init__(self, container: Container, **config: Any) -> None:
+        self.container = container
+        self.port = free_port()
+        super().__init__(
+            instance_id=container.id,
+            target=True,
+            listen=f"127.0.0.1:{self.port}",
+            cgroup_parent=None,
+            **config,
+        )
+        del self.config["root"], self.config["target_pid"]
+        self.config["state_dir"] = f"{self.directory}/state"
+        os.mkdir(self.config["state_dir"])
+
+    async def launch(self) -> None:
+        self.reconnect(f"http://127.0.0.1:{self.port}")
+        environment = {
+            "SANDLOT_SIDECAR_CONFIG": json.dumps(self.config),
+            "POD_IP": POD_IP,
+            "PATH": os.environ["PATH"],
+        }
+        with self.stderr.open("ab") as log:
+            self.process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "sandlot_sidecar", "--config-env",
+                env=environment, stderr=log, stdout=log, cwd="/",
+            )  # fmt: skip
+
+    async def _nothing_left(self, tree: set[int]) -> None:
+        await gone(tree)
+
+
+MakePod = Callable[..., Awaitable[PodSidecar]]
+
+
+@pytest_asyncio.fixture
+async def pod() -> AsyncIterator[MakePod]:
+    """Starts a container and a sidecar for it; `claim` as for other sidecars."""
+    made: list[tuple[Container, PodSidecar]] = []
+
+    async def start(*, claim: dict[str, Any] | None = None, **options: Any) -> PodSidecar:
+        container = Container(**options)
+        sidecar = PodSidecar(container)
+        made.append((container, sidecar))
+        await asyncio.to_thread(container.start)
+        await sidecar.start()
+        if claim is not None:
+            await sidecar.claim(**claim)
+        return sidecar
+
+    yield start
+    for container, sidecar in made:
+        try:
+            await sidecar.close()
+        finally:
+            await asyncio.to_thread(container.close)
+
+
+async def test_it_says_where_a_pod_can_be_reached(pod: MakePod) -> None:
+    box = await pod()
+    ready = await box.webhooks.wait("ready")
+    assert ready["signed"]
+    assert ready["address"] == f"{POD_IP}:{box.port}"
+    state = (await box.instance("GET", "/v1/state")).json()
+    assert (state["address"], state["phase"]) == (f"{POD_IP}:{box.port}", "warm")
+
+
+async def test_an_op_begins_as_the_image_says(pod: MakePod) -> None:
+    user = {"uid": 1234, "gid": 1234, "additionalGids": [1234]}
+    box = await pod(user=user, seccomp=FILTER, claim={"env": {"MINE": "1"}, "network": "none"})
+    answer = await box.exec(
+        "id -u; pwd; echo $FROM_IMAGE $MINE $HOME; env | grep -c SANDLOT_TARGET; ls /sys/class/net"
+    )
+    assert answer["stdout"].split() == ["1234", "/work", "yes", "1", "/home/user", "0", "lo"], answer
+    sent = await box.call("PUT", "/v1/files?path=/home/user/sent", content=b"x")
+    assert sent.status_code == 200
+    assert (await box.exec("stat -c %u /home/user/sent; echo more >> ~/sent"))["stdout"] == "1234\n"
+
+
+async def test_no_secret_is_in_any_environment_or_below_the_server(pod: MakePod) -> None:
+    box = await pod(claim={"secrets": {"KEY": "hidden-of-a-test"}})
+    spy = SPY.replace("TOKENPART", "of-a-test")
+    await box.call("PUT", "/v1/files?path=/spy.py", content=spy.encode())
+    found = (await box.exec("exec env -u KEY python3 /spy.py"))["stdout"].strip()
+    assert found == "[]"
+    everybody = descendants(box.pid)
+    assert len(everybody) >= 3
+    for pid in everybody:
+        for name in ("cmdline", "environ"):
+            content = await asyncio.to_thread(Path(f"/proc/{pid}/{name}").read_bytes)
+            assert b"of-a-test" not in content, (pid, name)
+            assert b"SANDLOT_SIDECAR_CONFIG" not in content, (pid, name)
+    executor = await asyncio.to_thread(memory_of, box.executor_pid())
+    assert INSTANCE_TOKEN.encode() not in executor
+    directory = f"/proc/{box.executor_pid()}/fd"
+    assert not [fd for fd in os.listdir(directory) if "config" in os.readlink(f"{directory}/{fd}")]
+
+
+async def test_a_restarted_sidecar_finds_its_claim_and_the_files(pod: MakePod) -> None:
+    box = await pod(claim={"env": {"KEPT": "yes"}})
+    await box.exec("echo precious > /work/file")
+    tree = box.tree() - {box.pid}
+    await box.kill()
+    await gone(tree)
+    await box.start()
+    state = (await box.call("GET", "/v1/state")).json()
+    assert (state["phase"], state["sandbox_id"]) == ("claimed", "sb-test")
+    assert (await box.exec("cat /work/file; echo $KEPT"))["stdout"] == "precious\nyes\n"
+
+
+async def test_the_containers_end_is_the_sandboxs(pod: MakePod) -> None:
+    box = await pod(claim={})
+    await asyncio.to_thread(box.container.kill)
+    ended = await box.webhooks.wait("ended")
+    assert ended["verdict"] == "sandbox_lost"
+    assert await box.wait_exit() == 0
+
+
+@pytest.mark.parametrize(("claim", "verdict"), [({}, "evicted"), (None, "deleted")])
+async def test_a_pod_that_is_terminated_says_so_within_its_second(
+    pod: MakePod, claim: dict[str, Any] | None, verdict: str
+) -> None:
+    box = await pod(claim=claim)
+    if claim is not None:
+        await box.op("trap '' TERM; sleep 600", id="stubborn", detach=True)
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
+    assert box.process is not None
+    box.process.send_signal(signal.SIGTERM)
+    ended = await box.webhooks.wait("ended")
+    assert loop.time() - begun < 1.0
+    assert ended["verdict"] == verdict
+    assert await box.wait_exit() == 0
+
+
+def refused(environment: dict[str, str]) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "sandlot_sidecar", "--config-env"],
+        env=environment, capture_output=True, text=True, timeout=30, check=False, cwd="/",
+    )  # fmt: skip
+    assert done.returncode == 2
+    return done.stderr
+
+
+def test_a_bad_environment_is_refused_by_name() -> None:
+    assert "SANDLOT_SIDECAR_CONFIG" in refused({})
+    assert "config" in refused({"SANDLOT_SIDECAR_CONFIG": "{"})
+    good = {"instance_id": "i-1", "token": "t", "listen": "0.0.0.0:8700", "state_dir": "/nowhere"}
+    assert "target must be" in refused({"SANDLOT_SIDECAR_CONFIG": json.dumps({**good, "target": "yes"})})
+    both = {**good, "target": True, "target_pid": 1}
+    assert "exclude" in refused({"SANDLOT_SIDECAR_CONFIG": json.dumps(both)})
