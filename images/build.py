@@ -1,0 +1,145 @@
+"""Makes the OCI archives without Docker: a Debian by mmdebstrap, packages by uv, bytecode by the image's own Python."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from images.contents import DEBIAN, EPOCH, LEFT_OUT, TARGET, Image
+from images.oci import tree, write_archive, write_layer
+from images.requirements import ROOT, of_image
+from images.rootfs import bootstrap, run
+
+CACHE = Path(os.environ.get("SANDLOT_CLUSTER_CACHE", Path.home() / ".cache" / "sandlot-cluster")) / "images"
+# Logs and caches of the package manager, which hold the time of the build.
+SKIPPED = re.compile(
+    r"(var/log/.+|var/cache/(apt|debconf|ldconfig)/.+|var/lib/apt/lists/.+|dev/.+|run/.+|etc/(machine-id|hostname|resolv\.conf))$"
+)
+
+
+def build(image: Image, *, out: Path) -> Path:
+    """Makes one image's archive in the directory `out`; nothing is done when it is made of the same things already."""
+    out.mkdir(parents=True, exist_ok=True)
+    archive = out / f"{image.name}.tar"
+    stamp = out / f"{image.name}.stamp"
+    want = fingerprint(image)
+    if archive.exists() and stamp.exists() and stamp.read_text() == want:
+        return archive
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f"{image.name}-", dir=CACHE) as name:
+        work = Path(name)
+        layers = [base_layer(image.debian)]
+        if image.packages:
+            layers.append(_application(image, base=layers[0], work=work))
+        write_archive(archive, reference=image.reference, layers=layers, config=config(image), epoch=EPOCH)
+    stamp.write_text(want)
+    return archive
+
+
+def fingerprint(image: Image) -> str:
+    """A digest of everything that an image is made of."""
+    digest = hashlib.sha256(repr((image, DEBIAN, EPOCH, LEFT_OUT)).encode())
+    sources = sorted((ROOT / "images").glob("*.py"))
+    for package in image.packages:
+        sources += sorted(
+            path
+            for path in (ROOT / package).rglob("*")
+            if path.is_file() and "__pycache__" not in path.parts and "tests" not in path.parts
+        )
+    for path in sources:
+        digest.update(f"{path.relative_to(ROOT)}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
+    if image.packages:
+        digest.update(of_image(image).encode())
+    return digest.hexdigest()
+
+
+def config(image: Image) -> dict[str, object]:
+    """How the image starts, in OCI's words."""
+    settings: dict[str, object] = {
+        "Env": [f"{name}={value}" for name, value in image.environment.items()],
+        "User": image.user,
+        "Labels": {"org.opencontainers.image.title": image.title},
+    }
+    if image.entrypoint:
+        settings["Entrypoint"] = list(image.entrypoint)
+    if image.command:
+        settings["Cmd"] = list(image.command)
+    if image.ports:
+        settings["ExposedPorts"] = {f"{port}/tcp": {} for port in image.ports}
+    return settings
+
+
+def base_layer(packages: Sequence[str]) -> Path:
+    """The layer of Debian packages, which images with the same packages share."""
+    key = hashlib.sha256(
+        repr((sorted(packages), DEBIAN, EPOCH, LEFT_OUT, SKIPPED.pattern)).encode()
+    ).hexdigest()[:12]
+    layer = CACHE / f"debian-{key}.layer"
+    if layer.exists():
+        return layer
+    with tempfile.TemporaryDirectory(prefix="debian-", dir=CACHE) as name:
+        work = Path(name)
+        archive = work / "root.tar"
+        bootstrap(archive, packages=packages, variant="essential")
+        root = work / "root"
+        root.mkdir()
+        run(["tar", "-C", root, "-xf", archive, "--numeric-owner"])
+        # Debian's scripts write bytecode with times in it: written again, by hash, it is the same every time.
+        for path in (root / "usr").rglob("*.pyc"):
+            path.unlink()
+        _compile(root, places=["/usr/lib/python3", "/usr/lib/python3.11"], levels=(0,))
+        write_layer(layer, entries=tree(root), epoch=EPOCH, skip=lambda path: SKIPPED.match(path) is not None)
+    return layer
+
+
+def _compile(root: Path, *, places: Sequence[str], levels: Sequence[int]) -> None:
+    """Compiles with the Python of the root file system; a hash instead of a time, so that bytes depend on sources alone."""
+    options = [word for level in levels for word in ("-o", str(level))]
+    command = ["chroot", root, "/usr/bin/python3", "-m", "compileall", "-q", *options]
+    run(
+        [*command, "--invalidation-mode", "unchecked-hash", *places],
+        env={"PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"},
+    )
+
+
+def _application(image: Image, *, base: Path, work: Path) -> Path:
+    """The layer of Python packages."""
+    root = work / "root"
+    root.mkdir()
+    run(["tar", "-C", root, "-xf", base, "--numeric-owner"])
+    target = root / TARGET.lstrip("/")
+    listed = work / "requirements.txt"
+    listed.write_text(of_image(image))
+    uv = [ROOT / ".venv" / "bin" / "uv", "pip", "install", "--quiet", "--target", target]
+    env = {"VIRTUAL_ENV": str(ROOT / ".venv"), "SOURCE_DATE_EPOCH": str(EPOCH)}
+    run(
+        [*uv, "--python-version", "3.11", "--only-binary", ":all:", "--require-hashes", "-r", listed], env=env
+    )
+    for package in image.packages:
+        # From a copy: a build must not write into the source tree.
+        source = work / package
+        shutil.copytree(ROOT / package, source, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+        run([*uv, "--no-deps", "--no-build-isolation", source], env=env)
+    for left_over in [target / "bin", target / ".lock", *target.glob("*.dist-info/direct_url.json")]:
+        shutil.rmtree(left_over) if left_over.is_dir() else left_over.unlink(missing_ok=True)
+    for path in target.rglob("*.pyc"):
+        path.unlink()
+    _compile(root, places=[TARGET], levels=image.optimise)
+    entries = tree(target, prefix=TARGET, owner=(0, 0))
+    more = [level for level in image.optimise if level > 0]
+    if more:
+        _compile(root, places=["/usr/lib/python3.11"], levels=more)
+        marks = tuple(f".opt-{level}.pyc" for level in more)
+        entries += [
+            entry
+            for entry in tree(root)
+            if entry.path.startswith("usr/lib/python3.11/") and entry.path.endswith(marks)
+        ]
+    layer = work / "application.layer"
+    write_layer(layer, entries=entries, epoch=EPOCH)
+    return layer

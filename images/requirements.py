@@ -1,0 +1,80 @@
+"""Picks what an image needs from the workspace's pinned list, hashes and all, so that there is no second resolution."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from importlib.metadata import distribution
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from images.contents import IMAGES, Image
+from images.rootfs import ImageError
+
+ROOT = Path(__file__).resolve().parent.parent
+PINNED = ROOT / "requirements" / "dev.txt"
+OUT = ROOT / "images" / "requirements"
+# What the builder stage of a Dockerfile needs to install the rest and to build our packages.
+BUILDER = ("hatchling",)
+
+
+def distribution_name(package: str) -> str:
+    """The name under which a package of ours is installed."""
+    return f"sandlot-{package}"
+
+
+def closure(requirements: Iterable[str]) -> set[str]:
+    """The third-party distributions that these need, as the environment here has them installed."""
+    found: set[str] = set()
+    seen: set[tuple[str, str]] = set()
+    waiting = [Requirement(text) for text in requirements]
+    while waiting:
+        requirement = waiting.pop()
+        name = canonicalize_name(requirement.name)
+        if not name.startswith("sandlot"):
+            found.add(name)
+        for extra in ("", *sorted(requirement.extras)):
+            if (name, extra) in seen:
+                continue
+            seen.add((name, extra))
+            for text in distribution(name).requires or []:
+                needed = Requirement(text)
+                if needed.marker is None or needed.marker.evaluate({"extra": extra}):
+                    waiting.append(needed)
+    return found
+
+
+def blocks(text: str) -> dict[str, list[str]]:
+    """The entries of a pinned list by name; a name has several when they differ by Python version."""
+    entries: dict[str, list[str]] = {}
+    for entry in re.split(r"(?m)^(?=[A-Za-z0-9])", text):
+        match = re.match(r"([A-Za-z0-9._-]+)==", entry)
+        if match:
+            entries.setdefault(canonicalize_name(match[1]), []).append(entry)
+    return entries
+
+
+def select(names: set[str]) -> str:
+    """Those entries of the workspace's list."""
+    pinned = blocks(PINNED.read_text())
+    unknown = sorted(names - set(pinned))
+    if unknown:
+        raise ImageError(f"{PINNED.relative_to(ROOT)} does not pin {', '.join(unknown)}: run `make lock`")
+    return "".join(entry.rstrip() + "\n" for name in sorted(names) for entry in pinned[name])
+
+
+def of_image(image: Image) -> str:
+    """The pinned list of one image."""
+    extras = f"[{','.join(image.extras)}]" if image.extras else ""
+    *others, last = image.packages
+    wanted = [*map(distribution_name, others), distribution_name(last) + extras]
+    return select(closure(wanted))
+
+
+def generated() -> dict[Path, str]:
+    """Every list that is kept in the repository, by its path."""
+    files = {OUT / f"{image.name}.txt": of_image(image) for image in IMAGES if image.packages}
+    files[OUT / "builder.txt"] = select(closure(BUILDER))
+    return files
