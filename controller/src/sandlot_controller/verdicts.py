@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sandlot_kube import names
-from sandlot_kube.objects import ContainerStatus, Node, Pod
+from sandlot_kube.objects import ContainerStatus, Pod
 
 OOM, EVICTED, NODE_LOST, IMAGE_PULL = "oom", "evicted", "node_lost", "image_pull"
 START_FAILED, SANDBOX_LOST, SIDECAR_LOST = "start_failed", "sandbox_lost", "sidecar_lost"
@@ -93,19 +93,6 @@ def of_slow_start(pod: Pod, *, seconds: float) -> Verdict:
 
 def of_lost_node(name: str, *, seconds: float) -> Verdict:
     return Verdict(NODE_LOST, f"nothing was heard of node {name} for {seconds:g} s after it was found silent")
-
-
-def is_silent(node: Node | None) -> bool:
-    """Whether the control plane hears nothing of it any more; a node without conditions is a new one."""
-    if node is None:
-        return True
-    ready = node.condition("Ready")
-    return ready is not None and ready.status == "Unknown"
-
-
-def is_usable(node: Node) -> bool:
-    ready = node.condition("Ready")
-    return not node.spec.unschedulable and ready is not None and ready.status == "True"
 
 
 def _waiting(container: ContainerStatus) -> Verdict | None:

@@ -1,0 +1,54 @@
+"""`python -m sandlot_controller`: settings from the environment; ends on SIGTERM and SIGINT."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+
+from sandlot_kube.client import KubeClient
+from sandlot_kube.errors import BadKubeConfig
+
+from sandlot_controller import logs
+from sandlot_controller.controller import Controller
+from sandlot_controller.settings import BadSettings, Settings, load
+
+_log = logging.getLogger(__name__)
+
+
+def main() -> int:
+    """0 after an orderly end, 1 when a part failed or the Lease was lost, 2 for settings that cannot be used."""
+    try:
+        settings = load()
+        logs.configure(settings.log_level)
+        return asyncio.run(_serve(settings))
+    except (BadSettings, BadKubeConfig) as error:
+        sys.stderr.write(f"sandlot_controller: {error}\n")
+        return 2
+
+
+async def _serve(settings: Settings) -> int:
+    client = KubeClient.from_environment()
+    try:
+        work = asyncio.create_task(Controller(client, settings).run())
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, work.cancel)
+        try:
+            await work
+        except asyncio.CancelledError:
+            _log.info("ended as asked")
+            return 0
+        except Exception as error:
+            parts = error.exceptions if isinstance(error, ExceptionGroup) else [error]
+            for part in parts:
+                _log.error("ended by a failure: %s", part, exc_info=part)
+            return 1
+        return 0
+    finally:
+        await client.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,91 @@
+"""The writes of the controller, each one request; what was so already is no error."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sandlot_kube import paths
+from sandlot_kube.client import MERGE_PATCH, KubeClient
+from sandlot_kube.errors import KubeError
+from sandlot_kube.objects import Pod, Sandbox, SandboxPool
+
+from sandlot_controller.metrics import Metrics
+
+
+class Api:
+    """All of it may raise KubeError."""
+
+    def __init__(self, client: KubeClient, *, namespace: str, metrics: Metrics) -> None:
+        self.client = client
+        self.namespace = namespace
+        self._metrics = metrics
+
+    async def create_pod(self, pod: dict[str, Any], *, kind: str) -> None:
+        """A pod of that name is there afterwards, made by this or by an earlier request."""
+        try:
+            await self._write("POST", paths.pods(self.namespace), pod)
+        except KubeError as error:
+            if error.reason != "AlreadyExists":
+                raise
+            return
+        self._metrics.pods_created.labels(kind).inc()
+
+    async def delete_pod(self, pod: Pod, *, now: bool = False, unchanged: bool = False) -> bool:
+        """`now`: without waiting for its node. `unchanged`: only if nobody, the scheduler say, has touched it.
+
+        False: it has been touched, and stays.
+        """
+        preconditions = {"uid": pod.metadata.uid}
+        if unchanged:
+            preconditions["resourceVersion"] = pod.metadata.resource_version
+        body: dict[str, Any] = {"preconditions": preconditions}
+        if now:
+            body["gracePeriodSeconds"] = 0
+        try:
+            await self._write("DELETE", paths.pods(self.namespace, pod.metadata.name), body)
+        except KubeError as error:
+            if error.status == 409 and unchanged:
+                return False
+            if error.status not in (404, 409):
+                raise
+        return True
+
+    async def patch_sandbox_status(self, sandbox: Sandbox, patch: dict[str, Any]) -> None:
+        await self._patch(paths.sandboxes(self.namespace, sandbox.metadata.name), sandbox, patch)
+
+    async def patch_pool_status(self, pool: SandboxPool, patch: dict[str, Any]) -> None:
+        await self._patch(paths.pools(self.namespace, pool.metadata.name), pool, patch)
+
+    async def delete_sandbox(self, sandbox: Sandbox) -> None:
+        try:
+            await self._write(
+                "DELETE",
+                paths.sandboxes(self.namespace, sandbox.metadata.name),
+                {"preconditions": {"uid": sandbox.metadata.uid}},
+            )
+        except KubeError as error:
+            if error.status not in (404, 409):
+                raise
+
+    async def _patch(self, path: str, resource: Sandbox | SandboxPool, patch: dict[str, Any]) -> None:
+        # With its uid the patch of a resource that was replaced by one of the same name is refused.
+        body = {"metadata": {"uid": resource.metadata.uid}, **patch}
+        try:
+            await self._write("PATCH", f"{path}/status", body, content_type=MERGE_PATCH)
+        except KubeError as error:
+            if error.status not in (404, 409):
+                raise
+
+    async def _write(
+        self, method: str, path: str, body: dict[str, Any], *, content_type: str = "application/json"
+    ) -> None:
+        try:
+            await self.client.request(method, path, body=body, content_type=content_type)
+        except KubeError as error:
+            self._metrics.api_errors.labels(method, error.reason or "Unreachable").inc()
+            raise
+
+
+def refused(error: KubeError) -> bool:
+    """Whether the same request would be refused again, however often it is sent."""
+    return 400 <= error.status < 500 and error.status not in (401, 408, 409, 429)

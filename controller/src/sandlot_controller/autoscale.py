@@ -1,0 +1,45 @@
+"""The size of a pool with `minSize` and `maxSize`: as many as are claimed while one starts, and half as many again."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass, field
+
+_SPARE = 1.5
+_WINDOWS = (10.0, 60.0)  # seconds; the short one sees a burst, the long one a slow stream
+_HOLD = 120.0  # a size is kept for so long after the claims that asked for it
+_WEIGHT = 0.2  # of the latest start in the mean
+_MOST_CLAIMS = 10_000
+
+
+@dataclass(slots=True)
+class Demand:
+    """Of one pool. Every `now` is of one monotonic clock, and never goes back."""
+
+    start_seconds: float = 5.0  # until one has been measured
+    _measured: bool = False
+    _claims: deque[float] = field(default_factory=lambda: deque(maxlen=_MOST_CLAIMS))
+    _held: deque[tuple[float, int]] = field(
+        default_factory=deque
+    )  # sizes asked for, each lower than the one before
+
+    def claimed(self, *, now: float) -> None:
+        self._claims.append(now)
+
+    def started(self, *, seconds: float) -> None:
+        weight = _WEIGHT if self._measured else 1.0
+        self.start_seconds += weight * (seconds - self.start_seconds)
+        self._measured = True
+
+    def size(self, *, least: int, most: int, now: float) -> int:
+        while self._claims and self._claims[0] <= now - _WINDOWS[-1]:
+            self._claims.popleft()
+        rate = max(sum(at > now - window for at in self._claims) / window for window in _WINDOWS)
+        wanted = min(math.ceil(rate * self.start_seconds * _SPARE), most)
+        while self._held and self._held[-1][1] <= wanted:
+            self._held.pop()
+        self._held.append((now, wanted))
+        while self._held[0][0] < now - _HOLD:
+            self._held.popleft()
+        return max(least, min(self._held[0][1], most))

@@ -1,0 +1,106 @@
+"""The whole controller: waits for the Lease, lists what is there, then runs every loop until asked to end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+
+from sandlot_kube.client import KubeClient
+
+from sandlot_controller import health, lifecycle
+from sandlot_controller.api import Api
+from sandlot_controller.endings import Endings
+from sandlot_controller.leader import Leader
+from sandlot_controller.metrics import Metrics
+from sandlot_controller.pools import PoolLoop
+from sandlot_controller.sandboxes import SandboxLoop
+from sandlot_controller.settings import Settings
+from sandlot_controller.sidecar import Sidecars
+from sandlot_controller.tokens import InstanceTokens
+from sandlot_controller.world import World
+
+_log = logging.getLogger(__name__)
+_STUCK = 180.0  # seconds without a plan; one is made at least every minute
+
+
+class Controller:
+    def __init__(self, client: KubeClient, settings: Settings, *, sidecars: Sidecars | None = None) -> None:
+        self.settings = settings
+        self.metrics = Metrics()
+        self.working = asyncio.Event()  # we hold the Lease, and everything there was is known
+        self.port: int | None = None  # of the health server
+        self._client = client
+        self._tokens = InstanceTokens.from_file(settings.key_file)
+        self._sidecars = sidecars or Sidecars()
+        self._pools: PoolLoop | None = None
+        self._leader = Leader(
+            client,
+            namespace=settings.lease_namespace or client.namespace,
+            name=settings.lease_name,
+            identity=settings.identity,
+            seconds=settings.lease_seconds,
+        )
+
+    @property
+    def identity(self) -> str:
+        return self._leader.identity
+
+    async def run(self) -> None:
+        """Until cancelled. Raises an ExceptionGroup when a part fails, LeadershipLost included."""
+        settings = self.settings
+        async with health.serving(
+            host=settings.health_host,
+            port=settings.health_port,
+            metrics=self.metrics,
+            alive=self._stuck,
+        ) as self.port:
+            try:
+                await self._leader.acquire()
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(self._leader.hold(), name="lease")
+                    group.create_task(self._work(), name="work")
+            finally:
+                self.working.clear()
+                self.metrics.leader.set(0)
+                # Only now: the next one begins at once, and nothing of ours may be under way then.
+                await self._leader.release()
+                await self._sidecars.close()
+
+    async def _work(self) -> None:
+        world = World(clock=time.monotonic)
+        api = Api(self._client, namespace=self.settings.namespace, metrics=self.metrics)
+        sandboxes = SandboxLoop(world, api, settings=self.settings, tokens=self._tokens, metrics=self.metrics)
+        pools = self._pools = PoolLoop(
+            world,
+            api,
+            settings=self.settings,
+            tokens=self._tokens,
+            sidecars=self._sidecars,
+            metrics=self.metrics,
+        )
+        endings = Endings(world, api, settings=self.settings, metrics=self.metrics)
+        reflectors = world.reflectors(self._client, namespace=self.settings.namespace)
+        async with asyncio.TaskGroup() as group:
+            for reflector in reflectors:
+                group.create_task(reflector.run(), name=reflector.path)
+            # A plan over half of the pods would make the other half again.
+            for reflector in reflectors:
+                await reflector.synced.wait()
+            group.create_task(sandboxes.run(), name="sandboxes")
+            group.create_task(pools.run(), name="pools")
+            group.create_task(endings.run(), name="endings")
+            group.create_task(
+                lifecycle.run(endings, access=self._client.access, namespace=self.settings.namespace),
+                name="lifecycle",
+            )
+            self.metrics.leader.set(1)
+            self.working.set()
+            _log.info("%s works in namespace %s", self.identity, self.settings.namespace)
+
+    def _stuck(self) -> str | None:
+        if self._pools is not None and self.working.is_set():
+            silent = time.monotonic() - self._pools.beat
+            if silent > _STUCK:
+                return f"no plan was made for {silent:.0f} s"
+        return None

@@ -1,0 +1,39 @@
+"""/healthz, /readyz and /metrics: what the kubelet and Prometheus ask."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST
+
+from sandlot_controller.metrics import Metrics
+
+Check = Callable[[], str | None]  # what is wrong, if anything is
+
+
+@asynccontextmanager
+async def serving(*, host: str, port: int, metrics: Metrics, alive: Check) -> AsyncIterator[int]:
+    """Gives the port."""
+
+    async def healthz(_: web.Request) -> web.Response:
+        wrong = alive()
+        return web.Response(text=f"{wrong or 'ok'}\n", status=503 if wrong else 200)
+
+    async def readyz(_: web.Request) -> web.Response:
+        # One that waits for the Lease is ready, too: it can take over.
+        return web.Response(text="ok\n")
+
+    async def numbers(_: web.Request) -> web.Response:
+        return web.Response(body=metrics.text(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    app = web.Application()
+    app.add_routes([web.get("/healthz", healthz), web.get("/readyz", readyz), web.get("/metrics", numbers)])
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, host, port).start()
+        yield runner.addresses[0][1]
+    finally:
+        await runner.cleanup()

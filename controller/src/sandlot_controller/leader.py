@@ -1,0 +1,175 @@
+"""One of the controllers works: the one that holds a Lease, for as long as it can renew it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import secrets
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import msgspec
+from sandlot_kube.client import KubeClient
+from sandlot_kube.errors import KubeError
+
+_log = logging.getLogger(__name__)
+
+
+class LeadershipLost(Exception):
+    """The Lease could not be renewed in time, or another has taken it: whoever works must stop at once."""
+
+
+class _Metadata(msgspec.Struct, rename="camel", omit_defaults=True):
+    name: str = ""
+    namespace: str = ""
+    resource_version: str = ""
+    labels: dict[str, str] = {}
+
+
+class _Spec(msgspec.Struct, rename="camel", omit_defaults=True):
+    holder_identity: str = ""
+    lease_duration_seconds: int | None = None
+    acquire_time: str | None = None
+    renew_time: str | None = None
+    lease_transitions: int = 0
+
+
+class _Lease(msgspec.Struct, rename="camel"):
+    metadata: _Metadata
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+    api_version: str = "coordination.k8s.io/v1"
+    kind: str = "Lease"
+
+
+class Leader:
+    """`acquire`, then `hold` for as long as one works, then `release`.
+
+    Whether a Lease is out of date is told by our own clock since we last saw it change: the clocks of two
+    machines need not agree.
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        *,
+        namespace: str,
+        name: str,
+        identity: str,
+        seconds: float = 15.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        # A restarted container has its pod's name again, and must not take its predecessor's Lease for its own.
+        self.identity = f"{identity}_{secrets.token_hex(4)}"
+        self._client = client
+        self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+        self._name = name
+        self._namespace = namespace
+        self._seconds = seconds
+        self._clock = clock
+        self._held: _Lease | None = None
+        self._seen: tuple[str, float] = (
+            "",
+            0.0,
+        )  # of another's Lease: its version, and since when we know it
+        self._renewed_at = 0.0
+
+    async def acquire(self) -> None:
+        """Returns as the holder."""
+        while True:
+            began = self._clock()
+            try:
+                if await self._try():
+                    self._renewed_at = began
+                    _log.info("%s holds the Lease %s", self.identity, self._name)
+                    return
+            except KubeError as error:
+                _log.warning("the Lease %s cannot be had: %s", self._name, error)
+            await asyncio.sleep(self._seconds / 8 * random.uniform(0.8, 1.2))
+
+    async def hold(self) -> None:
+        """Renews until cancelled. Raises LeadershipLost while nobody else can hold it yet."""
+        assert self._held is not None
+        # A third of the time is left to stop whatever works.
+        patience = self._seconds * 2 / 3
+        while True:
+            left = self._renewed_at + patience - self._clock()
+            if left <= 0:
+                raise LeadershipLost(f"the Lease {self._name} could not be renewed for {patience:g} s")
+            began = self._clock()
+            try:
+                async with asyncio.timeout(left):
+                    await self._write(self._held, holder=self.identity)
+                self._renewed_at = began
+            except TimeoutError:
+                continue
+            except KubeError as error:
+                if error.status in (404, 409) and not await self._still_ours():
+                    raise LeadershipLost(f"the Lease {self._name} has another holder") from error
+                _log.warning("the Lease %s could not be renewed: %s", self._name, error)
+            await asyncio.sleep(min(self._seconds / 8, max(0.05, left)))
+
+    async def release(self) -> None:
+        """Let another take it at once; best effort."""
+        if self._held is None:
+            return
+        lease, self._held = self._held, None
+        try:
+            async with asyncio.timeout(2.0):
+                await self._write(lease, holder="")
+        except (KubeError, TimeoutError) as error:
+            _log.info("the Lease %s runs out by itself: %s", self._name, error or "no answer")
+
+    async def _try(self) -> bool:
+        try:
+            body = await self._client.request("GET", f"{self._collection}/{self._name}")
+        except KubeError as error:
+            if error.status != 404:
+                raise
+            lease = _Lease(_Metadata(name=self._name, namespace=self._namespace))
+            return await self._claim(lease, method="POST")
+        lease = msgspec.json.decode(body, type=_Lease)
+        if lease.spec.holder_identity:
+            version = lease.metadata.resource_version
+            if self._seen[0] != version:
+                self._seen = (version, self._clock())
+            if self._clock() < self._seen[1] + (lease.spec.lease_duration_seconds or self._seconds):
+                return False
+        lease.spec.lease_transitions += 1
+        return await self._claim(lease, method="PUT")
+
+    async def _claim(self, lease: _Lease, *, method: str) -> bool:
+        lease.spec.acquire_time = _now()
+        try:
+            await self._write(lease, holder=self.identity, method=method)
+        except KubeError as error:
+            if error.status == 409:
+                return False  # another was faster
+            raise
+        return True
+
+    async def _write(self, lease: _Lease, *, holder: str, method: str = "PUT") -> None:
+        lease.spec.holder_identity = holder
+        lease.spec.renew_time = _now()
+        lease.spec.lease_duration_seconds = max(1, round(self._seconds)) if holder else 1
+        path = self._collection if method == "POST" else f"{self._collection}/{self._name}"
+        body = await self._client.request(method, path, body=msgspec.json.encode(lease))
+        if holder:
+            self._held = msgspec.json.decode(body, type=_Lease)
+
+    async def _still_ours(self) -> bool:
+        """After a conflict: an answer of ours may have been lost, and the version is another for that only."""
+        try:
+            body = await self._client.request("GET", f"{self._collection}/{self._name}")
+        except KubeError as error:
+            return error.status != 404
+        lease = msgspec.json.decode(body, type=_Lease)
+        if lease.spec.holder_identity != self.identity:
+            return False
+        self._held = lease
+        return True
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,0 +1,54 @@
+"""What the controller counts, for Prometheus."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+_STARTS = (0.5, 1, 2, 3, 5, 8, 13, 20, 30, 60, 120, 300)
+
+
+class Metrics:
+    """Of one controller: each has its own registry."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.leader = Gauge("sandlot_controller_leader", "1 while this one works.", registry=self.registry)
+        self.pods_created = Counter(
+            "sandlot_controller_pods_created", "Pods made.", ["kind"], registry=self.registry
+        )
+        self.api_errors = Counter(
+            "sandlot_controller_api_errors",
+            "Writes that the API server did not carry out.",
+            ["method", "reason"],
+            registry=self.registry,
+        )
+        self.ended = Counter(
+            "sandlot_controller_sandboxes_ended", "Sandboxes ended.", ["verdict"], registry=self.registry
+        )
+        self.pool = Gauge(
+            "sandlot_controller_pool_pods", "Pods of a pool.", ["pool", "state"], registry=self.registry
+        )
+        self.pool_failures = Gauge(
+            "sandlot_controller_pool_failures",
+            "Failed starts of a pool since the last good one.",
+            ["pool"],
+            registry=self.registry,
+        )
+        self.starts = Histogram(
+            "sandlot_controller_start_seconds",
+            "From a pod's creation to its containers' running.",
+            ["kind"],
+            buckets=_STARTS,
+            registry=self.registry,
+        )
+        self.waiting = Gauge(
+            "sandlot_controller_cold_waiting",
+            "Sandboxes that wait for their turn to start.",
+            registry=self.registry,
+        )
+        self.plan_seconds = Histogram(
+            "sandlot_controller_plan_seconds", "Time that one plan of all pools took.", registry=self.registry
+        )
+
+    def text(self) -> bytes:
+        return generate_latest(self.registry)

@@ -1,0 +1,64 @@
+"""The parts of a node that placement needs beyond what `sandlot_kube` reads, and whether our pods may go there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+from sandlot_kube.objects import Condition, Metadata
+
+from sandlot_controller.settings import Toleration
+
+
+class Taint(msgspec.Struct, gc=False):
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class NodeSpec(msgspec.Struct, gc=False):
+    unschedulable: bool = False
+    taints: list[Taint] = []
+
+
+class NodeStatus(msgspec.Struct, gc=False):
+    conditions: list[Condition] = []
+
+
+class Node(msgspec.Struct, gc=False):
+    metadata: Metadata
+    spec: NodeSpec = msgspec.field(default_factory=NodeSpec)
+    status: NodeStatus = msgspec.field(default_factory=NodeStatus)
+
+    def ready(self) -> str | None:
+        """The status of its condition Ready; None before its first word."""
+        return next((one.status for one in self.status.conditions if one.type == "Ready"), None)
+
+
+def is_silent(node: Node | None) -> bool:
+    """Whether the control plane hears nothing of it any more, or has it no more."""
+    return node is None or node.ready() == "Unknown"
+
+
+def is_usable(node: Node, *, selector: dict[str, str], tolerations: Sequence[Toleration]) -> bool:
+    """Whether the scheduler may put a sandbox there, as far as its labels and taints tell."""
+    labels = node.metadata.labels
+    return (
+        node.ready() == "True"
+        and not node.spec.unschedulable
+        and all(labels.get(name) == value for name, value in selector.items())
+        and all(
+            taint.effect == "PreferNoSchedule" or any(_tolerates(one, taint) for one in tolerations)
+            for taint in node.spec.taints
+        )
+    )
+
+
+def _tolerates(toleration: Toleration, taint: Taint) -> bool:
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    if toleration.operator == "Exists":
+        return True
+    return bool(toleration.key) and (toleration.value or "") == taint.value

@@ -1,0 +1,29 @@
+"""Repeats a write until it is carried out, or refused for good: the API server may be away for minutes."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from sandlot_kube.errors import KubeError
+
+from sandlot_controller.api import refused
+
+T = TypeVar("T")
+_SHORTEST, _LONGEST = 0.1, 5.0
+
+
+async def until_done(work: Callable[[], Awaitable[T]]) -> T:
+    """Raises KubeError when it is refused."""
+    failures = 0
+    while True:
+        try:
+            return await work()
+        except KubeError as error:
+            if refused(error):
+                raise
+            failures += 1
+            longest = min(_LONGEST, _SHORTEST * 2 ** min(failures, 16))
+            await asyncio.sleep(max(error.retry_after or 0.0, random.uniform(_SHORTEST, longest)))

@@ -1,0 +1,45 @@
+"""A set of background tasks with an owner that waits for them at its end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any
+
+_log = logging.getLogger(__name__)
+
+
+class Tasks:
+    """At most one task of each key at a time; `close` leaves none behind."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._tasks
+
+    def spawn(self, key: str, work: Coroutine[Any, Any, None]) -> bool:
+        """False, and nothing is done, while a task of that key runs."""
+        if key in self._tasks:
+            work.close()
+            return False
+        task = asyncio.get_running_loop().create_task(work, name=key)
+        self._tasks[key] = task
+        task.add_done_callback(lambda done: self._done(key, done))
+        return True
+
+    async def close(self) -> None:
+        """Cancel all and wait for that."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _done(self, key: str, task: asyncio.Task[None]) -> None:
+        del self._tasks[key]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("%s failed", key, exc_info=error)

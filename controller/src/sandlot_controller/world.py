@@ -1,0 +1,199 @@
+"""What the watches have told: pods, sandboxes, pools and nodes by name, who claims which pod, and since when what is so."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from sandlot_kube import names, paths
+from sandlot_kube.client import KubeClient
+from sandlot_kube.objects import Pod, Sandbox, SandboxPool
+from sandlot_kube.reflector import Reflector
+
+from sandlot_controller.objects import Node, is_silent
+from sandlot_controller.verdicts import Verdict
+
+_REMEMBERED = 10_000  # pods that were taken away before a claim on them was told
+
+
+class World:
+    """Callbacks run in the event loop and return at once; `clock` is monotonic."""
+
+    def __init__(self, *, clock: Callable[[], float]) -> None:
+        self.clock = clock
+        self.pods: dict[str, Pod] = {}
+        self.sandboxes: dict[str, Sandbox] = {}
+        self.pools: dict[str, SandboxPool] = {}
+        self.nodes: dict[str, Node] = {}
+        self.claims: dict[str, str] = {}  # pod → the Sandbox that names it, or is named like it
+        self.words: set[str] = set()  # pods whose sidecar said that they are claimed; the record is to come
+        self.first_seen: dict[str, float] = {}  # pods and sandboxes
+        self.ready_since: dict[str, float] = {}  # pods
+        self.odd_since: dict[str, float] = {}  # pods of which the gateway may know the end
+        self.silent_since: dict[str, float] = {}  # nodes
+        self.lost: dict[
+            str, Verdict
+        ] = {}  # pods that died and were taken away without an owner that we knew of
+        self.pod_listeners: list[Callable[[Pod, bool], None]] = []  # the flag: it is gone
+        self.sandbox_listeners: list[Callable[[Sandbox, bool], None]] = []
+        self.changed = asyncio.Event()
+
+    def reflectors(self, client: KubeClient, *, namespace: str) -> list[Reflector[Any]]:
+        ours = f"{names.LABEL_NAME}={names.APP},{names.LABEL_COMPONENT}={names.COMPONENT_SANDBOX}"
+        return [
+            Reflector(
+                client,
+                paths.pods(namespace),
+                item=Pod,
+                params={"labelSelector": ours},
+                replaced=self.pods_replaced,
+                changed=self.pod_changed,
+                deleted=self.pod_deleted,
+            ),
+            Reflector(
+                client,
+                paths.sandboxes(namespace),
+                item=Sandbox,
+                replaced=self.sandboxes_replaced,
+                changed=self.sandbox_changed,
+                deleted=self.sandbox_deleted,
+            ),
+            Reflector(
+                client,
+                paths.pools(namespace),
+                item=SandboxPool,
+                replaced=self.pools_replaced,
+                changed=self.pool_changed,
+                deleted=self.pool_deleted,
+            ),
+            Reflector(
+                client,
+                paths.nodes(),
+                item=Node,
+                replaced=self.nodes_replaced,
+                changed=self.node_changed,
+                deleted=self.node_deleted,
+            ),
+        ]
+
+    def claimed(self, pod: str) -> bool:
+        return pod in self.claims or pod in self.words
+
+    def remember(self, pod: str, verdict: Verdict) -> None:
+        """The first one stays."""
+        if pod in self.lost:
+            return
+        if len(self.lost) >= _REMEMBERED:
+            del self.lost[next(iter(self.lost))]
+        self.lost[pod] = verdict
+
+    # Pods.
+
+    def pods_replaced(self, pods: list[Pod]) -> None:
+        for name in self.pods.keys() - {pod.metadata.name for pod in pods}:
+            self.pod_deleted(self.pods[name])
+        for pod in pods:
+            self.pod_changed(pod)
+
+    def pod_changed(self, pod: Pod) -> None:
+        name = pod.metadata.name
+        self.pods[name] = pod
+        self.first_seen.setdefault(name, self.clock())
+        ready = pod.condition("Ready")
+        if ready is not None and ready.status == "True":
+            self.ready_since.setdefault(name, self.clock())
+        self._tell_pod(pod, gone=False)
+
+    def pod_deleted(self, pod: Pod) -> None:
+        name = pod.metadata.name
+        self.pods.pop(name, None)
+        self.words.discard(name)
+        for times in (self.ready_since, self.odd_since):
+            times.pop(name, None)
+        if name not in self.sandboxes:
+            self.first_seen.pop(name, None)
+        self._tell_pod(pod, gone=True)
+
+    def _tell_pod(self, pod: Pod, *, gone: bool) -> None:
+        self.changed.set()
+        for listener in self.pod_listeners:
+            listener(pod, gone)
+
+    # Sandboxes.
+
+    def sandboxes_replaced(self, sandboxes: list[Sandbox]) -> None:
+        for name in self.sandboxes.keys() - {sandbox.metadata.name for sandbox in sandboxes}:
+            self.sandbox_deleted(self.sandboxes[name])
+        for sandbox in sandboxes:
+            self.sandbox_changed(sandbox)
+
+    def sandbox_changed(self, sandbox: Sandbox) -> None:
+        name = sandbox.metadata.name
+        self.sandboxes[name] = sandbox
+        self.first_seen.setdefault(name, self.clock())
+        self.claims.setdefault(sandbox.spec.pod_name or name, name)
+        self._tell_sandbox(sandbox, gone=False)
+
+    def sandbox_deleted(self, sandbox: Sandbox) -> None:
+        name = sandbox.metadata.name
+        pod = sandbox.spec.pod_name or name
+        self.sandboxes.pop(name, None)
+        if self.claims.get(pod) == name:
+            del self.claims[pod]
+            # Its pod is used and goes; until it is gone it must not count as a warm one.
+            if pod in self.pods:
+                self.words.add(pod)
+        if name not in self.pods:
+            self.first_seen.pop(name, None)
+        self._tell_sandbox(sandbox, gone=True)
+
+    def _tell_sandbox(self, sandbox: Sandbox, *, gone: bool) -> None:
+        self.changed.set()
+        for listener in self.sandbox_listeners:
+            listener(sandbox, gone)
+
+    # Pools.
+
+    def pools_replaced(self, pools: list[SandboxPool]) -> None:
+        self.pools = {pool.metadata.name: pool for pool in pools}
+        self.changed.set()
+
+    def pool_changed(self, pool: SandboxPool) -> None:
+        self.pools[pool.metadata.name] = pool
+        self.changed.set()
+
+    def pool_deleted(self, pool: SandboxPool) -> None:
+        self.pools.pop(pool.metadata.name, None)
+        self.changed.set()
+
+    # Nodes.
+
+    def nodes_replaced(self, nodes: list[Node]) -> None:
+        for name in self.nodes.keys() - {node.metadata.name for node in nodes}:
+            self.node_deleted(self.nodes[name])
+        for node in nodes:
+            self.node_changed(node)
+
+    def node_changed(self, node: Node) -> None:
+        name = node.metadata.name
+        before = self.nodes.get(name)
+        self.nodes[name] = node
+        if is_silent(node):
+            self.silent_since.setdefault(name, self.clock())
+        else:
+            self.silent_since.pop(name, None)
+        # Heartbeats of 1,000 nodes change nothing that we look at.
+        if before is None or (before.spec, before.ready()) != (node.spec, node.ready()):
+            self._node_news(name)
+
+    def node_deleted(self, node: Node) -> None:
+        self.nodes.pop(node.metadata.name, None)
+        self.silent_since.setdefault(node.metadata.name, self.clock())
+        self._node_news(node.metadata.name)
+
+    def _node_news(self, name: str) -> None:
+        for pod in list(self.pods.values()):
+            if pod.spec.node_name == name:
+                self._tell_pod(pod, gone=False)
+        self.changed.set()
