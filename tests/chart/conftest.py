@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from tests.chart.release import release
 from tests.chart.render import ALL, Resource, render
 from tests.kube.apiserver import apiserver
 
-__all__ = ["apiserver"]
+__all__ = ["apiserver", "release"]
 
 
 @pytest.fixture(scope="session")

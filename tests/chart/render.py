@@ -42,7 +42,6 @@ ALL: dict[str, Any] = {
         "pods": {
             "imagePullPolicy": "Always",
             "imagePullSecrets": ["images"],
-            "schedulerName": "packing",
             "nodeSelector": {"pool": "sandboxes"},
             "tolerations": TOLERATIONS,
             "guaranteed": True,
@@ -69,6 +68,12 @@ ALL: dict[str, Any] = {
             ],
         },
         "clients": [{"namespaceSelector": {"matchLabels": {"clients": "yes"}}}],
+    },
+    "scheduler": {
+        "enabled": True,
+        "image": "registry.example/kube-scheduler:v1.36.3",
+        "nodeSelector": {"pool": "system"},
+        "tolerations": TOLERATIONS,
     },
     "pools": {
         "fixed": {"size": 4, "template": {"image": "python:3.12"}},

@@ -112,11 +112,24 @@ def test_what_the_controller_makes_of_all_options(
     assert settings.tolerations[0].effect == "NoSchedule"
     assert settings.image_pull_secrets == ["images"]
     assert settings.guaranteed is True
-    assert settings.scheduler_name == "packing"
+    assert settings.scheduler_name == "sandlot-scheduler"
     assert settings.sidecar_memory_limit == 256 << 20
     assert settings.webhook_url == (
         "http://sandlot-gateway.sandlot-system.svc.cluster.local.:80/internal/sidecar"
     )
+
+
+def test_a_scheduler_of_the_users_own() -> None:
+    resources = render({"sandboxes": {"pods": {"schedulerName": "packing"}}})
+    variables = environment(one(resources, "Deployment", "sandlot-controller"))
+    assert variables["SANDLOT_SCHEDULER_NAME"] == "packing"
+
+
+def test_the_scheduler_is_as_restricted_as_the_others(everything: list[Resource]) -> None:
+    theirs = one(everything, "Deployment", "sandlot-controller")["spec"]["template"]["spec"]
+    scheduler = one(everything, "Deployment", "sandlot-scheduler")["spec"]["template"]["spec"]
+    assert scheduler["securityContext"] == theirs["securityContext"]
+    assert scheduler["containers"][0]["securityContext"] == theirs["containers"][0]["securityContext"]
 
 
 def test_both_take_the_same_key(resources: list[Resource]) -> None:

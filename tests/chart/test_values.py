@@ -77,6 +77,11 @@ def test_the_schema_names_the_field(values: dict[str, Any], named: str) -> None:
             )
         ),
         ({"gvisor": {"installer": {"enabled": True}}}, "gvisor.installer.image is empty"),
+        ({"scheduler": {"enabled": True}}, "scheduler.image is empty"),
+        (
+            {"scheduler": {"enabled": True, "image": "x"}, "sandboxes": {"pods": {"schedulerName": "y"}}},
+            "sandboxes.pods.schedulerName and scheduler.enabled",
+        ),
         ({"sandboxes": {"namespace": "sandlot-system"}}, "sandboxes.namespace is the release's own"),
         (
             {"networkPolicy": {"egress": {"custom": [{"name": "all", "cidrs": ["0.0.0.0/0"]}]}}},
