@@ -13,7 +13,7 @@ from images.oci import archive_index
 from tests.cluster import config, gobuild, nodeimage, sysctls
 from tests.cluster.debian import ensure_packages
 from tests.cluster.engine import Engine, dismantle, own_podman, prepare, reachable
-from tests.cluster.paths import BIN, CLUSTER, KUBECONFIG, LOGS, STATE
+from tests.cluster.paths import BIN, CLUSTER, HERE, KUBECONFIG, LOGS, STATE
 from tests.cluster.shell import ClusterError, CommandFailed, say, succeeds
 
 RECORD = STATE / "cluster.json"
@@ -84,7 +84,7 @@ def nodes(engine: Engine) -> list[str]:
     return sorted(listing.split())
 
 
-def kubectl(engine: Engine, *words: str, stdin: str | None = None, timeout: float = 120) -> str:
+def kubectl(engine: Engine, *words: str | Path, stdin: str | None = None, timeout: float = 120) -> str:
     """Runs kubectl against the cluster."""
     command = [BIN / "kubectl", "--kubeconfig", KUBECONFIG, *words]
     return engine.run(command, stdin=stdin, timeout=timeout)
@@ -122,6 +122,18 @@ def up(*, workers: int) -> Path:
         # kind waits for the control plane alone and exits 0 with a broken worker.
         kubectl(engine, "wait", "node", "--all", "--for=condition=Ready", "--timeout=240s", timeout=300)
         kubectl(engine, "apply", "-f", "-", stdin=json.dumps(config.RUNTIME_CLASS))
+        if engine.netns is not None:
+            # kind's own node image has a network plugin that enforces policies; ours has not.
+            kubectl(engine, "apply", "-f", HERE / "node" / "network-policies.yaml")
+            waiting = (
+                "rollout",
+                "status",
+                "daemonset/kube-network-policies",
+                "-n",
+                "kube-system",
+                "--timeout=120s",
+            )
+            kubectl(engine, *waiting, timeout=150)
         rollout = ("rollout", "status", "deployment/coredns", "-n", "kube-system", "--timeout=240s")
         kubectl(engine, *rollout, timeout=300)
         route_pods(engine)

@@ -39,6 +39,13 @@ graphroot = "{data}/storage"
 runroot = "{run}/storage"
 """
 
+BLOB_CACHE = Path("/var/lib/containers/cache")
+# A podman that nobody has used yet makes directories all over the machine when it is only asked for its state.
+PODMAN_IN_USE = (
+    Path("/var/lib/containers/storage"),
+    Path.home() / ".local" / "share" / "containers" / "storage",
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Engine:
@@ -94,6 +101,8 @@ def reachable() -> Engine | None:
     if choice == "built":
         return None
     for provider in ("docker", "podman"):
+        if provider == "podman" and not any(place.exists() for place in PODMAN_IN_USE):
+            continue
         if shutil.which(provider) is None or not succeeds([provider, "info"], timeout=20):
             continue
         image = versions.KIND_NODE_IMAGE
@@ -147,6 +156,9 @@ def dismantle(engine: Engine) -> None:
         if mount.startswith((f"{ENGINE_RUN}/", f"{PODMAN}/")):
             run(["umount", "--lazy", mount])
     shutil.rmtree(ENGINE_RUN, ignore_errors=True)
+    # podman keeps a cache there whatever its configuration says.
+    if BLOB_CACHE.exists() and [path.name for path in BLOB_CACHE.parent.iterdir()] == [BLOB_CACHE.name]:
+        shutil.rmtree(BLOB_CACHE.parent)
     _remove_cgroups()
 
 

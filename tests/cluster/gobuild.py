@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -14,22 +15,53 @@ from tests.cluster.paths import BIN, HERE, LOGS, SRC
 from tests.cluster.shell import ClusterError, run, say
 from tests.cluster.versions import GoModule
 
-# A file of a dependency that is replaced before a program is built: program to (path under vendor/, our file).
+
+@dataclass(frozen=True, kw_only=True)
+class Patch:
+    """What is changed in a program's sources: files put under vendor/, and texts replaced wherever they stand in a file."""
+
+    files: dict[str, Path]
+    edits: tuple[tuple[str, str, str], ...] = ()
+
+    @property
+    def digest(self) -> str:
+        """Eight hexadecimal digits that change with the patch."""
+        text = repr([(target, source.read_text()) for target, source in self.files.items()]) + repr(
+            self.edits
+        )
+        return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+DATAPLANE = "sigs.k8s.io/kube-network-policies/pkg/dataplane"
 PATCHES = {
-    "containerd-shim-runsc-v1": (
-        "github.com/containerd/containerd/v2/pkg/sys/oom_linux.go",
-        HERE / "patches" / "oom_linux.go.txt",
+    # The shim insists on a lower oom_score_adj, which takes CAP_SYS_RESOURCE.
+    "containerd-shim-runsc-v1": Patch(
+        files={
+            "github.com/containerd/containerd/v2/pkg/sys/oom_linux.go": HERE / "patches" / "oom_linux.go.txt"
+        }
+    ),
+    "kube-network-policies": Patch(
+        files={f"{DATAPLANE}/queue.go": HERE / "patches" / "nfqueue.go.txt"},
+        edits=(
+            (
+                f"{DATAPLANE}/controller.go",
+                "queue := &expr.Queue{Num: uint16(c.config.QueueID)}\n"
+                "\tif c.config.FailOpen {\n\t\tqueue.Flag = expr.QueueFlagBypass\n\t}\n",
+                "queue := queueTo(c.config)\n",
+            ),
+        ),
     ),
 }
 
 
 @dataclass(frozen=True, kw_only=True)
 class BuildInfo:
-    """What a Go program says of itself: the package it was built from, and that package's module."""
+    """What a Go program says of itself: the package it was built from, that package's module, our patch."""
 
     package: str
     module: str
     version: str
+    patch: str = ""
 
 
 def environment() -> dict[str, str]:
@@ -46,7 +78,10 @@ def parse_build_info(text: str) -> dict[str, BuildInfo]:
         if len(fields) == 2:
             module, version = fields["mod"].split("\t")[:2]
             name = Path(head.rsplit(":", 1)[0]).name
-            found[name] = BuildInfo(package=fields["path"], module=module, version=version)
+            patch = re.search(r"-X main\.patch=([0-9a-f]+)", rest)
+            found[name] = BuildInfo(
+                package=fields["path"], module=module, version=version, patch=patch[1] if patch else ""
+            )
     return found
 
 
@@ -58,7 +93,8 @@ def missing() -> list[str]:
     wanted = []
     for module in versions.MODULES.values():
         for name, package in module.programs.items():
-            want = BuildInfo(package=package, module=module.path, version=module.version)
+            patch = PATCHES[name].digest if name in PATCHES else ""
+            want = BuildInfo(package=package, module=module.path, version=module.version, patch=patch)
             if known.get(name) != want:
                 wanted.append(name)
     return wanted
@@ -130,14 +166,15 @@ def _kubernetes_requirements(module: GoModule) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _linker_flags(module: GoModule) -> str:
+def _linker_flags(*, module: GoModule, name: str) -> str:
     flags = "-s -w"
     if module.path == "k8s.io/kubernetes":
         prefix = "-X k8s.io/component-base/version.git"
         minor = module.version.split(".")[1]
-        flags += (
-            f" {prefix}Version={module.version} {prefix}Major=1 {prefix}Minor={minor} {prefix}TreeState=clean"
-        )
+        flags += f" {prefix}Version={module.version} {prefix}Major=1 {prefix}Minor={minor}"
+    if name in PATCHES:
+        # Sets nothing in the program, but is kept in what it says of itself.
+        flags += f" -X main.patch={PATCHES[name].digest}"
     return flags
 
 
@@ -145,17 +182,29 @@ def _build(*, directory: Path, module: GoModule, name: str) -> None:
     say(f"building {name} {module.version}")
     env = environment()
     vendor = directory / "vendor"
-    if name in PATCHES:
-        run(["go", "mod", "vendor"], env=env, cwd=directory)
-        target, source = PATCHES[name]
-        shutil.copyfile(source, vendor / target)
-        env["GOFLAGS"] = "-mod=vendor"
+    patch = PATCHES.get(name)
     try:
+        if patch is not None:
+            run(["go", "mod", "vendor"], env=env, cwd=directory)
+            _apply(patch, vendor=vendor)
+            env["GOFLAGS"] = "-mod=vendor"
         # To a second name first: a build that was stopped must not leave half a program under the wanted one.
         part = BIN / f".{name}.part"
-        command = ["go", "build", "-ldflags", _linker_flags(module), "-o", part, module.programs[name]]
+        flags = _linker_flags(module=module, name=name)
+        command = ["go", "build", "-ldflags", flags, "-o", part, module.programs[name]]
         run(command, env=env, cwd=directory, timeout=3600, log=LOGS / f"build-{name}.log")
         part.rename(BIN / name)
     finally:
-        if name in PATCHES:
+        if patch is not None:
             shutil.rmtree(vendor, ignore_errors=True)
+
+
+def _apply(patch: Patch, *, vendor: Path) -> None:
+    for target, source in patch.files.items():
+        shutil.copyfile(source, vendor / target)
+    for target, old, new in patch.edits:
+        path = vendor / target
+        text = path.read_text()
+        if old not in text:
+            raise ClusterError(f"{target}: what a patch replaces is not in it: another version?")
+        path.write_text(text.replace(old, new))
