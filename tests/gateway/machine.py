@@ -7,7 +7,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sandlot_gateway.backends.base import BackendError, Events, Instance, PoolSpec, PoolStatus, Template
+from sandlot_gateway.backends.base import (
+    BackendError,
+    Claim,
+    Events,
+    Instance,
+    PoolSpec,
+    PoolStatus,
+    Template,
+)
 from sandlot_gateway.tokens import Tokens
 
 from tests.gateway.sidecars import StubSidecar, new_instance_id
@@ -46,6 +54,7 @@ class StubBackend:
     """Implements backends.base.Backend over a Machine."""
 
     name = "stub"
+    finds_all = True
 
     def __init__(self, machine: Machine, *, tokens: Tokens, webhook: str) -> None:
         self.machine = machine
@@ -53,6 +62,8 @@ class StubBackend:
         self.webhook = webhook
         self.events: Events | None = None
         self.destroyed: list[str] = []
+        self.claims: list[tuple[str, Claim]] = []
+        self.ends: list[tuple[str, str]] = []
         self.starting: dict[str, set[str]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -116,6 +127,15 @@ class StubBackend:
 
     def instance(self, instance_id: str) -> Instance | None:
         return self.machine.instances.get(instance_id)
+
+    def hear(self, instance_id: str, state: dict[str, Any]) -> Instance | None:
+        return self.instance(instance_id)
+
+    def claimed(self, instance: Instance, claim: Claim, *, ours: bool) -> None:
+        self.claims.append((instance.id, claim))
+
+    def ended(self, instance_id: str, *, verdict: str, message: str | None, exit_code: int | None) -> None:
+        self.ends.append((instance_id, verdict))
 
     def pools(self) -> list[PoolStatus]:
         return [

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from sandlot_gateway.archive import Archive
-from sandlot_gateway.backends.base import Backend, Instance
+from sandlot_gateway.backends.base import Backend, BackendError, Instance
 from sandlot_gateway.claims import Claimer
 from sandlot_gateway.control.api import control_api
 from sandlot_gateway.control.counters import Counters
@@ -31,7 +31,7 @@ from sandlot_gateway.sandboxes import Sandbox
 from sandlot_gateway.settings import Settings
 from sandlot_gateway.sidecars import Sidecars
 from sandlot_gateway.supply import Supply
-from sandlot_gateway.tokens import Tokens
+from sandlot_gateway.tokens import MIN_KEY, Tokens
 from sandlot_gateway.webhooks import Webhooks
 
 _log = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ class Gateway:
     def __init__(self, settings: Settings, *, keys: Keys, make_backend: MakeBackend) -> None:
         state_dir = settings.state_dir
         self.settings = settings
-        self.tokens = Tokens(master_key(state_dir / "key"))
+        self.tokens = Tokens(_master_key(settings))
         self.metrics = Metrics()
         self.counters = Counters(self.metrics)
         self.pool = HttpPool(observer=self.metrics)
@@ -185,8 +185,10 @@ class Gateway:
     def instance_found(self, instance: Instance, state: dict[str, Any]) -> None:
         self.webhooks.found(instance, state)
 
-    def instance_lost(self, instance_id: str, *, verdict: str, message: str) -> None:
-        self.lifecycle.gone(instance_id, verdict=verdict, message=message)
+    def instance_lost(
+        self, instance_id: str, *, verdict: str, message: str, exit_code: int | None = None
+    ) -> None:
+        self.lifecycle.gone(instance_id, verdict=verdict, message=message, exit_code=exit_code)
 
     def warm_count(self, pool: str) -> int:
         return self.supply.ready.count(pool)
@@ -215,6 +217,18 @@ class Gateway:
         for status, count in self.directory.all_statuses().items():
             self.metrics.sandboxes.labels(status).set(count)
         return self.metrics.text()
+
+
+def _master_key(settings: Settings) -> bytes:
+    """Raises OSError, or BackendError for a file that holds no key."""
+    if settings.key_file is None:
+        return master_key(settings.state_dir / "key")
+    key = settings.key_file.read_bytes()
+    if len(key) < MIN_KEY:
+        raise BackendError(
+            f"--key-file {settings.key_file}: the master key must have at least {MIN_KEY} bytes"
+        )
+    return key
 
 
 def master_key(path: Path) -> bytes:

@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from sandlot_gateway.backends.base import Backend, Instance
-from sandlot_gateway.claims import Abandoned, Claimer, ClaimRefused, NoSidecar
+from sandlot_gateway.backends.base import Backend, Claim, Instance
+from sandlot_gateway.claims import Abandoned, Claimed, Claimer, ClaimRefused, NoSidecar
 from sandlot_gateway.directory import Directory
 from sandlot_gateway.keys import Tenant
 from sandlot_gateway.orphans import Orphans
@@ -17,7 +17,7 @@ from sandlot_gateway.pending import PendingStore
 from sandlot_gateway.retiring import Retirer
 from sandlot_gateway.sandboxes import NotOurs, Sandbox, Spec, new_id, recovered
 from sandlot_gateway.sidecars import SidecarError, Sidecars, document
-from sandlot_gateway.supply import StartFailed, Supply, Ticket
+from sandlot_gateway.supply import CannotStart, StartFailed, Supply, Ticket
 from sandlot_gateway.tasks import Tasks
 from sandlot_gateway.tokens import Tokens
 
@@ -96,7 +96,7 @@ class Lifecycle:
         self._ran = ran
         self._clock = clock
         self._secrets: dict[str, dict[str, str]] = {}
-        self._refusals: dict[str, BadRequestField] = {}
+        self._refusals: dict[str, BadRequestField | CannotStart] = {}
         self._unconfirmed: dict[str, Sandbox] = {}  # by instance: ran when the last gateway was seen
         self._tasks = Tasks()
 
@@ -105,7 +105,7 @@ class Lifecycle:
     def create(self, spec: Spec, *, secrets: dict[str, str], tenant: Tenant) -> Sandbox:
         """Begin a sandbox, or find the one that this idempotency key made. Does not wait.
 
-        Raises QuotaReached, or QueueFull when nothing warm fits and the line is full.
+        Raises QuotaReached; when nothing warm fits, QueueFull if the line is full, CannotStart if no start can be.
         """
         if spec.key is not None:
             known = self.directory.by_key(tenant.name, spec.key)
@@ -126,7 +126,7 @@ class Lifecycle:
         return sandbox
 
     async def wait(self, sandbox: Sandbox, *, timeout: float) -> Sandbox:
-        """Up to `timeout` seconds for a PENDING sandbox to become something else. Raises BadRequestField."""
+        """Up to `timeout` seconds for a PENDING sandbox to become something else. Raises BadRequestField, CannotStart."""
         await self.directory.changed(sandbox.id, timeout=timeout)
         refusal = self._refusals.get(sandbox.id)
         if refusal is not None:
@@ -144,9 +144,11 @@ class Lifecycle:
     async def _bring_up(self, sandbox: Sandbox, *, secrets: dict[str, str], ticket: Ticket) -> None:
         began = time.monotonic()
         try:
-            claimed = await self._claimer.claim(sandbox, secrets=secrets, ticket=ticket)
+            claimed = await self._claim(sandbox, secrets=secrets, ticket=ticket)
         except Abandoned:
             return
+        except CannotStart as error:
+            self._refuse(sandbox, error)
         except ClaimRefused as error:
             field = _CLAIM_FIELDS.get(error.field or "", error.field or "body")
             self._refuse(sandbox, BadRequestField(str(error), field=field))
@@ -167,6 +169,7 @@ class Lifecycle:
                 self._retirer.retire(claimed.instance, verdict="deleted")
                 return
             sandbox.started_at = claimed.state.get("claimed_at") or self._clock()
+            self._backend.claimed(claimed.instance, _claim_of(sandbox), ours=True)
             self.directory.running(sandbox, address=claimed.instance.address, token=claimed.token)
             self._ran(sandbox)
         finally:
@@ -175,13 +178,26 @@ class Lifecycle:
                 self._pending.remove(sandbox.id)
                 self._observer.created(sandbox, seconds=time.monotonic() - began)
 
-    def _refuse(self, sandbox: Sandbox, refusal: BadRequestField) -> None:
-        # Whoever still holds the create open hears a 422, and no sandbox is left. A caller that was answered
+    async def _claim(self, sandbox: Sandbox, *, secrets: dict[str, str], ticket: Ticket) -> Claimed:
+        """A caller that was answered PENDING is not refused any more: its sandbox waits until starts can be again."""
+        while True:
+            try:
+                return await self._claimer.claim(sandbox, secrets=secrets, ticket=ticket)
+            except CannotStart:
+                if sandbox.id not in self._pending:
+                    raise
+                spec = sandbox.spec
+                ticket = self._supply.ticket(
+                    template=spec.template(), tenant=sandbox.tenant, pool=spec.pool, again=True
+                )
+
+    def _refuse(self, sandbox: Sandbox, refusal: BadRequestField | CannotStart) -> None:
+        # Whoever still holds the create open hears a 422 or 503, and no sandbox is left. A caller that was answered
         # PENDING knows the id: for it the sandbox has to exist, and its end tells the same.
         loop = asyncio.get_running_loop()
         self._refusals[sandbox.id] = refusal
         loop.call_later(30.0, self._refusals.pop, sandbox.id, None)
-        text = f"{refusal.field}: {refusal}"
+        text = f"{refusal.field}: {refusal}" if isinstance(refusal, BadRequestField) else str(refusal)
         if sandbox.id in self._pending:
             self._end(sandbox, verdict="start_failed", message=text)
             self.directory.release_key(sandbox)
@@ -213,6 +229,7 @@ class Lifecycle:
         if sandbox is not None:
             self._end(sandbox, verdict=verdict, message=message, exit_code=exit_code)
         self._supply.lost(instance_id, verdict=verdict, message=message or verdict)
+        self._backend.ended(instance_id, verdict=verdict, message=message, exit_code=exit_code)
         self._retirer.destroy(instance_id)
 
     def discard(self, instance: Instance) -> None:
@@ -248,6 +265,8 @@ class Lifecycle:
         self.orphans.ended(sandbox.id)
         self._pending.remove(sandbox.id)
         self._observer.ended(sandbox)
+        if sandbox.instance_id is not None:
+            self._backend.ended(sandbox.instance_id, verdict=verdict, message=message, exit_code=exit_code)
         _log.info("a sandbox ended", extra={"sandbox": sandbox.id, "verdict": verdict, "why": message})
         return True
 
@@ -259,6 +278,15 @@ class Lifecycle:
             self._claimer.claiming.get(instance_id),
             self._retirer.generation(instance_id),
         )
+
+    def record(self, instance: Instance, state: dict[str, Any]) -> None:
+        """Its sidecar tells of an owner, whoever made the claim: the backend's record of it may be missing."""
+        if not isinstance(state.get("sandbox_id"), str):
+            return
+        try:
+            self._backend.claimed(instance, _claim_of(recovered(state, now=self._clock())), ours=False)
+        except NotOurs:
+            return  # `adopt` says so
 
     def adopt(self, instance: Instance, state: dict[str, Any]) -> None:
         """A claimed sidecar: know its sandbox (again), or end it when its sandbox has ended."""
@@ -297,7 +325,7 @@ class Lifecycle:
 
     def resume(self) -> None:
         """Recovery is over: go on with pending creates, and give those whose sidecar is gone their verdict."""
-        for instance_id in list(self._unconfirmed):
+        for instance_id in list(self._unconfirmed) if self._backend.finds_all else ():
             sandbox = self._unconfirmed_again(instance_id)
             if sandbox is not None:
                 text = "its sidecar was gone when the gateway came back"
@@ -318,6 +346,11 @@ class Lifecycle:
         self.orphans.close()
         await self._tasks.close(timeout=timeout)
         await self._retirer.close(timeout=timeout)
+
+
+def _claim_of(sandbox: Sandbox) -> Claim:
+    at = sandbox.started_at or sandbox.created_at
+    return Claim(sandbox.id, sandbox.tenant, at=at, labels=tuple(sandbox.spec.labels))
 
 
 _BACKEND_FIELDS = {"image": "docker_image", "cpu": "cpu_cores", "memory": "memory_gb", "disk": "disk_size_gb"}

@@ -59,6 +59,7 @@ class Spec(msgspec.Struct, gc=False, omit_defaults=True):
     disk_size_gb: float = 5.0
     gpu_count: int = 0
     gpu_type: str | None = None
+    runtime_class: str | None = None  # of the pool that was asked for
     pids: int | None = None
     pool: str | None = None
     labels: list[str] = []
@@ -84,6 +85,7 @@ class Spec(msgspec.Struct, gc=False, omit_defaults=True):
             pids=self.pids or PIDS,
             gpu_count=self.gpu_count,
             gpu_type=self.gpu_type,
+            runtime_class=self.runtime_class,
         )
 
 

@@ -64,7 +64,7 @@ async def serve(
         listening = _listen_tcp(settings.host, settings.port)
         sockets = [listening, _listen_unix(state_dir / "gateway.sock")]
         _raise_descriptor_limit()
-        gateway = Gateway(settings, keys=keys, make_backend=make_backend or _local_backend)
+        gateway = Gateway(settings, keys=keys, make_backend=make_backend or _BACKENDS[settings.backend])
         server = Server(
             uvicorn.Config(
                 gateway.edge,
@@ -141,6 +141,24 @@ def _local_backend(settings: Settings, tokens: Tokens, pool: HttpPool) -> Backen
 
     secrets = [settings.api_keys_file] if settings.api_keys_file is not None else []
     return LocalBackend(state_dir=settings.state_dir, tokens=tokens, pool=pool, secret_paths=secrets)
+
+
+def _kubernetes_backend(settings: Settings, tokens: Tokens, pool: HttpPool) -> Backend:
+    from sandlot_gateway.backends.kubernetes.backend import KubernetesBackend, KubernetesSettings
+
+    return KubernetesBackend(
+        tokens=tokens,
+        pool=pool,
+        settings=KubernetesSettings(
+            context=settings.kube_context,
+            namespace=settings.namespace,
+            subdomain=settings.subdomain,
+            cluster_domain=settings.cluster_domain,
+        ),
+    )
+
+
+_BACKENDS: dict[str, MakeBackend] = {"local": _local_backend, "kubernetes": _kubernetes_backend}
 
 
 def _keys(settings: Settings) -> tuple[str, Keys]:

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from sandlot_gateway.backends.base import PoolSpec, Template
@@ -17,7 +17,7 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="SANDLOT_", extra="ignore", validate_default=True)
 
-    backend: Literal["local"] = Field("local", description="What runs the sandboxes.")
+    backend: Literal["local", "kubernetes"] = Field("local", description="What runs the sandboxes.")
     host: str = Field("127.0.0.1", description="The address to listen on.")
     port: int = Field(8642, ge=0, le=65535, description="The TCP port; 0 takes a free one.")
     public_url: str | None = Field(
@@ -67,6 +67,17 @@ class Settings(BaseSettings):
     max_body: int = Field(2 << 20, ge=1024, description="Bytes of a control request's body.")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="What is logged.")
     access_log: float = Field(0.0, ge=0, le=1, description="Share of data plane requests with a log line.")
+    key_file: Path | None = Field(
+        None, description="The master key, shared with the controller; kubernetes only, and needed there."
+    )
+    namespace: str | None = Field(
+        None, description="Kubernetes: the sandboxes' namespace, if not the service account's own."
+    )
+    kube_context: str | None = Field(
+        None, description="Kubernetes: a context of the kubeconfig; else the pod's service account."
+    )
+    subdomain: str = Field("sandboxes", description="Kubernetes: the sandboxes' headless Service.")
+    cluster_domain: str = Field("cluster.local", description="Kubernetes: the cluster's DNS domain.")
 
     @field_validator("pool", mode="before")
     @classmethod
@@ -81,6 +92,16 @@ class Settings(BaseSettings):
         for text in value:
             parse_pool(text)
         return value
+
+    @model_validator(mode="after")
+    def _key_is_known(self) -> Settings:
+        if self.backend == "kubernetes" and self.key_file is None:
+            raise ValueError("--key-file is needed with --backend kubernetes")
+        if self.backend == "local" and self.key_file is not None:
+            raise ValueError(
+                "--key-file is for --backend kubernetes; the local one has its key in --state-dir"
+            )
+        return self
 
     def pools(self) -> list[PoolSpec]:
         return [parse_pool(text) for text in self.pool]

@@ -27,6 +27,14 @@ class QueueFull(Exception):
         self.retry_after = retry_after
 
 
+class CannotStart(Exception):
+    """Nothing warm fits, and the backend can start nothing at this time; `retry_after` in seconds."""
+
+    def __init__(self, message: str, *, retry_after: float) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
 class StartFailed(Exception):
     """No instance could be started; `verdict` is the sandbox's, `field` names the bad request field if there is one."""
 
@@ -65,7 +73,7 @@ class Ticket:
     _waiter: Waiter[_Ask]
 
     async def wait(self) -> Grant:
-        """Raises StartFailed, or CancelledError when the ticket was cancelled before it had an instance."""
+        """Raises StartFailed, CannotStart, or CancelledError when cancelled before it had an instance."""
         return await self._waiter.value.future
 
     def cancel(self) -> None:
@@ -115,6 +123,7 @@ class Supply:
         self._spares: dict[str, asyncio.TimerHandle] = {}
         self._tasks = Tasks()
         self._blocked: asyncio.TimerHandle | None = None
+        self._refusal: Unavailable | None = None  # why nothing can be started while it is blocked
         self._tick: asyncio.TimerHandle | None = None
         self._mean_start = 1.0
         self._closed = False
@@ -124,9 +133,9 @@ class Supply:
     def ticket(
         self, *, template: Template, tenant: str, pool: str | None = None, again: bool = False
     ) -> Ticket:
-        """Take a warm instance, or a place in the line; QueueFull at once when there is none.
+        """Take a warm instance, or a place in the line; QueueFull, CannotStart at once when there is none.
 
-        `again`: the caller has lost its instance to somebody else and goes to the front, however full it is.
+        `again`: the caller has had a place already and goes to the front, however full it is.
         """
         loop = asyncio.get_running_loop()
         key = template.key
@@ -139,6 +148,9 @@ class Supply:
                 position = len(self._waiters) + 1
                 retry_after = min(60.0, max(1.0, self._mean_start * position / self._max_starts))
                 raise QueueFull(position=position, retry_after=retry_after)
+            refusal = self._refusal
+            if not again and refusal is not None and self._on_the_way()[key] <= self._waiters.waiting(key):
+                raise CannotStart(str(refusal), retry_after=refusal.retry_after)
             self._waiters.add(waiter, front=again)
             self._pump()
         return Ticket(self, waiter)
@@ -198,6 +210,14 @@ class Supply:
             self._start_failed(start.key, error, final=verdict == "image_pull")
         self._pump()
 
+    def taken(self, instance_id: str) -> None:
+        """This instance has an owner, maybe by another gateway: whoever waits for its start waits for another."""
+        self.forget(instance_id)
+        start = self._starting.pop(instance_id, None)
+        if start is not None:
+            start.timer.cancel()
+            self._pump()
+
     def forget(self, instance_id: str) -> Instance | None:
         """Take an instance out of the ready queue without judging it."""
         spare = self._spares.pop(instance_id, None)
@@ -213,6 +233,7 @@ class Supply:
 
     def capacity_freed(self) -> None:
         """Something ended: a start that was refused for want of room may go through now."""
+        self._refusal = None
         if self._blocked is not None:
             self._blocked.cancel()
             self._blocked = None
@@ -259,10 +280,7 @@ class Supply:
             self._tick = asyncio.get_running_loop().call_later(1.0, self._look_again)
         if self._blocked is not None:
             return
-        pool_starts: Counter[str] = Counter()
-        for status in self._backend.pools():
-            pool_starts[status.spec.template.key] += status.starting
-        on_the_way = self._launching + Counter(start.key for start in self._starting.values()) + pool_starts
+        on_the_way = self._on_the_way()
         for key in self._waiters.in_turn():
             while self.starting < self._max_starts and on_the_way[key] < self._waiters.waiting(key):
                 head = self._waiters.head(key)
@@ -271,6 +289,21 @@ class Supply:
                 on_the_way[key] += 1
                 self._launching[key] += 1
                 self._tasks.spawn(self._launch(head.template))
+
+    def _on_the_way(self) -> Counter[str]:
+        """How many starts of each template are under way, whoever they are for."""
+        pool_starts: Counter[str] = Counter()
+        for status in self._backend.pools():
+            pool_starts[status.spec.template.key] += status.starting
+        return self._launching + Counter(start.key for start in self._starting.values()) + pool_starts
+
+    def _refuse(self, error: Unavailable) -> None:
+        """Tell those who wait for no start that is under way."""
+        self._refusal = error
+        on_the_way = self._on_the_way()
+        for key in self._waiters.in_turn():
+            while self._waiters.waiting(key) > on_the_way[key] and (waiter := self._waiters.pop(key)):
+                waiter.value.future.set_exception(CannotStart(str(error), retry_after=error.retry_after))
 
     def _look_again(self) -> None:
         self._tick = None
@@ -288,6 +321,8 @@ class Supply:
             self._landed(key)
             if self._blocked is None:
                 self._blocked = loop.call_later(error.retry_after, self.capacity_freed)
+            if error.refuse:
+                self._refuse(error)
         except BackendError as error:
             self._landed(key)
             failed = StartFailed(

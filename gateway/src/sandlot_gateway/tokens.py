@@ -8,6 +8,7 @@ import hashlib
 import hmac
 import time
 
+MIN_KEY = 16  # bytes
 _CACHED = 20_000  # verified client tokens that are remembered; about 8 MB when full
 
 
@@ -18,8 +19,8 @@ class Tokens:
     """
 
     def __init__(self, key: bytes) -> None:
-        if len(key) < 16:
-            raise ValueError("the master key must have at least 16 bytes")
+        if len(key) < MIN_KEY:
+            raise ValueError(f"the master key must have at least {MIN_KEY} bytes")
         self._key = key
         self._verified: dict[tuple[str, str], tuple[str, int]] = {}
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from sandlot_gateway.backends.base import Backend, Instance
+from sandlot_gateway.backends.base import Backend, Instance, Unavailable
 from sandlot_gateway.lifecycle import Lifecycle
 from sandlot_gateway.supply import Supply
 from sandlot_gateway.tokens import Tokens
@@ -49,7 +49,10 @@ class Webhooks:
         self._counted = counted
 
     def receive(self, *, instance_id: str, signature: str, body: bytes) -> int:
-        """Check and act. 401: not signed by this instance; 400: no state document; 410: unknown to the backend."""
+        """Check and act.
+
+        401: not signed by this instance; 400: no state document; 410: nobody wants it; 503: say it again.
+        """
         wanted = (
             "sha256="
             + hmac.new(self._tokens.instance(instance_id).encode(), body, hashlib.sha256).hexdigest()
@@ -68,13 +71,17 @@ class Webhooks:
             return 400
         event = document.event if document.event in ("ready", "heartbeat", "claimed", "ended") else "other"
         self._counted(event)
-        instance = self._backend.instance(instance_id)
+        status = 410
+        try:
+            instance = self._backend.hear(instance_id, state)
+        except Unavailable:
+            instance, status = None, 503
         if instance is None:
             # An end needs no instance to be recorded; everything else of an unknown one is not wanted.
             if document.event == "ended":
                 self.act(None, document, state)
                 return 200
-            return 410
+            return status
         self.act(instance, document, state)
         return 200
 
@@ -89,6 +96,8 @@ class Webhooks:
         self.act(instance, document, state)
 
     def act(self, instance: Instance | None, document: _Document, state: dict[str, Any]) -> None:
+        if instance is not None and document.generation >= instance.generation:
+            self._lifecycle.record(instance, state)
         if document.event == "ended" or document.phase in ("ended", "failed"):
             self._lifecycle.gone(
                 document.instance_id,
@@ -103,7 +112,7 @@ class Webhooks:
             return
         instance.generation = document.generation
         if document.phase == "claimed":
-            self._supply.forget(instance.id)
+            self._supply.taken(instance.id)
             self._lifecycle.adopt(instance, state)
         elif document.phase == "warm" and not self._is_known(instance.id):
             self._supply.offer(instance)

@@ -20,11 +20,15 @@ class BackendError(Exception):
 
 
 class Unavailable(BackendError):
-    """No capacity at this moment; `retry_after` in seconds."""
+    """Not at this moment; `retry_after` in seconds.
 
-    def __init__(self, message: str, *, retry_after: float = 1.0) -> None:
+    `refuse`: nothing can be started at all, so whoever would wait for a start is told so instead.
+    """
+
+    def __init__(self, message: str, *, retry_after: float = 1.0, refuse: bool = False) -> None:
         super().__init__(message, error_type="UNAVAILABLE")
         self.retry_after = retry_after
+        self.refuse = refuse
 
 
 # Processes of a sandbox when nobody says otherwise. At 4,096 a fork bomb kept two cores at a load of 1,000 for two
@@ -83,13 +87,25 @@ class PoolStatus:
     message: str | None = None  # why the last start failed
 
 
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Who owns an instance, for a backend that keeps a record of it; `at` in Unix seconds."""
+
+    sandbox_id: str
+    tenant: str
+    at: float
+    labels: tuple[str, ...] = ()
+
+
 class Events(Protocol):
     """What the backend tells the gateway. All are called in the event loop's thread and return at once."""
 
     def instance_found(self, instance: Instance, state: dict[str, Any]) -> None:
-        """At start-up: a sidecar from before is alive; `state` is its state document."""
+        """A sidecar that this gateway did not hear of before is alive; `state` is its state document."""
 
-    def instance_lost(self, instance_id: str, *, verdict: str, message: str) -> None:
+    def instance_lost(
+        self, instance_id: str, *, verdict: str, message: str, exit_code: int | None = None
+    ) -> None:
         """The instance is gone (its process died, it could not start) and will send no `ended` of its own."""
 
     def warm_count(self, pool: str) -> int:
@@ -107,6 +123,7 @@ class Events(Protocol):
 
 class Backend(Protocol):
     name: str
+    finds_all: bool  # an instance from before that is not found by `start` is gone
 
     async def start(self, events: Events) -> None:
         """Find what is there already (calls `instance_found`), clean up what is dead, begin to keep pools."""
@@ -138,6 +155,22 @@ class Backend(Protocol):
         ...
 
     def instance(self, instance_id: str) -> Instance | None: ...
+
+    def hear(self, instance_id: str, state: dict[str, Any]) -> Instance | None:
+        """The instance whose signed webhook this is; None when nobody wants it (any more).
+
+        Raises Unavailable when that cannot be told yet: the sidecar sends it again.
+        """
+        ...
+
+    def claimed(self, instance: Instance, claim: Claim, *, ours: bool) -> None:
+        """Its sidecar has accepted this owner: from this gateway (`ours`), or it says so of whoever it was.
+
+        Returns at once.
+        """
+
+    def ended(self, instance_id: str, *, verdict: str, message: str | None, exit_code: int | None) -> None:
+        """Its sandbox has ended, and this is why. Returns at once; of several calls the first counts."""
 
     def pools(self) -> list[PoolStatus]: ...
 

@@ -63,4 +63,6 @@ async def webhook(
         return json_response({})
     if status == 410:
         return error_response(410, "nobody knows this instance")
+    if status == 503:
+        raise ApiError(503, "nothing is known of this instance yet", headers={"retry-after": "1"})
     raise ApiError(status, "not a webhook of this instance")

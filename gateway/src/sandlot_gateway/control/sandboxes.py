@@ -16,10 +16,10 @@ from sandlot_gateway.control.models import (
     SandboxResponse,
 )
 from sandlot_gateway.control.present import gateway_auth, json_response, sandbox_document
-from sandlot_gateway.control.services import Have, Owned, Who
+from sandlot_gateway.control.services import Have, Owned, Services, Who
 from sandlot_gateway.control.translate import spec_of
 from sandlot_gateway.lifecycle import BadRequestField, QuotaReached
-from sandlot_gateway.supply import QueueFull
+from sandlot_gateway.supply import CannotStart, QueueFull
 
 router = APIRouter(tags=["sandboxes"])
 
@@ -49,6 +49,8 @@ async def create(
         }
         extra = {"queue_position": error.position}
         raise ApiError(503, str(error), headers=headers, extra=extra) from error
+    except CannotStart as error:
+        raise _cannot_start(error, have=have) from error
     except QuotaReached as error:
         have.counters.refused("quota")
         raise ApiError(429, str(error), headers={"retry-after": "10"}) from error
@@ -58,6 +60,8 @@ async def create(
     except BadRequestField as error:
         have.counters.refused("bad_request")
         raise ApiError(422, f"{error.field}: {error}", field=error.field) from error
+    except CannotStart as error:
+        raise _cannot_start(error, have=have) from error
     if await request.is_disconnected():
         have.lifecycle.orphans.hung_up(sandbox)
     document = sandbox_document(
@@ -67,6 +71,11 @@ async def create(
         auth=gateway_auth(sandbox, have=have, request=request),
     )
     return json_response(document, status=201)
+
+
+def _cannot_start(error: CannotStart, *, have: Services) -> ApiError:
+    have.counters.refused("cannot_start")
+    return ApiError(503, str(error), headers={"retry-after": str(max(1, round(error.retry_after)))})
 
 
 @router.get(

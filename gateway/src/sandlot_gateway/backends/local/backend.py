@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from ...data.pool import HttpPool, PoolError
 from ...tokens import Tokens
-from ..base import BackendError, Events, Instance, PoolSpec, PoolStatus, Template, Unavailable
+from ..base import BackendError, Claim, Events, Instance, PoolSpec, PoolStatus, Template, Unavailable
 from .cgroups import Cgroups, NoCgroups, find_cgroups
 from .discovery import Dead, Living, examine
 from .entries import Entry
@@ -54,6 +54,7 @@ class LocalBackend:
     """One machine's sandboxes. Holds the state directory's lock from `acquire` (or `start`) until `stop`."""
 
     name = "local"
+    finds_all = True
 
     def __init__(
         self,
@@ -336,6 +337,15 @@ class LocalBackend:
     def instance(self, instance_id: str) -> Instance | None:
         entry = self._entries.get(instance_id)
         return None if entry is None or entry.leaving is not None else entry.instance
+
+    def hear(self, instance_id: str, state: dict[str, Any]) -> Instance | None:
+        return self.instance(instance_id)
+
+    def claimed(self, instance: Instance, claim: Claim, *, ours: bool) -> None:
+        """The sidecar's own record is enough here."""
+
+    def ended(self, instance_id: str, *, verdict: str, message: str | None, exit_code: int | None) -> None:
+        """`destroy` follows, and leaves nothing to be asked."""
 
     def stats(self) -> dict[str, Any]:
         """The machine, and memory (bytes), cpu (seconds) and pids of each instance; at most a second old."""

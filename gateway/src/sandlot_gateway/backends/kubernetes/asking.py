@@ -1,0 +1,100 @@
+"""Asks sidecars for their state: of pods that were there before, or whose webhook another gateway has heard."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from typing import Any
+
+from ...data.pool import HttpPool, PoolError
+from .instances import Entry
+
+_log = logging.getLogger(__name__)
+
+
+class Asker:
+    """`told` gets an answer whose phase is not `starting`; until then the sidecar is asked again and again.
+
+    Twice a second at most: a sandbox that started cold for this gateway's caller may have told another gateway.
+    """
+
+    def __init__(
+        self, *, pool: HttpPool, told: Callable[[Entry, dict[str, Any]], None], at_once: int = 64
+    ) -> None:
+        self._pool = pool
+        self._told = told
+        self._slots = asyncio.Semaphore(at_once)
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._untried: set[str] = set()
+        self._all_tried = asyncio.Event()
+
+    def ask(self, entry: Entry) -> None:
+        """Returns at once; one that is being asked already is not asked twice."""
+        instance_id = entry.instance.id
+        if instance_id not in self._tasks:
+            task = asyncio.get_running_loop().create_task(self._ask(entry))
+            self._tasks[instance_id] = task
+            self._untried.add(instance_id)
+            task.add_done_callback(lambda _: self._finished(instance_id))
+
+    def leave(self, instance_id: str) -> None:
+        """Nobody needs the answer any more."""
+        task = self._tasks.get(instance_id)
+        if task is not None and task is not asyncio.current_task():
+            task.cancel()
+
+    async def settle(self, *, timeout: float) -> None:
+        """Until each has been asked once, whatever came of it."""
+        try:
+            async with asyncio.timeout(timeout):
+                while self._untried:
+                    self._all_tried.clear()
+                    await self._all_tried.wait()
+        except TimeoutError:
+            _log.warning("%d sidecars have not answered yet", len(self._untried))
+
+    async def close(self) -> None:
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _finished(self, instance_id: str) -> None:
+        self._tasks.pop(instance_id, None)
+        self._tried(instance_id)
+
+    def _tried(self, instance_id: str) -> None:
+        self._untried.discard(instance_id)
+        if not self._untried:
+            self._all_tried.set()
+
+    async def _ask(self, entry: Entry) -> None:
+        instance = entry.instance
+        headers = [("authorization", f"Bearer {instance.token}")]
+        pause = 0.05
+        refused = False
+        while True:
+            async with self._slots:
+                try:
+                    answer = await self._pool.fetch(
+                        instance.address, "GET", "/v1/state", headers=headers, timeout=3.0
+                    )
+                    state = answer.json()
+                except PoolError:
+                    answer, state = None, None
+            if answer is not None and answer.status == 401 and not refused:
+                refused = True
+                _log.error("instance %s does not take our token: is it of another master key?", instance.id)
+            if (
+                answer is not None
+                and answer.status == 200
+                and isinstance(state, dict)
+                and state.get("phase") != "starting"
+            ):
+                self._told(entry, state)
+                return
+            self._tried(instance.id)
+            await asyncio.sleep(pause * random.uniform(0.8, 1.2))
+            pause = min(pause * 1.5, 0.5)

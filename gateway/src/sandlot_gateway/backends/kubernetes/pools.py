@@ -1,0 +1,105 @@
+"""The SandboxPool resources as the gateway's pools: read from a watch, written when somebody asks for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+from sandlot_kube import paths
+from sandlot_kube.client import MERGE_PATCH, KubeClient
+from sandlot_kube.errors import KubeError
+from sandlot_kube.objects import SandboxPool
+
+from ..base import PoolSpec, PoolStatus, Template
+from .translate import check_image, every_field, pool_body, pool_spec, refusal
+
+_TIMEOUT = 5.0  # seconds for a write; somebody waits for it
+
+
+class Pools:
+    """`starting` counts a pool's instances that are not ready yet."""
+
+    def __init__(self, client: KubeClient, *, namespace: str, starting: Callable[[str], int]) -> None:
+        self._client = client
+        self._namespace = namespace
+        self._starting = starting
+        self._pools: dict[str, SandboxPool] = {}
+        self._specs: dict[str, PoolSpec] = {}
+
+    def replaced(self, pools: list[SandboxPool]) -> None:
+        self._pools.clear()
+        self._specs.clear()
+        for pool in pools:
+            self.changed(pool)
+
+    def changed(self, pool: SandboxPool) -> None:
+        self._pools[pool.metadata.name] = pool
+        self._specs[pool.metadata.name] = pool_spec(pool)
+
+    def deleted(self, pool: SandboxPool) -> None:
+        self._pools.pop(pool.metadata.name, None)
+        self._specs.pop(pool.metadata.name, None)
+
+    def statuses(self) -> list[PoolStatus]:
+        return [
+            PoolStatus(
+                spec,
+                starting=self._starting(name),
+                failures=self._pools[name].status.failures,
+                message=self._pools[name].status.message or None,
+            )
+            for name, spec in sorted(self._specs.items())
+        ]
+
+    def template(self, key: str) -> Template | None:
+        return next((spec.template for spec in self._specs.values() if spec.template.key == key), None)
+
+    async def set(self, spec: PoolSpec) -> None:
+        """Make the pool, or give it this template and size. Raises BackendError."""
+        check_image(spec.template)
+        try:
+            try:
+                body = await self._create(spec)
+            except KubeError as error:
+                if error.status != 409:
+                    raise
+                body = await self._change(spec)
+        except KubeError as error:
+            raise refusal(error, retry_after=2.0) from error
+        # Whoever asked looks at once, and the watch may be a moment behind.
+        self.changed(msgspec.json.decode(body, type=SandboxPool))
+
+    async def delete(self, name: str) -> bool:
+        """Raises BackendError."""
+        try:
+            await self._client.request("DELETE", paths.pools(self._namespace, name), timeout=_TIMEOUT)
+        except KubeError as error:
+            if error.status == 404:
+                return False
+            raise refusal(error, retry_after=2.0) from error
+        self._pools.pop(name, None)
+        self._specs.pop(name, None)
+        return True
+
+    async def _create(self, spec: PoolSpec) -> bytes:
+        return await self._client.request(
+            "POST", paths.pools(self._namespace), body=pool_body(spec), timeout=_TIMEOUT
+        )
+
+    async def _change(self, spec: PoolSpec) -> bytes:
+        # Every field, since a merge keeps what is not named; null takes away, autoscaling too.
+        change = {
+            "spec": {
+                "template": every_field(spec.template),
+                "size": spec.size,
+                "minSize": None,
+                "maxSize": None,
+            }
+        }
+        return await self._client.request(
+            "PATCH",
+            paths.pools(self._namespace, spec.name),
+            body=change,
+            content_type=MERGE_PATCH,
+            timeout=_TIMEOUT,
+        )

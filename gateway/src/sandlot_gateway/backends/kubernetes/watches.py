@@ -1,0 +1,85 @@
+"""The three watches of one namespace: our two resources, and the sandboxes' pods."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from sandlot_kube import paths
+from sandlot_kube.client import KubeClient
+from sandlot_kube.names import APP, COMPONENT_SANDBOX, LABEL_COMPONENT, LABEL_NAME
+from sandlot_kube.objects import Pod, Sandbox, SandboxPool
+from sandlot_kube.reflector import Reflector
+
+from .pools import Pools
+from .records import Records
+
+
+class Watches:
+    def __init__(
+        self,
+        client: KubeClient,
+        *,
+        namespace: str,
+        sandboxes: Records,
+        pools: Pools,
+        pods_replaced: Callable[[list[Pod]], None],
+        pod_changed: Callable[[Pod], None],
+        pod_deleted: Callable[[Pod], None],
+    ) -> None:
+        self._sandboxes = Reflector(
+            client,
+            paths.sandboxes(namespace),
+            item=Sandbox,
+            replaced=sandboxes.replaced,
+            changed=sandboxes.changed,
+            deleted=sandboxes.deleted,
+        )
+        self._pools = Reflector(
+            client,
+            paths.pools(namespace),
+            item=SandboxPool,
+            replaced=pools.replaced,
+            changed=pools.changed,
+            deleted=pools.deleted,
+        )
+        self._pods = Reflector(
+            client,
+            paths.pods(namespace),
+            item=Pod,
+            params={"labelSelector": f"{LABEL_NAME}={APP},{LABEL_COMPONENT}={COMPONENT_SANDBOX}"},
+            replaced=pods_replaced,
+            changed=pod_changed,
+            deleted=pod_deleted,
+        )
+        self._all: tuple[Reflector[Any], ...] = (self._sandboxes, self._pools, self._pods)
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(reflector.run()) for reflector in self._all]
+
+    async def synced(self, *, timeout: float) -> bool:
+        """Whether all of them have been listed within `timeout` seconds."""
+        try:
+            async with asyncio.timeout(timeout):
+                for reflector in self._all:
+                    await reflector.synced.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    @property
+    def sandboxes_synced(self) -> bool:
+        return self._sandboxes.synced.is_set()
+
+    @property
+    def failure(self) -> str | None:
+        """Why one of them cannot be followed now; None when all can."""
+        return next((reflector.failure for reflector in self._all if reflector.failure is not None), None)
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)

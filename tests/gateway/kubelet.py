@@ -1,0 +1,254 @@
+"""Plays controller and kubelet for one namespace: the pods are real objects, their sidecars real processes.
+
+Each sidecar has a loopback address of its own, which is its pod's IP, and listens on port 8700 there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+from sandlot_gateway.tokens import Tokens
+from sandlot_kube import paths
+from sandlot_kube.client import MERGE_PATCH, KubeClient
+from sandlot_kube.errors import KubeError
+from sandlot_kube.names import (
+    ANNOTATION_TEMPLATE,
+    APP,
+    COMPONENT_SANDBOX,
+    LABEL_COMPONENT,
+    LABEL_FOR,
+    LABEL_INSTANCE,
+    LABEL_NAME,
+    LABEL_POOL,
+    LABEL_TEMPLATE,
+)
+from sandlot_kube.objects import Sandbox
+from sandlot_kube.reflector import Reflector
+from sandlot_kube.template import Template, encode, key
+
+from tests.gateway.sidecars import new_instance_id
+from tests.kube.apiserver import ApiServer
+
+CRDS = Path(__file__).parents[2] / "charts" / "sandlot" / "crds"
+_numbers = itertools.count(1)
+
+
+def apply_crds(server: ApiServer) -> None:
+    for path in sorted(CRDS.glob("*.yaml")):
+        server.apply_crd(yaml.safe_load(path.read_text()))
+
+
+class Sidecar:
+    """One process at one address; `webhook` None: it tells nobody anything."""
+
+    def __init__(self, *, instance_id: str, token: str, template: Template, webhook: str | None) -> None:
+        number = next(_numbers)
+        self.ip = f"127.{64 + os.getpid() % 128}.{number >> 8}.{number & 255}"
+        self.instance_id = instance_id
+        self.directory = tempfile.mkdtemp(prefix="ks-", dir="/tmp")
+        root = {"lower": ["/"], "mask": [], "overlay": True, "disk": 64 << 20, "workdir": "/", "user": "root"}
+        self._config = {
+            "instance_id": instance_id,
+            "token": token,
+            "listen": f"{self.ip}:8700",
+            "state_dir": self.directory,
+            "webhook": webhook,
+            "heartbeat": 1.0,
+            "template": key(template),
+            "root": {**root, "env": {}},
+            "limits": {"cpu": template.cpu, "memory": template.memory, "pids": template.pids},
+        }
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def start(self) -> None:
+        path = Path(self.directory) / "config.json"
+        path.write_text(json.dumps(self._config))
+        path.chmod(0o600)
+        with (Path(self.directory) / "log").open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "sandlot_sidecar", "--config", str(path)),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd="/",
+                env={name: value for name, value in os.environ.items() if name != "POD_IP"},
+            )
+
+    async def end(self) -> None:
+        """As a kubelet does: SIGTERM, then SIGKILL."""
+        if self._process is None:
+            return
+        if self._process.returncode is None:
+            self._process.terminate()
+            try:
+                async with asyncio.timeout(5):
+                    await self._process.wait()
+            except TimeoutError:
+                self._process.kill()
+                await self._process.wait()
+        self._process = None
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+class Kubelet:
+    def __init__(self, server: ApiServer, *, namespace: str, key: bytes) -> None:
+        self.server = server
+        self.namespace = namespace
+        self.webhook: str | None = None
+        self.client = KubeClient(server.access(namespace=namespace))
+        self.sidecars: dict[str, Sidecar] = {}
+        self.sandboxes: dict[str, Sandbox] = {}
+        self.make_cold = True
+        self._tokens = Tokens(key)
+        self._news = asyncio.Event()
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    # Pods.
+
+    async def sidecar(self, template: Template, *, instance_id: str | None = None) -> Sidecar:
+        """The process alone, without a pod."""
+        instance_id = instance_id or new_instance_id()
+        sidecar = Sidecar(
+            instance_id=instance_id,
+            token=self._tokens.instance(instance_id),
+            template=template,
+            webhook=self.webhook,
+        )
+        self.sidecars[instance_id] = sidecar
+        await sidecar.start()
+        return sidecar
+
+    async def pod(self, template: Template, *, pool: str | None = None, cold: str | None = None) -> str:
+        """A pod that runs: its object first, then its process and address. The instance id."""
+        instance_id = cold or new_instance_id()
+        labels = {
+            LABEL_NAME: APP,
+            LABEL_COMPONENT: COMPONENT_SANDBOX,
+            LABEL_INSTANCE: instance_id,
+            LABEL_TEMPLATE: key(template),
+        }
+        if pool is not None:
+            labels[LABEL_POOL] = pool
+        if cold is not None:
+            labels[LABEL_FOR] = cold
+        body = {
+            "metadata": {
+                "name": instance_id,
+                "labels": labels,
+                "annotations": {ANNOTATION_TEMPLATE: encode(template)},
+            },
+            "spec": {
+                "terminationGracePeriodSeconds": 0,
+                "containers": [
+                    {"name": "sandbox", "image": template.image},
+                    {"name": "sidecar", "image": "sidecar"},
+                ],
+            },
+        }
+        await self.client.request("POST", paths.pods(self.namespace), body=body)
+        sidecar = await self.sidecar(template, instance_id=instance_id)
+        await self.set_status(instance_id, phase="Running", podIP=sidecar.ip)
+        return instance_id
+
+    async def set_status(self, instance_id: str, **status: Any) -> None:
+        path = f"{paths.pods(self.namespace, instance_id)}/status"
+        await self.client.request("PATCH", path, body={"status": status}, content_type=MERGE_PATCH)
+
+    async def delete_pod(self, instance_id: str) -> None:
+        try:
+            await self.client.request(
+                "DELETE", paths.pods(self.namespace, instance_id), params={"gracePeriodSeconds": "0"}
+            )
+        except KubeError as error:
+            if error.status != 404:
+                raise
+        sidecar = self.sidecars.pop(instance_id, None)
+        if sidecar is not None:
+            await sidecar.end()
+
+    # Sandboxes.
+
+    async def set_sandbox_status(self, name: str, **status: Any) -> None:
+        path = f"{paths.sandboxes(self.namespace, name)}/status"
+        await self.client.request("PATCH", path, body={"status": status}, content_type=MERGE_PATCH)
+
+    async def until(self, condition: Callable[[], Any], *, timeout: float = 30.0) -> Any:
+        """Looked at again after every change of a Sandbox."""
+        async with asyncio.timeout(timeout):
+            while not (value := condition()):
+                self._news.clear()
+                await self._news.wait()
+            return value
+
+    def of_pod(self, instance_id: str) -> Sandbox | None:
+        """The Sandbox that is about this pod."""
+        return next(
+            (
+                sandbox
+                for name, sandbox in self.sandboxes.items()
+                if (sandbox.spec.pod_name or name) == instance_id
+            ),
+            None,
+        )
+
+    # The controller's side.
+
+    def _replaced(self, sandboxes: list[Sandbox]) -> None:
+        self.sandboxes = {}
+        for sandbox in sandboxes:
+            self._changed(sandbox)
+        self._news.set()
+
+    def _changed(self, sandbox: Sandbox) -> None:
+        name = sandbox.metadata.name
+        before = self.sandboxes.get(name)
+        self.sandboxes[name] = sandbox
+        self._news.set()
+        pod = sandbox.spec.pod_name or name
+        if sandbox.spec.ended is not None and (before is None or before.spec.ended is None):
+            self._own(self.delete_pod(pod))
+        elif sandbox.spec.pod_name is None and before is None and self.make_cold:
+            self._own(self.pod(sandbox.spec.template, cold=name))
+
+    def _deleted(self, sandbox: Sandbox) -> None:
+        self.sandboxes.pop(sandbox.metadata.name, None)
+        self._news.set()
+        self._own(self.delete_pod(sandbox.spec.pod_name or sandbox.metadata.name))
+
+    def _own(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    @asynccontextmanager
+    async def at_work(self) -> AsyncIterator[Kubelet]:
+        """Pods for cold Sandboxes, no pods for ended ones; nothing is left of any at the end."""
+        reflector = Reflector(
+            self.client,
+            paths.sandboxes(self.namespace),
+            item=Sandbox,
+            replaced=self._replaced,
+            changed=self._changed,
+            deleted=self._deleted,
+            longest_wait=0.5,
+        )
+        watching = asyncio.create_task(reflector.run())
+        try:
+            await reflector.synced.wait()
+            yield self
+        finally:
+            watching.cancel()
+            await asyncio.gather(watching, *self._tasks, return_exceptions=True)
+            await asyncio.gather(*(sidecar.end() for sidecar in self.sidecars.values()))
+            await self.client.close()

@@ -1,0 +1,465 @@
+"""A gateway with the Kubernetes backend over a real API server, real pods' objects and real sidecars on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from sandlot_gateway.app import Gateway
+from sandlot_gateway.backends.kubernetes.backend import KubernetesBackend, KubernetesSettings
+from sandlot_gateway.serve import serve
+from sandlot_gateway.settings import Settings
+from sandlot_kube import paths
+from sandlot_kube.client import KubeClient
+from sandlot_kube.template import Template
+
+from tests.gateway.kubelet import Kubelet, apply_crds
+from tests.kube.apiserver import ApiServer, apiserver
+
+__all__ = ["apiserver"]
+
+pytestmark = [
+    pytest.mark.apiserver,
+    pytest.mark.root,
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: real sidecars make namespaces and mounts"),
+]
+
+IMAGE = "python:3.12"
+TEMPLATE = Template(IMAGE, cpu=1.0, memory=256 << 20, disk=64 << 20, pids=256)
+FIELDS = {
+    "docker_image": IMAGE,
+    "cpu_cores": 1.0,
+    "memory_gb": 0.25,
+    "disk_size_gb": 0.0625,
+    "pids": 256,
+}
+
+
+class Running:
+    """A gateway that serves, and a client of it."""
+
+    def __init__(self, gateway: Gateway, url: str, client: httpx.AsyncClient) -> None:
+        self.gateway = gateway
+        self.url = url
+        self.client = client
+
+    @property
+    def webhook(self) -> str:
+        return f"{self.url}/internal/sidecar"
+
+    async def create(self, **fields: Any) -> httpx.Response:
+        return await self.client.post("/api/v1/sandbox", json={**FIELDS, "wait_seconds": 20, **fields})
+
+    async def made(self, **fields: Any) -> dict[str, Any]:
+        answer = await self.create(**fields)
+        assert answer.status_code == 201, answer.text
+        assert answer.json()["status"] == "RUNNING", answer.text
+        return answer.json()
+
+    async def run(self, sandbox_id: str, command: str) -> str:
+        answer = await self.client.post(f"/sbx/{sandbox_id}/exec", json={"command": command, "timeout": 20})
+        assert answer.status_code == 200, answer.text
+        return answer.json()["stdout"]
+
+    async def get(self, sandbox_id: str) -> dict[str, Any]:
+        return (await self.client.get(f"/api/v1/sandbox/{sandbox_id}")).json()
+
+    async def until(self, condition: Callable[[], Any], *, timeout: float = 30.0) -> Any:
+        """For what the gateway has no event for."""
+        async with asyncio.timeout(timeout):
+            while not (value := condition()):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            return value
+
+    async def warm(self, count: int = 1) -> None:
+        await self.until(lambda: len(self.gateway.supply.ready) >= count)
+
+    async def is_ended(self, sandbox_id: str) -> dict[str, Any]:
+        await self.until(lambda: not self.gateway.directory.get(sandbox_id).live)  # type: ignore[union-attr]
+        return await self.get(sandbox_id)
+
+
+class World:
+    """One namespace with its kubelet, and the gateways in front of it."""
+
+    def __init__(self, server: ApiServer, *, directory: Path) -> None:
+        self.server = server
+        self.directory = directory
+        self.namespace = server.namespace("gateway")
+        self.key = secrets.token_bytes(32)
+        (directory / "master").write_bytes(self.key)
+        self.kubelet = Kubelet(server, namespace=self.namespace, key=self.key)
+        self.kubeconfig = server.kubeconfig(directory / "kubeconfig", namespace=self.namespace)
+
+    @asynccontextmanager
+    async def gateway(
+        self, name: str = "a", *, backend: dict[str, Any] | None = None, **options: Any
+    ) -> AsyncIterator[Running]:
+        settings = Settings(
+            **{
+                "backend": "kubernetes",
+                "key_file": self.directory / "master",
+                "state_dir": self.directory / name,
+                "port": 0,
+                "api_keys": "key:alpha",
+                "drain": 2.0,
+                "log_level": "warning",
+                **options,
+            }
+        )
+        loop = asyncio.get_running_loop()
+        announced: asyncio.Future[tuple[Gateway, str]] = loop.create_future()
+        ending = asyncio.Event()
+
+        def make_backend(settings: Settings, tokens: Any, pool: Any) -> KubernetesBackend:
+            client = KubeClient(self.server.access(namespace=self.namespace))
+            return KubernetesBackend(
+                tokens=tokens, pool=pool, settings=KubernetesSettings(**(backend or {})), client=client
+            )
+
+        task = loop.create_task(
+            serve(
+                settings,
+                # None: chosen and made from the settings, as the command does.
+                make_backend=None if backend is None else make_backend,
+                ending=ending,
+                announce=lambda gateway, url: announced.set_result((gateway, url)),
+            )
+        )
+        await asyncio.wait([task, announced], return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            task.result()
+        gateway, url = announced.result()
+        headers = {"Authorization": "Bearer key"}
+        async with httpx.AsyncClient(base_url=url, headers=headers, timeout=60) as client:
+            running = Running(gateway, url, client)
+            if self.kubelet.webhook is None:
+                self.kubelet.webhook = running.webhook
+            try:
+                yield running
+            finally:
+                await client.aclose()
+                ending.set()
+                await task
+
+
+@pytest.fixture
+async def world(apiserver: ApiServer, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
+    await asyncio.to_thread(apply_crds, apiserver)
+    with tempfile.TemporaryDirectory(prefix="kg-") as directory:
+        world = World(apiserver, directory=Path(directory))
+        monkeypatch.setenv("KUBECONFIG", str(world.kubeconfig))
+        try:
+            async with world.kubelet.at_work():
+                yield world
+        finally:
+            if not apiserver.running:
+                await asyncio.to_thread(apiserver.start)
+
+
+async def test_a_warm_claim_gets_its_record_and_a_delete_its_end(world: World) -> None:
+    kubelet = world.kubelet
+    async with world.gateway() as gateway:
+        instance = await kubelet.pod(TEMPLATE, pool="default")
+        await gateway.warm()
+        made = await gateway.made(labels=["one", "two"], environment_vars={"A": "b"})
+        assert made["poolHit"] is True
+        assert await gateway.run(made["id"], "echo $A") == "b\n"
+        record = await kubelet.until(lambda: kubelet.of_pod(instance))
+        assert record.metadata.name == made["id"]
+        spec = record.spec
+        assert (spec.pod_name, spec.sandbox_id, spec.tenant) == (instance, made["id"], "alpha")
+        assert (spec.labels, spec.template, spec.ended) == (["one", "two"], TEMPLATE, None)
+        assert (await gateway.client.delete(f"/api/v1/sandbox/{made['id']}")).status_code == 200
+        ended = await kubelet.until(lambda: kubelet.sandboxes[made["id"]].spec.ended)
+        assert ended.verdict == "deleted"
+        assert ended.at is not None
+        await gateway.until(lambda: gateway.gateway.backend.stats()["instances"] == 0)
+        assert (await gateway.get(made["id"]))["status"] == "TERMINATED"
+
+
+async def test_a_cold_start_is_asked_for_by_a_sandbox_of_the_pods_name(world: World) -> None:
+    kubelet = world.kubelet
+    async with world.gateway() as gateway:
+        made = await gateway.made(labels=["cold"])
+        assert made["poolHit"] is False
+        assert await gateway.run(made["id"], "echo hello") == "hello\n"
+        await kubelet.until(
+            lambda: [s for s in kubelet.sandboxes.values() if s.spec.sandbox_id == made["id"]]
+        )
+        [(name, sandbox)] = kubelet.sandboxes.items()
+        assert name.startswith("i-")
+        assert (sandbox.spec.pod_name, sandbox.spec.tenant, sandbox.spec.labels) == (None, "alpha", ["cold"])
+        await gateway.client.delete(f"/api/v1/sandbox/{made['id']}")
+        await kubelet.until(lambda: kubelet.sandboxes[name].spec.ended)
+        assert list(kubelet.sandboxes) == [name]
+
+
+async def test_without_an_api_server_warm_claims_go_on_and_cold_ones_are_refused(world: World) -> None:
+    kubelet = world.kubelet
+    async with world.gateway() as gateway:
+        instances = [await kubelet.pod(TEMPLATE, pool="default") for _ in range(2)]
+        await gateway.warm(2)
+        first = await gateway.made()
+        await asyncio.to_thread(world.server.stop)
+
+        assert await gateway.run(first["id"], "echo on") == "on\n"
+        second = await gateway.made()
+        assert second["poolHit"] is True
+        assert await gateway.run(second["id"], "echo too") == "too\n"
+        refused = await gateway.create()
+        assert refused.status_code == 503, refused.text
+        assert int(refused.headers["retry-after"]) >= 1
+        assert "API server" in refused.text
+        at_once = await gateway.create(wait_seconds=0)
+        assert at_once.status_code == 503, at_once.text
+        assert (await gateway.client.delete(f"/api/v1/sandbox/{first['id']}")).status_code == 200
+        assert (await gateway.client.get("/readyz")).status_code == 200
+
+        await asyncio.to_thread(world.server.start)
+        await kubelet.until(lambda: all(kubelet.of_pod(instance) for instance in instances), timeout=60)
+        await kubelet.until(lambda: kubelet.sandboxes[first["id"]].spec.ended, timeout=60)
+        assert kubelet.sandboxes[second["id"]].spec.ended is None
+        third = None
+        async with asyncio.timeout(60):
+            while third is None:
+                answer = await gateway.create()
+                assert answer.status_code in (201, 503), answer.text
+                if answer.status_code == 201:
+                    third = answer.json()
+                else:
+                    await asyncio.sleep(float(answer.headers["retry-after"]))
+        assert third["status"] == "RUNNING"
+        assert await gateway.run(third["id"], "echo healed") == "healed\n"
+        assert await gateway.run(second["id"], "echo still") == "still\n"
+
+
+async def test_two_gateways_race_for_the_same_instances_and_each_has_one_owner(world: World) -> None:
+    kubelet = world.kubelet
+    kubelet.make_cold = False
+    async with AsyncExitStack() as stack:
+        gateways = [await stack.enter_async_context(world.gateway(name, backend={})) for name in ("a", "b")]
+        for _ in range(4):
+            await kubelet.pod(TEMPLATE, pool="default")
+        for gateway in gateways:
+            await gateway.warm(4)
+        answers = await asyncio.gather(
+            *(gateways[index % 2].create(wait_seconds=1, name=f"n{index}") for index in range(8))
+        )
+        made = [answer.json() for answer in answers]
+        running = [sandbox for sandbox in made if sandbox["status"] == "RUNNING"]
+        assert len(running) == 4
+        assert {sandbox["status"] for sandbox in made} == {"RUNNING", "PENDING"}
+        records = await kubelet.until(
+            lambda: len(found := [s for s in kubelet.sandboxes.values() if s.spec.sandbox_id]) == 4 and found
+        )
+        assert {record.spec.sandbox_id for record in records} == {sandbox["id"] for sandbox in running}
+        assert {record.spec.pod_name for record in records} == set(kubelet.sidecars)
+        # Each gateway learns of the other's, and serves it.
+        for gateway in gateways:
+            await gateway.until(
+                lambda gateway=gateway: all(
+                    (known := gateway.gateway.directory.get(sandbox["id"])) and known.status == "RUNNING"
+                    for sandbox in running
+                )
+            )
+            for sandbox in running:
+                assert await gateway.run(sandbox["id"], "echo mine") == "mine\n"
+        # An end by the one that did not make it is known to the other one.
+        await gateways[1].client.delete(f"/api/v1/sandbox/{running[0]['id']}")
+        assert (await gateways[0].is_ended(running[0]["id"]))["status"] == "TERMINATED"
+
+
+async def test_an_instance_is_known_by_its_webhook_alone(world: World) -> None:
+    """Its pod has no object, so no watch can show it; DNS has no name for it either."""
+    kubelet = world.kubelet
+    async with world.gateway() as gateway:
+        await gateway.client.put("/api/v1/pools/default", json={**pool_fields(), "size": 1})
+        sidecar = await kubelet.sidecar(TEMPLATE)
+        await gateway.warm()
+        made = await gateway.made()
+        assert await gateway.run(made["id"], "echo webhook") == "webhook\n"
+        instance = gateway.gateway.backend.instance(sidecar.instance_id)
+        assert instance is not None
+        assert instance.address == f"{sidecar.ip}:8700"
+
+
+async def test_an_instance_is_known_by_its_pod_alone(world: World) -> None:
+    """Its sidecar tells nobody anything."""
+    kubelet = world.kubelet
+    async with world.gateway() as gateway:
+        kubelet.webhook = None
+        instance = await kubelet.pod(TEMPLATE, pool="default")
+        await gateway.warm()
+        made = await gateway.made()
+        assert await gateway.run(made["id"], "echo watch") == "watch\n"
+        await kubelet.until(lambda: kubelet.of_pod(instance))
+
+
+async def test_a_new_gateway_finds_what_an_earlier_one_left(world: World) -> None:
+    kubelet = world.kubelet
+    async with world.gateway() as gateway:
+        for _ in range(2):
+            await kubelet.pod(TEMPLATE, pool="default")
+        await gateway.warm(2)
+        made = await gateway.made(labels=["kept"])
+        await kubelet.until(lambda: made["id"] in kubelet.sandboxes)
+    async with world.gateway("another") as gateway:
+        assert await gateway.run(made["id"], "echo found") == "found\n"
+        assert (await gateway.get(made["id"]))["labels"] == ["kept"]
+        await gateway.warm()
+        assert (await gateway.made())["poolHit"] is True
+
+
+async def test_a_gateway_that_starts_without_an_api_server_hears_of_its_sandboxes(world: World) -> None:
+    kubelet = world.kubelet
+    async with world.gateway() as gateway:
+        await kubelet.pod(TEMPLATE, pool="default")
+        await gateway.warm()
+        made = await gateway.made()
+        port = int(gateway.url.rpartition(":")[2])
+    await asyncio.to_thread(world.server.stop)
+    async with world.gateway(backend={"sync_timeout": 0.5}, port=port) as gateway:
+        await gateway.until(lambda: gateway.gateway.directory.get(made["id"]))
+        assert await gateway.run(made["id"], "echo back") == "back\n"
+        assert gateway.gateway.backend.stats()["notes"]
+
+
+async def test_a_record_that_nobody_wrote_is_written_by_who_hears_the_heartbeat(world: World) -> None:
+    kubelet = world.kubelet
+    async with world.gateway() as gateway:
+        instance = await kubelet.pod(TEMPLATE, pool="default")
+        await gateway.warm()
+        await asyncio.to_thread(world.server.stop)
+        made = await gateway.made(labels=["late"])
+        port = int(gateway.url.rpartition(":")[2])
+    await asyncio.to_thread(world.server.start)
+    async with world.gateway("another", backend={"late_record": 0.0}, port=port):
+        record = await kubelet.until(lambda: kubelet.of_pod(instance), timeout=60)
+        assert (record.spec.sandbox_id, record.spec.labels) == (made["id"], ["late"])
+
+
+async def test_a_warm_pod_that_goes_away_is_offered_to_nobody(world: World) -> None:
+    kubelet = world.kubelet
+    async with world.gateway() as gateway:
+        instance = await kubelet.pod(TEMPLATE, pool="default")
+        await gateway.warm()
+        await kubelet.delete_pod(instance)
+        await gateway.until(lambda: not len(gateway.gateway.supply.ready))
+        assert gateway.gateway.backend.instance(instance) is None
+
+
+async def test_the_controllers_verdict_is_the_sandboxs(world: World) -> None:
+    kubelet = world.kubelet
+    async with world.gateway() as gateway:
+        instance = await kubelet.pod(TEMPLATE, pool="default")
+        await gateway.warm()
+        made = await gateway.made()
+        await kubelet.until(lambda: made["id"] in kubelet.sandboxes)
+        await kubelet.set_status(instance, phase="Failed", reason="Evicted", message="low on memory")
+        await kubelet.set_sandbox_status(
+            made["id"], phase="Ended", verdict="oom", message="killed by the kernel", exitCode=137
+        )
+        ended = await gateway.is_ended(made["id"])
+        assert (ended["status"], ended["errorType"]) == ("ERROR", "OOM_KILLED")
+        assert kubelet.sandboxes[made["id"]].spec.ended is None
+
+
+async def test_a_pod_whose_end_nobody_explains_is_lost_all_the_same(world: World) -> None:
+    kubelet = world.kubelet
+    async with world.gateway(backend={"verdict_wait": 0.3}) as gateway:
+        kubelet.webhook = None
+        instance = await kubelet.pod(TEMPLATE, pool="default")
+        await gateway.warm()
+        made = await gateway.made()
+        await kubelet.until(lambda: made["id"] in kubelet.sandboxes)
+        await kubelet.set_status(instance, phase="Failed", reason="Evicted", message="low on memory")
+        ended = await gateway.is_ended(made["id"])
+        assert (ended["status"], ended["errorType"]) == ("ERROR", "EVICTED")
+        told = await kubelet.until(lambda: kubelet.sandboxes[made["id"]].spec.ended)
+        assert told.verdict == "evicted"
+
+
+async def test_an_image_that_cannot_be_pulled_is_told_to_the_caller(world: World) -> None:
+    kubelet = world.kubelet
+    kubelet.make_cold = False
+    async with world.gateway() as gateway:
+        creating = asyncio.create_task(gateway.create())
+        [name] = await kubelet.until(lambda: list(kubelet.sandboxes))
+        await kubelet.set_sandbox_status(name, phase="Ended", verdict="image_pull", message="no such image")
+        answer = (await creating).json()
+        assert (answer["status"], answer["errorType"]) == ("ERROR", "IMAGE_PULL_FAILED")
+        assert "no such image" in answer["errorMessage"]
+
+
+async def test_what_the_api_server_refuses_is_a_422_with_the_field(world: World) -> None:
+    async with world.gateway() as gateway:
+        host = await gateway.create(docker_image="host")
+        assert (host.status_code, host.json()["errors"][0]["param"]) == (422, "docker_image"), host.text
+        spaces = await gateway.create(docker_image="no image")
+        assert (spaces.status_code, spaces.json()["errors"][0]["param"]) == (422, "docker_image"), spaces.text
+
+
+async def test_a_cold_start_nobody_waits_for_any_more_is_taken_away(world: World) -> None:
+    kubelet = world.kubelet
+    async with world.gateway(spare_seconds=0.2) as gateway:
+        answer = await gateway.create(wait_seconds=0)
+        await kubelet.until(lambda: kubelet.sandboxes)
+        await gateway.client.delete(f"/api/v1/sandbox/{answer.json()['id']}")
+        await kubelet.until(lambda: not kubelet.sandboxes)
+        await gateway.until(lambda: not kubelet.sidecars)
+
+
+def pool_fields() -> dict[str, Any]:
+    fields = {name: value for name, value in FIELDS.items() if name != "docker_image"}
+    return {"image": IMAGE, **fields}
+
+
+async def test_pools_are_resources(world: World) -> None:
+    path = paths.pools(world.namespace, "default")
+    async with world.gateway() as gateway:
+        put = await gateway.client.put("/api/v1/pools/default", json={**pool_fields(), "size": 3})
+        assert put.status_code == 200, put.text
+        spec = world.server.call("GET", path)["spec"]
+        assert (spec["size"], spec["template"]["image"], spec["template"]["memory"]) == (3, IMAGE, 256 << 20)
+        # Autoscaling and a runtime class that somebody else chose; then the gateway's own word again.
+        change = {"spec": {"size": None, "minSize": 1, "maxSize": 9, "template": {"runtimeClass": "gvisor"}}}
+        world.server.call("PATCH", path, change, content_type="application/merge-patch+json")
+        backend = gateway.gateway.backend
+        await gateway.until(lambda: backend.pools()[0].spec.template.runtime_class == "gvisor")
+        assert backend.pools()[0].spec.size == 1
+        again = await gateway.client.put("/api/v1/pools/default", json={"image": IMAGE, "size": 2})
+        assert again.status_code == 200, again.text
+        spec = world.server.call("GET", path)["spec"]
+        assert (spec["size"], "minSize" in spec, "runtimeClass" in spec["template"]) == (2, False, False)
+        assert spec["template"]["memory"] == 1 << 30
+        bad = await gateway.client.put("/api/v1/pools/Bad_Name", json={**pool_fields(), "size": 1})
+        assert (bad.status_code, bad.json()["errors"][0]["param"]) == (422, "name"), bad.text
+        assert (await gateway.client.delete("/api/v1/pools/default")).status_code == 200
+        assert (await gateway.client.delete("/api/v1/pools/default")).status_code == 404
+        assert gateway.gateway.backend.pools() == []
+
+
+async def test_a_pools_runtime_class_is_that_of_its_sandboxes(world: World) -> None:
+    kubelet = world.kubelet
+    template = Template(
+        **{**{n: getattr(TEMPLATE, n) for n in TEMPLATE.__struct_fields__}, "runtime_class": "gvisor"}
+    )
+    async with world.gateway() as gateway:
+        await gateway.client.put("/api/v1/pools/default", json={**pool_fields(), "size": 1})
+        change = {"spec": {"template": {"runtimeClass": "gvisor"}}}
+        path = paths.pools(world.namespace, "default")
+        world.server.call("PATCH", path, change, content_type="application/merge-patch+json")
+        await gateway.until(lambda: gateway.gateway.backend.pools()[0].spec.template.runtime_class)
+        await kubelet.pod(template, pool="default")
+        await gateway.warm()
+        answer = await gateway.client.post("/api/v1/sandbox", json={"pool": "default", "wait_seconds": 20})
+        assert answer.json()["poolHit"] is True, answer.text
