@@ -34,7 +34,8 @@ class Init:
         self.mounts = mounts
         self._go = go
         self.fd = os.pidfd_open(pid)
-        names = ("pid_for_children", "net", "ipc", "uts")
+        # Its children's is its own, and gVisor has the own one only.
+        names = ("pid", "net", "ipc", "uts")
         # Only now: once told to go, the init is closed even to an executor without the machine's root.
         self.namespaces = {
             name: os.open(f"{pid}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC, dir_fd=home.proc) for name in names
@@ -155,7 +156,8 @@ def _loopback_up() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         request = struct.pack("16sH14x", b"lo", 0)
         flags = struct.unpack("16sH14x", ioctl(sock, _SIOCGIFFLAGS, request))[1]
-        ioctl(sock, _SIOCSIFFLAGS, struct.pack("16sH14x", b"lo", flags | 1))
+        if not flags & 1:  # gVisor's is up at once, and cannot be set
+            ioctl(sock, _SIOCSIFFLAGS, struct.pack("16sH14x", b"lo", flags | 1))
 
 
 def _mount(prefix: str, *, own_network: bool) -> list[str]:

@@ -111,7 +111,7 @@ def _main(
                 _hide_groups()
         else:
             _limit_resources(limits)
-        syscalls.setns(namespaces["pid_for_children"], syscalls.CLONE_NEWPID)
+        syscalls.setns(namespaces["pid"], syscalls.CLONE_NEWPID)
         keep = {0, 1, 2, channel.fileno(), home.proc, devpts}
         if group:
             keep.update(group.directories.values())

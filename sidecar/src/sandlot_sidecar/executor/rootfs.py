@@ -103,6 +103,7 @@ class Builder:
         self.disk = disk
         self.shm = shm
         self.part = WORK  # the directory of the upper layer and of its work directory
+        self._scratch: set[str] = set()
         self.notes: list[str] = []
 
     def assemble(self) -> None:
@@ -135,6 +136,8 @@ class Builder:
             layers.network_files(base, hostname=self.hostname)
         for path in self.plan.mask:
             base.hide(path.lstrip("/"))
+        if self.plan.target:
+            self._replace_scratch(before, base)
         if self.home.rootless:
             self._per_directory(base)
         else:
@@ -147,6 +150,21 @@ class Builder:
             f"{ROOT}/dev", shm_size=self.shm, rootless=self.home.rootless, all_there=self.plan.target
         )
         self._sysfs(sys_tree)
+
+    def _replace_scratch(self, before: list[Any], base: layers.Base) -> None:
+        """Have a directory of the overlay in place of each empty tmpfs (gVisor's own /tmp): a reset empties it."""
+        for mount in before:
+            path = mount.point.lstrip("/")
+            if mount.kind != "tmpfs" or _is_ours(mount.point) or not path or not os.path.isdir(mount.point):
+                continue
+            if os.listdir(mount.point):
+                continue
+            info = os.stat(mount.point)
+            made = base.directory(path)
+            if made is not None:
+                os.chown(made, info.st_uid, info.st_gid)
+                os.chmod(made, stat.S_IMODE(info.st_mode))
+                self._scratch.add(mount.point)
 
     def _overlay(self, lowers: str) -> None:
         options = f"{lowers},upperdir={self.part}/upper,workdir={self.part}/work"
@@ -242,8 +260,8 @@ class Builder:
             return
         gone = [f"/{name}" for name, _ in layers.HOST_HIDDEN] if self.plan.host else []
         for mount in before:
-            hidden = any(
-                _below(mount.point, path) for path in (*gone, *self.plan.mask, "/proc", "/sys", "/dev")
+            hidden = _is_ours(mount.point) or any(
+                _below(mount.point, path) for path in (*gone, *self.plan.mask, *self._scratch)
             )
             if mount.point == "/" or hidden or (mount.kind in NOT_REAL and self.plan.host):
                 continue
@@ -277,6 +295,11 @@ def _like_root(path: str) -> None:
 
 def _escape(path: str) -> str:
     return path.replace("\\", "\\\\").replace(":", "\\:").replace(",", "\\,")
+
+
+def _is_ours(path: str) -> bool:
+    """Below what every sandbox has fresh."""
+    return any(_below(path, top) for top in ("/proc", "/sys", "/dev"))
 
 
 def _below(path: str, parent: str) -> bool:

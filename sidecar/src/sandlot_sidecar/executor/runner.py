@@ -107,8 +107,11 @@ class Runner:
             os.pread(fd, 4096, 0)
             self.poll.register(fd, select.POLLPRI)
             return fd
+        try:
+            control = os.open("memory.oom_control", os.O_RDONLY | os.O_CLOEXEC, dir_fd=directory)
+        except FileNotFoundError:
+            return -1  # gVisor
         fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        control = os.open("memory.oom_control", os.O_RDONLY | os.O_CLOEXEC, dir_fd=directory)
         try:
             events = os.open("cgroup.event_control", os.O_WRONLY | os.O_CLOEXEC, dir_fd=directory)
             try:

@@ -45,15 +45,21 @@ def image(machine: str) -> bytes | None:
 def become(name: str) -> None:
     """Turn this process into the program; returns only where that cannot be done.
 
-    Ignored signals stay ignored. Nobody can trace or read it: its file grants execution, not reading.
+    Ignored signals stay ignored. Nobody can trace or read it: its file grants execution, not reading. gVisor runs
+    no such file; there it is one that can be read, and has nothing to tell.
     """
     program = image(os.uname().machine)
     if program is None:
         return
+    for mode in (0o111, 0o555):
+        _run(program, name=name, mode=mode)
+
+
+def _run(program: bytes, *, name: str, mode: int) -> None:
     fd = os.memfd_create(name, os.MFD_CLOEXEC)
     try:
         os.write(fd, program)
-        os.fchmod(fd, 0o111)
+        os.fchmod(fd, mode)
         # A file that is open for writing cannot be run.
         readable = os.open(f"/proc/self/fd/{fd}", os.O_PATH | os.O_CLOEXEC)
         os.close(fd)

@@ -1,0 +1,141 @@
+"""A pod of gVisor's without Kubernetes: runsc with a sandbox, a target and a place for the sidecar's container."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import uuid
+from pathlib import Path
+from typing import Any
+
+import sandlot_sidecar
+
+from tests.executor.container import CAPABILITIES, LINKED, PATH, WAITS
+
+CACHE = Path(os.environ.get("SANDLOT_CLUSTER_BIN") or Path.home() / ".cache/sandlot-cluster/bin")
+# What gVisor knows of; its kernel is the pod's own, so they are worth nothing outside.
+ALL = [
+    *CAPABILITIES, "CAP_DAC_READ_SEARCH", "CAP_IPC_LOCK", "CAP_IPC_OWNER", "CAP_NET_ADMIN", "CAP_SYS_ADMIN",
+    "CAP_SYS_PTRACE", "CAP_SYS_RESOURCE", "CAP_SYS_NICE", "CAP_SYS_TIME", "CAP_SYS_TTY_CONFIG", "CAP_SYS_RAWIO",
+]  # fmt: skip
+KIND, SANDBOX_ID = "io.kubernetes.cri.container-type", "io.kubernetes.cri.sandbox-id"
+
+
+def find_runsc() -> str | None:
+    """runsc of the test cluster, else one on the path."""
+    cached = CACHE / "runsc"
+    return str(cached) if cached.exists() else shutil.which("runsc")
+
+
+class GvisorPod:
+    """The pod: `start` makes the sandbox and the target, `command` runs the sidecar's container to its end."""
+
+    def __init__(self, *, user: dict[str, Any] | None = None, readonly: bool = False) -> None:
+        self.id = f"i-{uuid.uuid4().hex[:16]}"
+        self.directory = Path(tempfile.mkdtemp(prefix="sandlot-gvisor-", dir="/tmp"))
+        self.directory.chmod(0o755)
+        self._user = user or {"uid": 0, "gid": 0}
+        self._readonly = readonly
+        self._pids_of = ""
+        self._runsc = [
+            find_runsc() or "runsc", "--root", str(self.directory / "state"), "--platform=systrap",
+            "--ignore-cgroups", "--network=none", "--host-uds=all",
+        ]  # fmt: skip
+
+    def start(self) -> GvisorPod:
+        """Start the sandbox and the container that does nothing."""
+        self._write("pause", args=["/bin/sleep", "100000"], env=[f"PATH={PATH}"])
+        self._run("pause")
+        state = subprocess.run(
+            [*self._runsc, "state", self._name("pause")], check=True, capture_output=True, timeout=60
+        )
+        self._pids_of = f"/proc/{json.loads(state.stdout)['pid']}/ns/pid"
+        env = [f"PATH={PATH}", "FROM_IMAGE=yes", f"SANDLOT_TARGET={self.id}"]
+        self._write("target", args=WAITS, env=env, user=self._user, cwd="/work", readonly=self._readonly)
+        self._run("target")
+        return self
+
+    def command(self, *, argv: list[str], env: dict[str, str], shared: str) -> list[str]:
+        """What to start on this machine to run the sidecar's container; it sees `shared` under the same path."""
+        source = str(Path(sandlot_sidecar.__file__).parents[1])
+        borrowed = [sys.base_prefix, sys.prefix, source, shared]
+        listing = [f"{name}={value}" for name, value in env.items()]
+        self._write("sidecar", args=argv, env=listing, capabilities=ALL, borrowed=borrowed)
+        return [*self._runsc, "run", "--bundle", str(self.directory / "sidecar"), self._name("sidecar")]
+
+    def close(self) -> None:
+        """Take everything away."""
+        for name in ("sidecar", "target", "pause"):
+            subprocess.run(
+                [*self._runsc, "delete", "--force", self._name(name)], capture_output=True, timeout=60
+            )
+        # Where runsc has no network it leaves a namespace behind.
+        subprocess.run(["umount", str(self.directory / "state/null-netns")], capture_output=True)
+        shutil.rmtree(self.directory)
+
+    def _name(self, name: str) -> str:
+        return f"{name}-{self.id}"
+
+    def _run(self, name: str) -> None:
+        command = [*self._runsc, "run", "--detach", "--bundle", str(self.directory / name), self._name(name)]
+        with (self.directory / f"{name}.log").open("wb") as log:
+            subprocess.run(command, check=True, stdin=subprocess.DEVNULL, stdout=log, stderr=log, timeout=120)
+
+    def _write(
+        self,
+        name: str,
+        *,
+        args: list[str],
+        env: list[str],
+        user: dict[str, Any] | None = None,
+        cwd: str = "/",
+        readonly: bool = False,
+        capabilities: list[str] = CAPABILITIES,
+        borrowed: list[str] | None = None,
+    ) -> None:
+        root = self.directory / name / "rootfs"
+        paths = ["/usr", *(borrowed or [])]
+        for made in (
+            "etc",
+            "proc",
+            "sys",
+            "dev",
+            "work",
+            "root",
+            "tmp",
+            "home/user",
+            *(p[1:] for p in paths),
+        ):
+            (root / made).mkdir(parents=True, exist_ok=True)
+        (root / "tmp").chmod(0o1777)
+        os.chown(root / "home/user", 1234, 1234)
+        (root / "etc/passwd").write_text("root:x:0:0::/root:/bin/sh\nuser:x:1234:1234::/home/user:/bin/sh\n")
+        (root / "etc/group").write_text("root:x:0:\nuser:x:1234:\n")
+        for link in LINKED:
+            if Path("/", link).is_symlink():
+                (root / link).symlink_to(os.readlink(f"/{link}"))
+        annotations = (
+            {KIND: "container", SANDBOX_ID: self._name("pause")} if self._pids_of else {KIND: "sandbox"}
+        )
+        pids = {"type": "pid", **({"path": self._pids_of} if self._pids_of else {})}
+        kinds = [{"type": kind} for kind in ("mount", "uts", "ipc", "network")]
+        mounts = [{"destination": "/proc", "type": "proc", "source": "proc"},
+                  {"destination": "/dev", "type": "tmpfs", "source": "tmpfs"},
+                  {"destination": "/sys", "type": "sysfs", "source": "sysfs", "options": ["ro"]}]  # fmt: skip
+        for path in paths:
+            options = ["rbind", "rw" if borrowed and path == borrowed[-1] else "ro"]
+            mounts.append({"destination": path, "source": path, "type": "bind", "options": options})  # type: ignore[dict-item]
+        config = {
+            "ociVersion": "1.0.2", "hostname": "sandbox",
+            "root": {"path": str(root), "readonly": readonly},
+            "process": {
+                "user": user or {"uid": 0, "gid": 0}, "args": args, "env": env, "cwd": cwd,
+                "capabilities": dict.fromkeys(("bounding", "effective", "permitted"), capabilities),
+            },
+            "mounts": mounts, "annotations": annotations, "linux": {"namespaces": [*kinds, pids]},
+        }  # fmt: skip
+        (root.parent / "config.json").write_text(json.dumps(config))

@@ -1,0 +1,145 @@
+"""A sidecar in a pod of gVisor's: the sandbox and its sidecar are two containers in one sandboxed kernel."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from tests.executor.gvisor import GvisorPod, find_runsc
+from tests.sidecar.support import Sidecar, gone, until
+from tests.sidecar.test_hostile import SPY
+
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.skipif(find_runsc() is None, reason="needs runsc: gVisor without Kubernetes"),
+]
+
+
+class GvisorSidecar(Sidecar):
+    """Runs as a container of the pod; its sockets are in a directory that both kernels see."""
+
+    def __init__(self, pod: GvisorPod) -> None:
+        self.pod = pod
+        super().__init__(instance_id=pod.id, target=True, cgroup_parent=None)
+        del self.config["root"], self.config["target_pid"]
+
+    async def launch(self) -> None:
+        command = self.pod.command(
+            argv=[sys.executable, "-m", "sandlot_sidecar", "--config-env"],
+            env={"SANDLOT_SIDECAR_CONFIG": json.dumps(self.config), "PATH": os.environ["PATH"]},
+            shared=self.directory,
+        )
+        with self.stderr.open("ab") as log:
+            self.process = await asyncio.create_subprocess_exec(
+                *command, stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log, cwd="/"
+            )
+
+    async def _nothing_left(self, tree: set[int]) -> None:
+        await gone(tree, timeout=30.0)
+
+
+MakeBox = Callable[..., Awaitable[GvisorSidecar]]
+
+
+@pytest_asyncio.fixture
+async def gvisor() -> AsyncIterator[MakeBox]:
+    """Starts pods; arguments are the pod's, `claim` is for its sidecar."""
+    made: list[GvisorSidecar] = []
+
+    async def start(*, claim: dict[str, Any] | None = None, **options: Any) -> GvisorSidecar:
+        box = GvisorSidecar(GvisorPod(**options))
+        made.append(box)
+        await asyncio.to_thread(box.pod.start)
+        await box.start()
+        await box.claim(**(claim or {}))
+        return box
+
+    yield start
+    for box in made:
+        try:
+            await box.close()
+        finally:
+            await asyncio.to_thread(box.pod.close)
+
+
+async def test_commands_files_and_a_terminal(gvisor: MakeBox) -> None:
+    box = await gvisor(claim={"env": {"MINE": "1"}})
+    answer = await box.exec("pwd; echo $FROM_IMAGE $MINE; dmesg | head -1; exit 3")
+    assert (answer["exit_code"], answer["verdict"]) == (3, "exited")
+    assert answer["stdout"].split("\n")[:2] == ["/work", "yes 1"]
+    assert "gVisor" in answer["stdout"]
+    data = os.urandom(300_000)
+    assert (await box.call("PUT", "/v1/files?path=/work/data", content=data)).status_code == 200
+    assert (await box.exec("wc -c < data"))["stdout"].strip() == "300000"
+    assert (await box.call("GET", "/v1/files?path=/work/data")).content == data
+    terminal = await box.op("test -t 0 && stty size", pty={"cols": 91, "rows": 17}, id="tty", wait=20)
+    assert (terminal["exit_code"], terminal["stdout_bytes"]) == (0, len("17 91\r\n"))
+
+
+async def test_what_the_image_says_holds(gvisor: MakeBox) -> None:
+    user = {"uid": 1234, "gid": 1234, "additionalGids": [1234]}
+    box = await gvisor(user=user, readonly=True, claim={"network": "none"})
+    answer = await box.exec(
+        "id -u; echo $HOME; echo x > ~/made; cat /proc/self/status | grep CapEff; echo no > /etc/passwd"
+    )
+    assert answer["stdout"].split() == ["1234", "/home/user", "CapEff:", "0000000000000000"]
+    assert answer["exit_code"] != 0
+    assert (await box.exec("tail -n +3 /proc/net/dev | cut -d: -f1"))["stdout"].split() == ["lo"]
+    status = (await box.exec("grep -E '^Cap(Bnd|Eff)' /proc/self/status", user="root"))["stdout"].split()
+    # As given to the container, without CAP_NET_RAW, which runsc takes away.
+    assert status == ["CapEff:", "00000000a80405fb", "CapBnd:", "00000000a80405fb"]
+
+
+async def test_the_end_of_pid_1_is_noticed_and_mended(gvisor: MakeBox) -> None:
+    """Linux protects a PID 1 from its own children; gVisor does not."""
+    box = await gvisor()
+    await box.exec("echo kept > /work/file")
+    await box.op("sleep 600", id="bystander", detach=True)
+    answer = await box.exec("kill -9 1; sleep 60")
+    assert answer["verdict"] == "sandbox_broken", answer
+    assert (await box.ended("bystander"))["verdict"] == "sandbox_broken"
+    assert (await box.exec("cat /work/file"))["stdout"] == "kept\n"
+    assert (await box.instance("GET", "/v1/state")).json()["phase"] == "claimed"
+
+
+async def test_user_code_sees_and_hurts_nothing_of_the_sidecar(gvisor: MakeBox) -> None:
+    box = await gvisor()
+    await box.call("PUT", "/v1/files?path=/spy.py", content=SPY.replace("TOKENPART", "of-a-test").encode())
+    assert (await box.exec("python3 /spy.py"))["stdout"].strip() == "[]"
+    assert (await box.exec("cat /proc/1/cmdline | tr -d '\\0'; ls -d /proc/[0-9]* | wc -l"))[
+        "stdout"
+    ].startswith("init")
+    await box.exec("kill -9 -1; for i in $(seq 2 60); do kill -9 $i; done")
+    assert (await box.exec("echo usable"))["stdout"] == "usable\n"
+
+
+async def test_a_timeout_and_what_is_left_behind(gvisor: MakeBox) -> None:
+    box = await gvisor()
+    left = await box.exec("(setsid sleep 300 &) ; echo started")
+    assert left["stdout"] == "started\n"
+    late = await box.exec("echo partial; setsid sleep 301 & sleep 302", timeout=1.0)
+    assert (late["verdict"], late["stdout"]) == ("timeout", "partial\n")
+    sleeping = (await box.exec("cat /proc/[0-9]*/cmdline | tr '\\0' ' '"))["stdout"]
+    assert "sleep 300" in sleeping
+    assert "sleep 301" not in sleeping
+    assert "sleep 302" not in sleeping
+
+
+async def test_reset_is_equal_to_fresh(gvisor: MakeBox) -> None:
+    box = await gvisor()
+    await box.exec("echo dirt | tee /dirt /tmp/dirt /dev/shm/dirt /work/dirt; sleep 300 & true")
+    answer = await box.instance("POST", "/v1/reset", json={"keep_claim": True})
+    assert answer.json()["equal"] is True, answer.text
+    assert (await box.exec("ls -d /dirt /tmp/dirt /dev/shm/dirt /work/dirt 2>/dev/null"))["stdout"] == ""
+    await until(lambda: usable(box))
+
+
+async def usable(box: Sidecar) -> bool:
+    return (await box.exec("echo on"))["stdout"] == "on\n"
