@@ -49,11 +49,11 @@ class Release:
     def sandboxes(self) -> str:
         return f"{self.name}-sandboxes"
 
-    def run(self, verb: str, *arguments: str) -> str:
+    def run(self, verb: str, *arguments: str, chart: Path = CHART) -> str:
         """Helm on this release; what it says."""
-        chart, values = ([], None) if verb == "uninstall" else ([str(CHART)], self.values)
+        source, values = ([], None) if verb == "uninstall" else ([str(chart)], self.values)
         where = ("-n", self.namespace, "--kubeconfig", str(self.kubeconfig))
-        done = helm(verb, self.name, *chart, *where, *arguments, values=values)
+        done = helm(verb, self.name, *source, *where, *arguments, values=values)
         assert done.returncode == 0, done.stderr
         return done.stdout
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import base64
+import subprocess
 import urllib.error
+from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.chart.release import Release
-from tests.chart.render import ALL, of_kind
+from tests.chart.render import ALL, CHART, ROOT, of_kind
 from tests.kube.apiserver import ApiServer
 
 pytestmark = pytest.mark.apiserver
@@ -152,6 +155,39 @@ def test_the_keys_outlive_upgrades_and_the_release_itself(release: Release) -> N
     release.end_namespace()
     release.run("install")
     assert release.secrets() == first
+
+
+def test_an_upgrade_from_the_commit_before_touches_no_sandbox(release: Release, tmp_path: Path) -> None:
+    """Fields that cannot be changed, such as selectors, show here. The release is first taken back by one commit."""
+    archive = subprocess.run(
+        ["git", "archive", "HEAD~1", "charts/sandlot"], cwd=ROOT, capture_output=True, check=False
+    )
+    if archive.returncode:
+        pytest.skip("needs the repository's history")
+    subprocess.run(["tar", "-x", "-C", str(tmp_path)], input=archive.stdout, check=True)
+    release.run("uninstall")
+    release.end_namespace()
+    release.run("install", chart=tmp_path / "charts/sandlot")
+    base = f"/apis/sandlot.dev/v1alpha1/namespaces/{release.sandboxes}/sandboxes"
+    kind = {"apiVersion": "sandlot.dev/v1alpha1", "kind": "Sandbox"}
+    running = kind | {"metadata": {"name": "sbx-1"}, "spec": {"template": {"image": "python:3.12"}}}
+    release.server.call("POST", base, running)
+    pods = f"/api/v1/namespaces/{release.sandboxes}/pods"
+    spec = {"containers": [{"name": "c", "image": "x"}], "automountServiceAccountToken": False}
+    release.server.call("POST", pods, {"metadata": {"name": "i-1"}, "spec": spec})
+    try:
+        before = [release.server.call("GET", path)["items"] for path in (base, pods)]
+        assert [len(items) for items in before] == [1, 1]
+        for crd in sorted((CHART / "crds").glob("*.yaml")):
+            definition = yaml.safe_load(crd.read_text())
+            name = definition["metadata"]["name"]
+            path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}?fieldManager=kubectl&force=true"
+            release.server.call("PATCH", path, definition, content_type="application/apply-patch+yaml")
+        release.run("upgrade")
+        assert [release.server.call("GET", path)["items"] for path in (base, pods)] == before
+    finally:
+        release.server.call("DELETE", f"{pods}/i-1", {"gracePeriodSeconds": 0})
+        release.server.call("DELETE", f"{base}/sbx-1")
 
 
 def test_an_uninstall_leaves_the_secrets_and_the_definitions_only(release: Release) -> None:

@@ -76,6 +76,7 @@ def _variables(release: Release, component: str, directory: Path) -> dict[str, s
         "SANDLOT_STATE_DIR": str(directory),
         "SANDLOT_HOST": "127.0.0.1",
         "SANDLOT_PORT": str(_free_port()),
+        "SANDLOT_WAIT_SECONDS": "0",
     }
     kubeconfig = release.account(component, directory / "account")
     variables = given | {name: value for name, value in moved.items() if name in given}
@@ -149,7 +150,7 @@ def test_the_gateway_comes_up_and_may_do_all_it_wants(release: Release, director
         (made,) = _items(release, "sandboxpools")
         assert made["spec"]["size"] == 1
         assert _ask("DELETE", pool)[0] == 200
-        status, answer = _ask("POST", f"{url}/api/v1/sandbox?wait=0", {"docker_image": "python:3.12"})
+        status, answer = _ask("POST", f"{url}/api/v1/sandbox", {"docker_image": "python:3.12"})
         assert status in (200, 201), answer
         (wanted,) = _until(gateway, lambda: _items(release, "sandboxes"), lambda found: len(found) == 1)
         assert wanted["spec"]["template"]["image"] == "python:3.12"

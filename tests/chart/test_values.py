@@ -77,6 +77,10 @@ def test_the_schema_names_the_field(values: dict[str, Any], named: str) -> None:
             )
         ),
         ({"gvisor": {"installer": {"enabled": True}}}, "gvisor.installer.image is empty"),
+        (
+            {"commonLabels": {"app.kubernetes.io/name": "x"}},
+            "commonLabels: app.kubernetes.io/name is the chart's own",
+        ),
         ({"scheduler": {"enabled": True}}, "scheduler.image is empty"),
         (
             {"scheduler": {"enabled": True, "image": "x"}, "sandboxes": {"pods": {"schedulerName": "y"}}},
@@ -114,6 +118,16 @@ def test_what_a_schema_cannot_say_is_refused_too(values: dict[str, Any], named: 
 )
 def test_neighbours_of_the_metadata_address_are_no_offence(cidr: str) -> None:
     assert render({"networkPolicy": {"egress": {"custom": [{"name": "x", "cidrs": [cidr]}]}}})
+
+
+def test_a_default_label_can_be_taken_away() -> None:
+    (policy,) = [
+        each
+        for each in render({"networkPolicy": {"dns": {"podLabels": {"k8s-app": None, "dns": "ours"}}}})
+        if each["kind"] == "NetworkPolicy" and each["metadata"]["name"] == "dns"
+    ]
+    (rule,) = policy["spec"]["egress"]
+    assert rule["to"][0]["podSelector"] == {"matchLabels": {"dns": "ours"}}
 
 
 def test_part_of_a_bigger_chart() -> None:

@@ -30,8 +30,11 @@ app.kubernetes.io/component: {{ index . 1 }}
 app.kubernetes.io/version: {{ $root.Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ $root.Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version }}
-{{- with $root.Values.commonLabels }}
-{{ toYaml . }}
+{{- range $key, $value := $root.Values.commonLabels }}
+{{- if regexMatch "^(app\\.kubernetes\\.io|helm\\.sh)/" $key }}
+{{- fail (printf "commonLabels: %s is the chart's own, by which its parts find each other" $key) }}
+{{- end }}
+{{ $key }}: {{ quote $value }}
 {{- end }}
 {{- end -}}
 
