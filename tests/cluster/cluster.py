@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import time
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
@@ -146,27 +147,49 @@ def up(*, workers: int) -> Path:
 
 
 def route_pods(engine: Engine) -> None:
-    """Lets programs in the cluster's network namespace reach pods by their address."""
+    """Routes to every node's pods: for programs in the cluster's network, and at once where a node's address changed."""
     if engine.netns is None:
         return
-    listing = json.loads(kubectl(engine, "get", "nodes", "-o", "json"))
-    for node in listing["items"]:
+    listing = json.loads(kubectl(engine, "get", "nodes", "-o", "json"))["items"]
+    names = [node["metadata"]["name"] for node in listing]
+    for node in listing:
         address = next(a["address"] for a in node["status"]["addresses"] if a["type"] == "InternalIP")
-        engine.run(["ip", "route", "replace", node["spec"]["podCIDR"], "via", address])
+        route = ("ip", "route", "replace", node["spec"]["podCIDR"], "via", address)
+        engine.run(route)
+        for other in names:
+            if other != node["metadata"]["name"]:
+                engine.on_node(other, *route)
 
 
-def wait_for_api(engine: Engine, *, seconds: float = 120) -> None:
-    """Waits until the API server answers that it is ready."""
+def machine_id(engine: Engine, node: str) -> tuple[str, bool]:
+    """What the API server knows of a node: the id of its machine, new at each start, and whether it is Ready."""
+    status = json.loads(kubectl(engine, "get", "node", node, "-o", "json"))["status"]
+    ready = any(entry["type"] == "Ready" and entry["status"] == "True" for entry in status["conditions"])
+    return status["nodeInfo"]["machineID"], ready
+
+
+def wait_for(condition: Callable[[], bool], *, what: str, seconds: float) -> None:
+    """Waits until a condition holds; what cannot be asked yet does not hold."""
     deadline = time.monotonic() + seconds
     while True:
         try:
-            kubectl(engine, "get", "--raw", "/readyz", timeout=10)
+            if condition():
+                return
         except ClusterError:
             if time.monotonic() > deadline:
                 raise
-            time.sleep(0.5)
-        else:
-            return
+        if time.monotonic() > deadline:
+            raise ClusterError(f"{what}: not within {seconds:.0f} s")
+        time.sleep(0.3)
+
+
+def wait_for_api(engine: Engine) -> None:
+    """Waits until the API server answers that it is ready."""
+
+    def answers() -> bool:
+        return kubectl(engine, "get", "--raw", "/readyz", timeout=10) == "ok"
+
+    wait_for(answers, what="the API server is ready", seconds=120)
 
 
 def down() -> None:

@@ -54,17 +54,28 @@ def heal(*, component: str, target: str | None) -> None:
         case "kubelet":
             engine.on_node(_node(engine, target), "systemctl", "start", "kubelet")
         case "node":
-            node = _node(engine, target)
-            engine.run([engine.provider, "start", node])
-            cluster.kubectl(
-                engine, "wait", f"node/{node}", "--for=condition=Ready", "--timeout=180s", timeout=200
-            )
-            cluster.route_pods(engine)
-            sysctls.settle()
+            _start_node(engine, _node(engine, target))
         case "container":
             return
         case _:
             raise ClusterError(f"component {component!r}: it is one of {', '.join(COMPONENTS)}")
+
+
+def _start_node(engine: Engine, node: str) -> None:
+    """Starts a node again; the API server may still take it for the one that was killed, so a new id is waited for."""
+    running = engine.run([engine.provider, "inspect", "--format", "{{.State.Running}}", node]).strip()
+    if running == "true":
+        return
+    before, _ = cluster.machine_id(engine, node)
+    engine.run([engine.provider, "start", node])
+
+    def is_back() -> bool:
+        now, ready = cluster.machine_id(engine, node)
+        return ready and now != before
+
+    cluster.wait_for(is_back, what=f"node {node} is Ready again", seconds=180)
+    cluster.route_pods(engine)
+    sysctls.settle()
 
 
 def _node(engine: Engine, target: str | None) -> str:
