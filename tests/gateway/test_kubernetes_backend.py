@@ -278,6 +278,22 @@ async def test_two_gateways_race_for_the_same_instances_and_each_has_one_owner(w
         assert (await gateways[0].is_ended(running[0]["id"]))["status"] == "TERMINATED"
 
 
+async def test_a_sandbox_can_be_used_through_any_gateway_at_once(world: World) -> None:
+    kubelet = world.kubelet
+    async with world.gateway("a") as one, world.gateway("b") as other:
+        await kubelet.pod(TEMPLATE, pool="default")
+        for gateway in (one, other):
+            await gateway.warm()
+        made = await one.made()
+        assert await other.run(made["id"], "echo other") == "other\n"
+        assert (await other.get(made["id"]))["status"] == "RUNNING"
+        assert (await other.client.delete(f"/api/v1/sandbox/{made['id']}")).status_code == 200
+        assert (await one.is_ended(made["id"]))["verdict"] == "deleted"
+        missing = await other.client.get(f"/api/v1/sandbox/sb-{'0' * 20}")
+        assert missing.status_code == 404
+        assert not other.gateway.directory._changes
+
+
 async def test_an_instance_is_known_by_its_webhook_alone(world: World) -> None:
     """Its pod has no object, so no watch can show it; DNS has no name for it either."""
     kubelet = world.kubelet

@@ -36,6 +36,9 @@ from sandlot_gateway.webhooks import Webhooks
 
 _log = logging.getLogger(__name__)
 
+# Another gateway's sandbox is known here once its record has come through the API server: some 30 ms.
+_PATIENCE = 2.0
+
 MakeBackend = Callable[[Settings, Tokens, HttpPool], Backend]
 
 
@@ -57,6 +60,7 @@ class Gateway:
         self.directory = Directory(
             keep=settings.record_keep,
             limit=settings.record_limit,
+            patience=0.0 if self.backend.finds_all else _PATIENCE,
             ended=self._sandbox_ended,
             touched=lambda sandbox_id: self.lifecycle.orphans.used(sandbox_id),
         )

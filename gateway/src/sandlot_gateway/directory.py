@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from sandlot_gateway.data.routes import Route
-from sandlot_gateway.sandboxes import TERMINAL, Sandbox, pending_route
+from sandlot_gateway.sandboxes import TERMINAL, Sandbox, is_id, pending_route
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,8 @@ class _Shelf:
 class Directory:
     """In memory only, one event loop; what must outlive the process is in the sidecars and the archive.
 
-    `keep` seconds and `limit` bound the ended sandboxes that stay findable.
+    `keep` seconds and `limit` bound the ended sandboxes that stay findable. `patience`: how many seconds one that
+    nobody here has heard of may take to be heard of, where other gateways make sandboxes too.
     """
 
     def __init__(
@@ -86,12 +87,14 @@ class Directory:
         *,
         keep: float = 3600.0,
         limit: int = 10_000,
+        patience: float = 0.0,
         ended: Callable[[Sandbox], None] | None = None,
         touched: Callable[[str], None] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._keep = keep
         self._limit = limit
+        self._patience = patience
         self._on_ended = ended
         self._on_touched = touched
         self._clock = clock
@@ -115,6 +118,7 @@ class Directory:
         return route
 
     async def wait_ready(self, sandbox_id: str, timeout: float) -> Route | None:
+        await self.appear(sandbox_id)
         await self.changed(sandbox_id, timeout=timeout)
         return self.find(sandbox_id)
 
@@ -198,6 +202,19 @@ class Directory:
         except TimeoutError:
             pass
         return self._sandboxes.get(sandbox_id)
+
+    async def appear(self, sandbox_id: str) -> None:
+        """Wait a moment for a sandbox that is not known here: another gateway may just have made it."""
+        if not self._patience or sandbox_id in self._sandboxes or not is_id(sandbox_id):
+            return
+        event = self._changes.setdefault(sandbox_id, asyncio.Event())
+        try:
+            async with asyncio.timeout(self._patience):
+                await event.wait()
+        except TimeoutError:
+            # Nobody else takes it away when the sandbox never comes.
+            if self._changes.get(sandbox_id) is event:
+                del self._changes[sandbox_id]
 
     def release(self) -> None:
         """Let everybody who waits for a change look now."""

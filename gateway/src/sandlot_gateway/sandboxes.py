@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -12,6 +13,8 @@ from sandlot_gateway.backends.base import PIDS, Template
 from sandlot_gateway.data.routes import Route
 
 Status = Literal["PENDING", "RUNNING", "TERMINATED", "ERROR", "TIMEOUT"]
+
+_ID = re.compile(r"sb-[0-9a-f]{20}\Z")
 
 TERMINAL: frozenset[str] = frozenset({"TERMINATED", "ERROR", "TIMEOUT"})
 
@@ -201,3 +204,8 @@ def pending_route(sandbox: Sandbox) -> Route:
 
 def new_id() -> str:
     return "sb-" + secrets.token_hex(10)
+
+
+def is_id(text: str) -> bool:
+    """Whether a gateway can have made it."""
+    return _ID.match(text) is not None

@@ -69,6 +69,7 @@ Who = Annotated[Tenant, Depends(caller)]
 
 async def owned(sandbox_id: str, have: Have, who: Who) -> Sandbox:
     """The caller's sandbox of this id; 404 otherwise."""
+    await have.directory.appear(sandbox_id)
     sandbox = have.directory.of_tenant(sandbox_id, who.name)
     if sandbox is None:
         raise not_found(sandbox_id)

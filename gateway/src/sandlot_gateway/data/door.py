@@ -53,12 +53,12 @@ class Door:
         return b"" if ours else authorization
 
     async def ready(self, sandbox_id: str, tenant: str, *, receive: Receive | None) -> Route:
-        """The route of a running sandbox of this tenant; one that is starting is waited for.
+        """The route of a running sandbox of this tenant; one that is starting, or not known yet, is waited for.
 
         `receive` tells when the client leaves; None while its body has not been read.
         """
         route = self._routes.find(sandbox_id)
-        if route is not None and route.tenant == tenant and route.status == "PENDING":
+        if route is None or (route.tenant == tenant and route.status == "PENDING"):
             await self._wait_ready(sandbox_id, receive=receive)
             route = self._routes.find(sandbox_id)
         if route is None or route.tenant != tenant:

@@ -29,7 +29,10 @@ class Routes(Protocol):
         ...
 
     async def wait_ready(self, sandbox_id: str, timeout: float) -> Route | None:
-        """Wait up to `timeout` seconds while the sandbox is PENDING; the route as it is then."""
+        """Wait up to `timeout` seconds while the sandbox is PENDING; the route as it is then.
+
+        One that is unknown may get a moment to become known.
+        """
         ...
 
     def touched(self, sandbox_id: str) -> None:
