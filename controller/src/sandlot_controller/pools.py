@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from sandlot_kube import names
 from sandlot_kube.errors import KubeError
-from sandlot_kube.objects import Pod, SandboxPool
+from sandlot_kube.objects import Pod, Sandbox, SandboxPool
 from sandlot_kube.template import key
 
 from sandlot_controller import pod as pods
@@ -71,7 +71,7 @@ class PoolLoop:
             )
         )
         self._demand: dict[str, Demand] = {}
-        self._known: set[str] = set()  # claimed pods that were counted as a claim
+        self._known: set[str] = set()  # claimed pods, and cold Sandboxes, that were counted as demand
         self._measured: set[str] = set()
         self._leaving: set[str] = set()  # pods whose end is under way
         self._asked: set[str] = set()  # and those of them that end because we asked
@@ -80,10 +80,12 @@ class PoolLoop:
         self._due: list[float] = []  # of this plan: when something has to be looked at again
         self.beat = world.clock()
         world.pod_listeners.append(self._on_pod)
+        world.sandbox_listeners.append(self._on_sandbox)
 
     async def run(self) -> None:
         """Until cancelled. Call it when the watches are synced."""
-        self._known = {name for name in self._world.claims if name in self._world.pods}
+        # What was claimed before us is no demand of now.
+        self._known = set(self._world.claims)
         try:
             while True:
                 self._world.changed.clear()
@@ -99,12 +101,26 @@ class PoolLoop:
         finally:
             await self._tasks.close()
 
+    def _on_sandbox(self, sandbox: Sandbox, gone: bool) -> None:
+        """A cold start is a claim, too, that a pool of this template was too small for."""
+        name = sandbox.metadata.name
+        if gone:
+            self._known.discard(name)
+        elif sandbox.spec.pod_name is None and name not in self._known:
+            self._known.add(name)
+            wanted = key(sandbox.spec.template)
+            for pool in self._world.pools.values():
+                if pool.spec.size is None and key(pool.spec.template) == wanted:
+                    self._demand_of(pool.metadata.name).claimed(now=self._world.clock())
+
     def _on_pod(self, pod: Pod, gone: bool) -> None:
         name = pod.metadata.name
         if (pool := pod.metadata.labels.get(names.LABEL_POOL)) is not None:
             self._planner.seen(pool, name)
         if gone:
-            for known in (self._known, self._measured, self._leaving, self._asked):
+            if name not in self._world.sandboxes:
+                self._known.discard(name)
+            for known in (self._measured, self._leaving, self._asked):
                 known.discard(name)
 
     # One round.

@@ -1,0 +1,333 @@
+"""Plays scheduler, kubelet and sidecars over a real API server: binds pods, writes their status, answers `end`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+from sandlot_controller.controller import Controller
+from sandlot_controller.settings import Settings
+from sandlot_controller.sidecar import Sidecars
+from sandlot_controller.tokens import InstanceTokens
+from sandlot_kube import paths
+from sandlot_kube.client import MERGE_PATCH, KubeClient
+from sandlot_kube.errors import KubeError
+from sandlot_kube.objects import Pod, Sandbox, SandboxPool
+from sandlot_kube.reflector import Reflector
+
+TIMEOUT = 30.0
+
+
+class Cluster:
+    def __init__(self, client: KubeClient, *, key_file: Path) -> None:
+        self.client = client
+        self.namespace = client.namespace
+        self.key_file = key_file
+        self.tokens = InstanceTokens.from_file(key_file)
+        self.pods: dict[str, Pod] = {}
+        self.sandboxes: dict[str, Sandbox] = {}
+        self.pools: dict[str, SandboxPool] = {}
+        self.made: list[str] = []  # every pod there ever was
+        self.most_starting: dict[str, int] = {}  # node → at one time
+        self.nodes: list[str] = []
+        self.starts = True  # the kubelets bring pods up
+        self.start_seconds = 0.0  # from the node to the running container
+        self.image_error: str | None = None  # what they say of every image
+        self.claimed: set[str] = set()  # at their sidecars
+        self.asked: list[str] = []  # instances whose sidecar was asked to end
+        self._news = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._port = 0
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Cluster]:
+        app = web.Application()
+        app.add_routes([web.post("/v1/end", self._end)])
+        runner = web.AppRunner(app, access_log=None)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        self._port = runner.addresses[0][1]
+        following = [
+            asyncio.create_task(self._follow(paths.pods(self.namespace), Pod, self.pods, self._pod).run()),
+            asyncio.create_task(self._follow(paths.sandboxes(self.namespace), Sandbox, self.sandboxes).run()),
+            asyncio.create_task(self._follow(paths.pools(self.namespace), SandboxPool, self.pools).run()),
+        ]
+        try:
+            await self.node()
+            yield self
+        finally:
+            for task in [*following, *self._tasks]:
+                task.cancel()
+            await asyncio.gather(*following, *self._tasks, return_exceptions=True)
+            for name in self.nodes:
+                with suppress(KubeError):
+                    await self.client.request("DELETE", paths.nodes(name))
+            await runner.cleanup()
+
+    def settings(self, **values: Any) -> Settings:
+        return Settings(
+            **{
+                "namespace": self.namespace,
+                "lease_namespace": self.namespace,
+                "key_file": self.key_file,
+                "webhook_url": "http://gateway.example:8642/internal/sidecar",
+                "sidecar_image": "sandlot/sidecar:test",
+                "node_selector": {"test": self.namespace},
+                "lease_seconds": 2.0,
+                "status_interval": 0.1,
+                "status_delay": 0.0,
+                "end_grace": 0.5,
+                "node_grace": 0.5,
+                "backoff": 0.2,
+                "health_host": "127.0.0.1",
+                "health_port": 0,
+                **values,
+            }
+        )
+
+    def controller(self, **values: Any) -> Controller:
+        return Controller(self.client, self.settings(**values), sidecars=Sidecars(port=self._port))
+
+    @asynccontextmanager
+    async def controlled(self, **values: Any) -> AsyncIterator[Controller]:
+        controller = self.controller(**values)
+        task = asyncio.create_task(controller.run())
+        try:
+            working = asyncio.create_task(controller.working.wait())
+            await asyncio.wait([task, working], timeout=TIMEOUT, return_when=asyncio.FIRST_COMPLETED)
+            working.cancel()
+            if task.done():
+                await task
+            assert controller.working.is_set()
+            yield controller
+            if task.done():
+                await task
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+    async def until(self, condition: Callable[[], object], what: str, *, timeout: float = TIMEOUT) -> None:
+        """Looks again after every change in the cluster."""
+        try:
+            async with asyncio.timeout(timeout):
+                while not condition():
+                    self._news.clear()
+                    await self._news.wait()
+        except TimeoutError as error:
+            lines = [
+                *(f"pod {name} {pod.spec.node_name} {pod.status.phase}" for name, pod in self.pods.items()),
+                *(f"sandbox {name} {one.status}" for name, one in self.sandboxes.items()),
+                *(f"pool {name} {one.status}" for name, one in self.pools.items()),
+            ]
+            raise AssertionError("\n".join([f"not within {timeout:g} s: {what}", *lines])) from error
+
+    # What the test does.
+
+    async def apply(self, kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
+        """As `kubectl apply --server-side` does."""
+        collection = paths.sandboxes if kind == "Sandbox" else paths.pools
+        body = {
+            "apiVersion": "sandlot.dev/v1alpha1",
+            "kind": kind,
+            "metadata": {"name": name},
+            "spec": spec,
+        }
+        answer = await self.client.request(
+            "PATCH",
+            collection(self.namespace, name),
+            params={"fieldManager": "test", "force": "true"},
+            body=body,
+            content_type="application/apply-patch+yaml",
+        )
+        return json.loads(answer)
+
+    async def pool(self, name: str = "p", *, size: int, image: str = "python:3.12", **spec: Any) -> None:
+        await self.apply("SandboxPool", name, {"template": {"image": image}, "size": size, **spec})
+
+    async def sandbox(self, name: str, *, image: str = "python:3.12", **spec: Any) -> None:
+        await self.apply("Sandbox", name, {"template": {"image": image}, **spec})
+
+    async def claim(self, pod: str, *, record: bool = True) -> str:
+        """As a gateway does: at the sidecar first."""
+        self.claimed.add(pod)
+        name = f"sbx-{secrets.token_hex(4)}"
+        if record:
+            await self.sandbox(name, podName=pod, sandboxId=name)
+        return name
+
+    async def end(self, sandbox: str, verdict: str = "deleted", **more: Any) -> None:
+        await self.client.request(
+            "PATCH",
+            paths.sandboxes(self.namespace, sandbox),
+            body={"spec": {"ended": {"verdict": verdict, **more}}},
+            content_type=MERGE_PATCH,
+        )
+
+    async def delete(self, path: str, **body: Any) -> None:
+        await self.client.request("DELETE", path, body=body or None)
+
+    async def node(self, *, ready: str = "True") -> str:
+        name = f"node-{secrets.token_hex(4)}"
+        body = {"metadata": {"name": name, "labels": {"test": self.namespace}}}
+        await self.client.request("POST", paths.nodes(), body=body)
+        self.nodes.append(name)
+        # A new node is tainted until a controller that does not run here sees it ready.
+        await self.client.request(
+            "PATCH", paths.nodes(name), body={"spec": {"taints": None}}, content_type=MERGE_PATCH
+        )
+        await self.node_says(name, ready)
+        return name
+
+    async def node_says(self, name: str, ready: str) -> None:
+        body = {"status": {"conditions": [{"type": "Ready", "status": ready}]}}
+        await self.client.request("PATCH", paths.nodes(name) + "/status", body=body, content_type=MERGE_PATCH)
+
+    async def pod_says(self, name: str, **status: Any) -> None:
+        await self.client.request(
+            "PATCH",
+            paths.pods(self.namespace, name) + "/status",
+            body={"status": status},
+            content_type=MERGE_PATCH,
+        )
+
+    async def waits(self, pod: str, reason: str, message: str) -> None:
+        state = {"waiting": {"reason": reason, "message": message}}
+        await self.pod_says(pod, containerStatuses=[_container("sandbox", state)])
+
+    async def dies(self, pod: str, container: str, *, code: int, reason: str = "Error") -> None:
+        state = {"terminated": {"exitCode": code, "reason": reason}}
+        await self.pod_says(pod, containerStatuses=[_container(container, state)])
+
+    def warm(self, pool: str = "p") -> list[str]:
+        """Pods of the pool that run and that no record names."""
+        named = {one.spec.pod_name for one in self.sandboxes.values()}
+        return sorted(
+            name
+            for name, pod in self.pods.items()
+            if pod.metadata.labels.get("sandlot.dev/pool") == pool
+            and pod.metadata.deletion_timestamp is None
+            and name not in named
+            and is_ready(pod)
+        )
+
+    # What the cluster does.
+
+    def _follow(
+        self, path: str, item: Any, known: dict[str, Any], then: Callable[[Any], None] = lambda _: None
+    ) -> Reflector[Any]:
+        def changed(thing: Any) -> None:
+            known[thing.metadata.name] = thing
+            then(thing)
+            self._news.set()
+
+        def deleted(thing: Any) -> None:
+            known.pop(thing.metadata.name, None)
+            self._news.set()
+
+        def replaced(things: list[Any]) -> None:
+            for name in known.keys() - {thing.metadata.name for thing in things}:
+                del known[name]
+            for thing in things:
+                changed(thing)
+
+        return Reflector(self.client, path, item=item, replaced=replaced, changed=changed, deleted=deleted)
+
+    def _pod(self, pod: Pod) -> None:
+        name = pod.metadata.name
+        if name not in self.made:
+            self.made.append(name)
+            if self.starts:
+                self.spawn(self.schedule(name))
+        elif pod.spec.node_name and not is_ready(pod):
+            starting = [
+                one.spec.node_name
+                for one in self.pods.values()
+                if one.spec.node_name and not is_ready(one) and one.metadata.deletion_timestamp is None
+            ]
+            for node in set(starting):
+                self.most_starting[node] = max(self.most_starting.get(node, 0), starting.count(node))
+        # No kubelet confirms the end of a pod.
+        if pod.metadata.deletion_timestamp is not None and pod.spec.node_name:
+            self.spawn(self._gone(name))
+
+    def spawn(self, work: Any) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def schedule(self, name: str) -> None:
+        """Always the first node that the pod allows, as a packing scheduler would; then it comes up."""
+        raw = json.loads(await self.client.request("GET", paths.pods(self.namespace, name)))
+        affinity = raw["spec"].get("affinity", {}).get("nodeAffinity", {})
+        terms = affinity.get("requiredDuringSchedulingIgnoredDuringExecution", {}).get(
+            "nodeSelectorTerms", []
+        )
+        avoid = {value for term in terms for field in term["matchFields"] for value in field["values"]}
+        node = next((node for node in self.nodes if node not in avoid), None)
+        with suppress(KubeError):
+            if node is None:
+                why = {
+                    "type": "PodScheduled",
+                    "status": "False",
+                    "reason": "Unschedulable",
+                    "message": "full",
+                }
+                await self.pod_says(name, conditions=[why])
+                return
+            target = {"apiVersion": "v1", "kind": "Node", "name": node}
+            body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target}
+            await self.client.request("POST", paths.pods(self.namespace, name) + "/binding", body=body)
+            await asyncio.sleep(self.start_seconds)
+            if self.image_error is None:
+                await self.up(name)
+            else:
+                await self.waits(name, "ErrImagePull", self.image_error)
+
+    async def up(self, name: str) -> None:
+        running = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
+        await self.pod_says(
+            name,
+            phase="Running",
+            podIP="127.0.0.1",
+            podIPs=[{"ip": "127.0.0.1"}],
+            conditions=[{"type": "Ready", "status": "True"}, {"type": "PodScheduled", "status": "True"}],
+            containerStatuses=[_container("sandbox", running), _container("sidecar", running)],
+        )
+
+    async def _gone(self, name: str) -> None:
+        with suppress(KubeError):
+            await self.delete(paths.pods(self.namespace, name), gracePeriodSeconds=0)
+
+    async def _end(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        token = request.headers["Authorization"].removeprefix("Bearer ")
+        names = {self.tokens.instance(name): name for name in self.pods}
+        if token not in names or body.get("only_unclaimed") is not True:
+            return web.json_response({"error": "unauthorized"}, status=401)
+        self.asked.append(names[token])
+        if names[token] in self.claimed:
+            return web.json_response({"error": "claimed"}, status=409)
+        return web.json_response({"phase": "ended"})
+
+
+def is_ready(pod: Pod) -> bool:
+    ready = pod.condition("Ready")
+    return ready is not None and ready.status == "True"
+
+
+def _container(name: str, state: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "name": name,
+        "state": state,
+        "ready": "running" in state,
+        "restartCount": 0,
+        "image": "x",
+        "imageID": "",
+    }

@@ -1,0 +1,153 @@
+"""Pools on a real API server: filled, refilled, rolled, shrunk, and never over-filled by whoever restarts or races."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+import pytest
+from sandlot_kube import paths
+
+from tests.controller.cluster import Cluster
+
+pytestmark = pytest.mark.apiserver
+
+
+async def test_a_pool_is_filled_told_of_and_filled_again_after_a_claim(cluster: Cluster) -> None:
+    async with cluster.controlled():
+        await cluster.pool(size=3)
+        await cluster.until(lambda: len(cluster.warm()) == 3, "three are warm")
+        await cluster.until(lambda: cluster.pools["p"].status.ready == 3, "the status says so")
+        first = cluster.warm()[0]
+        pod = cluster.pods[first]
+        assert pod.metadata.labels["sandlot.dev/instance"] == first
+        assert "python:3.12" in pod.metadata.annotations["sandlot.dev/template"]
+        name = await cluster.claim(first)
+        await cluster.until(lambda: len(cluster.warm()) == 3, "the claimed one was replaced")
+        await cluster.until(lambda: cluster.pools["p"].status.claimed == 1, "and is told of")
+        await cluster.until(lambda: cluster.sandboxes[name].status.phase == "Running", "it runs")
+        assert len(cluster.made) == 4
+
+
+async def test_no_node_starts_more_than_its_cap(cluster: Cluster) -> None:
+    await cluster.node()
+    async with cluster.controlled(starts_per_node=2):
+        await cluster.pool(size=12)
+        await cluster.until(lambda: len(cluster.warm()) == 12, "all are warm")
+    assert len(cluster.made) == 12
+    assert max(cluster.most_starting.values()) <= 2
+
+
+async def test_a_broken_image_backs_off_says_why_and_recovers(cluster: Cluster) -> None:
+    cluster.image_error = "no such image"
+    async with cluster.controlled(backoff=0.2):
+        await cluster.pool(size=2)
+        await cluster.until(
+            lambda: "p" in cluster.pools and cluster.pools["p"].status.failures >= 3, "it fails"
+        )
+        status = cluster.pools["p"].status
+        assert status.message == "image_pull: sandbox: no such image"
+        (condition,) = status.conditions
+        assert (condition.type, condition.status, condition.reason) == ("Ready", "False", "Failing")
+        # 0.2 and 0.4 s apart, not one after the other as fast as they go; the first two began together.
+        assert len(cluster.made) <= 5
+        cluster.image_error = None
+        await cluster.pool(size=2, image="python:3.13")
+        await cluster.until(lambda: cluster.pools["p"].status.ready == 2, "the new template works")
+        await cluster.until(lambda: cluster.pools["p"].status.message is None, "and the complaint is gone")
+
+
+async def test_a_roll_has_no_outage_and_asks_every_old_one(cluster: Cluster) -> None:
+    async with cluster.controlled():
+        await cluster.pool(size=3)
+        await cluster.until(lambda: len(cluster.warm()) == 3, "three are warm")
+        old, least = cluster.warm(), 3
+
+        def rolled() -> bool:
+            nonlocal least
+            least = min(least, len(cluster.warm()))
+            return len(cluster.warm()) == 3 and not set(old) & set(cluster.pods)
+
+        await cluster.pool(size=3, image="python:3.13")
+        await cluster.until(rolled, "all are new")
+        assert least == 3
+        assert sorted(cluster.asked) == old
+        assert len(cluster.made) == 6
+
+
+async def test_a_smaller_pool_spares_the_one_that_is_being_claimed(cluster: Cluster) -> None:
+    async with cluster.controlled():
+        await cluster.pool(size=3)
+        await cluster.until(lambda: len(cluster.warm()) == 3, "three are warm")
+        claimed = cluster.warm()[0]
+        await cluster.claim(claimed, record=False)
+        await cluster.pool(size=0)
+        await cluster.until(lambda: list(cluster.pods) == [claimed], "the others are gone")
+        await cluster.until(lambda: cluster.pools["p"].status.claimed == 1, "this one is claimed")
+        assert claimed in cluster.asked
+
+
+async def test_a_deleted_pool_leaves_the_claimed_ones(cluster: Cluster) -> None:
+    async with cluster.controlled():
+        await cluster.pool(size=2)
+        await cluster.until(lambda: len(cluster.warm()) == 2, "two are warm")
+        claimed = cluster.warm()[0]
+        name = await cluster.claim(claimed)
+        await cluster.delete(paths.pools(cluster.namespace, "p"))
+        await cluster.until(lambda: list(cluster.pods) == [claimed], "the unclaimed are gone")
+        await cluster.until(lambda: cluster.sandboxes[name].status.phase == "Running", "it goes on")
+
+
+async def test_a_dead_warm_pod_is_replaced(cluster: Cluster) -> None:
+    async with cluster.controlled():
+        await cluster.pool(size=1)
+        await cluster.until(lambda: len(cluster.warm()) == 1, "one is warm")
+        (name,) = cluster.warm()
+        await cluster.dies(name, "sidecar", code=137)
+        await cluster.until(lambda: cluster.warm() and name not in cluster.pods, "another is")
+
+
+async def test_autoscaling_follows_what_the_pool_was_too_small_for(cluster: Cluster) -> None:
+    cluster.start_seconds = 1.0
+    async with cluster.controlled():
+        spec = {"template": {"image": "python:3.12"}, "minSize": 1, "maxSize": 4}
+        await cluster.apply("SandboxPool", "p", spec)
+        await cluster.until(lambda: len(cluster.warm()) == 1, "the least is warm")
+        for number in range(20):
+            await cluster.sandbox(f"i-{number:016x}")
+        await cluster.until(lambda: len(cluster.warm()) >= 3, "more are kept")
+        assert cluster.pools["p"].status.size in (3, 4)
+
+
+async def test_two_controllers_race_and_nothing_is_made_twice(cluster: Cluster) -> None:
+    controllers = [cluster.controller() for _ in range(2)]
+    tasks = [asyncio.create_task(one.run()) for one in controllers]
+    try:
+        await cluster.pool(size=5)
+        await cluster.until(lambda: len(cluster.warm()) == 5, "five are warm")
+        assert sum(one.working.is_set() for one in controllers) == 1
+        # The one that works ends in order; the other takes over and finds everything.
+        leader = next(number for number, one in enumerate(controllers) if one.working.is_set())
+        tasks[leader].cancel()
+        await asyncio.wait_for(controllers[1 - leader].working.wait(), 20)
+        assert len(cluster.made) == 5
+        await cluster.claim(cluster.warm()[0])
+        await cluster.until(lambda: len(cluster.warm()) == 5, "the other one works")
+        assert len(cluster.made) == 6
+    finally:
+        for task in tasks:
+            task.cancel()
+        for task in tasks:
+            with suppress(asyncio.CancelledError):
+                await task
+
+
+async def test_a_restart_in_the_middle_of_filling_makes_no_more(cluster: Cluster) -> None:
+    async with cluster.controlled(starts_per_node=2):
+        await cluster.pool(size=10)
+        await cluster.until(lambda: len(cluster.made) >= 4, "some are there")
+    async with cluster.controlled(starts_per_node=2):
+        await cluster.until(lambda: len(cluster.warm()) == 10, "ten are warm")
+        await cluster.until(lambda: cluster.pools["p"].status.ready == 10, "and told of")
+    assert len(cluster.made) == 10
+    assert cluster.asked == []
