@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from tests.chart.programs import directory
 from tests.chart.release import release
 from tests.chart.render import ALL, Resource, render
 from tests.kube.apiserver import apiserver
 
-__all__ = ["apiserver", "release"]
+__all__ = ["apiserver", "directory", "release"]
 
 
 @pytest.fixture(scope="session")
