@@ -1,12 +1,12 @@
 # What a person does with this repository. Every target sets up what it needs; see `make help`.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench format generate lock clean
+.PHONY: help setup demo test cluster cluster-images cluster-down check bench format generate lock clean
 
 RUN := .venv/bin
 export PYTHONDONTWRITEBYTECODE :=
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup:  ## make .venv with the pinned dependencies and the four packages
 	@bash tools/setup.sh
@@ -16,6 +16,15 @@ demo: setup  ## grade about 1,000 HumanEval rollouts in local sandboxes; report 
 
 test: setup  ## all tests on this machine
 	$(RUN)/python -m pytest
+
+cluster: setup  ## a kind cluster with gVisor for the tests; prints its kubeconfig's path
+	$(RUN)/python -m tests.cluster up
+
+cluster-images: setup  ## make the images and bring them to the cluster's nodes
+	$(RUN)/python -m tests.cluster load-image $$($(RUN)/python -m images build)
+
+cluster-down: setup  ## take the cluster away; what was built stays in the cache
+	$(RUN)/python -m tests.cluster down
 
 check: setup  ## lint, types, architecture contracts, generated files
 	$(RUN)/ruff format --check .

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from images.rootfs import ImageError
 from tests.cluster import cluster, faults
+from tests.cluster.lock import exclusive
 from tests.cluster.paths import KUBECONFIG, LOGS
 from tests.cluster.shell import ClusterError
 
@@ -55,15 +56,18 @@ def run(arguments: argparse.Namespace) -> int:
     """Does what the arguments say, and gives the exit code."""
     match arguments.command:
         case "up":
-            print(cluster.up(workers=arguments.workers))
+            with exclusive():
+                print(cluster.up(workers=arguments.workers))
         case "down":
-            cluster.down()
+            with exclusive():
+                cluster.down()
         case "status":
             engine = cluster.recorded()
             print(cluster.kubectl(engine, "get", "nodes,pods", "-A", "-o", "wide"), end="")
             return 0 if cluster.is_ready(engine, workers=len(cluster.nodes(engine)) - 1) else 1
         case "build":
-            cluster.build(only=arguments.only)
+            with exclusive():
+                cluster.build(only=arguments.only)
         case "load-image":
             for archive in arguments.archives:
                 print(cluster.load_image(archive))
