@@ -120,6 +120,17 @@ async def test_user_code_sees_and_hurts_nothing_of_the_sidecar(gvisor: MakeBox) 
     assert (await box.exec("echo usable"))["stdout"] == "usable\n"
 
 
+async def test_no_dead_process_stays(gvisor: MakeBox) -> None:
+    box = await gvisor()
+    orphan = "import os, time\nif os.fork() == 0:\n if os.fork() == 0: os._exit(0)\n time.sleep(0.2); os._exit(0)\ntime.sleep(0.4)"
+    await box.exec(["python3", "-c", orphan])
+    await until(lambda: nobody_dead(box))
+
+
+async def nobody_dead(box: Sidecar) -> bool:
+    return "(Z" not in (await box.exec("cat /proc/[0-9]*/status | grep ^State"))["stdout"].replace("\t", "(")
+
+
 async def test_a_timeout_and_what_is_left_behind(gvisor: MakeBox) -> None:
     box = await gvisor()
     left = await box.exec("(setsid sleep 300 &) ; echo started")

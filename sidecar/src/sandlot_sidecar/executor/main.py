@@ -244,8 +244,10 @@ def run(control: socket.socket) -> None:
     if os.getppid() != parent:
         return
     syscalls.set_name("sandlot-exec")
-    # Orphaned ops are reaped here, not whenever the machine's own PID 1 comes to it: until then they are in the way.
-    syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)
+    if os.path.exists("/proc/self/ns/pid_for_children"):
+        # Orphaned ops are reaped here, not whenever the machine's own PID 1 comes to it: until then they are in the
+        # way. Not under gVisor, where a reaper takes orphans also from the namespaces below it.
+        syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         # The server decides when the sandbox ends; a signal to the whole group must not be faster. Not ignored,
         # but handled: what is ignored stays so in every command.
