@@ -202,7 +202,7 @@ class Cluster(RuleBasedStateMachine):
             self.planner.expect(pool, name, now=self.now)
             self.pods[name] = Real(pool, PodView(name, self.keys[pool], avoids=frozenset(made.avoid)))
         for pool, pod in made.retire:
-            assert pool not in self.retiring, "one at a time"
+            assert self.retiring.get(pool) not in self.pods, "one at a time"
             self.planner.retiring(pool, pod.name)
             self.retiring[pool] = pod.name
         for pool in list(self.retiring) if not lost else []:

@@ -1,0 +1,113 @@
+"""The pod of an instance: what docs/kubernetes-internals.md promises of it, and what each setting changes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from sandlot_controller import pod as pods
+from sandlot_controller.settings import Settings, Toleration
+from sandlot_kube import template
+from sandlot_kube.objects import Metadata, Sandbox, SandboxPool
+
+ID = "i-0123456789abcdef"
+
+
+def settings(**values: Any) -> Settings:
+    return Settings(
+        namespace="sandboxes",
+        key_file=Path("/none"),
+        webhook_url="http://gateway:8642/internal/sidecar",
+        sidecar_image="sandlot/sidecar:1",
+        **values,
+    )
+
+
+def build(*, avoid: tuple[str, ...] = (), of: dict[str, Any] | None = None, **values: Any) -> dict[str, Any]:
+    what = {"image": "python:3.12", "cpu": 2, "memory": 1 << 30, "disk": 5 << 30, **(of or {})}
+    pool = msgspec.convert({"metadata": {"name": "p"}, "spec": {"template": what, "size": 1}}, SandboxPool)
+    return pods.pool_pod(pool, instance_id=ID, token="sit_x", settings=settings(**values), avoid=avoid)
+
+
+def test_a_pool_s_pod() -> None:
+    pod = build(runtime_class="gvisor", subdomain="boxes", priority_class="low", image_pull_secrets=["mine"])
+    labels, spec = pod["metadata"]["labels"], pod["spec"]
+    assert pod["metadata"]["name"] == labels["sandlot.dev/instance"] == spec["hostname"] == ID
+    assert labels["sandlot.dev/pool"] == "p"
+    assert labels["app.kubernetes.io/component"] == "sandbox"
+    told = template.decode(pod["metadata"]["annotations"]["sandlot.dev/template"])
+    assert template.key(told) == labels["sandlot.dev/template"]
+    assert "ownerReferences" not in pod["metadata"]
+    assert spec["automountServiceAccountToken"] is False
+    assert spec["shareProcessNamespace"] is True
+    assert spec["restartPolicy"] == "Never"
+    assert spec["subdomain"] == "boxes"
+    assert spec["runtimeClassName"] == "gvisor"
+    assert spec["priorityClassName"] == "low"
+    assert spec["imagePullSecrets"] == [{"name": "mine"}]
+    sandbox, sidecar = spec["containers"]
+    assert sandbox["command"] == ["/bin/sh", "-c", "kill -STOP $$"]
+    assert {"name": "SANDLOT_TARGET", "value": ID} in sandbox["env"]
+    assert "privileged" not in sandbox["securityContext"]
+    assert sidecar["securityContext"]["privileged"] is True
+
+
+def test_the_token_is_in_the_sidecar_s_environment_only() -> None:
+    pod = build()
+    sandbox, sidecar = pod["spec"]["containers"]
+    config = json.loads(
+        next(one["value"] for one in sidecar["env"] if one["name"] == "SANDLOT_SIDECAR_CONFIG")
+    )
+    assert config["token"] == "sit_x"
+    assert config["target"] is True
+    assert config["listen"] == "0.0.0.0:8700"
+    assert config["limits"] == {"cpu": 2, "memory": 1 << 30, "pids": 1024}
+    assert "sit_x" not in json.dumps([sandbox, pod["metadata"]])
+
+
+def test_burstable_and_guaranteed() -> None:
+    resources = build(cpu_share=0.1, memory_share=0.25)["spec"]["containers"][0]["resources"]
+    assert resources["limits"] == {"cpu": "2000m", "memory": "1073741824", "ephemeral-storage": str(5 << 30)}
+    assert resources["requests"] == {"cpu": "200m", "memory": "268435456", "ephemeral-storage": "0"}
+    for container in build(guaranteed=True)["spec"]["containers"]:
+        assert container["resources"]["requests"] == container["resources"]["limits"]
+
+
+def test_gpus_selectors_and_tolerations() -> None:
+    pod = build(
+        of={"gpuCount": 2, "gpuType": "A100"},
+        node_selector={"pool": "sandboxes"},
+        tolerations=[Toleration(key="gpu", operator="Exists")],
+        gpu_label="gpu.type",
+    )
+    spec = pod["spec"]
+    assert spec["nodeSelector"] == {"pool": "sandboxes", "gpu.type": "A100"}
+    assert spec["tolerations"] == [{"key": "gpu", "operator": "Exists"}]
+    resources = spec["containers"][0]["resources"]
+    assert resources["limits"]["nvidia.com/gpu"] == resources["requests"]["nvidia.com/gpu"] == "2"
+    assert "nvidia.com/gpu" not in spec["containers"][1]["resources"]["limits"]
+
+
+def test_the_template_s_runtime_class_goes_before_the_default() -> None:
+    assert build(of={"runtimeClass": "runc"}, runtime_class="gvisor")["spec"]["runtimeClassName"] == "runc"
+    assert "runtimeClassName" not in build()["spec"]
+
+
+def test_nodes_to_avoid_can_be_read_back() -> None:
+    pod = build(avoid=("n1", "n2"))
+    terms = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    (term,) = terms["nodeSelectorTerms"]
+    assert [field["values"] for field in term["matchFields"]] == [["n1"], ["n2"]]
+    assert pods.avoided(msgspec.convert(pod["metadata"], Metadata)) == {"n1", "n2"}
+    assert pods.avoided(Metadata()) == frozenset()
+
+
+def test_a_cold_start_s_pod_belongs_to_its_resource() -> None:
+    body = {"metadata": {"name": ID, "uid": "u-1"}, "spec": {"template": {"image": "x"}}}
+    pod = pods.sandbox_pod(msgspec.convert(body, Sandbox), token="sit_x", settings=settings())
+    (owner,) = pod["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["name"], owner["uid"], owner["controller"]) == ("Sandbox", ID, "u-1", True)
+    assert pod["metadata"]["labels"]["sandlot.dev/for"] == ID
+    assert "sandlot.dev/pool" not in pod["metadata"]["labels"]
