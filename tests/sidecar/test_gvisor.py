@@ -120,6 +120,17 @@ async def test_user_code_sees_and_hurts_nothing_of_the_sidecar(gvisor: MakeBox) 
     assert (await box.exec("echo usable"))["stdout"] == "usable\n"
 
 
+async def test_too_much_memory_is_oom_and_the_pod_lives(gvisor: MakeBox) -> None:
+    box = await gvisor(claim={"limits": {"memory": 256 << 20}})
+    held = await box.exec(["python3", "-c", "x = b'x' * (100 << 20); print(len(x))"])
+    assert held["stdout"] == f"{100 << 20}\n"
+    eater = "x = []\nwhile True: x.append(b'x' * (4 << 20))"
+    answer = await box.exec(["python3", "-c", eater], timeout=60)
+    assert answer["verdict"] == "oom", answer
+    assert answer["usage"]["peak_memory"] < 512 << 20
+    assert (await box.exec("echo usable"))["stdout"] == "usable\n"
+
+
 async def test_no_dead_process_stays(gvisor: MakeBox) -> None:
     box = await gvisor()
     orphan = "import os, time\nif os.fork() == 0:\n if os.fork() == 0: os._exit(0)\n time.sleep(0.2); os._exit(0)\ntime.sleep(0.4)"

@@ -116,6 +116,15 @@ async def test_an_op_begins_as_the_image_says(pod: MakePod) -> None:
     assert (await box.exec("stat -c %u /home/user/sent; echo more >> ~/sent"))["stdout"] == "1234\n"
 
 
+@pytest.mark.parametrize(("cpu", "said"), [(1.5, "2"), (0.25, "1")])
+async def test_processors_are_counted_by_the_limit(pod: MakePod, cpu: float, said: str) -> None:
+    box = await pod(claim={"limits": {"cpu": cpu}, "env": {"GOMAXPROCS": "7"}})
+    answer = await box.exec(
+        "nproc; echo $OMP_NUM_THREADS $OPENBLAS_NUM_THREADS $PYTHON_CPU_COUNT $GOMAXPROCS"
+    )
+    assert answer["stdout"].split() == [said, said, said, said, "7"]
+
+
 async def test_no_secret_is_in_any_environment_or_below_the_server(pod: MakePod) -> None:
     box = await pod(claim={"secrets": {"KEY": "hidden-of-a-test"}})
     spy = SPY.replace("TOKENPART", "of-a-test")

@@ -24,6 +24,9 @@ CAPABILITIES = sum(1 << number for number in (0, 1, 3, 4, 5, 6, 7, 8, 10, 13, 18
 # The kernel notifies before it kills: look again for a while.
 OOM_CHECKS = 40
 OOM_PAUSE_MS = 5
+# Where the kernel does not kill for a group's memory (gVisor), it is looked at so often, and ends at this share.
+USAGE_PAUSE_MS = 50
+USAGE_SHARE = 0.9
 # A container's ops keep its score; it has to be so much above their runner's.
 OOM_DISTANCE = 100
 # A quiet op's start is told so late: most have ended by then, and cost the server one message instead of two.
@@ -77,6 +80,7 @@ class Runner:
         self.poll = select.poll()
         self.poll.register(channel, select.POLLIN)
         self._oom_checks = 0
+        self._by_usage = False
         self._own_peak = 0
         self._quiet: Counters | None = None  # as the last op left them, where nobody else can change them
         self._defaults: dict[str, str] = {}
@@ -110,7 +114,8 @@ class Runner:
         try:
             control = os.open("memory.oom_control", os.O_RDONLY | os.O_CLOEXEC, dir_fd=directory)
         except FileNotFoundError:
-            return -1  # gVisor
+            self._by_usage = True
+            return -1
         fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         try:
             events = os.open("cgroup.event_control", os.O_WRONLY | os.O_CLOEXEC, dir_fd=directory)
@@ -133,6 +138,8 @@ class Runner:
             ready = self.poll.poll(self._patience())
             if self._oom_checks:
                 self._check_oom()
+            if self._by_usage:
+                self._check_usage()
             for fd, _ in ready:
                 if fd == self._oom_fd:
                     self._oom_event()
@@ -155,7 +162,8 @@ class Runner:
             return None
         if self._oom_checks:
             return OOM_PAUSE_MS
-        return None if self.op.tell_at is None else max(0.0, (self.op.tell_at - time.monotonic()) * 1000)
+        longest = USAGE_PAUSE_MS if self._by_usage else None
+        return longest if self.op.tell_at is None else max(0.0, (self.op.tell_at - time.monotonic()) * 1000)
 
     def _message(self, message: dict[str, Any], fds: list[int]) -> None:
         try:
@@ -307,6 +315,14 @@ class Runner:
                 pass
         self._oom_checks = OOM_CHECKS if self.op is not None else 0
         self._check_oom()
+
+    def _check_usage(self) -> None:
+        if self.op is None or self.op.oom or not self.group:
+            return
+        used, limit = self.group.number("memory"), self.group.number("memory_limit")
+        if used is not None and limit is not None and used > USAGE_SHARE * limit:
+            self.op.oom = True
+            self._kill()
 
     def _check_oom(self) -> None:
         self._oom_checks = max(0, self._oom_checks - 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import time
 
@@ -30,6 +31,11 @@ STARTING, WARM, CLAIMED, OVER, FAILED = "starting", "warm", "claimed", "ended", 
 PROOF_TIMEOUT = 30.0  # seconds for the first command of a fresh sandbox
 END_PATIENCE = 60.0  # seconds of trying to say `ended`
 BROKEN = ("sandbox_lost", "reset_failed", "start_failed")  # no fault of the code that runs then
+# nproc and OpenMP, the algebra libraries that have their own, Go, Rust's rayon, Python from 3.13 on.
+THREADS = (
+    "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "GOMAXPROCS",
+    "RAYON_NUM_THREADS", "PYTHON_CPU_COUNT",
+)  # fmt: skip
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -181,7 +187,11 @@ class Instance:
             env |= claim["secrets"]
             env["SANDLOT_SANDBOX_ID"] = claim["sandbox_id"]
             workdir = claim["workdir"] or workdir
-        cores = self._conditions(claim)["limits"].get("cpu") or os.cpu_count() or 1
+        limit = self._conditions(claim)["limits"].get("cpu")
+        if limit is not None and self.config.target:
+            # What counts the node's processors starts so many threads that they only push each other out.
+            env = dict.fromkeys(THREADS, str(max(1, math.ceil(limit)))) | env
+        cores = limit or os.cpu_count() or 1
         self.ops.abreast = max(2, round(cores))
         self.ops.environment = env
         self.ops.workdir = workdir or "/"
