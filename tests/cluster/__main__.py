@@ -1,4 +1,4 @@
-"""Command line of the test cluster: `python -m tests.cluster up|down|status|build|load-image|run|logs|kill|heal`."""
+"""Command line of the test cluster: `python -m tests.cluster up|down|status|build|load-image|push|run|logs|kill|heal`."""
 
 from __future__ import annotations
 
@@ -31,6 +31,10 @@ def parser() -> argparse.ArgumentParser:
     build.add_argument("--only", nargs="+", metavar="PROGRAM", help="these programs and no node image")
     load = commands.add_parser("load-image", help="bring OCI archives to every node")
     load.add_argument("archives", nargs="+", type=Path, metavar="ARCHIVE")
+    push = commands.add_parser(
+        "push", help="bring OCI archives to the cluster's registry; prints the names to pull"
+    )
+    push.add_argument("archives", nargs="+", type=Path, metavar="ARCHIVE")
     run = commands.add_parser("run", help="run a command that reaches the cluster: kubectl, helm, a test")
     run.add_argument("words", nargs=argparse.REMAINDER, metavar="COMMAND")
     logs = commands.add_parser("logs", help="collect events and logs of the nodes")
@@ -71,6 +75,9 @@ def run(arguments: argparse.Namespace) -> int:
         case "load-image":
             for archive in arguments.archives:
                 print(cluster.load_image(archive))
+        case "push":
+            for archive in arguments.archives:
+                print(cluster.push_image(archive))
         case "run":
             return enter(arguments.words)
         case "logs":

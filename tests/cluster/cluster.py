@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from images.oci import archive_index
-from tests.cluster import config, gobuild, nodeimage, sysctls
+from tests.cluster import config, gobuild, nodeimage, registry, sysctls
 from tests.cluster.debian import ensure_packages
 from tests.cluster.engine import Engine, dismantle, own_podman, prepare, reachable
 from tests.cluster.paths import BIN, CLUSTER, HERE, KUBECONFIG, LOGS, STATE
@@ -194,6 +194,7 @@ def wait_for_api(engine: Engine) -> None:
 
 def down() -> None:
     """Takes the cluster away, whatever state it is in."""
+    registry.stop()
     engine = recorded() if RECORD.exists() else own_podman("")
     there = RECORD.exists() or (engine.netns is not None and Path(f"/run/netns/{engine.netns}").exists())
     if there:
@@ -222,6 +223,12 @@ def load_image(archive: Path) -> str:
         command = ("ctr", "-n", "k8s.io", "images", "import", "--local", "--discard-unpacked-layers", "-")
         engine.on_node(node, *command, stdin=data)
     return reference
+
+
+def push_image(archive: Path) -> str:
+    """Brings an OCI archive to the cluster's registry, and gives the name under which pods pull it."""
+    engine = recorded()
+    return registry.push(engine, nodes=nodes(engine), archive=archive)
 
 
 def logs(out: Path) -> Path:

@@ -9,6 +9,7 @@ import pytest
 
 from tests.cluster import cluster, faults
 from tests.cluster.engine import Engine
+from tests.cluster.paths import IMAGES
 from tests.cluster.shell import ClusterError, CommandFailed
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(300)]
@@ -114,6 +115,15 @@ def test_policies_hold_between_nodes_and_runtimes(engine: Engine, namespace: str
         "gfriend": [True, True],
         "gstranger": [False, False],
     }
+
+
+def test_pods_pull_what_was_pushed_to_the_registry(engine: Engine, namespace: str, python_image: str) -> None:
+    reference = cluster.push_image(IMAGES / "archives" / "python.tar")
+    worker = next(name for name in cluster.nodes(engine) if "worker" in name)
+    wanted = pod("puller", image=reference, node=worker, gvisor=False)
+    wanted["spec"]["containers"][0]["imagePullPolicy"] = "Always"
+    apply(engine, namespace, wanted)
+    cluster.kubectl(engine, "wait", "pod/puller", "-n", namespace, "--for=condition=Ready", "--timeout=60s")
 
 
 def test_a_container_that_is_killed_starts_again(engine: Engine, namespace: str, python_image: str) -> None:

@@ -1,0 +1,81 @@
+"""An image registry beside the nodes, started when the first image is pushed to it; it ends with the cluster."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.cluster.config import REGISTRY_HOST
+from tests.cluster.engine import Engine
+from tests.cluster.paths import BIN, HERE, LOGS, STATE
+
+PORT = 5000
+
+
+def is_running(pid: int) -> bool:
+    """Whether that process is the registry."""
+    try:
+        return b"registry" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+
+
+def start(engine: Engine, *, nodes: Sequence[str]) -> str:
+    """The registry's address, as programs beside the cluster reach it; starts it if need be and tells the nodes."""
+    record = STATE / "registry.json"
+    if record.exists():
+        known = json.loads(record.read_text())
+        if is_running(known["pid"]):
+            return known["address"]
+    gateway = engine.on_node(nodes[0], "ip", "-4", "route", "show", "default").split()[2]
+    address = f"{gateway}:{PORT}"
+    settings = STATE / "registry.yaml"
+    settings.write_text(
+        json.dumps(
+            {
+                "version": 0.1,
+                "log": {"level": "warn"},
+                "storage": {"filesystem": {"rootdirectory": str(STATE / "registry")}},
+                "http": {"addr": address, "secret": "of no use: one registry, no redirects"},
+            }
+        )
+    )
+    LOGS.mkdir(parents=True, exist_ok=True)
+    with (LOGS / "registry.log").open("w") as log:
+        process = subprocess.Popen(
+            engine.inside([BIN / "registry", "serve", settings]),
+            env={**engine.environment(), "OTEL_TRACES_EXPORTER": "none"},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    record.write_text(json.dumps({"pid": process.pid, "address": address}))
+    for node in nodes:
+        place = f"/etc/containerd/certs.d/{REGISTRY_HOST}"
+        script = f"mkdir -p {place} && cat > {place}/hosts.toml"
+        engine.on_node(
+            node, "sh", "-c", script, stdin=f'server = "http://{address}"\n[host."http://{address}"]\n'
+        )
+    return address
+
+
+def push(engine: Engine, *, nodes: Sequence[str], archive: Path) -> str:
+    """Pushes an OCI archive and gives the name under which pods pull it."""
+    address = start(engine, nodes=nodes)
+    pushed = engine.run([sys.executable, HERE / "push.py", address, archive.resolve()])
+    return f"{REGISTRY_HOST}/{pushed.strip()}"
+
+
+def stop() -> None:
+    """Ends the registry, if one was started."""
+    record = STATE / "registry.json"
+    if record.exists():
+        pid = json.loads(record.read_text())["pid"]
+        if is_running(pid):
+            os.kill(pid, 9)
+        record.unlink()
