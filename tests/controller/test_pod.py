@@ -48,7 +48,7 @@ def test_a_pool_s_pod() -> None:
     assert spec["priorityClassName"] == "low"
     assert spec["imagePullSecrets"] == [{"name": "mine"}]
     sandbox, sidecar = spec["containers"]
-    assert sandbox["command"] == ["/bin/sh", "-c", "kill -STOP $$"]
+    assert sandbox["command"] == ["/bin/sh", "-c", "kill -STOP $$$$"]
     assert {"name": "SANDLOT_TARGET", "value": ID} in sandbox["env"]
     assert "privileged" not in sandbox["securityContext"]
     assert sidecar["securityContext"]["privileged"] is True

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import threading
-from typing import Any
+from typing import Any, cast
 
 import aiohttp
 import kopf
@@ -80,5 +81,11 @@ async def _operate(handlers: kopf.OperatorRegistry, *, namespace: str, stop: thr
     settings.queueing.worker_limit = 64  # else a burst of 10,000 resources makes 10,000 tasks
     settings.process.ultimate_exiting_timeout = None
     await kopf.operator(
-        registry=handlers, settings=settings, namespaces=[namespace], standalone=True, stop_flag=stop
+        registry=handlers,
+        settings=settings,
+        namespaces=[namespace],
+        standalone=True,
+        stop_flag=stop,
+        # By itself kopf asks for the user's name, which an image's numeric user does not have.
+        identity=cast(Any, socket.gethostname()),  # a NewType of str that kopf does not export
     )

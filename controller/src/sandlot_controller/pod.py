@@ -146,7 +146,8 @@ def _sandbox_container(template: Template, *, instance_id: str, settings: Settin
     container: dict[str, Any] = {
         "name": names.CONTAINER_SANDBOX,
         "image": template.image,
-        "command": ["/bin/sh", "-c", "kill -STOP $$"],
+        # Kubernetes makes one dollar of two: the shell sees `kill -STOP $$`.
+        "command": ["/bin/sh", "-c", "kill -STOP $$$$"],
         "env": [{"name": names.ENV_TARGET, "value": instance_id}],
         "resources": {"requests": requests, "limits": limits},
         "securityContext": {"seccompProfile": {"type": settings.seccomp}},
