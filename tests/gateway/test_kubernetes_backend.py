@@ -242,6 +242,24 @@ async def test_without_an_api_server_warm_claims_go_on_and_cold_ones_are_refused
         assert await gateway.run(second["id"], "echo still") == "still\n"
 
 
+async def test_an_api_server_that_hangs_holds_a_cold_create_no_longer_than_it_may(world: World) -> None:
+    kubelet = world.kubelet
+    async with world.gateway(backend={"launch_timeout": 0.5}) as gateway:
+        await kubelet.pod(TEMPLATE, pool="default")
+        await gateway.warm()
+        world.server.freeze()
+        try:
+            made = await gateway.made()
+            assert await gateway.run(made["id"], "echo on") == "on\n"
+            refused = await gateway.create()
+            assert refused.status_code == 503, refused.text
+        finally:
+            world.server.thaw()
+        await kubelet.until(lambda: made["id"] in kubelet.sandboxes, timeout=60)
+        # What it may have taken before it hung is taken away again.
+        await kubelet.until(lambda: list(kubelet.sandboxes) == [made["id"]], timeout=60)
+
+
 async def test_two_gateways_race_for_the_same_instances_and_each_has_one_owner(world: World) -> None:
     kubelet = world.kubelet
     kubelet.make_cold = False

@@ -1,3 +1,3 @@
-"""The gateway: control API, data plane, ready queue and the local backend."""
+"""The gateway: control API, data plane, ready queue and the backends."""
 
 __version__ = "0.1.0"

@@ -77,7 +77,9 @@ class Claimer:
             ticket.cancel()
 
     async def claim(self, sandbox: Sandbox, *, secrets: dict[str, str], ticket: Ticket) -> Claimed:
-        """Fill in the sandbox's instance and timings. Raises StartFailed, ClaimRefused, NoSidecar, Abandoned.
+        """Fill in the sandbox's instance and timings.
+
+        Raises StartFailed, CannotStart, ClaimRefused, NoSidecar, Abandoned.
 
         An instance that another gateway owns by now is left alone; one whose answer is lost is discarded, since
         it may hold the claim.

@@ -188,7 +188,7 @@ class Lifecycle:
                     raise
                 spec = sandbox.spec
                 ticket = self._supply.ticket(
-                    template=spec.template(), tenant=sandbox.tenant, pool=spec.pool, again=True
+                    template=spec.template(), tenant=sandbox.tenant, pool=spec.pool, again=True, patient=True
                 )
 
     def _refuse(self, sandbox: Sandbox, refusal: BadRequestField | CannotStart) -> None:
@@ -336,8 +336,9 @@ class Lifecycle:
                 continue
             self.directory.add(sandbox)
             self._secrets[sandbox.id] = secrets
+            spec = sandbox.spec
             ticket = self._supply.ticket(
-                template=sandbox.spec.template(), tenant=sandbox.tenant, pool=sandbox.spec.pool, again=True
+                template=spec.template(), tenant=sandbox.tenant, pool=spec.pool, again=True, patient=True
             )
             self._tasks.spawn(self._bring_up(sandbox, secrets=secrets, ticket=ticket))
 

@@ -131,11 +131,18 @@ class Supply:
     # Asked by creates.
 
     def ticket(
-        self, *, template: Template, tenant: str, pool: str | None = None, again: bool = False
+        self,
+        *,
+        template: Template,
+        tenant: str,
+        pool: str | None = None,
+        again: bool = False,
+        patient: bool = False,
     ) -> Ticket:
         """Take a warm instance, or a place in the line; QueueFull, CannotStart at once when there is none.
 
-        `again`: the caller has had a place already and goes to the front, however full it is.
+        `again`: the caller has lost its instance to somebody else and goes to the front, however full it is.
+        `patient`: it waits until starts can be again.
         """
         loop = asyncio.get_running_loop()
         key = template.key
@@ -149,7 +156,7 @@ class Supply:
                 retry_after = min(60.0, max(1.0, self._mean_start * position / self._max_starts))
                 raise QueueFull(position=position, retry_after=retry_after)
             refusal = self._refusal
-            if not again and refusal is not None and self._on_the_way()[key] <= self._waiters.waiting(key):
+            if refusal is not None and not patient and self._on_the_way()[key] <= self._waiters.waiting(key):
                 raise CannotStart(str(refusal), retry_after=refusal.retry_after)
             self._waiters.add(waiter, front=again)
             self._pump()

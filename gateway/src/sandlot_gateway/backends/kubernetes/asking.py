@@ -17,7 +17,7 @@ _log = logging.getLogger(__name__)
 class Asker:
     """`told` gets an answer whose phase is not `starting`; until then the sidecar is asked again and again.
 
-    Twice a second at most: a sandbox that started cold for this gateway's caller may have told another gateway.
+    Four times a second at most: a sandbox that starts cold for this gateway's caller may tell another gateway.
     """
 
     def __init__(
@@ -97,4 +97,4 @@ class Asker:
                 return
             self._tried(instance.id)
             await asyncio.sleep(pause * random.uniform(0.8, 1.2))
-            pause = min(pause * 1.5, 0.5)
+            pause = min(pause * 1.5, 0.25)
