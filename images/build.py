@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import re
@@ -25,12 +26,19 @@ SKIPPED = re.compile(
 def build(image: Image, *, out: Path) -> Path:
     """Makes one image's archive in the directory `out`; nothing is done when it is made of the same things already."""
     out.mkdir(parents=True, exist_ok=True)
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / "lock").open("w") as lock:
+        # Two builds at once would write the same layers under the same names.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return _build(image, out=out)
+
+
+def _build(image: Image, *, out: Path) -> Path:
     archive = out / f"{image.name}.tar"
     stamp = out / f"{image.name}.stamp"
     want = fingerprint(image)
     if archive.exists() and stamp.exists() and stamp.read_text() == want:
         return archive
-    CACHE.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f"{image.name}-", dir=CACHE) as name:
         work = Path(name)
         layers = [base_layer(image.debian)]
@@ -125,7 +133,13 @@ def _application(image: Image, *, base: Path, work: Path) -> Path:
         source = work / package
         shutil.copytree(ROOT / package, source, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
         run([*uv, "--no-deps", "--no-build-isolation", source], env=env)
-    for left_over in [target / "bin", target / ".lock", *target.glob("*.dist-info/direct_url.json")]:
+    # Of our own packages uv notes where and when they were built.
+    notes = [
+        path
+        for name in ("direct_url.json", "uv_cache.json", "RECORD")
+        for path in target.glob(f"sandlot*.dist-info/{name}")
+    ]
+    for left_over in [target / "bin", target / ".lock", *notes]:
         shutil.rmtree(left_over) if left_over.is_dir() else left_over.unlink(missing_ok=True)
     for path in target.rglob("*.pyc"):
         path.unlink()
