@@ -42,7 +42,7 @@ async def test_a_cold_start_gets_a_pod_of_its_name_and_a_status(cluster: Cluster
 
 
 async def test_the_gateway_s_word_ends_it_and_after_a_while_nothing_is_left(cluster: Cluster) -> None:
-    async with cluster.controlled(retention=1.0):
+    async with cluster.controlled(retention=3.0):
         await cold(cluster)
         await cluster.end(ID, "deadline", message="3600 s are over", exitCode=3)
         await cluster.until(lambda: ended(cluster, ID, "deadline"), "the verdict is kept")

@@ -13,7 +13,7 @@ from sandlot_controller.api import Api
 from sandlot_controller.metrics import Metrics
 from sandlot_controller.retry import until_done
 from sandlot_controller.settings import Settings
-from sandlot_controller.tasks import Tasks
+from sandlot_controller.tasks import Tasks, wait_set
 from sandlot_controller.timers import Timers
 from sandlot_controller.verdicts import NODE_LOST, Verdict
 from sandlot_controller.world import World
@@ -46,10 +46,7 @@ class Endings:
                 due = self._kept.next_at()
                 # The wall clock may jump: it is looked at again every minute.
                 wait = 60.0 if due is None else min(60.0, max(0.0, due - time.time()))
-                try:
-                    await asyncio.wait_for(self._wake.wait(), wait)
-                except TimeoutError:
-                    pass
+                await wait_set(self._wake, seconds=wait)
         finally:
             await self._tasks.close()
 

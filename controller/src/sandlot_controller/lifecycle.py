@@ -28,12 +28,21 @@ def registry(endings: Endings, *, access: Access, loop: asyncio.AbstractEventLoo
     """`loop`: where the endings live. Event handlers only: kopf's others write annotations into the resources."""
     handlers = kopf.OperatorRegistry()
 
+    sessions: list[aiohttp.ClientSession] = []  # kopf uses the last one
+
+    @kopf.on.cleanup(registry=handlers)
+    async def close(**_: Any) -> None:
+        while sessions:
+            await sessions.pop().close()
+
     @kopf.on.login(registry=handlers)
     async def login(**_: Any) -> kopf.AiohttpSession:
         token = access.token.read() if isinstance(access.token, TokenFile) else access.token
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         connector = aiohttp.TCPConnector(limit=0, ssl=access.ssl or True)
+        await close()
         session = aiohttp.ClientSession(connector=connector, headers=headers, trust_env=False)
+        sessions.append(session)
         return kopf.AiohttpSession(server=access.server, aiohttp_session=session)
 
     @kopf.on.event(names.GROUP, names.VERSION, names.SANDBOX_PLURAL, registry=handlers)

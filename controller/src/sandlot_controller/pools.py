@@ -24,7 +24,7 @@ from sandlot_controller.retry import until_done
 from sandlot_controller.settings import Settings
 from sandlot_controller.sidecar import Sidecars, SidecarUnreachable
 from sandlot_controller.status import PoolCounts
-from sandlot_controller.tasks import Tasks
+from sandlot_controller.tasks import Tasks, wait_set
 from sandlot_controller.tokens import InstanceTokens
 from sandlot_controller.verdicts import Verdict
 from sandlot_controller.world import World
@@ -92,12 +92,7 @@ class PoolLoop:
                 with self._metrics.plan_seconds.time():
                     due = self._round()
                 await asyncio.sleep(_BEAT)
-                try:
-                    await asyncio.wait_for(
-                        self._world.changed.wait(), max(0.0, min(due - self._world.clock(), _REST))
-                    )
-                except TimeoutError:
-                    pass
+                await wait_set(self._world.changed, seconds=max(0.0, min(due - self._world.clock(), _REST)))
         finally:
             await self._tasks.close()
 

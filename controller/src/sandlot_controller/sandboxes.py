@@ -19,7 +19,7 @@ from sandlot_controller.objects import is_usable
 from sandlot_controller.retry import until_done
 from sandlot_controller.sandbox_plan import MISSING_GRACE, Create, End, Facts, Run, Tell
 from sandlot_controller.settings import Settings
-from sandlot_controller.tasks import Tasks
+from sandlot_controller.tasks import Tasks, wait_set
 from sandlot_controller.timers import Timers
 from sandlot_controller.tokens import InstanceTokens
 from sandlot_controller.verdicts import Verdict
@@ -73,10 +73,7 @@ class SandboxLoop:
                 self._admit()
                 due = self._timers.next_at()
                 wait = None if due is None else max(0.0, due - self._world.clock())
-                try:
-                    await asyncio.wait_for(self._wake.wait(), wait)
-                except TimeoutError:
-                    pass
+                await wait_set(self._wake, seconds=wait)
         finally:
             self._open = False
             await self._tasks.close()

@@ -1,4 +1,4 @@
-"""A set of background tasks with an owner that waits for them at its end."""
+"""Background tasks with an owner that waits for them at its end; and a wait with an end."""
 
 from __future__ import annotations
 
@@ -8,6 +8,15 @@ from collections.abc import Coroutine
 from typing import Any
 
 _log = logging.getLogger(__name__)
+
+
+async def wait_set(event: asyncio.Event, *, seconds: float | None) -> None:
+    """Until it is set, `seconds` at most. (In Python 3.11 asyncio.wait_for can swallow a cancellation here.)"""
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        pass
 
 
 class Tasks:
