@@ -58,7 +58,7 @@ class Sidecar:
         self.instance_id = instance_id
         self.directory = tempfile.mkdtemp(prefix="ks-", dir="/tmp")
         root = {"lower": ["/"], "mask": [], "overlay": True, "disk": 64 << 20, "workdir": "/", "user": "root"}
-        self._config = {
+        self.config = {
             "instance_id": instance_id,
             "token": token,
             "listen": f"{self.ip}:8700",
@@ -73,7 +73,7 @@ class Sidecar:
 
     async def start(self) -> None:
         path = Path(self.directory) / "config.json"
-        path.write_text(json.dumps(self._config))
+        path.write_text(json.dumps(self.config))
         path.chmod(0o600)
         with (Path(self.directory) / "log").open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
@@ -84,6 +84,11 @@ class Sidecar:
                 cwd="/",
                 env={name: value for name, value in os.environ.items() if name != "POD_IP"},
             )
+
+    async def wait(self) -> int:
+        """Its exit code."""
+        assert self._process is not None
+        return await self._process.wait()
 
     async def end(self) -> None:
         """As a kubelet does: SIGTERM, then SIGKILL."""

@@ -1,0 +1,240 @@
+"""Gateway and controller, both as processes of their own, over a real API server; only the kubelet is played."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import secrets
+import socket
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sandlot_kube import paths
+from sandlot_kube.client import MERGE_PATCH, KubeClient
+from sandlot_kube.errors import KubeError
+from sandlot_kube.names import CONTAINER_SIDECAR, ENV_SIDECAR_CONFIG
+from sandlot_kube.objects import Pod
+from sandlot_kube.reflector import Reflector
+from sandlot_kube.template import Template
+
+from tests.gateway.kubelet import Sidecar, apply_crds
+from tests.gateway.test_kubernetes_backend import IMAGE, World, pool_fields
+from tests.kube.apiserver import ApiServer, apiserver
+
+__all__ = ["apiserver"]
+
+pytestmark = [
+    pytest.mark.apiserver,
+    pytest.mark.root,
+    pytest.mark.slow,
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: real sidecars make namespaces and mounts"),
+]
+
+
+class Node:
+    """Binds every pod to itself, runs its sidecar as the pod says, and tells its status."""
+
+    def __init__(self, server: ApiServer, *, namespace: str) -> None:
+        self.name = f"node-{secrets.token_hex(4)}"
+        self.namespace = namespace
+        self.client = KubeClient(server.access(namespace=namespace))
+        self.sidecars: dict[str, Sidecar] = {}
+        self._seen: set[str] = set()
+        self._ending: set[str] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Node]:
+        await self.client.request("POST", paths.nodes(), body={"metadata": {"name": self.name}})
+        ready = {"conditions": [{"type": "Ready", "status": "True"}], "allocatable": {"pods": "110"}}
+        await self.client.request(
+            "PATCH", f"{paths.nodes(self.name)}/status", body={"status": ready}, content_type=MERGE_PATCH
+        )
+        # What the API server taints a new node with goes away once it is ready, in a cluster.
+        await self.client.request(
+            "PATCH", paths.nodes(self.name), body={"spec": {"taints": None}}, content_type=MERGE_PATCH
+        )
+        reflector = Reflector(
+            self.client,
+            paths.pods(self.namespace),
+            item=Pod,
+            replaced=lambda pods: [self._changed(pod) for pod in pods] and None,
+            changed=self._changed,
+            deleted=lambda pod: None,
+        )
+        watching = asyncio.create_task(reflector.run())
+        try:
+            yield self
+        finally:
+            watching.cancel()
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(watching, *self._tasks, return_exceptions=True)
+            await asyncio.gather(*(sidecar.end() for sidecar in self.sidecars.values()))
+            await self.client.request("DELETE", paths.nodes(self.name))
+            await self.client.close()
+
+    def _changed(self, pod: Pod) -> None:
+        name = pod.metadata.name
+        if pod.metadata.deletion_timestamp is not None:
+            if name not in self._ending:
+                self._ending.add(name)
+                self._own(self._end(name))
+        elif name not in self._seen:
+            self._seen.add(name)
+            self._own(self._run(name))
+
+    def _own(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _run(self, name: str) -> None:
+        path = paths.pods(self.namespace, name)
+        target = {"apiVersion": "v1", "kind": "Node", "name": self.name}
+        await self.client.request(
+            "POST", f"{path}/binding", body={"metadata": {"name": name}, "target": target}
+        )
+        pod = json.loads(await self.client.request("GET", path))
+        [env] = [
+            {item["name"]: item.get("value") for item in container["env"]}
+            for container in pod["spec"]["containers"]
+            if container["name"] == CONTAINER_SIDECAR
+        ]
+        config = json.loads(env[ENV_SIDECAR_CONFIG])
+        sidecar = Sidecar(
+            instance_id=name, token=config["token"], template=Template(IMAGE), webhook=config["webhook"]
+        )
+        # All as the pod says, but for what this machine lends: an address, a directory, a root.
+        lent = {name: sidecar.config[name] for name in ("listen", "state_dir", "root")}
+        sidecar.config = {**config, **lent, "target": False}
+        self.sidecars[name] = sidecar
+        await sidecar.start()
+        await self._status(name, sidecar, {"running": {}})
+        code = await sidecar.wait()
+        if name not in self._ending:
+            await self._status(name, sidecar, {"terminated": {"exitCode": code, "reason": "Completed"}})
+
+    async def _status(self, name: str, sidecar: Sidecar, state: dict[str, Any]) -> None:
+        common = {"image": "x", "imageID": "x", "ready": True, "restartCount": 0}
+        statuses = [
+            {"name": "sandbox", **common, "state": {"running": {}}},
+            {"name": "sidecar", **common, "state": state},
+        ]
+        status = {"phase": "Running", "podIP": sidecar.ip, "containerStatuses": statuses}
+        await self.client.request(
+            "PATCH",
+            f"{paths.pods(self.namespace, name)}/status",
+            body={"status": status},
+            content_type=MERGE_PATCH,
+        )
+
+    async def _end(self, name: str) -> None:
+        sidecar = self.sidecars.pop(name, None)
+        if sidecar is not None:
+            await sidecar.end()
+        try:
+            await self.client.request(
+                "DELETE", paths.pods(self.namespace, name), params={"gracePeriodSeconds": "0"}
+            )
+        except KubeError as error:
+            if error.status != 404:
+                raise
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        return listening.getsockname()[1]
+
+
+@asynccontextmanager
+async def controller(world: World, *, webhook: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    log = world.directory / "controller.log"
+    env = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(world.directory),
+        "KUBECONFIG": str(world.kubeconfig),
+        "SANDLOT_NAMESPACE": world.namespace,
+        "SANDLOT_LEASE_NAMESPACE": world.namespace,
+        "SANDLOT_KEY_FILE": str(world.directory / "master"),
+        "SANDLOT_WEBHOOK_URL": webhook,
+        "SANDLOT_SIDECAR_IMAGE": "sidecar",
+        "SANDLOT_HEALTH_PORT": str(free_port()),
+        "SANDLOT_HEARTBEAT": "1",
+        "SANDLOT_RETENTION": "2",
+    }
+    with log.open("ab") as file:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "sandlot_controller", env=env, stdout=file, stderr=file
+        )
+    try:
+        yield process
+    except BaseException:
+        sys.stderr.write(log.read_text()[-6000:])
+        raise
+    finally:
+        if process.returncode is None:
+            process.terminate()
+        await process.wait()
+
+
+@pytest.fixture
+async def world(apiserver: ApiServer, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
+    await asyncio.to_thread(apply_crds, apiserver)
+    with tempfile.TemporaryDirectory(prefix="kc-") as directory:
+        world = World(apiserver, directory=Path(directory))
+        monkeypatch.setenv("KUBECONFIG", str(world.kubeconfig))
+        yield world
+        await world.kubelet.client.close()
+
+
+async def test_pool_claim_refill_cold_start_and_ends(world: World) -> None:
+    def resources() -> dict[str, Any]:
+        items = world.server.call("GET", paths.sandboxes(world.namespace))["items"]
+        return {item["metadata"]["name"]: item for item in items}
+
+    node = Node(world.server, namespace=world.namespace)
+    async with (
+        node.running(),
+        world.gateway() as gateway,
+        controller(world, webhook=gateway.webhook),
+    ):
+        await gateway.client.put("/api/v1/pools/default", json={**pool_fields(), "size": 2})
+        await gateway.warm(2)
+        made = await gateway.made(labels=["one"])
+        assert made["poolHit"] is True
+        assert await gateway.run(made["id"], "echo warm") == "warm\n"
+        # Its record tells the controller to make another one.
+        await gateway.warm(2)
+        assert resources()[made["id"]]["spec"]["labels"] == ["one"]
+
+        cold = await gateway.made(cpu_cores=0.5)
+        assert cold["poolHit"] is False
+        assert await gateway.run(cold["id"], "echo cold") == "cold\n"
+
+        pods = {made["id"]: gateway.gateway.directory.get(made["id"]).instance_id}
+        pods[cold["id"]] = gateway.gateway.directory.get(cold["id"]).instance_id
+        for sandbox_id, pod in pods.items():
+            await gateway.client.delete(f"/api/v1/sandbox/{sandbox_id}")
+            await gateway.until(lambda pod=pod: pod not in node.sidecars)
+        ended = {name: item["status"] for name, item in resources().items()}
+        assert {status["verdict"] for status in ended.values()} == {"deleted"}
+        assert set(ended) == {made["id"], pods[cold["id"]]}
+        # Kept for a while, then gone.
+        await gateway.until(lambda: not resources())
+        assert len(gateway.gateway.supply.ready) == 2
+
+        lost = await gateway.made()
+        instance = gateway.gateway.directory.get(lost["id"]).instance_id
+        await world.kubelet.client.request("DELETE", paths.pods(world.namespace, instance))
+        told = await gateway.is_ended(lost["id"])
+        assert told["status"] == "ERROR"
+        await gateway.warm(2)
+        assert (await gateway.client.delete("/api/v1/pools/default")).status_code == 200
+        await gateway.until(lambda: not node.sidecars)
