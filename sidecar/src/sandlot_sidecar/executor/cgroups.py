@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 # The runners' own tasks (64 busy ones and some spares) come on top of the sandbox's limit of processes.
 RUNNERS_ALLOWANCE = 80
+CONTROLLERS = ("memory", "pids", "cpu")
 
 
 class Sandbox:
@@ -90,13 +91,18 @@ def make(root: int, path: str, *, enabled: bool) -> tuple[int, int]:
 
 
 def enable(directory: int) -> bool:
-    """Give a group's children the controllers that limit them (v2); whether all could be given."""
+    """Give a group's children what it has of the controllers that limit them (v2); whether all could be given."""
     done = True
-    for controller in ("memory", "pids", "cpu"):
-        try:
-            write_file(directory, "cgroup.subtree_control", f"+{controller}")
-        except OSError:
-            done = False
+    try:
+        there = read_file(directory, "cgroup.controllers").split()
+    except OSError:
+        return False
+    for controller in CONTROLLERS:
+        if controller in there:
+            try:
+                write_file(directory, "cgroup.subtree_control", f"+{controller}")
+            except OSError:
+                done = False
     return done
 
 

@@ -40,14 +40,14 @@ def enter(home: Home, pid: int) -> Sandbox | None:
             directories |= dict.fromkeys(wanted, made)
         else:
             _join(group)
-    unified = next((path for number, _, path in lines if number == "0"), None)
+    of_v2 = next((path for number, _, path in lines if number == "0"), None)
     if "memory" in directories or "pids" in directories:
-        if unified is not None:
-            _join_unified(unified)
+        if of_v2 is not None:
+            _join_unified(of_v2)
         return Sandbox(group=Group(version=1, name="", directories=directories), path=NAME, roots=roots)
     for fd in {*roots, *directories.values()}:
         os.close(fd)
-    return None if unified is None else _unified(unified)
+    return None if of_v2 is None else unified(of_v2)
 
 
 def _open(kind: str, options: str | None, path: str) -> int:
@@ -81,7 +81,8 @@ def _join_unified(path: str) -> None:
     _join(group)
 
 
-def _unified(path: str) -> Sandbox | None:
+def unified(path: str) -> Sandbox | None:
+    """The sandbox's group below the container's of v2; None where none can be made."""
     try:
         root = _open("cgroup2", None, path)
     except OSError:
