@@ -22,6 +22,11 @@ def ended(cluster: Cluster, name: str, verdict: str) -> bool:
     return one is not None and one.status.phase == "Ended" and one.status.verdict == verdict
 
 
+def running(cluster: Cluster, name: str) -> bool:
+    one = cluster.sandboxes.get(name)
+    return one is not None and one.status.phase == "Running"
+
+
 async def cold(cluster: Cluster, name: str = ID) -> None:
     await cluster.sandbox(name)
     await cluster.until(lambda: name in cluster.pods and is_ready(cluster.pods[name]), "it is up")
@@ -34,7 +39,7 @@ async def test_a_cold_start_gets_a_pod_of_its_name_and_a_status(cluster: Cluster
         (owner,) = pod.metadata.owner_references
         assert (owner.kind, owner.name) == ("Sandbox", ID)
         assert pod.metadata.labels["sandlot.dev/for"] == ID
-        await cluster.until(lambda: cluster.sandboxes[ID].status.phase == "Running", "the status says so")
+        await cluster.until(lambda: running(cluster, ID), "the status says so")
         status = cluster.sandboxes[ID].status
         assert status.node_name == cluster.nodes[0]
         assert status.pod_ip == "127.0.0.1"
@@ -173,7 +178,7 @@ async def test_deleting_a_warm_resource_deletes_its_pod(cluster: Cluster) -> Non
         await cluster.until(cluster.warm, "one is warm")
         (pod,) = cluster.warm()
         name = await cluster.claim(pod)
-        await cluster.until(lambda: cluster.sandboxes[name].status.phase == "Running", "it runs")
+        await cluster.until(lambda: running(cluster, name), "it runs")
         await cluster.delete(paths.sandboxes(cluster.namespace, name))
         await cluster.until(lambda: pod not in cluster.pods, "its pod is gone")
 
@@ -190,8 +195,8 @@ async def test_what_happened_while_no_controller_ran_is_found(cluster: Cluster) 
     async with cluster.controlled():
         await cold(cluster)
         await cold(cluster, other)
-        await cluster.until(lambda: cluster.sandboxes[other].status.phase == "Running", "both run")
-        await cluster.until(lambda: cluster.sandboxes[ID].status.phase == "Running", "both run")
+        await cluster.until(lambda: running(cluster, other), "both run")
+        await cluster.until(lambda: running(cluster, ID), "both run")
     await cluster.end(ID, "deleted")
     await cluster.delete(paths.pods(cluster.namespace, other))
     async with cluster.controlled():

@@ -30,10 +30,13 @@ def registry(endings: Endings, *, access: Access, loop: asyncio.AbstractEventLoo
 
     sessions: list[aiohttp.ClientSession] = []  # kopf uses the last one
 
-    @kopf.on.cleanup(registry=handlers)
-    async def close(**_: Any) -> None:
+    async def close() -> None:
         while sessions:
             await sessions.pop().close()
+
+    @kopf.on.cleanup(registry=handlers)
+    async def cleanup(**_: Any) -> None:
+        await close()
 
     @kopf.on.login(registry=handlers)
     async def login(**_: Any) -> kopf.AiohttpSession:
