@@ -407,6 +407,27 @@ async def test_the_controllers_verdict_is_the_sandboxs(world: World) -> None:
         assert kubelet.sandboxes[made["id"]].spec.ended is None
 
 
+@pytest.mark.parametrize("cold", [False, True])
+async def test_a_sandbox_resource_that_is_deleted_ends_its_sandbox_and_stays_away(
+    world: World, cold: bool
+) -> None:
+    kubelet = world.kubelet
+    async with world.gateway() as gateway:
+        if not cold:
+            await kubelet.pod(TEMPLATE, pool="default")
+            await gateway.warm()
+        made = await gateway.made()
+        [(name, _)] = await kubelet.until(
+            lambda: [item for item in kubelet.sandboxes.items() if item[1].spec.sandbox_id == made["id"]]
+        )
+        await kubelet.client.request("DELETE", paths.sandboxes(world.namespace, name))
+        ended = await gateway.is_ended(made["id"])
+        assert (ended["status"], ended["verdict"]) == ("TERMINATED", "deleted")
+        await gateway.until(lambda: not kubelet.sidecars)
+        await gateway.gateway.backend._records.flush(timeout=10)
+        assert not world.server.call("GET", paths.sandboxes(world.namespace))["items"]
+
+
 async def test_a_pod_whose_end_nobody_explains_is_lost_all_the_same(world: World) -> None:
     kubelet = world.kubelet
     async with world.gateway(backend={"verdict_wait": 0.3}) as gateway:

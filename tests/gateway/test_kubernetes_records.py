@@ -196,10 +196,15 @@ async def test_what_others_wrote_is_told_and_not_written_again() -> None:
         records.end(POD, END, template=TEMPLATE, cold=False)
         records.replaced([])
         assert records.of_pod(POD) is None
+        assert len(seen) == 2  # an ended one that is taken away has not ended once more
+        records.replaced([resource("sb-1", pod="i-1", sandbox_id="sb-1")])
+        records.deleted(resource("sb-1", pod="i-1"))
     assert sent == []
     assert [(known.pod, known.claimed, known.ended) for known in seen] == [
         (POD, True, None),
         (POD, True, Ended(verdict="oom", message="killed", exit_code=137)),
+        ("i-1", True, None),
+        ("i-1", True, Ended(verdict="deleted", message="its Sandbox was deleted")),
     ]
 
 

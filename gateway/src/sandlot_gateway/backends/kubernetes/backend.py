@@ -12,7 +12,7 @@ from typing import Any
 from sandlot_kube import paths
 from sandlot_kube.client import KubeClient
 from sandlot_kube.errors import BadKubeConfig, KubeError, KubeUnreachable
-from sandlot_kube.objects import Pod
+from sandlot_kube.objects import Ended, Pod
 
 from ...data.pool import HttpPool, PoolError
 from ...tokens import Tokens
@@ -236,7 +236,7 @@ class KubernetesBackend:
     def _sandbox_seen(self, known: Known) -> None:
         entry = self._instances.get(known.pod)
         if known.ended is not None:
-            self._lose(known.pod, pod=None)
+            self._lose(known.pod, ended=known.ended)
         elif known.claimed and entry is not None and entry.claim is None and not entry.leaving:
             self._ask(entry)  # another gateway's: learn whose it is
 
@@ -273,28 +273,28 @@ class KubernetesBackend:
         """Lost at once where nobody has more to say; else the controller's verdict is waited for."""
         instance_id = entry.instance.id
         known = self._records.of_pod(instance_id)
-        said = known is not None and known.ended is not None
-        if said or entry.leaving or (entry.claim is None and not entry.cold):
-            self._lose(instance_id, pod=pod)
+        ended = known.ended if known is not None else None
+        if ended is not None or entry.leaving or (entry.claim is None and not entry.cold):
+            self._lose(instance_id, pod=pod, ended=ended)
         elif instance_id not in self._verdicts:
             loop = asyncio.get_running_loop()
             self._verdicts[instance_id] = loop.call_later(
                 self._settings.verdict_wait, lambda: self._lose(instance_id, pod=pod)
             )
 
-    def _lose(self, instance_id: str, *, pod: Pod | None) -> None:
-        """It is over: by the Sandbox's word if there is one, else by what the pod looked like at last."""
+    def _lose(self, instance_id: str, *, pod: Pod | None = None, ended: Ended | None = None) -> None:
+        """It is over: by the Sandbox's word (`ended`) if there is one, else by what the pod looked like at last."""
         timer = self._verdicts.pop(instance_id, None)
         if timer is not None:
             timer.cancel()
         self._asker.leave(instance_id)
         self._pool_starts.pop(instance_id, None)
         entry = self._instances.get(instance_id)
-        known = self._records.of_pod(instance_id)
         exit_code = None
-        if known is not None and known.ended is not None:
-            verdict, exit_code = known.ended.verdict, known.ended.exit_code
-            message = known.ended.message or verdict
+        if ended is not None:
+            verdict, message, exit_code = ended.verdict, ended.message or ended.verdict, ended.exit_code
+            if entry is not None:
+                entry.claim = None  # nothing is left to be written about it
         else:
             verdict, message = death_of(pod, started=entry is not None and entry.heard)
         if self._events is not None:

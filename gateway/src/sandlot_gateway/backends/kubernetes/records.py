@@ -8,7 +8,7 @@ import logging
 import random
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -62,7 +62,10 @@ class _Record:
 
 
 class Records:
-    """All but `flush`, `close` return at once. `seen` hears of a Sandbox that came, got its owner or its end."""
+    """All but `flush`, `close` return at once. `seen` hears of a Sandbox that came, got its owner or its end.
+
+    Deleting one is an end, too.
+    """
 
     def __init__(
         self,
@@ -121,8 +124,12 @@ class Records:
 
     def _forget(self, name: str) -> None:
         known = self._known.pop(name, None)
-        if known is not None and self._by_pod.get(known.pod) == name:
+        if known is None:
+            return
+        if self._by_pod.get(known.pod) == name:
             del self._by_pod[known.pod]
+        if known.ended is None:
+            self._seen(replace(known, ended=Ended(verdict="deleted", message="its Sandbox was deleted")))
 
     # What shall be there.
 
