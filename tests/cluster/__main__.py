@@ -71,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
             return 0 if cluster.is_ready(engine, workers=len(cluster.nodes(engine)) - 1) else 1
         case "build":
             with exclusive():
-                cluster.build(only=arguments.only)
+                cluster.release(cluster.build(only=arguments.only))
         case "load-image":
             for archive in arguments.archives:
                 print(cluster.load_image(archive))

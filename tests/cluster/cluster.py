@@ -45,10 +45,35 @@ def build(*, only: list[str] | None = None) -> Engine:
         engine.inside(["podman", "image", "exists", engine.node_image]), env=engine.environment()
     ):
         _build_node_image(engine)
+        _remove_older_images(engine)
     return engine
 
 
+def release(engine: Engine) -> None:
+    """After a build without a start: takes away the engine's network namespace and mounts."""
+    if not RECORD.exists():
+        dismantle(engine)
+
+
+def _remove_older_images(engine: Engine) -> None:
+    """Node images of earlier versions, a gigabyte each; one that is in use stays."""
+    repository = engine.node_image.rpartition(":")[0]
+    listing = [
+        "podman",
+        "images",
+        "--filter",
+        f"reference={repository}",
+        "--format",
+        "{{.Repository}}:{{.Tag}}",
+    ]
+    for name in engine.run(listing).split():
+        if name != engine.node_image:
+            succeeds(engine.inside(["podman", "rmi", name]), env=engine.environment())
+
+
 def _build_node_image(engine: Engine) -> None:
+    for left_over in nodeimage.WORK.glob("rootfs-*"):
+        shutil.rmtree(left_over, ignore_errors=True)
     root = nodeimage.rootfs()
     work = root.with_name(f"{root.name}-images")
     try:
@@ -94,7 +119,7 @@ def kubectl(engine: Engine, *words: str | Path, stdin: str | None = None, timeou
 def is_ready(engine: Engine, *, workers: int) -> bool:
     """Whether the cluster has all its nodes, each of them Ready."""
     try:
-        kubectl(engine, "wait", "node", "--all", "--for=condition=Ready", "--timeout=1s", timeout=30)
+        kubectl(engine, "wait", "node", "--all", "--for=condition=Ready", "--timeout=30s", timeout=60)
         return len(nodes(engine)) == workers + 1
     except ClusterError:
         return False

@@ -14,7 +14,7 @@ from images.contents import DEBIAN
 from images.oci import Entry, write_archive, write_layer
 from images.rootfs import bootstrap
 from tests.cluster import versions
-from tests.cluster.gobuild import module_source
+from tests.cluster.gobuild import PATCHES, module_source
 from tests.cluster.paths import BIN, CACHE, HERE, LOGS
 from tests.cluster.shell import ClusterError, run, say
 
@@ -62,6 +62,7 @@ def tag() -> str:
     parts += [path.read_bytes() for path in sorted((HERE / "node").iterdir())]
     for module in versions.MODULES.values():
         parts.append(f"{module.path}@{module.version}".encode())
+    parts += [f"{name}:{patch.digest}".encode() for name, patch in sorted(PATCHES.items())]
     digest = hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
     return f"sandlot.test/cluster/node:{digest}"
 
