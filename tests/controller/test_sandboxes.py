@@ -234,5 +234,7 @@ async def test_an_outage_of_the_api_server_delays_and_loses_nothing(
         await cluster.end(ID)
         await cluster.until(lambda: ended(cluster, ID, "deleted"), "ends are seen again")
         await cluster.claim(cluster.warm()[0])
-        await cluster.until(lambda: len(cluster.warm()) == 2, "pools are filled again")
+        await cluster.until(
+            lambda: len(cluster.made) >= 5 and len(cluster.warm()) == 2, "pools are filled again", timeout=60
+        )
     assert len(cluster.made) == 5
