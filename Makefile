@@ -1,6 +1,6 @@
 # What a person does with this repository. Every target sets up what it needs; see `make help`.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test cluster cluster-images cluster-down check bench format generate lock clean
+.PHONY: help setup demo test test-cluster cluster cluster-images cluster-down check bench format generate lock clean
 
 RUN := .venv/bin
 export PYTHONDONTWRITEBYTECODE :=
@@ -8,7 +8,7 @@ export PYTHONDONTWRITEBYTECODE :=
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup:  ## make .venv with the pinned dependencies and the four packages
+setup:  ## make .venv with the pinned dependencies and the packages
 	@bash tools/setup.sh
 
 demo: setup  ## grade about 1,000 HumanEval rollouts in local sandboxes; report in reports/
@@ -23,6 +23,9 @@ cluster: setup  ## a kind cluster with gVisor for the tests; prints its kubeconf
 cluster-images: setup  ## make the images and bring them to the cluster's nodes
 	$(RUN)/python -m tests.cluster load-image $$($(RUN)/python -m images build)
 
+test-cluster: setup  ## the tests on a real Kubernetes: cluster up, images, chart, tests, down
+	bash tools/test_cluster.sh
+
 cluster-down: setup  ## take the cluster away; what was built stays in the cache
 	$(RUN)/python -m tests.cluster down
 
@@ -30,6 +33,8 @@ check: setup  ## lint, types, architecture contracts, generated files
 	$(RUN)/ruff format --check .
 	$(RUN)/ruff check .
 	$(RUN)/python tools/async_to_sync.py --check
+	$(RUN)/python tools/chart_docs.py --check
+	$(RUN)/python -m images generate --check
 	$(RUN)/lint-imports
 	$(RUN)/pyright --warnings
 	$(RUN)/python tools/check_text.py
@@ -43,6 +48,8 @@ format: setup  ## format the code
 
 generate: setup  ## write the generated files again
 	$(RUN)/python tools/async_to_sync.py
+	$(RUN)/python tools/chart_docs.py
+	$(RUN)/python -m images generate
 
 lock: setup  ## resolve the dependencies again
 	bash tools/lock.sh

@@ -49,6 +49,17 @@ PATCHES = {
                 "\tif c.config.FailOpen {\n\t\tqueue.Flag = expr.QueueFlagBypass\n\t}\n",
                 "queue := queueTo(c.config)\n",
             ),
+            # Answers to connections that a pod has opened: without labels in the kernel's conntrack the rule that
+            # lets them pass never holds, and each is judged as if somebody called the pod.
+            (
+                f"{DATAPLANE}/controller.go",
+                "\t\t\t&expr.Ct{Register: 0x1, Key: expr.CtKeyLABELS},\n"
+                "\t\t\t&expr.Bitwise{SourceRegister: 0x1, DestRegister: 0x1, Len: 16, "
+                "Mask: generateLabelMask(c.config.CTLabelAccept), Xor: make([]byte, 16)},\n"
+                "\t\t\t&expr.Cmp{Op: expr.CmpOpNeq, Register: 0x1, Data: make([]byte, 16)},\n"
+                "\t\t\t&expr.Ct{Register: 0x1, Key: expr.CtKeySTATE},\n",
+                "\t\t\t&expr.Ct{Register: 0x1, Key: expr.CtKeySTATE},\n",
+            ),
         ),
     ),
 }

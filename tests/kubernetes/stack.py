@@ -1,0 +1,127 @@
+"""An installation of the chart on the test cluster, and what tests do to it with kubectl and helm."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.cluster.paths import BIN
+
+CHART = Path(__file__).resolve().parents[2] / "charts" / "sandlot"
+RELEASE = "sandlot"
+NAMESPACE = "sandlot-test"
+SANDBOXES = f"{RELEASE}-sandboxes"
+IMAGE = "sandlot.test/python:dev"
+POOL = 3
+
+
+class StackError(Exception):
+    """kubectl or helm failed; the text is what it said."""
+
+
+def program(name: str) -> str:
+    """kubectl or helm: the test cluster's own, else the machine's."""
+    own = BIN / name
+    return str(own) if own.exists() else shutil.which(name) or name
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """`kubeconfig` and `context` say which cluster."""
+
+    kubeconfig: str
+    context: str | None
+    runtime: str  # the runtime class of sandboxes, "" for the nodes' default
+
+    def kubectl(self, *words: str, stdin: str | None = None, timeout: float = 120) -> str:
+        context = ["--context", self.context] if self.context else []
+        return _run([program("kubectl"), "--kubeconfig", self.kubeconfig, *context, *words], stdin, timeout)
+
+    def get(self, *words: str) -> dict[str, Any]:
+        """`kubectl get … -o json`."""
+        document: dict[str, Any] = json.loads(self.kubectl("get", *words, "-o", "json"))
+        return document
+
+    def helm(self, *words: str, timeout: float = 300) -> str:
+        context = ["--kube-context", self.context] if self.context else []
+        return _run([program("helm"), "--kubeconfig", self.kubeconfig, *context, *words], None, timeout)
+
+    def install(self, *more: str) -> None:
+        """Install or upgrade, and wait until gateway and controller are there."""
+        template = {"image": IMAGE, "cpu": 1, "memory": 512 << 20, "disk": 1 << 30}
+        values = {
+            "image": {"registry": "sandlot.test", "tag": "dev", "pullPolicy": "Never"},
+            "sandboxes": {"pods": {"imagePullPolicy": "Never"}},
+            "gateway": {"service": {"type": "NodePort"}, "resources": {"requests": {"cpu": "50m"}}},
+            "gvisor": {"enabled": bool(self.runtime), "createRuntimeClass": False},
+            "pools": {"default": {"size": POOL, "template": template}},
+        }
+        command = [
+            "upgrade",
+            "--install",
+            RELEASE,
+            str(CHART),
+            "--namespace",
+            NAMESPACE,
+            "--create-namespace",
+        ]
+        _ = self.helm(*command, "--set-json", *_assignments(values), "--wait", "--timeout", "4m", *more)
+
+    def uninstall(self) -> None:
+        self.helm("uninstall", RELEASE, "--namespace", NAMESPACE, "--wait", "--ignore-not-found")
+        self.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found", "--wait", timeout=300)
+
+    @property
+    def api_key(self) -> str:
+        secrets = self.get("secrets", "-n", NAMESPACE)["items"]
+        keys = [item["data"]["api-key"] for item in secrets if "api-key" in (item.get("data") or {})]
+        return base64.b64decode(keys[0]).decode().strip().partition(":")[0]
+
+    @property
+    def url(self) -> str:
+        """The gateway's NodePort on the first node that is not the control plane."""
+        services = self.get("services", "-n", NAMESPACE)["items"]
+        ports = [
+            port["nodePort"] for item in services for port in item["spec"]["ports"] if "nodePort" in port
+        ]
+        nodes = self.get("nodes", "-l", "!node-role.kubernetes.io/control-plane")["items"]
+        addresses = nodes[0]["status"]["addresses"]
+        address = next(item["address"] for item in addresses if item["type"] == "InternalIP")
+        return f"http://{address}:{ports[0]}"
+
+    def report(self) -> str:
+        """What a failed test should print: events, resources, logs."""
+        parts = []
+        for words in (
+            ("get", "pods,sandboxes,sandboxpools", "-A", "-o", "wide"),
+            ("get", "events", "-A", "--sort-by=.lastTimestamp"),
+            ("logs", "-n", NAMESPACE, "-l", "app.kubernetes.io/name=sandlot", "--tail=80", "--prefix"),
+            ("logs", "-n", SANDBOXES, "-l", "app.kubernetes.io/name=sandlot", "-c", "sidecar", "--tail=30"),
+        ):
+            try:
+                parts.append(f"$ kubectl {' '.join(words)}\n{self.kubectl(*words)}")
+            except StackError as error:
+                parts.append(f"$ kubectl {' '.join(words)}: {error}")
+        return "\n".join(parts)
+
+
+def _assignments(values: dict[str, Any]) -> list[str]:
+    return [",".join(f"{name}={json.dumps(value)}" for name, value in values.items())]
+
+
+def _run(command: Sequence[str], stdin: str | None, timeout: float) -> str:
+    try:
+        done = subprocess.run(
+            command, input=stdin, capture_output=True, text=True, timeout=timeout, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise StackError(f"{' '.join(command[:6])}…: {error}") from error
+    if done.returncode != 0:
+        raise StackError(f"{' '.join(command[:6])}…: {done.stderr.strip() or done.stdout.strip()}")
+    return done.stdout

@@ -1,0 +1,79 @@
+"""The SDK against the chart: warm and cold sandboxes, commands, files, ends with their verdicts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from sandlot import Client, Sandbox
+
+from tests.kubernetes.stack import IMAGE, POOL, SANDBOXES, Stack
+
+
+def eventually(what: Callable[[], bool], *, seconds: float = 90.0) -> None:
+    """Poll: a cluster tells nobody when its controllers are done."""
+    deadline = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < deadline, "it did not come to pass"
+        time.sleep(0.2)
+
+
+def ready_in_pool(stack: Stack) -> int:
+    return int(stack.get("sandboxpools", "-n", SANDBOXES)["items"][0].get("status", {}).get("ready", 0))
+
+
+def test_a_pool_fills_and_a_create_takes_from_it(stack: Stack, client: Client) -> None:
+    eventually(lambda: ready_in_pool(stack) == POOL, seconds=180)
+    with Sandbox.create(IMAGE, client=client, cpu=1, memory=512 << 20, disk=1 << 30) as box:
+        assert box.info.pool_hit
+        result = box.exec("echo hello; id -u; cat /proc/1/cmdline | tr '\\0' ' '", timeout=30)
+        assert result.exit_code == 0
+        assert result.stdout.startswith("hello\n0\n")
+        assert "SANDLOT" not in result.stdout
+    eventually(lambda: ready_in_pool(stack) == POOL)
+
+
+def test_what_no_pool_has_is_started(stack: Stack, client: Client) -> None:
+    with Sandbox.create(IMAGE, client=client, cpu=1, memory=300 << 20, disk=1 << 30, wait=180) as box:
+        assert not box.info.pool_hit
+        assert box.exec("python3 -c 'print(6 * 7)'", timeout=60).stdout == "42\n"
+
+
+def test_files_and_environment(client: Client) -> None:
+    with Sandbox.create(
+        IMAGE, client=client, cpu=1, memory=512 << 20, disk=1 << 30, env={"COLOUR": "blue"}
+    ) as box:
+        box.files.write("/tmp/in.bin", bytes(range(256)) * 1000)
+        assert box.exec("wc -c < /tmp/in.bin; echo $COLOUR", timeout=30).stdout.split() == ["256000", "blue"]
+        assert box.files.read("/tmp/in.bin") == bytes(range(256)) * 1000
+
+
+def test_a_delete_is_told_by_the_resource_and_the_pod_goes(stack: Stack, client: Client) -> None:
+    box = Sandbox.create(IMAGE, client=client, cpu=1, memory=512 << 20, disk=1 << 30)
+    eventually(lambda: any(r["spec"].get("sandboxId") == box.id for r in _resources(stack)))
+    pod = next(r for r in _resources(stack) if r["spec"].get("sandboxId") == box.id)["spec"]["podName"]
+    box.delete()
+
+    def ended() -> bool:
+        found = [r for r in _resources(stack) if r["spec"].get("sandboxId") == box.id]
+        return [r.get("status", {}).get("verdict") for r in found] == ["deleted"]
+
+    eventually(ended)
+    eventually(
+        lambda: pod not in [p["metadata"]["name"] for p in stack.get("pods", "-n", SANDBOXES)["items"]]
+    )
+
+
+def test_a_pod_that_is_killed_ends_its_sandbox_with_a_verdict_of_the_infrastructure(
+    stack: Stack, client: Client
+) -> None:
+    box = Sandbox.create(IMAGE, client=client, cpu=1, memory=512 << 20, disk=1 << 30)
+    eventually(lambda: any(r["spec"].get("sandboxId") == box.id for r in _resources(stack)))
+    pod = next(r for r in _resources(stack) if r["spec"].get("sandboxId") == box.id)["spec"]["podName"]
+    stack.kubectl("delete", "pod", pod, "-n", SANDBOXES, "--wait=false")
+    eventually(lambda: box.refresh().verdict is not None)
+    assert box.refresh().verdict in ("evicted", "sandbox_lost", "sidecar_lost")
+
+
+def _resources(stack: Stack) -> list[dict]:
+    return stack.get("sandboxes", "-n", SANDBOXES)["items"]
