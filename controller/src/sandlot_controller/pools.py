@@ -366,7 +366,8 @@ class PoolLoop:
             if now < due:
                 self._due.append(due)
                 return
-        if self._tasks.spawn(f"status {name}", self._patch(pool, patch)):
+        again = self._world.changed.set  # what changed meanwhile found its place taken
+        if self._tasks.spawn(f"status {name}", self._patch(pool, patch), then=again):
             self._status_at[name] = now
 
     async def _patch(self, pool: SandboxPool, patch: status.Patch) -> None:

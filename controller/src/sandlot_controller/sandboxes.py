@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections import deque
+from functools import partial
 
 from sandlot_kube import names
 from sandlot_kube.errors import KubeError
@@ -221,7 +222,8 @@ class SandboxLoop:
             self._timers.set(name, at + _SHOWN)
             self._wake.set()
             return False  # the watch has yet to show the last write, and we look again when it does
-        if not self._tasks.spawn(f"status {name}", self._patch(sandbox, patch)):
+        again = partial(self._look_again, name)
+        if not self._tasks.spawn(f"status {name}", self._patch(sandbox, patch), then=again):
             self._again.add(name)
             return False
         return True
@@ -230,10 +232,12 @@ class SandboxLoop:
         name = sandbox.metadata.name
         await until_done(lambda: self._api.patch_sandbox_status(sandbox, patch))
         self._written[name] = (sandbox.metadata.resource_version, self._world.clock())
+
+    def _look_again(self, name: str) -> None:
         if name in self._again:
             self._again.discard(name)
-            # Now, this task would be in the way of the next.
-            asyncio.get_running_loop().call_soon(self._look, name)
+            if self._open:
+                self._look(name)
 
     def _orphan(self, pod: Pod) -> None:
         """A cold start's pod whose resource is gone; those of pools are the pools' own."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 _log = logging.getLogger(__name__)
@@ -31,14 +31,18 @@ class Tasks:
     def __contains__(self, key: str) -> bool:
         return key in self._tasks
 
-    def spawn(self, key: str, work: Coroutine[Any, Any, None]) -> bool:
-        """False, and nothing is done, while a task of that key runs."""
+    def spawn(
+        self, key: str, work: Coroutine[Any, Any, None], *, then: Callable[[], None] | None = None
+    ) -> bool:
+        """False, and nothing is done, while a task of that key runs. `then`: when its key is free again."""
         if key in self._tasks:
             work.close()
             return False
         task = asyncio.get_running_loop().create_task(work, name=key)
         self._tasks[key] = task
         task.add_done_callback(lambda done: self._done(key, done))
+        if then is not None:
+            task.add_done_callback(lambda _: then())
         return True
 
     async def close(self) -> None:
