@@ -65,6 +65,8 @@ def kubelet_patch(*, v2: bool) -> dict[str, Any]:
         "maxPods": MAX_PODS,
         "serializeImagePulls": False,
         "registryPullQPS": 0,
+        # An image that was loaded, and then pulled under another name as well, would have to be pulled under both.
+        "imagePullCredentialsVerificationPolicy": "NeverVerify",
         "eventRecordQPS": 0,
         "kubeAPIQPS": 200,
         "kubeAPIBurst": 400,
