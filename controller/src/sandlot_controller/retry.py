@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from sandlot_kube import backoff
 from sandlot_kube.errors import KubeError
 
 from sandlot_controller.api import refused
@@ -25,5 +25,5 @@ async def until_done(work: Callable[[], Awaitable[T]]) -> T:
             if refused(error):
                 raise
             failures += 1
-            longest = min(_LONGEST, _SHORTEST * 2 ** min(failures, 16))
-            await asyncio.sleep(max(error.retry_after or 0.0, random.uniform(_SHORTEST, longest)))
+            wait = backoff.pause(failures, shortest=_SHORTEST, longest=_LONGEST)
+            await asyncio.sleep(max(error.retry_after or 0.0, wait))

@@ -10,6 +10,7 @@ from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
+from sandlot_kube import backoff
 from sandlot_kube.client import KubeClient
 from sandlot_kube.errors import KubeError
 from sandlot_kube.objects import Metadata
@@ -116,8 +117,9 @@ class Reflector(Generic[T]):
             if self.failure is None and lasted > self._shortest_wait:
                 continue
             self._failures += 1
-            longest = min(self._longest_wait, self._shortest_wait * 2**self._failures)
-            await asyncio.sleep(random.uniform(self._shortest_wait, longest))
+            await asyncio.sleep(
+                backoff.pause(self._failures, shortest=self._shortest_wait, longest=self._longest_wait)
+            )
 
     async def _list(self) -> None:
         items: list[T] = []

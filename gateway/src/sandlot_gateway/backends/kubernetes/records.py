@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-import random
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -13,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
-from sandlot_kube import paths
+from sandlot_kube import backoff, paths
 from sandlot_kube.client import MERGE_PATCH, KubeClient
 from sandlot_kube.errors import KubeError
 from sandlot_kube.objects import Ended, Sandbox
@@ -205,8 +204,9 @@ class Records:
                     failures += 1
                     level = logging.WARNING if failures == 1 else logging.DEBUG
                     _log.log(level, "Sandbox %s is written later: %s", record.name, error)
-                    longest = min(self._longest_wait, self._shortest_wait * 2**failures)
-                    await asyncio.sleep(random.uniform(self._shortest_wait, longest))
+                    await asyncio.sleep(
+                        backoff.pause(failures, shortest=self._shortest_wait, longest=self._longest_wait)
+                    )
         finally:
             self._records.pop(record.instance_id, None)
 
