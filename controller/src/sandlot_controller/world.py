@@ -40,13 +40,12 @@ class World:
         self.changed = asyncio.Event()
 
     def reflectors(self, client: KubeClient, *, namespace: str) -> list[Reflector[Any]]:
-        ours = f"{names.LABEL_NAME}={names.APP},{names.LABEL_COMPONENT}={names.COMPONENT_SANDBOX}"
         return [
             Reflector(
                 client,
                 paths.pods(namespace),
                 item=Pod,
-                params={"labelSelector": ours},
+                params={"labelSelector": names.SANDBOX_PODS},
                 replaced=self.pods_replaced,
                 changed=self.pod_changed,
                 deleted=self.pod_deleted,

@@ -75,6 +75,15 @@ class Sidecars:
             return False
         return answer.status == 200
 
+    async def end_unclaimed(self, instance: Instance) -> bool:
+        """Ask the sidecar to end unless somebody owns it, which it alone knows; False when somebody does."""
+        body = b'{"verdict":"deleted","only_unclaimed":true}'
+        try:
+            answer = await self._post(instance, "/v1/end", body, timeout=self._call_timeout)
+        except (DialError, UpstreamError):
+            return True
+        return answer.status != 409
+
     async def reset(self, instance: Instance) -> Answer:
         """Reset under the same claim. Raises SidecarError."""
         body = b'{"keep_claim":true}'

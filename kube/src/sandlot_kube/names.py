@@ -14,6 +14,7 @@ LABEL_NAME = "app.kubernetes.io/name"
 LABEL_COMPONENT = "app.kubernetes.io/component"
 APP = "sandlot"
 COMPONENT_SANDBOX = "sandbox"
+SANDBOX_PODS = f"{LABEL_NAME}={APP},{LABEL_COMPONENT}={COMPONENT_SANDBOX}"  # the label selector
 
 ANNOTATION_TEMPLATE = f"{GROUP}/template"
 

@@ -14,7 +14,8 @@ from sandlot_kube.client import KubeClient
 from sandlot_kube.errors import BadKubeConfig, KubeError, KubeUnreachable
 from sandlot_kube.objects import Ended, Pod
 
-from ...data.pool import HttpPool, PoolError
+from ...data.pool import HttpPool
+from ...sidecars import Sidecars
 from ...tokens import Tokens
 from ..base import BackendError, Claim, Events, Instance, PoolSpec, PoolStatus, Template, Unavailable
 from .asking import Asker
@@ -67,6 +68,7 @@ class KubernetesBackend:
         self._namespace = namespace = settings.namespace or self._client.namespace
         self._settings = settings
         self._pool = pool
+        self._sidecars = Sidecars(pool, call_timeout=2.0)
         domain = f"{settings.subdomain}.{namespace}.svc.{settings.cluster_domain}"
         self._instances = Instances(tokens=tokens, domain=domain)
         self._asker = Asker(pool=pool, told=self._told)
@@ -201,7 +203,7 @@ class KubernetesBackend:
         entry = self._instances.get(instance_id)
         if entry is None or entry.leaving:
             return
-        if entry.claim is None and await self._is_claimed(entry):
+        if entry.claim is None and not await self._sidecars.end_unclaimed(entry.instance):
             self._ask(entry)  # by another gateway, a moment ago
             return
         entry.leaving = True
@@ -210,19 +212,6 @@ class KubernetesBackend:
             self._records.drop(instance_id, template=entry.instance.template)
         else:
             self._write_end(entry, verdict="sandbox_lost", message="the gateway gave it up", exit_code=None)
-
-    async def _is_claimed(self, entry: Entry) -> bool:
-        """Ends it, unless somebody owns it: its sidecar alone knows."""
-        instance = entry.instance
-        headers = [("authorization", f"Bearer {instance.token}"), ("content-type", "application/json")]
-        body = b'{"verdict":"deleted","only_unclaimed":true}'
-        try:
-            answer = await self._pool.fetch(
-                instance.address, "POST", "/v1/end", headers=headers, body=body, timeout=2.0
-            )
-        except PoolError:
-            return False
-        return answer.status == 409
 
     def _write_end(self, entry: Entry, *, verdict: str, message: str | None, exit_code: int | None) -> None:
         instance = entry.instance

@@ -8,7 +8,7 @@ from typing import Any
 
 from sandlot_kube import paths
 from sandlot_kube.client import KubeClient
-from sandlot_kube.names import APP, COMPONENT_SANDBOX, LABEL_COMPONENT, LABEL_NAME
+from sandlot_kube.names import SANDBOX_PODS
 from sandlot_kube.objects import Pod, Sandbox, SandboxPool
 from sandlot_kube.reflector import Reflector
 
@@ -48,7 +48,7 @@ class Watches:
             client,
             paths.pods(namespace),
             item=Pod,
-            params={"labelSelector": f"{LABEL_NAME}={APP},{LABEL_COMPONENT}={COMPONENT_SANDBOX}"},
+            params={"labelSelector": SANDBOX_PODS},
             replaced=pods_replaced,
             changed=pod_changed,
             deleted=pod_deleted,
