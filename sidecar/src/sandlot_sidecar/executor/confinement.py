@@ -74,13 +74,7 @@ class Confinement:
         syscalls.new_session_keyring()
         # A runner is root; an op of another user gets that one's groups when it becomes it.
         os.setgroups(self.groups if self.uid == self.gid == 0 else [])
-        for number in range(64):
-            if self.bounding >> number & 1:
-                continue
-            try:
-                syscalls.prctl(syscalls.PR_CAPBSET_DROP, number)
-            except OSError:
-                break
+        syscalls.bound_capabilities(self.bounding)
         syscalls.prctl(syscalls.PR_CAP_AMBIENT, syscalls.PR_CAP_AMBIENT_CLEAR_ALL)
         if self.no_new_privs:
             syscalls.prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)

@@ -215,10 +215,6 @@ def _forget_everything() -> None:
         except OSError:
             continue
     os.chdir("/")
-    for capability in range(64):
-        try:
-            syscalls.prctl(syscalls.PR_CAPBSET_DROP, capability)
-        except OSError:
-            break
+    syscalls.bound_capabilities(0)
     syscalls.capset(0)
     syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)

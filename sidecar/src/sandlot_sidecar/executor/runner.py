@@ -389,14 +389,8 @@ def _cpu(before: Counters, now: Counters, *, waited_for: float) -> float:
 
 
 def drop_privileges(permitted: int) -> None:
-    """Keep the capabilities that Docker leaves to a container's root; the bounding set binds all children."""
-    for number in range(64):
-        if CAPABILITIES >> number & 1:
-            continue
-        try:
-            syscalls.prctl(syscalls.PR_CAPBSET_DROP, number)
-        except OSError:
-            break
+    """Keep the capabilities that Docker leaves to a container's root."""
+    syscalls.bound_capabilities(CAPABILITIES)
     syscalls.prctl(syscalls.PR_CAP_AMBIENT, syscalls.PR_CAP_AMBIENT_CLEAR_ALL)
     syscalls.capset(CAPABILITIES & permitted)
     # The moment between a child's birth and its exec shows this process's memory inside the sandbox.

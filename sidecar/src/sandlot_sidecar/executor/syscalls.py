@@ -163,6 +163,17 @@ def set_name(name: str) -> None:
     _check(_libc.prctl(PR_SET_NAME, ctypes.c_char_p(name.encode()[:15]), zero, zero, zero), "prctl")
 
 
+def bound_capabilities(keep: int) -> None:
+    """Take all capabilities but those of a bit mask out of the bounding set, which binds all children."""
+    for number in range(64):
+        if keep >> number & 1:
+            continue
+        try:
+            prctl(PR_CAPBSET_DROP, number)
+        except OSError:
+            break
+
+
 def capset(mask: int, *, inheritable: int = 0) -> None:
     """Make the permitted and effective capabilities equal to a bit mask; raises OSError."""
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)
