@@ -5,13 +5,12 @@ from __future__ import annotations
 import base64
 import json
 import shutil
-import subprocess
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tests.cluster.paths import BIN
+from tests.cluster.shell import ClusterError, run
 
 CHART = Path(__file__).resolve().parents[2] / "charts" / "sandlot"
 RELEASE = "sandlot"
@@ -19,10 +18,6 @@ NAMESPACE = "sandlot-test"
 SANDBOXES = f"{RELEASE}-sandboxes"
 IMAGE = "sandlot.test/python:dev"
 POOL = 3
-
-
-class StackError(Exception):
-    """kubectl or helm failed; the text is what it said."""
 
 
 def program(name: str) -> str:
@@ -41,7 +36,8 @@ class Stack:
 
     def kubectl(self, *words: str, stdin: str | None = None, timeout: float = 120) -> str:
         context = ["--context", self.context] if self.context else []
-        return _run([program("kubectl"), "--kubeconfig", self.kubeconfig, *context, *words], stdin, timeout)
+        command = [program("kubectl"), "--kubeconfig", self.kubeconfig, *context, *words]
+        return run(command, stdin=stdin, timeout=timeout)
 
     def get(self, *words: str) -> dict[str, Any]:
         """`kubectl get … -o json`."""
@@ -50,7 +46,7 @@ class Stack:
 
     def helm(self, *words: str, timeout: float = 300) -> str:
         context = ["--kube-context", self.context] if self.context else []
-        return _run([program("helm"), "--kubeconfig", self.kubeconfig, *context, *words], None, timeout)
+        return run([program("helm"), "--kubeconfig", self.kubeconfig, *context, *words], timeout=timeout)
 
     def install(self, *more: str) -> None:
         """Install or upgrade, and wait until gateway and controller are there."""
@@ -71,7 +67,8 @@ class Stack:
             NAMESPACE,
             "--create-namespace",
         ]
-        _ = self.helm(*command, "--set-json", *_assignments(values), "--wait", "--timeout", "4m", *more)
+        assignments = ",".join(f"{name}={json.dumps(value)}" for name, value in values.items())
+        self.helm(*command, "--set-json", assignments, "--wait", "--timeout", "4m", *more)
 
     def uninstall(self) -> None:
         self.helm("uninstall", RELEASE, "--namespace", NAMESPACE, "--wait", "--ignore-not-found")
@@ -106,22 +103,6 @@ class Stack:
         ):
             try:
                 parts.append(f"$ kubectl {' '.join(words)}\n{self.kubectl(*words)}")
-            except StackError as error:
+            except ClusterError as error:
                 parts.append(f"$ kubectl {' '.join(words)}: {error}")
         return "\n".join(parts)
-
-
-def _assignments(values: dict[str, Any]) -> list[str]:
-    return [",".join(f"{name}={json.dumps(value)}" for name, value in values.items())]
-
-
-def _run(command: Sequence[str], stdin: str | None, timeout: float) -> str:
-    try:
-        done = subprocess.run(
-            command, input=stdin, capture_output=True, text=True, timeout=timeout, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise StackError(f"{' '.join(command[:6])}…: {error}") from error
-    if done.returncode != 0:
-        raise StackError(f"{' '.join(command[:6])}…: {done.stderr.strip() or done.stdout.strip()}")
-    return done.stdout
