@@ -129,7 +129,8 @@ async def test_a_start_without_a_node_is_told_and_given_up(cluster: Cluster) -> 
     async with cluster.controlled(start_timeout=5.0):
         await cluster.sandbox(ID)
         await cluster.until(
-            lambda: cluster.sandboxes[ID].status.message == "full", "it says what it waits for"
+            lambda: ID in cluster.sandboxes and cluster.sandboxes[ID].status.message == "full",
+            "it says what it waits for",
         )
         assert cluster.sandboxes[ID].status.phase == "Pending"
         await cluster.until(lambda: ended(cluster, ID, "start_failed"), "the verdict is there")
