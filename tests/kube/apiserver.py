@@ -26,6 +26,17 @@ import pytest
 from sandlot_kube.access import Access
 
 _START_SECONDS = 90.0
+_AUDIT_POLICY = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "rules": [
+        {"level": "None", "verbs": ["get", "list", "watch"]},
+        {"level": "None", "resources": [{"group": "coordination.k8s.io"}]},
+        {"level": "None", "users": ["admin"]},
+        {"level": "Metadata"},
+    ],
+}
 
 
 def binary(name: str) -> Path | None:
@@ -60,7 +71,13 @@ class ApiServer:
         )
         self._key = key
         self._tokens = directory / "tokens.csv"
-        self._tokens.write_text(f'{self.token},admin,admin,"system:masters"\n')
+        self.tokens = {
+            name: secrets.token_hex(16) for name in ("gateway", "controller")
+        }  # told apart in audits
+        users = {"admin": self.token, **self.tokens}.items()
+        self._tokens.write_text("".join(f'{token},{name},{name},"system:masters"\n' for name, token in users))
+        self._audit = directory / "audit.log"
+        (directory / "audit.json").write_text(json.dumps(_AUDIT_POLICY))
 
     @property
     def url(self) -> str:
@@ -96,7 +113,10 @@ class ApiServer:
     def call(
         self, method: str, path: str, body: Any = None, *, content_type: str = "application/json"
     ) -> dict[str, Any]:
-        """One request of the test's own, as the user who may do everything. Raises urllib.error.HTTPError."""
+        """One request of the test's own, as the user who may do everything. Raises urllib.error.HTTPError.
+
+        Sent again while the answer is 429: a resource whose definition has changed is away for a second.
+        """
         request = urllib.request.Request(
             self.url + path,
             method=method,
@@ -104,8 +124,15 @@ class ApiServer:
             headers={"Authorization": f"Bearer {self.token}", "Content-Type": content_type},
         )
         context = ssl.create_default_context(cafile=str(self.ca))
-        with urllib.request.urlopen(request, timeout=30, context=context) as answer:
-            return json.load(answer)
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                with urllib.request.urlopen(request, timeout=30, context=context) as answer:
+                    return json.load(answer)
+            except urllib.error.HTTPError as error:
+                if error.code != 429 or time.monotonic() > deadline:
+                    raise
+                time.sleep(float(error.headers.get("Retry-After", 1)))
 
     def namespace(self, prefix: str = "test") -> str:
         """A new one, so that tests do not see each other's objects."""
@@ -125,6 +152,15 @@ class ApiServer:
         spec = crd["spec"]
         served = f"/apis/{spec['group']}/{spec['versions'][0]['name']}/{spec['names']['plural']}"
         _until(lambda: self._answers(served), what=f"{name} is served", timeout=30)
+
+    def writes(self, user: str, *, namespace: str) -> list[tuple[str, str]]:
+        """What it has written there, Leases left out: verb, and resource with its subresource; in order."""
+        events = [json.loads(line) for line in self._audit.read_text().splitlines()]
+        return [
+            (event["verb"], "/".join(filter(None, (ref["resource"], ref.get("subresource")))))
+            for event in events
+            if event["user"]["username"] == user and (ref := event["objectRef"]).get("namespace") == namespace
+        ]
 
     # Processes.
 
@@ -158,6 +194,7 @@ class ApiServer:
                 "--service-account-issuer=https://kubernetes.default.svc",
                 "--service-cluster-ip-range=10.96.0.0/24",
             ),
+            *(f"--audit-policy-file={self.directory / 'audit.json'}", f"--audit-log-path={self._audit}"),
         )
         _until(self._ready, what="the API server is ready", timeout=_START_SECONDS)
 

@@ -17,6 +17,11 @@ COMPONENT_SANDBOX = "sandbox"
 SANDBOX_PODS = f"{LABEL_NAME}={APP},{LABEL_COMPONENT}={COMPONENT_SANDBOX}"  # the label selector
 
 ANNOTATION_TEMPLATE = f"{GROUP}/template"
+ANNOTATION_NOTE = (
+    f"note.{GROUP}/"  # and a key, on a Sandbox: what every gateway has to know of it while it lives
+)
+LABEL_PORT = f"port.{GROUP}/"  # and a number, on a Sandbox: the port of every gateway that is its alone
+ANNOTATION_REQUEST = f"{GROUP}/request"  # on a Sandbox: what its caller asked for, as far as all may read it
 
 CONTAINER_SANDBOX, CONTAINER_SIDECAR = "sandbox", "sidecar"
 SIDECAR_PORT = 8700

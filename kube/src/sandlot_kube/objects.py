@@ -117,22 +117,27 @@ class Node(_Part):
         return next((item for item in self.status.conditions if item.type == kind), None)
 
 
-class Ended(_Part):
-    """`spec.ended` of a Sandbox: the gateway knows its end."""
-
-    verdict: str
-    message: str | None = None
-    exit_code: int | None = None
-    at: str | None = None
-
-
 class SandboxSpec(_Part):
     template: Template
     pod_name: str | None = None  # None: a pod is wanted
+    node_name: str | None = None
     sandbox_id: str | None = None
+    made_for: str | None = None  # the id of the sandbox that claims it, unless `sandbox_id` says another
     tenant: str | None = None
     labels: list[str] = []
-    ended: Ended | None = None
+    # In the gateway's words: Pending, Started, Running. Any text is read: in an upgrade it may be a newer one's.
+    state: str = "Pending"
+    waiting_until: str | None = None  # a gateway works on it until then at least, and says so again before
+
+    @property
+    def waits(self) -> bool:
+        """It was promised to a caller and has no instance yet: no pod is wanted for it."""
+        return self.waiting_until is not None and self.pod_name is None
+
+    @property
+    def belongs_to(self) -> str | None:
+        """The sandbox that has claimed it; before anybody has, the one that will."""
+        return self.sandbox_id or self.made_for
 
 
 class SandboxStatus(_Part):
@@ -140,11 +145,13 @@ class SandboxStatus(_Part):
     pod_name: str | None = None
     pod_ip: str | None = msgspec.field(default=None, name="podIP")
     node_name: str | None = None
+    sandbox_id: str | None = None  # whose end it is, where the spec tells only whom it was made for
     verdict: str | None = None
     message: str | None = None
     exit_code: int | None = None
     started_at: str | None = None
     ended_at: str | None = None
+    ended_in: str | None = None  # the minute of it, by which many are removed at once
     template_key: str | None = None
     conditions: list[Condition] = []
 

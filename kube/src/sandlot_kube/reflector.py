@@ -80,6 +80,9 @@ class Reflector(Generic[T]):
         self.path = path
         self.synced = asyncio.Event()  # after the first list
         self.failure: str | None = None  # of the last attempt; None while the watch runs
+        self.well_since: float | None = (
+            None  # the loop's time; what was written while it could not be followed is older
+        )
         self._client = client
         self._params = dict(params or {})
         self._decoder = msgspec.json.Decoder(item)
@@ -198,6 +201,8 @@ class Reflector(Generic[T]):
             _log.exception("%s: a change could not be taken in", self.path)
 
     def _well(self) -> None:
+        if self.failure is not None or self.well_since is None:
+            self.well_since = asyncio.get_running_loop().time()
         if self.failure is not None:
             _log.info("%s can be followed again", self.path)
             self.failure = None

@@ -37,7 +37,8 @@ class Verdict:
     verdict: str
     message: str
     exit_code: int | None = None
-    # A sidecar that ended in order has told the gateway why; only if the gateway stays silent does this count.
+    # A sidecar that ended in order has told the gateway why, and a container's end may follow the other's; only if
+    # neither tells more does this count.
     certain: bool = True
 
 
@@ -95,6 +96,12 @@ def of_lost_node(name: str, *, seconds: float) -> Verdict:
     return Verdict(NODE_LOST, f"nothing was heard of node {name} for {seconds:g} s after it was found silent")
 
 
+def of_lost_gateway() -> Verdict:
+    return Verdict(
+        START_FAILED, "the gateway that answered the create is lost, and nobody else can go on with it"
+    )
+
+
 def _waiting(container: ContainerStatus) -> Verdict | None:
     waiting = container.state.waiting
     if waiting is None or not waiting.reason:
@@ -111,7 +118,9 @@ def _ended(*, sandbox: ContainerStatus | None, sidecar: ContainerStatus | None) 
     """The sandbox's container goes first: its end takes the sidecar along, the sidecar's end does not take it."""
     target = sandbox.state.terminated if sandbox else None
     ours = sidecar.state.terminated if sidecar else None
-    if target is not None and target.reason == "OOMKilled":
+    starved = ours is not None and ours.reason == "OOMKilled"
+    # Under gVisor one kernel has both: it is killed for what the sandbox used, and the node may say so of one only.
+    if target is not None and (target.reason == "OOMKilled" or starved):
         return Verdict(OOM, "the sandbox's container reached its memory limit", target.exit_code)
     for container, terminated in (("sandbox", target), ("sidecar", ours)):
         if terminated is not None and terminated.reason in _START_REASONS | {"ContainerCannotRun"}:
@@ -122,6 +131,6 @@ def _ended(*, sandbox: ContainerStatus | None, sidecar: ContainerStatus | None) 
             SANDBOX_LOST, f"{text}: {target.message}" if target.message else text, target.exit_code
         )
     if ours is not None:
-        how = "reached its memory limit" if ours.reason == "OOMKilled" else f"ended with {ours.exit_code}"
-        return Verdict(SIDECAR_LOST, f"the sidecar {how}", certain=ours.exit_code != 0)
+        how = "reached its memory limit" if starved else f"ended with {ours.exit_code}"
+        return Verdict(SIDECAR_LOST, f"the sidecar {how}", certain=ours.exit_code != 0 and not starved)
     return None

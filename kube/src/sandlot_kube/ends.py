@@ -1,0 +1,64 @@
+"""The end of a Sandbox in its status: written once, by the gateway or by the controller, whoever knows it first."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from sandlot_kube.errors import KubeError
+from sandlot_kube.objects import Sandbox
+
+PERIOD = 60.0  # seconds: the ends of one minute are removed together
+LONGEST_MESSAGE = 4096
+_STAYS = "an end stays as it was first told"  # the schema's words
+
+
+class Ended(msgspec.Struct, frozen=True, gc=False):
+    """`at`: RFC 3339 in UTC, as `2026-01-31T12:00:00Z`."""
+
+    verdict: str
+    at: str
+    message: str | None = None
+    exit_code: int | None = None
+
+
+def of(sandbox: Sandbox) -> Ended | None:
+    """None while it lives."""
+    status = sandbox.status
+    if status.phase != "Ended":
+        return None
+    verdict = status.verdict or "sandbox_lost"
+    return Ended(verdict, status.ended_at or "", message=status.message, exit_code=status.exit_code)
+
+
+def status(ended: Ended) -> dict[str, Any]:
+    """The fields to be merged into the status."""
+    return {
+        "phase": "Ended",
+        "verdict": ended.verdict,
+        "message": ended.message[:LONGEST_MESSAGE] if ended.message else None,
+        "exitCode": ended.exit_code,
+        "endedAt": ended.at,
+        "endedIn": ended.at[:16] + "Z",
+        "conditions": [
+            {
+                "type": "Ready",
+                "status": "False",
+                "reason": "Ended",
+                "message": ended.verdict,
+                "lastTransitionTime": ended.at,
+            }
+        ],
+    }
+
+
+def period_end(ended_in: str) -> float:
+    """Unix time when the minute that a status names is over. Raises ValueError."""
+    return datetime.fromisoformat(ended_in).timestamp() + PERIOD
+
+
+def was_first(error: KubeError) -> bool:
+    """Whether an end was refused because the Sandbox has one already."""
+    return error.status == 422 and _STAYS in error.message
