@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -15,7 +16,7 @@ from sandlot_controller.controller import Controller
 from sandlot_controller.settings import Settings
 from sandlot_controller.sidecar import Sidecars
 from sandlot_controller.tokens import InstanceTokens
-from sandlot_kube import paths
+from sandlot_kube import clock, ends, paths
 from sandlot_kube.client import MERGE_PATCH, KubeClient
 from sandlot_kube.errors import KubeError
 from sandlot_kube.objects import Pod, Sandbox, SandboxPool
@@ -38,9 +39,11 @@ class Cluster:
         self.nodes: list[str] = []
         self.starts = True  # the kubelets bring pods up
         self.start_seconds = 0.0  # from the node to the running container
+        self.confirms = True  # they say that a pod has ended
         self.image_error: str | None = None  # what they say of every image
         self.claimed: set[str] = set()  # at their sidecars
-        self.asked: list[str] = []  # instances whose sidecar was asked to end
+        self.asked: list[str] = []  # instances whose sidecar was asked to end if nobody owns it
+        self.told: dict[str, str] = {}  # those that were told to end → the verdict
         self._news = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._port = 0
@@ -48,7 +51,7 @@ class Cluster:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Cluster]:
         app = web.Application()
-        app.add_routes([web.post("/v1/end", self._end)])
+        app.add_routes([web.post("/v1/end", self._end), web.get("/v1/state", self._state)])
         runner = web.AppRunner(app, access_log=None)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()
@@ -159,14 +162,18 @@ class Cluster:
         self.claimed.add(pod)
         name = f"sbx-{secrets.token_hex(4)}"
         if record:
-            await self.sandbox(name, podName=pod, sandboxId=name)
+            await self.sandbox(name, podName=pod, sandboxId=name, state="Running")
         return name
 
-    async def end(self, sandbox: str, verdict: str = "deleted", **more: Any) -> None:
+    async def end(
+        self, sandbox: str, verdict: str = "deleted", *, at: float | None = None, **more: Any
+    ) -> None:
+        """As a gateway does."""
+        ended = ends.Ended(verdict, clock.text(time.time() if at is None else at), **more)
         await self.client.request(
             "PATCH",
-            paths.sandboxes(self.namespace, sandbox),
-            body={"spec": {"ended": {"verdict": verdict, **more}}},
+            paths.sandboxes(self.namespace, sandbox) + "/status",
+            body={"status": ends.status(ended)},
             content_type=MERGE_PATCH,
         )
 
@@ -254,7 +261,7 @@ class Cluster:
             for node in set(starting):
                 self.most_starting[node] = max(self.most_starting.get(node, 0), starting.count(node))
         # No kubelet confirms the end of a pod.
-        if pod.metadata.deletion_timestamp is not None and pod.spec.node_name:
+        if pod.metadata.deletion_timestamp is not None and pod.spec.node_name and self.confirms:
             self.spawn(self._gone(name))
 
     def spawn(self, work: Any) -> None:
@@ -307,14 +314,26 @@ class Cluster:
 
     async def _end(self, request: web.Request) -> web.Response:
         body = await request.json()
-        token = request.headers["Authorization"].removeprefix("Bearer ")
-        names = {self.tokens.instance(name): name for name in self.pods}
-        if token not in names or body.get("only_unclaimed") is not True:
+        name = self._whose(request)
+        if name is None:
             return web.json_response({"error": "unauthorized"}, status=401)
-        self.asked.append(names[token])
-        if names[token] in self.claimed:
+        if body.get("only_unclaimed") is not True:
+            self.told[name] = body["verdict"]
+            return web.json_response({"phase": "ended"})
+        self.asked.append(name)
+        if name in self.claimed:
             return web.json_response({"error": "claimed"}, status=409)
         return web.json_response({"phase": "ended"})
+
+    async def _state(self, request: web.Request) -> web.Response:
+        name = self._whose(request)
+        if name is None:
+            return web.json_response({"error": "unauthorized"}, status=401)
+        return web.json_response({"phase": "claimed" if name in self.claimed else "warm"})
+
+    def _whose(self, request: web.Request) -> str | None:
+        token = request.headers["Authorization"].removeprefix("Bearer ")
+        return next((name for name in self.pods if self.tokens.instance(name) == token), None)
 
 
 def is_ready(pod: Pod) -> bool:

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sandlot_kube import ends
+from sandlot_kube.errors import KubeError
 
 from tests.kube.apiserver import ApiServer, binary
 
@@ -35,6 +37,11 @@ def patch(
 ) -> dict[str, Any]:
     path = f"/apis/{API}/namespaces/{namespace}/{PLURALS[kind]}/{name}"
     return server.call("PATCH", path, {"spec": spec}, content_type="application/merge-patch+json")
+
+
+def tell(server: ApiServer, namespace: str, status: dict[str, Any], name: str = "a") -> dict[str, Any]:
+    path = f"/apis/{API}/namespaces/{namespace}/sandboxes/{name}/status"
+    return server.call("PATCH", path, {"status": status}, content_type="application/merge-patch+json")
 
 
 def refusal(error: urllib.error.HTTPError) -> str:
@@ -68,7 +75,7 @@ def test_what_is_left_out_has_a_default(resources: ApiServer, namespace: str) ->
         ("Sandbox", {"template": {"image": "x", "pids": 1}}, "spec.template.pids"),
         ("Sandbox", {"template": {"image": "x", "gpuType": "A100"}}, "gpuType needs a gpuCount above 0"),
         ("Sandbox", {"template": {"image": "x"}, "podName": "Not A Name"}, "spec.podName"),
-        ("Sandbox", {"template": {"image": "x"}, "ended": {}}, "spec.ended.verdict: Required value"),
+        ("Sandbox", {"template": {"image": "x"}, "state": "Ended"}, "spec.state: Unsupported value"),
         ("SandboxPool", {"template": {"image": "x"}}, "either size, or minSize and maxSize, must be set"),
         (
             "SandboxPool",
@@ -104,12 +111,24 @@ def test_a_claim_cannot_be_changed_nor_an_end_taken_back(resources: ApiServer, n
         with pytest.raises(urllib.error.HTTPError) as caught:
             patch(resources, namespace, "Sandbox", change)
         assert message in refusal(caught.value)
-    patch(
-        resources, namespace, "Sandbox", {"ended": {"verdict": "deleted", "message": None, "exitCode": None}}
-    )
-    with pytest.raises(urllib.error.HTTPError) as caught:
-        patch(resources, namespace, "Sandbox", {"ended": None})
-    assert "ended cannot be taken back" in refusal(caught.value)
+    first = ends.status(ends.Ended("deleted", "2026-01-01T00:00:00Z"))
+    assert tell(resources, namespace, first)["status"]["verdict"] == "deleted"
+    tell(resources, namespace, first)
+    for change in ({"phase": "Running"}, {"phase": None}, {"verdict": "oom"}, {"verdict": None}):
+        with pytest.raises(urllib.error.HTTPError) as caught:
+            tell(resources, namespace, change)
+        message = refusal(caught.value)
+        assert ends.was_first(KubeError(status=422, message=message)), message
+
+
+def test_the_ends_of_one_minute_are_removed_together(resources: ApiServer, namespace: str) -> None:
+    for name, at in (("a", "12:00:01"), ("b", "12:00:59"), ("c", "12:01:00")):
+        create(resources, namespace, "Sandbox", {"template": {"image": "x"}}, name)
+        tell(resources, namespace, ends.status(ends.Ended("deleted", f"2026-01-01T{at}Z")), name)
+    create(resources, namespace, "Sandbox", {"template": {"image": "x"}}, "d")
+    collection = f"/apis/{API}/namespaces/{namespace}/sandboxes"
+    resources.call("DELETE", f"{collection}?fieldSelector=status.endedIn%3D2026-01-01T12:00Z")
+    assert [item["metadata"]["name"] for item in resources.call("GET", collection)["items"]] == ["c", "d"]
 
 
 def test_kubectl_applies_and_shows_both(resources: ApiServer, namespace: str, tmp_path: Path) -> None:
@@ -142,9 +161,20 @@ def test_kubectl_applies_and_shows_both(resources: ApiServer, namespace: str, tm
         resources.call(
             "PATCH", f"{collection}/{path}/status", body, content_type="application/merge-patch+json"
         )
-    header, row = kubectl("get", "sbx").splitlines()
+    owned = {"template": {"image": "x"}, "podName": "i-1", "nodeName": "n2", "state": "Running"}
+    create(resources, namespace, "Sandbox", owned, "b")
+    create(resources, namespace, "Sandbox", {"template": {"image": "x"}}, "c")
+    promised = {"sandboxId": "sb-1", "state": "Pending", "waitingUntil": "2026-01-01T00:00:00Z"}
+    create(resources, namespace, "Sandbox", {"template": {"image": "x"}, **promised}, "d")
+    header, *rows = kubectl("get", "sbx").splitlines()
     assert header.split() == ["NAME", "PHASE", "VERDICT", "NODE", "AGE"]
-    assert row.split()[:4] == ["a", "Ended", "oom", "n1"]
+    assert [row.split()[:-1] for row in rows] == [
+        ["a", "Ended", "oom", "n1"],
+        ["b", "Running", "n2"],
+        ["c", "Pending"],
+        ["d", "Pending"],
+    ]
+    assert " i-1 " in kubectl("get", "sbx", "b", "-o", "wide")
     header, row = kubectl("get", "sbxp").splitlines()
     assert header.split() == ["NAME", "SIZE", "READY", "STARTING", "CLAIMED", "MESSAGE", "AGE"]
     assert row.split()[:5] == ["a", "2", "1", "1", "5"]

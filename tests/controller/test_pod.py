@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 from sandlot_controller import pod as pods
 from sandlot_controller.settings import Settings, Toleration
 from sandlot_kube import template
@@ -51,6 +52,7 @@ def test_a_pool_s_pod() -> None:
     assert sandbox["command"] == ["/bin/sh", "-c", "kill -STOP $$$$"]
     assert {"name": "SANDLOT_TARGET", "value": ID} in sandbox["env"]
     assert "privileged" not in sandbox["securityContext"]
+    assert sandbox["securityContext"]["capabilities"] == {"drop": ["NET_RAW"]}
     assert sidecar["securityContext"]["privileged"] is True
 
 
@@ -64,6 +66,7 @@ def test_the_token_is_in_the_sidecar_s_environment_only() -> None:
     assert config["target"] is True
     assert config["listen"] == "0.0.0.0:8700"
     assert config["limits"] == {"cpu": 2, "memory": 1 << 30, "pids": 1024}
+    assert config["ops"] == {"reattach_grace": 60}
     assert "sit_x" not in json.dumps([sandbox, pod["metadata"]])
 
 
@@ -84,10 +87,22 @@ def test_gpus_selectors_and_tolerations() -> None:
     )
     spec = pod["spec"]
     assert spec["nodeSelector"] == {"pool": "sandboxes", "gpu.type": "A100"}
-    assert spec["tolerations"] == [{"key": "gpu", "operator": "Exists"}]
+    unreachable = {
+        "key": "node.kubernetes.io/unreachable",
+        "operator": "Exists",
+        "effect": "NoExecute",
+        "tolerationSeconds": 30,
+    }
+    assert spec["tolerations"] == [{"key": "gpu", "operator": "Exists"}, unreachable]
     resources = spec["containers"][0]["resources"]
     assert resources["limits"]["nvidia.com/gpu"] == resources["requests"]["nvidia.com/gpu"] == "2"
     assert "nvidia.com/gpu" not in spec["containers"][1]["resources"]["limits"]
+
+
+@pytest.mark.parametrize("key", [None, "node.kubernetes.io/unreachable"])
+def test_a_toleration_of_unreachable_nodes_is_the_user_s_to_give(key: str | None) -> None:
+    theirs = Toleration(key=key, operator="Exists", effect="NoExecute", tolerationSeconds=5)
+    assert build(tolerations=[theirs])["spec"]["tolerations"] == [theirs.model_dump(exclude_none=True)]
 
 
 def test_the_template_s_runtime_class_goes_before_the_default() -> None:

@@ -51,6 +51,35 @@ def test_nodes_at_their_cap_are_avoided_and_the_fullest_other_sets_the_pace() ->
     assert plan(planner, PoolView("p", KEY, 20), starting={"n1": 4, "n2": 5}).creates == []
 
 
+def test_a_refill_comes_after_what_claimed_and_not_much_later() -> None:
+    planner = Planner(PlanSettings(yields=0.3, longest_yield=2.0))
+    plan(planner, PoolView("p", KEY, 2, [ready("i-1"), ready("i-2")]), now=0.0)
+    short = PoolView("p", KEY, 2, [ready("i-1"), ready("i-2", claimed=True)])
+    now = 1.0
+    planner.claimed("p", now=now)
+    while not (made := plan(planner, short, now=now)).creates:
+        assert made.again_at is not None
+        assert 0 < made.again_at - now < 0.31
+        now += 0.1
+        planner.claimed("p", now=now)
+    assert now == pytest.approx(3.0, abs=0.15)
+    full = PoolView("p", KEY, 2, [ready("i-1"), ready("i-3")])
+    assert plan(planner, full, now=now).creates == []
+    planner.claimed("p", now=now)
+    assert plan(planner, short, now=now).creates == []
+    assert plan(planner, short, now=now + 0.3).creates == ["p"]
+
+
+def test_an_empty_pool_waits_for_no_further_claims() -> None:
+    planner = Planner(PlanSettings(yields=0.3, longest_yield=2.0))
+    plan(planner, PoolView("p", KEY, 1, [ready("i-1")]), now=0.0)
+    empty = PoolView("p", KEY, 1, [ready("i-1", claimed=True)])
+    planner.claimed("p", now=1.0)
+    assert plan(planner, empty, now=1.0).creates == []
+    planner.claimed("p", now=1.25)
+    assert plan(planner, empty, now=1.3).creates == ["p"]
+
+
 def test_without_a_node_a_few_pods_wait_for_an_autoscaler() -> None:
     planner = Planner(PlanSettings(starts_per_node=4))
     assert len(plan(planner, PoolView("p", KEY, 20), starting={}).creates) == 4
@@ -322,7 +351,7 @@ class Cluster(RuleBasedStateMachine):
         return [r.view for n, r in self.pods.items() if r.pool == pool and n not in self.claimed]
 
     def current(self, pool: str, views: list[PodView]) -> list[PodView]:
-        return [view for view in views if view.template_key == self.keys[pool]]
+        return [view for view in views if view.build == self.keys[pool]]
 
     @invariant()
     def never_more_than_wanted(self) -> None:
@@ -339,7 +368,7 @@ class Cluster(RuleBasedStateMachine):
                     real.pool == pool
                     and real.shown
                     and not real.shown.claimed
-                    and real.shown.template_key == self.keys[pool]
+                    and real.shown.build == self.keys[pool]
                 )
                 for real in self.pods.values()
             )

@@ -9,16 +9,18 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sandlot_controller import clock, sandbox_plan, status, verdicts
+from sandlot_controller import sandbox_plan, status
 from sandlot_controller.autoscale import Demand
 from sandlot_controller.objects import Node, is_silent, is_usable
-from sandlot_controller.sandbox_plan import Create, End, Facts, Run, Tell
+from sandlot_controller.sandbox_plan import Create, Drop, End, Facts, Run, Tell
 from sandlot_controller.settings import BadSettings, Settings, Toleration, load
 from sandlot_controller.status import PoolCounts
 from sandlot_controller.timers import Timers
 from sandlot_controller.tokens import InstanceTokens
-from sandlot_controller.verdicts import Verdict
+from sandlot_gateway.tokens import Tokens
+from sandlot_kube import clock, verdicts
 from sandlot_kube.objects import Pod, Sandbox, SandboxPool
+from sandlot_kube.verdicts import Verdict
 
 SETTINGS = Settings(
     namespace="sandboxes", key_file=Path("/none"), webhook_url="http://g/internal/sidecar", sidecar_image="s"
@@ -43,10 +45,10 @@ def sandbox(*, said: dict[str, Any] | None = None, **spec: Any) -> Sandbox:
     return msgspec.convert(body, Sandbox)
 
 
-def test_the_instance_token_is_the_gateway_s() -> None:
-    """The value is what the gateway makes of this key and id."""
-    tokens = InstanceTokens(bytes(range(32)))
-    assert tokens.instance("i-0123456789abcdef") == "sit_ZbBHYP7AxS57dYuns_PpDq2qdY2ESVFddPL6Fbw9naI"
+@given(st.binary(min_size=16, max_size=64), st.from_regex(r"i-[0-9a-f]{16}", fullmatch=True))
+def test_the_instance_token_is_the_gateway_s(key: bytes, instance_id: str) -> None:
+    """Two programs that may not import each other make it; without this they could part."""
+    assert InstanceTokens(key).instance(instance_id) == Tokens(key).instance(instance_id)
 
 
 def test_a_short_key_is_refused() -> None:
@@ -108,6 +110,26 @@ def test_a_missing_setting_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         ),
         (
             {
+                "containerStatuses": [
+                    container("sidecar", terminated={"exitCode": 128, "reason": "OOMKilled"}),
+                    container("sandbox", terminated={"exitCode": 128, "reason": "Error"}),
+                ]
+            },
+            "oom",
+            True,
+        ),
+        (
+            {
+                "containerStatuses": [
+                    container("sidecar", terminated={"exitCode": 128, "reason": "OOMKilled"}),
+                    container("sandbox", running={}),
+                ]
+            },
+            "sidecar_lost",
+            False,
+        ),
+        (
+            {
                 "conditions": [
                     {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
                 ]
@@ -159,7 +181,26 @@ def test_a_cold_one_gets_a_pod_once() -> None:
     assert isinstance(step(sandbox(), made_at=60.0).action, End)
     assert isinstance(step(sandbox(), pod_was_here=True).action, End)
     assert isinstance(step(sandbox(sandboxId="sbx-1")).action, End)
+    assert step(sandbox(madeFor="sb-1")).action == Create()
+    assert isinstance(step(sandbox(madeFor="sb-1"), told_late=True).action, End)
+    assert step(sandbox(), told_late=True).action == Create()
     assert isinstance(step(sandbox(said={"phase": "Running"})).action, End)
+
+
+def test_one_that_waits_gets_no_pod_and_ends_with_its_gateway() -> None:
+    promised = sandbox(sandboxId="sb-1", waitingUntil="2026-01-01T00:00:00Z")
+    early = step(promised, waits_until=101.0)
+    assert (early.action, early.again_at) == (None, 101.0)
+    late = step(promised, waits_until=99.0).action
+    assert isinstance(late, End)
+    assert late.verdict.verdict == "start_failed"
+    assert "gateway" in late.verdict.message
+    told = status.ended(promised, late.verdict, pod=None, now=0.0)
+    assert told is not None
+    assert "podName" not in told["status"]
+    assert step(promised, waits_until=99.0, has_instance=True).action == Drop()
+    claimed = sandbox(sandboxId="sb-1", podName="i-9", waitingUntil="2026-01-01T00:00:00Z")
+    assert step(claimed, first_seen=99.0, waits_until=0.0).action is None
 
 
 def test_a_claim_waits_for_the_watch_to_show_its_pod() -> None:
@@ -172,7 +213,6 @@ def test_a_claim_waits_for_the_watch_to_show_its_pod() -> None:
 
 
 def test_an_ended_one_is_left_alone() -> None:
-    assert step(sandbox(ended={"verdict": "deleted"})).action is None
     assert step(sandbox(said={"phase": "Ended"})).action is None
 
 
@@ -195,14 +235,25 @@ def test_a_start_says_what_it_waits_for_and_is_given_up() -> None:
 
 def test_running_is_told_a_little_later() -> None:
     up = pod(phase="Running")
-    assert step(sandbox(), pod=up, ready=True, first_seen=99.5).again_at == pytest.approx(100.5)
-    assert step(sandbox(), pod=up, ready=True).action == Run()
+    assert step(sandbox(), pod=up, ready_since=99.5).again_at == pytest.approx(100.5)
+    assert step(sandbox(), pod=up, ready_since=90.0).action == Run()
+
+
+def test_what_the_gateway_has_said_is_not_told_again() -> None:
+    up = pod(phase="Running")
+    owned: dict[str, Any] = {"sandboxId": "sb-1", "state": "Running"}
+    assert step(sandbox(said={}, **owned), pod=up, ready_since=90.0) == sandbox_plan.Step()
+    started: dict[str, Any] = {"madeFor": "sb-1", "state": "Started"}
+    assert step(sandbox(said={}, **started), pod=up, ready_since=90.0) == sandbox_plan.Step()
+    waited = status.pending(sandbox(), message="0/2 nodes", now=0.0)
+    assert waited is not None
+    assert step(sandbox(said=waited["status"], **owned), pod=up, ready_since=90.0).action == Run()
 
 
 def test_a_silent_node_has_its_grace() -> None:
     up = pod(phase="Running")
-    assert step(sandbox(), pod=up, ready=True, silent_since=80.0).again_at == pytest.approx(110.0)
-    lost = step(sandbox(), pod=up, ready=True, silent_since=70.0).action
+    assert step(sandbox(), pod=up, ready_since=0.0, silent_since=80.0).again_at == pytest.approx(110.0)
+    lost = step(sandbox(), pod=up, ready_since=0.0, silent_since=70.0).action
     assert isinstance(lost, End)
     assert lost.verdict.verdict == "node_lost"
 
@@ -213,13 +264,13 @@ def test_a_status_is_written_once() -> None:
     assert patch is not None
     told = sandbox(said=patch["status"])
     assert status.running(told, up, now=50.0) is None
-    over = status.ended(told, Verdict("oom", "too much", 137), pod=up, at=None, now=60.0)
+    over = status.ended(told, Verdict("oom", "too much", 137), pod=up, now=60.0)
     assert over is not None
     assert over["status"]["endedAt"] == "1970-01-01T00:01:00Z"
     (condition,) = over["status"]["conditions"]
     assert (condition["status"], condition["reason"], condition["message"]) == ("False", "Ended", "oom")
     done = sandbox(said={**patch["status"], **over["status"]})
-    assert status.ended(done, Verdict("deleted", ""), pod=None, at=None, now=70.0) is None
+    assert status.ended(done, Verdict("deleted", ""), pod=None, now=70.0) is None
 
 
 def test_a_condition_keeps_its_time_while_its_status_does() -> None:
@@ -233,6 +284,13 @@ def test_a_condition_keeps_its_time_while_its_status_does() -> None:
     counts = status.pool(pool, PoolCounts(size=2, starting=1, ready=1), now=9.0)
     assert counts == {"status": {"ready": 1, "starting": 1}}
     assert not status.urgent(pool, counts)
+    full = status.pool(pool, PoolCounts(size=2, ready=2), now=9.0)
+    assert full is not None
+    assert status.urgent(pool, full)
+    filled = msgspec.convert({**body, "status": {**first["status"], **full["status"]}}, SandboxPool)
+    claimed = status.pool(filled, PoolCounts(size=2, ready=1, claimed=1), now=9.0)
+    assert claimed is not None
+    assert not status.urgent(filled, claimed)
     failing = status.pool(pool, PoolCounts(size=2, failures=1, message="x"), now=9.0)
     assert failing is not None
     assert status.urgent(pool, failing)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 import pytest
-from sandlot_kube import paths
+from sandlot_kube import clock, ends, paths
+from sandlot_kube.client import MERGE_PATCH
 from sandlot_kube.errors import KubeError
 
 from tests.controller.cluster import Cluster, is_ready
@@ -47,14 +49,29 @@ async def test_a_cold_start_gets_a_pod_of_its_name_and_a_status(cluster: Cluster
 
 
 async def test_the_gateway_s_word_ends_it_and_after_a_while_nothing_is_left(cluster: Cluster) -> None:
-    async with cluster.controlled(retention=3.0):
+    at = time.time() - 120.0
+    async with cluster.controlled():
         await cold(cluster)
-        await cluster.end(ID, "deadline", message="3600 s are over", exitCode=3)
+        await cluster.end(ID, "deadline", at=at, message="3600 s are over", exit_code=3)
         await cluster.until(lambda: ended(cluster, ID, "deadline"), "the verdict is kept")
         status = cluster.sandboxes[ID].status
         assert (status.message, status.exit_code) == ("3600 s are over", 3)
         await cluster.until(lambda: not cluster.pods, "the pod is gone")
+        assert list(cluster.sandboxes) == [ID]
+    minute = ends.period_end(clock.text(at)[:16] + "Z")
+    async with cluster.controlled(retention=time.time() + 1.0 - minute):
         await cluster.until(lambda: not cluster.sandboxes, "and then the resource")
+
+
+async def test_ends_without_a_minute_are_removed_too(cluster: Cluster) -> None:
+    """Of a schema that has none, which drops the field."""
+    async with cluster.controlled(retention=1.0):
+        await cluster.sandbox(ID)
+        path = paths.sandboxes(cluster.namespace, ID) + "/status"
+        body = {"status": {"phase": "Ended", "verdict": "deleted", "endedAt": clock.text(time.time())}}
+        await cluster.client.request("PATCH", path, body=body, content_type=MERGE_PATCH)
+        await cluster.until(lambda: cluster.sandboxes.get(ID), "it was there")
+        await cluster.until(lambda: not cluster.sandboxes, "it is gone")
 
 
 @pytest.mark.parametrize(
@@ -88,6 +105,7 @@ async def test_what_befalls_a_pod_is_its_verdict(
         ("sandbox", 137, "OOMKilled", "oom"),
         ("sandbox", 1, "Error", "sandbox_lost"),
         ("sidecar", 137, "Error", "sidecar_lost"),
+        ("sidecar", 137, "OOMKilled", "sidecar_lost"),
         ("sidecar", 0, "Completed", "sidecar_lost"),
     ],
 )
@@ -173,13 +191,51 @@ async def test_a_claim_on_a_pod_that_is_gone_is_lost(cluster: Cluster) -> None:
         await cluster.until(lambda: ended(cluster, name, "sidecar_lost"), "why it died is remembered")
 
 
+def promised(sandbox_id: str, *, seconds: float) -> dict[str, Any]:
+    until = clock.text(time.time() + seconds)
+    return {"sandboxId": sandbox_id, "state": "Pending", "waitingUntil": until}
+
+
+async def test_one_that_waits_gets_no_pod_and_ends_when_its_gateway_is_lost(cluster: Cluster) -> None:
+    async with cluster.controlled(lease_seconds=30.0):
+        await cluster.sandbox("sb-lost", **promised("sb-lost", seconds=1))
+        await cluster.sandbox("sb-late", **promised("sb-late", seconds=1))
+        await cluster.sandbox("sb-kept", **promised("sb-kept", seconds=600))
+        await cluster.sandbox("sb-cold", **promised("sb-cold", seconds=1))
+        await cold(cluster)
+        await cluster.sandbox(ID, sandboxId="sb-cold", state="Running")
+        # Renewed while it could have been ended.
+        await cluster.sandbox("sb-late", **promised("sb-late", seconds=600))
+        await cluster.until(lambda: ended(cluster, "sb-lost", "start_failed"), "it is lost", timeout=60)
+        assert "gateway" in (cluster.sandboxes["sb-lost"].status.message or "")
+        await cluster.until(lambda: "sb-cold" not in cluster.sandboxes, "its pod's own tells of it")
+        assert not ended(cluster, ID, "start_failed")
+        for name in ("sb-late", "sb-kept"):
+            assert cluster.sandboxes[name].status.phase == "Pending"
+        assert cluster.made == [ID]
+
+
+async def test_one_that_waited_and_got_a_warm_pod_lives_and_takes_it_along(cluster: Cluster) -> None:
+    async with cluster.controlled():
+        await cluster.pool(size=1)
+        await cluster.sandbox("sb-1", **promised("sb-1", seconds=600))
+        await cluster.until(cluster.warm, "one is warm")
+        (pod,) = cluster.warm()
+        cluster.claimed.add(pod)
+        await cluster.sandbox("sb-1", sandboxId="sb-1", state="Running", podName=pod)
+        await cluster.until(lambda: len(cluster.made) == 2, "the pool is filled again")
+        assert cluster.sandboxes["sb-1"].status.phase != "Ended"
+        await cluster.end("sb-1")
+        await cluster.until(lambda: pod not in cluster.pods, "its pod is gone")
+
+
 async def test_deleting_a_warm_resource_deletes_its_pod(cluster: Cluster) -> None:
     async with cluster.controlled():
         await cluster.pool(size=1)
         await cluster.until(cluster.warm, "one is warm")
         (pod,) = cluster.warm()
         name = await cluster.claim(pod)
-        await cluster.until(lambda: running(cluster, name), "it runs")
+        await cluster.until(lambda: name in cluster.sandboxes, "its record is there")
         await cluster.delete(paths.sandboxes(cluster.namespace, name))
         await cluster.until(lambda: pod not in cluster.pods, "its pod is gone")
 

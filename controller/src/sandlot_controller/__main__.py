@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import logging
 import signal
 import sys
+import textwrap
 
 from sandlot_kube.client import KubeClient
 from sandlot_kube.errors import BadKubeConfig
@@ -19,6 +21,12 @@ _log = logging.getLogger(__name__)
 
 def main() -> int:
     """0 after an orderly end, 1 when a part failed or the Lease was lost, 2 for settings that cannot be used."""
+    argparse.ArgumentParser(
+        prog="python -m sandlot_controller",
+        description="Make and end the pods of Sandbox and SandboxPool. Settings are in the environment:",
+        epilog=_settings_help(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    ).parse_args()
     try:
         settings = load()
         logs.configure(settings.log_level)
@@ -26,6 +34,16 @@ def main() -> int:
     except (BadSettings, BadKubeConfig) as error:
         sys.stderr.write(f"sandlot_controller: {error}\n")
         return 2
+
+
+def _settings_help() -> str:
+    lines = []
+    for name, field in Settings.model_fields.items():
+        lines.append(f"SANDLOT_{name.upper()}{' (needed)' if field.is_required() else ''}")
+        lines.append(
+            textwrap.fill(field.description or "", 100, initial_indent="    ", subsequent_indent="    ")
+        )
+    return "\n".join(lines)
 
 
 async def _serve(settings: Settings) -> int:

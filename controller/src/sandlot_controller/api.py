@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sandlot_kube import paths
+from sandlot_kube import ends, names, paths
 from sandlot_kube.client import MERGE_PATCH, KubeClient
 from sandlot_kube.errors import KubeError
 from sandlot_kube.objects import Pod, Sandbox, SandboxPool
@@ -50,8 +50,21 @@ class Api:
                 raise
         return True
 
-    async def patch_sandbox_status(self, sandbox: Sandbox, patch: dict[str, Any]) -> None:
-        await self._patch(paths.sandboxes(self.namespace, sandbox.metadata.name), sandbox, patch)
+    async def delete_pods(self, instances: list[str]) -> None:
+        """All at once; those that are gone are no error."""
+        selector = f"{names.LABEL_INSTANCE} in ({','.join(instances)})"
+        await self._write("DELETE", paths.pods(self.namespace), params={"labelSelector": selector})
+
+    async def patch_sandbox_status(
+        self, sandbox: Sandbox, patch: dict[str, Any], *, unchanged: bool = False
+    ) -> None:
+        """`unchanged`: only if nobody has written to it since."""
+        path = paths.sandboxes(self.namespace, sandbox.metadata.name)
+        try:
+            await self._patch(path, sandbox, patch, unchanged=unchanged)
+        except KubeError as error:
+            if not ends.was_first(error):
+                raise
 
     async def patch_pool_status(self, pool: SandboxPool, patch: dict[str, Any]) -> None:
         await self._patch(paths.pools(self.namespace, pool.metadata.name), pool, patch)
@@ -67,9 +80,25 @@ class Api:
             if error.status not in (404, 409):
                 raise
 
-    async def _patch(self, path: str, resource: Sandbox | SandboxPool, patch: dict[str, Any]) -> None:
+    async def delete_period(self, ended_in: str) -> None:
+        """All Sandboxes that ended in this minute."""
+        await self._write(
+            "DELETE", paths.sandboxes(self.namespace), params={"fieldSelector": f"status.endedIn={ended_in}"}
+        )
+
+    async def _patch(
+        self,
+        path: str,
+        resource: Sandbox | SandboxPool,
+        patch: dict[str, Any],
+        *,
+        unchanged: bool = False,
+    ) -> None:
         # With its uid the patch of a resource that was replaced by one of the same name is refused.
-        body = {"metadata": {"uid": resource.metadata.uid}, **patch}
+        metadata = {"uid": resource.metadata.uid}
+        if unchanged:
+            metadata["resourceVersion"] = resource.metadata.resource_version
+        body = {"metadata": metadata, **patch}
         try:
             await self._write("PATCH", f"{path}/status", body, content_type=MERGE_PATCH)
         except KubeError as error:
@@ -77,10 +106,16 @@ class Api:
                 raise
 
     async def _write(
-        self, method: str, path: str, body: dict[str, Any], *, content_type: str = "application/json"
+        self,
+        method: str,
+        path: str,
+        body: dict[str, Any] | None = None,
+        *,
+        params: dict[str, str] | None = None,
+        content_type: str = "application/json",
     ) -> None:
         try:
-            await self.client.request(method, path, body=body, content_type=content_type)
+            await self.client.request(method, path, params=params, body=body, content_type=content_type)
         except KubeError as error:
             self._metrics.api_errors.labels(method, error.reason or "Unreachable").inc()
             raise

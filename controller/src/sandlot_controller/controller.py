@@ -11,6 +11,7 @@ from sandlot_kube.client import KubeClient
 from sandlot_controller import health, lifecycle
 from sandlot_controller.api import Api
 from sandlot_controller.endings import Endings
+from sandlot_controller.foundlings import Foundlings
 from sandlot_controller.leader import Leader
 from sandlot_controller.metrics import Metrics
 from sandlot_controller.pools import PoolLoop
@@ -80,6 +81,9 @@ class Controller:
             metrics=self.metrics,
         )
         endings = Endings(world, api, settings=self.settings, metrics=self.metrics)
+        foundlings = Foundlings(
+            world, api, settings=self.settings, tokens=self._tokens, sidecars=self._sidecars
+        )
         reflectors = world.reflectors(self._client, namespace=self.settings.namespace)
         async with asyncio.TaskGroup() as group:
             for reflector in reflectors:
@@ -88,6 +92,8 @@ class Controller:
             for reflector in reflectors:
                 await reflector.synced.wait()
             group.create_task(sandboxes.run(), name="sandboxes")
+            group.create_task(foundlings.run(), name="foundlings")
+            await foundlings.settled.wait()
             group.create_task(pools.run(), name="pools")
             group.create_task(endings.run(), name="endings")
             group.create_task(

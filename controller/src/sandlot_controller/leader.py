@@ -26,6 +26,7 @@ class _Metadata(msgspec.Struct, rename="camel", omit_defaults=True):
     namespace: str = ""
     resource_version: str = ""
     labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}  # helm's; what a write does not name it takes away
 
 
 class _Spec(msgspec.Struct, rename="camel", omit_defaults=True):

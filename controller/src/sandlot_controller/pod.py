@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from typing import Any
@@ -14,10 +15,15 @@ from sandlot_controller.settings import Settings
 
 STATE_DIR = "/run/sandlot"
 _STATE_VOLUME = "state"
+# What a sidecar may use of its pod's cores where the pod has a kernel of its own, such as gVisor's.
+_CORES_IN_A_KERNEL = 0.2
 # The sidecar keeps ops' output beside the upper layer. A full disk must be met by the sidecar, which gives it a
 # verdict; were both limits equal, the kubelet would evict the pod at the same moment.
 _STATE_SLACK = 1 << 30
 
+_UNREACHABLE = "node.kubernetes.io/unreachable"  # the taint of a node that nothing is heard of
+
+ANNOTATION_BUILD = f"{names.GROUP}/build"  # on pods of pools: what `build` gave when the pod was made
 ANNOTATION_AVOIDS = f"{names.GROUP}/avoids"  # nodes that were at their cap when the pod was made
 
 
@@ -30,6 +36,7 @@ def pool_pod(
     """
     pod = _pod(pool.spec.template, instance_id=instance_id, token=token, settings=settings)
     pod["metadata"]["labels"][names.LABEL_POOL] = pool.metadata.name
+    pod["metadata"]["annotations"][ANNOTATION_BUILD] = build(pool.spec.template, settings=settings)
     if avoid:
         pod["metadata"]["annotations"][ANNOTATION_AVOIDS] = ",".join(avoid)
         fields = [{"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in avoid]
@@ -56,6 +63,12 @@ def sandbox_pod(sandbox: Sandbox, *, token: str, settings: Settings) -> dict[str
     return pod
 
 
+def build(template: Template, *, settings: Settings) -> str:
+    """Tells whether a pod would be made otherwise now: another template, sidecar or setting gives another word."""
+    pod = _pod(template, instance_id="", token="", settings=settings)
+    return hashlib.sha256(json.dumps(pod, sort_keys=True).encode()).hexdigest()[:16]
+
+
 def avoided(metadata: Metadata) -> frozenset[str]:
     """The nodes that this pod may not go to although they may have room by now."""
     return frozenset(filter(None, metadata.annotations.get(ANNOTATION_AVOIDS, "").split(",")))
@@ -74,11 +87,13 @@ def sidecar_config(template: Template, *, instance_id: str, token: str, settings
         "target": True,
         "root": {"disk": template.disk},
         "limits": {"cpu": template.cpu, "memory": template.memory, "pids": template.pids},
+        "ops": {"reattach_grace": settings.reattach_grace},
     }
 
 
 def _pod(template: Template, *, instance_id: str, token: str, settings: Settings) -> dict[str, Any]:
     config = sidecar_config(template, instance_id=instance_id, token=token, settings=settings)
+    runtime_class = template.runtime_class or settings.runtime_class
     spec: dict[str, Any] = {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
@@ -89,13 +104,13 @@ def _pod(template: Template, *, instance_id: str, token: str, settings: Settings
         "subdomain": settings.subdomain,
         "containers": [
             _sandbox_container(template, instance_id=instance_id, settings=settings),
-            _sidecar_container(config, settings=settings),
+            _sidecar_container(config, settings=settings, own_kernel=bool(runtime_class)),
         ],
         "volumes": [
             {"name": _STATE_VOLUME, "emptyDir": {"sizeLimit": str(template.disk + _STATE_SLACK)}},
         ],
     }
-    if runtime_class := template.runtime_class or settings.runtime_class:
+    if runtime_class:
         spec["runtimeClassName"] = runtime_class
     if settings.priority_class:
         spec["priorityClassName"] = settings.priority_class
@@ -108,8 +123,7 @@ def _pod(template: Template, *, instance_id: str, token: str, settings: Settings
         selector[settings.gpu_label] = template.gpu_type
     if selector:
         spec["nodeSelector"] = selector
-    if settings.tolerations:
-        spec["tolerations"] = [one.model_dump(exclude_none=True) for one in settings.tolerations]
+    spec["tolerations"] = _tolerations(settings)
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -150,17 +164,32 @@ def _sandbox_container(template: Template, *, instance_id: str, settings: Settin
         "command": ["/bin/sh", "-c", "kill -STOP $$$$"],
         "env": [{"name": names.ENV_TARGET, "value": instance_id}],
         "resources": {"requests": requests, "limits": limits},
-        "securityContext": {"seccompProfile": {"type": settings.seccomp}},
+        "securityContext": {
+            "seccompProfile": {"type": settings.seccomp},
+            # With a raw socket it would read its tokens, and forge answers of its sidecar, on the pod's own network.
+            "capabilities": {"drop": ["NET_RAW"]},
+        },
     }
     if settings.image_pull_policy:
         container["imagePullPolicy"] = settings.image_pull_policy
     return container
 
 
-def _sidecar_container(config: dict[str, Any], *, settings: Settings) -> dict[str, Any]:
+def _sidecar_container(config: dict[str, Any], *, settings: Settings, own_kernel: bool) -> dict[str, Any]:
     # Both limits are needed: where one container of a pod has none, gVisor's one cgroup for all has none either.
-    limits = {"cpu": _cores(settings.sidecar_cpu_limit), "memory": str(settings.sidecar_memory_limit)}
-    requests = {"cpu": _cores(settings.sidecar_cpu_request), "memory": str(settings.sidecar_memory_request)}
+    # The pod's limit of disk is the sum of its containers', and volumes count: this is the volume's slack.
+    # There what the sidecar may use is the sandbox's to use: with a whole core, code had two cores for its one.
+    most = min(settings.sidecar_cpu_limit, _CORES_IN_A_KERNEL) if own_kernel else settings.sidecar_cpu_limit
+    limits = {
+        "cpu": _cores(most),
+        "memory": str(settings.sidecar_memory_limit),
+        "ephemeral-storage": str(_STATE_SLACK),
+    }
+    requests = {
+        "cpu": _cores(settings.sidecar_cpu_request),
+        "memory": str(settings.sidecar_memory_request),
+        "ephemeral-storage": "0",
+    }
     return {
         "name": names.CONTAINER_SIDECAR,
         "image": settings.sidecar_image,
@@ -174,6 +203,17 @@ def _sidecar_container(config: dict[str, Any], *, settings: Settings) -> dict[st
         "securityContext": {"privileged": True, "runAsUser": 0},
         "volumeMounts": [{"name": _STATE_VOLUME, "mountPath": STATE_DIR}],
     }
+
+
+def _tolerations(settings: Settings) -> list[dict[str, Any]]:
+    """Kubernetes takes a pod from an unreachable node after 300 s by itself; the same as our own grace is wanted."""
+    given = [one.model_dump(exclude_none=True) for one in settings.tolerations]
+    for one in given:
+        if one.get("key") in (None, _UNREACHABLE) and one.get("effect") in (None, "NoExecute"):
+            return given
+    seconds = math.ceil(settings.node_grace)
+    ours = {"key": _UNREACHABLE, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds}
+    return [*given, ours]
 
 
 def _cores(value: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -16,6 +17,10 @@ class PlanSettings:
     expectation: float = 30.0  # a pod that was created must have been seen by then
     settle: float = 3.0  # a pod that ran for so long shows that what failed before works again
     refusal: float = 30.0  # between two attempts to take away what could not be taken away
+    # Starts take the node's cores from the commands of those who have just claimed, so they come a little later: so
+    # long after the last claim, and at most so long after the first that left the pool short.
+    yields: float = 0.3
+    longest_yield: float = 2.0
     longest_avoid: int = 256  # nodes that one pod may name; with more at their cap no pod is made
 
 
@@ -24,7 +29,7 @@ class PodView:
     """A living pod of a pool, as the plan needs it."""
 
     name: str
-    template_key: str
+    build: str  # what it was made of: one of another build than the pool's goes as soon as it can be spared
     age: float = 0.0  # seconds since it was made
     node: str | None = None
     ready_since: float | None = None  # None: starting
@@ -37,7 +42,7 @@ class PodView:
 @dataclass(frozen=True, slots=True)
 class PoolView:
     name: str
-    template_key: str
+    build: str
     size: int
     pods: Sequence[PodView] = ()
 
@@ -54,11 +59,13 @@ class Plan:
 
 @dataclass(slots=True)
 class _Pool:
-    template_key: str
+    build: str
     failures: int = 0
     message: str | None = None
     failed_at: float = 0.0
     retry_at: float = 0.0
+    claimed_at: float = -math.inf
+    short_since: float | None = None
     expected: dict[str, float] = field(
         default_factory=dict
     )  # pods not seen yet → until when they are believed in
@@ -83,6 +90,11 @@ class Planner:
         """The watch shows the pod, or has shown its end; or it is certain that it was not created."""
         if (state := self._pools.get(pool)) is not None:
             state.expected.pop(name, None)
+
+    def claimed(self, pool: str, *, now: float) -> None:
+        """Somebody has taken one of its pods."""
+        if (state := self._pools.get(pool)) is not None:
+            state.claimed_at = now
 
     def failed(self, pool: str, *, now: float, message: str) -> None:
         """A start came to nothing."""
@@ -139,9 +151,9 @@ class Planner:
         return Plan(creates, full, retire, min(again, default=None))
 
     def _refresh(self, view: PoolView, *, now: float, again: list[float]) -> None:
-        state = self._pools.setdefault(view.name, _Pool(view.template_key))
-        if state.template_key != view.template_key:
-            state.template_key = view.template_key
+        state = self._pools.setdefault(view.name, _Pool(view.build))
+        if state.build != view.build:
+            state.build = view.build
             state.failures, state.message, state.retry_at = 0, None, 0.0
         present = {pod.name for pod in view.pods}
         state.expected = {
@@ -152,7 +164,7 @@ class Planner:
         if not state.failures:
             return
         for pod in view.pods:
-            if pod.template_key == view.template_key and (pod.ready_since or 0.0) > state.failed_at:
+            if pod.build == view.build and (pod.ready_since or 0.0) > state.failed_at:
                 assert pod.ready_since is not None
                 if now >= pod.ready_since + self.settings.settle:
                     state.failures, state.message, state.retry_at = 0, None, 0.0
@@ -173,10 +185,14 @@ class Planner:
         sizes = {view.name: view.size for view in pools}
         for view in pools:
             state = self._pools[view.name]
-            current = [pod for pod in _unclaimed(view.pods) if pod.template_key == view.template_key]
+            current = [pod for pod in _unclaimed(view.pods) if pod.build == view.build]
             count = view.size - len(current) - len(state.expected)
             # The scheduler has no node for those; more of them would wait all the same.
             if count <= 0 or any(pod.unschedulable for pod in current):
+                state.short_since = None
+                continue
+            if (until := self._yield_until(state, current, now=now)) > now:
+                again.append(until)
                 continue
             if now < state.retry_at:
                 again.append(state.retry_at)
@@ -197,6 +213,13 @@ class Planner:
                 del missing[name]
         return creates
 
+    def _yield_until(self, state: _Pool, current: Sequence[PodView], *, now: float) -> float:
+        if state.short_since is None:
+            state.short_since = now
+        some = any(pod.ready_since is not None for pod in current)
+        longest = self.settings.longest_yield if some else self.settings.yields
+        return min(state.claimed_at + self.settings.yields, state.short_since + longest)
+
     def _retire(
         self, view: PoolView, *, full: tuple[str, ...], now: float, again: list[float]
     ) -> PodView | None:
@@ -215,12 +238,12 @@ class Planner:
     def _candidates(self, view: PoolView, *, full: tuple[str, ...]) -> Iterable[PodView]:
         """What should go, the best first. A pod on a node without an address cannot be asked yet."""
         pods = [pod for pod in _unclaimed(view.pods) if pod.node is None or pod.askable]
-        current = [pod for pod in pods if pod.template_key == view.template_key]
-        outdated = [pod for pod in pods if pod.template_key != view.template_key]
+        current = [pod for pod in pods if pod.build == view.build]
+        outdated = [pod for pod in pods if pod.build != view.build]
         stuck = [pod for pod in current if pod.unschedulable]
         # Made when those nodes were at their cap; its replacement may go there.
         yield from (pod for pod in stuck if pod.avoids - set(full))
-        everybody = [pod for pod in _unclaimed(view.pods) if pod.template_key == view.template_key]
+        everybody = [pod for pod in _unclaimed(view.pods) if pod.build == view.build]
         if len(everybody) > view.size:
             yield from sorted(
                 current, key=lambda pod: (pod.node is not None, pod.ready_since is not None, pod.age)

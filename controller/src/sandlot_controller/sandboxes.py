@@ -8,26 +8,32 @@ import time
 from collections import deque
 from functools import partial
 
-from sandlot_kube import names
+from sandlot_kube import clock, names, verdicts
 from sandlot_kube.errors import KubeError
 from sandlot_kube.objects import Pod, Sandbox
+from sandlot_kube.verdicts import Verdict
+from sandlot_kube.waiting import wait_set
 
 from sandlot_controller import pod as pods
-from sandlot_controller import sandbox_plan, status, verdicts
+from sandlot_controller import sandbox_plan, status
 from sandlot_controller.api import Api
 from sandlot_controller.metrics import Metrics
 from sandlot_controller.objects import is_usable
 from sandlot_controller.retry import until_done
-from sandlot_controller.sandbox_plan import MISSING_GRACE, Create, End, Facts, Run, Tell
+from sandlot_controller.sandbox_plan import MISSING_GRACE, Create, Drop, End, Facts, Run, Tell
 from sandlot_controller.settings import Settings
-from sandlot_controller.tasks import Tasks, wait_set
+from sandlot_controller.tasks import Tasks
 from sandlot_controller.timers import Timers
 from sandlot_controller.tokens import InstanceTokens
-from sandlot_controller.verdicts import Verdict
 from sandlot_controller.world import World
 
 _log = logging.getLogger(__name__)
 _SHOWN = 5.0  # seconds in which the watch shows a write, or the write is done again
+# Its gateway has given a start up by then, so that nobody waits for a pod; one that had a pod may have had an owner.
+_LATE = 60.0
+_RENEWAL = (
+    15.0  # a gateway that could not say so for want of an API server says within this that it is still there
+)
 
 
 class SandboxLoop:
@@ -129,11 +135,13 @@ class SandboxLoop:
                 self._say(sandbox, pod=self._world.pods.get(sandbox.spec.pod_name or name))
             case Tell(message):
                 self._write(sandbox, status.pending(sandbox, message=message, now=time.time()))
+            case Drop():
+                self._tasks.spawn(f"drop {name}", until_done(lambda: self._api.delete_sandbox(sandbox)))
             case End(verdict):
                 self._end(sandbox, verdict)
             case None:
                 pass
-        if name in self._starting and (sandbox.spec.ended or sandbox.status.phase == "Ended"):
+        if name in self._starting and sandbox.status.phase == "Ended":
             self._settled(name)
 
     def _facts(self, sandbox: Sandbox, *, now: float) -> Facts:
@@ -151,11 +159,32 @@ class SandboxLoop:
             first_seen=world.first_seen.get(name, now),
             pod_seen=None if pod is None else world.first_seen.get(pod_name),
             pod_was_here=name in self._had_pod and pod is None,
+            told_late=self._told_late(sandbox, now=now),
             made_at=self._made.get(name),
-            ready=pod_name in world.ready_since,
+            ready_since=world.ready_since.get(pod_name),
             odd_since=world.odd_since.get(pod_name),
             silent_since=_silent_since(world, pod),
             lost=world.lost.get(pod_name),
+            waits_until=self._waits_until(sandbox, now=now),
+            has_instance=sandbox.spec.waits and self._has_instance(sandbox.spec.sandbox_id),
+        )
+
+    def _waits_until(self, sandbox: Sandbox, *, now: float) -> float:
+        until = clock.seconds(sandbox.spec.waiting_until)
+        if until is None:
+            return 0.0
+        return max(now + until - time.time(), self._world.told_since + _RENEWAL)
+
+    def _told_late(self, sandbox: Sandbox, *, now: float) -> bool:
+        created = clock.seconds(sandbox.metadata.creation_timestamp)
+        if created is None:
+            return False
+        seen = time.time() - (now - self._world.first_seen.get(sandbox.metadata.name, now))
+        return seen - created > _LATE
+
+    def _has_instance(self, sandbox_id: str | None) -> bool:
+        return any(
+            one.spec.sandbox_id == sandbox_id and not one.spec.waits for one in self._world.sandboxes.values()
         )
 
     def _settled(self, name: str) -> None:
@@ -207,10 +236,9 @@ class SandboxLoop:
 
     def _end(self, sandbox: Sandbox, verdict: Verdict) -> None:
         pod = self._world.pods.get(sandbox.spec.pod_name or sandbox.metadata.name)
-        patch = status.ended(sandbox, verdict, pod=pod, at=None, now=time.time())
+        patch = status.ended(sandbox, verdict, pod=pod, now=time.time())
         if self._write(sandbox, patch):
             _log.info("%s ended: %s: %s", sandbox.metadata.name, verdict.verdict, verdict.message)
-            self._metrics.ended.labels(verdict.verdict).inc()
 
     def _write(self, sandbox: Sandbox, patch: status.Patch | None) -> bool:
         """One at a time of each resource, and none over what was already written over."""
@@ -230,7 +258,9 @@ class SandboxLoop:
 
     async def _patch(self, sandbox: Sandbox, patch: status.Patch) -> None:
         name = sandbox.metadata.name
-        await until_done(lambda: self._api.patch_sandbox_status(sandbox, patch))
+        # One that waits may be renewed, or get its instance, at this moment.
+        unchanged = sandbox.spec.waits
+        await until_done(lambda: self._api.patch_sandbox_status(sandbox, patch, unchanged=unchanged))
         self._written[name] = (sandbox.metadata.resource_version, self._world.clock())
 
     def _look_again(self, name: str) -> None:

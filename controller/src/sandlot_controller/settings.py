@@ -63,6 +63,9 @@ class Settings(BaseSettings):
     sidecar_cpu_limit: float = Field(1.0, gt=0, description="Cores.")
     sidecar_memory_request: int = Field(32 << 20, ge=0, description="Bytes.")
     sidecar_memory_limit: int = Field(256 << 20, ge=32 << 20, description="Bytes.")
+    reattach_grace: float = Field(
+        60.0, ge=0, description="How long a command with an id runs on without its gateway or caller."
+    )
     heartbeat: float = Field(30.0, ge=0, description="How often a sidecar repeats its state to the gateway.")
 
     starts_per_node: int = Field(4, ge=1, description="Pool pods that may be starting on one node.")
@@ -74,14 +77,22 @@ class Settings(BaseSettings):
     node_grace: float = Field(
         30.0, ge=0, description="How long a node may be silent after it was found to be."
     )
+    record_grace: float = Field(
+        120.0, ge=0, description="How long a claimed pod may be without a Sandbox; then it is ended."
+    )
     end_grace: float = Field(
         10.0, ge=0, description="How long the gateway has to say why a sidecar ended by itself."
     )
     status_delay: float = Field(
-        1.0, ge=0, description="A Sandbox gets its status Running when it is this old; many never are."
+        1.0,
+        ge=0,
+        description="How long after its pod is ready a Sandbox that nobody has claimed gets its status Running.",
     )
     status_interval: float = Field(
-        5.0, gt=0, description="Counts in a pool's status change at most this often."
+        5.0,
+        gt=0,
+        description="Counts that have changed for so long are told in a pool's status; twelve times as long where "
+        "only the number of the claimed has.",
     )
     backoff: float = Field(
         1.0, gt=0, description="After a pool's first failed start; doubled by each further one."

@@ -1,13 +1,15 @@
-"""Asks a sidecar to end, if nobody has claimed it: nobody else knows whether a claim is under way."""
+"""Asks a sidecar whether it has an owner, and to end: nobody else knows whether a claim is under way."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import aiohttp
 from sandlot_kube.names import SIDECAR_PORT
 
 
 class SidecarUnreachable(Exception):
-    """No answer, or none that tells whether it is claimed."""
+    """No answer, or none that tells what was asked."""
 
 
 class Sidecars:
@@ -20,27 +22,50 @@ class Sidecars:
 
     async def end_if_unclaimed(self, address: str, *, token: str) -> bool:
         """True: it has ended and will accept no claim any more. False: it is claimed. Raises SidecarUnreachable."""
+        body = {"verdict": "deleted", "message": "no longer wanted", "only_unclaimed": True}
+        status, _ = await self._ask("POST", address, "/v1/end", token=token, body=body, accept=(200, 409))
+        return status == 200
+
+    async def end(self, address: str, *, token: str, verdict: str, message: str) -> None:
+        """Whoever owns it. Raises SidecarUnreachable."""
+        body = {"verdict": verdict, "message": message}
+        await self._ask("POST", address, "/v1/end", token=token, body=body)
+
+    async def is_claimed(self, address: str, *, token: str) -> bool:
+        """Raises SidecarUnreachable."""
+        _, document = await self._ask("GET", address, "/v1/state", token=token)
+        return document.get("phase") == "claimed"
+
+    async def _ask(
+        self,
+        method: str,
+        address: str,
+        path: str,
+        *,
+        token: str,
+        body: dict[str, Any] | None = None,
+        accept: tuple[int, ...] = (200,),
+    ) -> tuple[int, dict[str, Any]]:
         if self._session is None:
             self._session = aiohttp.ClientSession(trust_env=False)
         host = f"[{address}]" if ":" in address else address
-        url = f"http://{host}:{self._port}/v1/end"
-        body = {"verdict": "deleted", "message": "no longer wanted", "only_unclaimed": True}
+        url = f"http://{host}:{self._port}{path}"
         try:
-            async with self._session.post(
+            async with self._session.request(
+                method,
                 url,
                 json=body,
                 headers={"Authorization": f"Bearer {token}"},
                 timeout=self._timeout,
                 allow_redirects=False,
             ) as answer:
-                if answer.status == 409:
-                    return False
-                if answer.status == 200:
-                    return True
-                text = (await answer.content.read(200)).decode(errors="replace")
-                raise SidecarUnreachable(f"{url} answered {answer.status}: {text}")
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+                if answer.status not in accept:
+                    text = (await answer.content.read(200)).decode(errors="replace")
+                    raise SidecarUnreachable(f"{url} answered {answer.status}: {text}")
+                document = await answer.json(content_type=None)
+        except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
             raise SidecarUnreachable(f"{url}: {error or type(error).__name__}") from error
+        return answer.status, document if isinstance(document, dict) else {}
 
     async def close(self) -> None:
         if self._session is not None:

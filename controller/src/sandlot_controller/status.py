@@ -6,14 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-from sandlot_kube import names
+from sandlot_kube import clock, ends, names
 from sandlot_kube.objects import Condition, Pod, Sandbox, SandboxPool
 from sandlot_kube.template import key
+from sandlot_kube.verdicts import Verdict
 
-from sandlot_controller import clock
-from sandlot_controller.verdicts import Verdict
-
-_LONGEST_MESSAGE = 4096
 Patch = dict[str, Any]
 
 
@@ -46,27 +43,28 @@ def running(sandbox: Sandbox, pod: Pod, *, now: float) -> Patch | None:
     return _patch(sandbox, wanted, ready=("True", "Running", ""), now=now)
 
 
-def ended(sandbox: Sandbox, verdict: Verdict, *, pod: Pod | None, at: str | None, now: float) -> Patch | None:
+def ended(sandbox: Sandbox, verdict: Verdict, *, pod: Pod | None, now: float) -> Patch | None:
     """The first end that was written stays."""
     if sandbox.status.phase == "Ended":
         return None
-    wanted: Patch = {
-        "phase": "Ended",
-        "verdict": verdict.verdict,
-        "message": verdict.message[:_LONGEST_MESSAGE] or None,
-        "exitCode": verdict.exit_code,
-        "endedAt": at if clock.seconds(at) is not None else clock.text(now),
-        "templateKey": key(sandbox.spec.template),
-        "podName": sandbox.spec.pod_name or sandbox.metadata.name,
-    }
+    at = clock.text(now)
+    wanted = ends.status(
+        ends.Ended(verdict.verdict, at, message=verdict.message, exit_code=verdict.exit_code)
+    )
+    wanted["templateKey"] = key(sandbox.spec.template)
+    if not sandbox.spec.waits:
+        wanted["podName"] = sandbox.spec.pod_name or sandbox.metadata.name
     if pod is not None:
         wanted |= {"podIP": pod.status.pod_ip, "nodeName": pod.spec.node_name}
-    return _patch(sandbox, wanted, ready=("False", "Ended", verdict.verdict), now=now)
+    return {"status": wanted}
 
 
 def pool(pool: SandboxPool, counts: PoolCounts, *, now: float) -> Patch | None:
     if counts.message:
-        reason, message = ("Failing" if counts.failures else "Waiting"), counts.message[:_LONGEST_MESSAGE]
+        reason, message = (
+            ("Failing" if counts.failures else "Waiting"),
+            counts.message[: ends.LONGEST_MESSAGE],
+        )
     else:
         reason, message = ("Filled" if counts.ready >= counts.size else "Filling"), None
     wanted: Patch = {
@@ -84,12 +82,14 @@ def pool(pool: SandboxPool, counts: PoolCounts, *, now: float) -> Patch | None:
 
 
 def urgent(pool: SandboxPool, patch: Patch) -> bool:
-    """Whether more than the counts changed; those change with every claim and can wait."""
+    """Whether more than the counts changed, or it is full again; else they change with every claim and can wait."""
     told = patch["status"]
-    return bool({"message", "templateKey", "observedGeneration", "size"} & told.keys()) or (
-        # A patch has every condition or none; the counts alone may flip this one.
-        "failures" in told or not pool.status.conditions
-    )
+    if {"message", "templateKey", "observedGeneration", "size", "failures"} & told.keys():
+        return True
+    # A patch has every condition or none.
+    full = any(one["type"] == "Ready" and one["status"] == "True" for one in told.get("conditions", []))
+    was_full = any(one.type == "Ready" and one.status == "True" for one in pool.status.conditions)
+    return not pool.status.conditions or (full and not was_full)
 
 
 def _patch(

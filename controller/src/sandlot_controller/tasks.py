@@ -1,4 +1,4 @@
-"""Background tasks with an owner that waits for them at its end; and a wait with an end."""
+"""Background tasks with an owner that waits for them at its end."""
 
 from __future__ import annotations
 
@@ -8,15 +8,6 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 _log = logging.getLogger(__name__)
-
-
-async def wait_set(event: asyncio.Event, *, seconds: float | None) -> None:
-    """Until it is set, `seconds` at most. (In Python 3.11 asyncio.wait_for can swallow a cancellation here.)"""
-    try:
-        async with asyncio.timeout(seconds):
-            await event.wait()
-    except TimeoutError:
-        pass
 
 
 class Tasks:
@@ -44,6 +35,11 @@ class Tasks:
         if then is not None:
             task.add_done_callback(lambda _: then())
         return True
+
+    async def wait(self, *, seconds: float) -> None:
+        """Until those that run now have ended, `seconds` at most."""
+        if self._tasks:
+            await asyncio.wait(list(self._tasks.values()), timeout=seconds)
 
     async def close(self) -> None:
         """Cancel all and wait for that."""

@@ -10,9 +10,9 @@ from sandlot_kube import names, paths
 from sandlot_kube.client import KubeClient
 from sandlot_kube.objects import Pod, Sandbox, SandboxPool
 from sandlot_kube.reflector import Reflector
+from sandlot_kube.verdicts import Verdict
 
 from sandlot_controller.objects import Node, is_silent
-from sandlot_controller.verdicts import Verdict
 
 _REMEMBERED = 10_000  # pods that were taken away before a claim on them was told
 
@@ -27,7 +27,7 @@ class World:
         self.pools: dict[str, SandboxPool] = {}
         self.nodes: dict[str, Node] = {}
         self.claims: dict[str, str] = {}  # pod → the Sandbox that names it, or is named like it
-        self.words: set[str] = set()  # pods whose sidecar said that they are claimed; the record is to come
+        self.words: dict[str, float] = {}  # claimed pods that no Sandbox names → since when we know
         self.first_seen: dict[str, float] = {}  # pods and sandboxes
         self.ready_since: dict[str, float] = {}  # pods
         self.odd_since: dict[str, float] = {}  # pods of which the gateway may know the end
@@ -38,9 +38,19 @@ class World:
         self.pod_listeners: list[Callable[[Pod, bool], None]] = []  # the flag: it is gone
         self.sandbox_listeners: list[Callable[[Sandbox, bool], None]] = []
         self.changed = asyncio.Event()
+        self._sandbox_watch: Reflector[Sandbox] | None = None
 
     def reflectors(self, client: KubeClient, *, namespace: str) -> list[Reflector[Any]]:
+        self._sandbox_watch = Reflector(
+            client,
+            paths.sandboxes(namespace),
+            item=Sandbox,
+            replaced=self.sandboxes_replaced,
+            changed=self.sandbox_changed,
+            deleted=self.sandbox_deleted,
+        )
         return [
+            self._sandbox_watch,
             Reflector(
                 client,
                 paths.pods(namespace),
@@ -49,14 +59,6 @@ class World:
                 replaced=self.pods_replaced,
                 changed=self.pod_changed,
                 deleted=self.pod_deleted,
-            ),
-            Reflector(
-                client,
-                paths.sandboxes(namespace),
-                item=Sandbox,
-                replaced=self.sandboxes_replaced,
-                changed=self.sandbox_changed,
-                deleted=self.sandbox_deleted,
             ),
             Reflector(
                 client,
@@ -76,8 +78,20 @@ class World:
             ),
         ]
 
+    @property
+    def told_since(self) -> float:
+        """Since when the watch of Sandboxes has been told all; now, while it is not."""
+        watch = self._sandbox_watch
+        if watch is None or watch.failure is not None or watch.well_since is None:
+            return self.clock()
+        return watch.well_since
+
     def claimed(self, pod: str) -> bool:
         return pod in self.claims or pod in self.words
+
+    def claimed_by_word(self, pod: str) -> None:
+        """Its sidecar says that it has an owner, and nothing else does."""
+        self.words.setdefault(pod, self.clock())
 
     def remember(self, pod: str, verdict: Verdict) -> None:
         """The first one stays."""
@@ -107,7 +121,7 @@ class World:
     def pod_deleted(self, pod: Pod) -> None:
         name = pod.metadata.name
         self.pods.pop(name, None)
-        self.words.discard(name)
+        self.words.pop(name, None)
         for times in (self.ready_since, self.odd_since):
             times.pop(name, None)
         if name not in self.sandboxes:
@@ -129,9 +143,15 @@ class World:
 
     def sandbox_changed(self, sandbox: Sandbox) -> None:
         name = sandbox.metadata.name
+        before = self.sandboxes.get(name)
         self.sandboxes[name] = sandbox
+        if before is not None and before.spec.waits and not sandbox.spec.waits:
+            self.first_seen[name] = self.clock()  # its pod is looked for from now on
         self.first_seen.setdefault(name, self.clock())
-        self.claims.setdefault(sandbox.spec.pod_name or name, name)
+        if not sandbox.spec.waits:
+            pod = sandbox.spec.pod_name or name
+            self.claims.setdefault(pod, name)
+            self.words.pop(pod, None)
         self._tell_sandbox(sandbox, gone=False)
 
     def sandbox_deleted(self, sandbox: Sandbox) -> None:
@@ -142,7 +162,7 @@ class World:
             del self.claims[pod]
             # Its pod is used and goes; until it is gone it must not count as a warm one.
             if pod in self.pods:
-                self.words.add(pod)
+                self.claimed_by_word(pod)
         if name not in self.pods:
             self.first_seen.pop(name, None)
         self._tell_sandbox(sandbox, gone=True)

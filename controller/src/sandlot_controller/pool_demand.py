@@ -1,0 +1,55 @@
+"""What was asked of each pool: claims of its pods, and cold starts that it was too small for."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+
+from sandlot_kube.objects import Sandbox
+from sandlot_kube.template import key
+
+from sandlot_controller.autoscale import Demand
+from sandlot_controller.world import World
+
+
+class Demands:
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._demands: dict[str, Demand] = {}
+        self._counted: set[str] = set()  # claimed pods, and cold Sandboxes
+        world.sandbox_listeners.append(self._on_sandbox)
+
+    def begin(self) -> None:
+        """What was claimed before us is no demand of now."""
+        self._counted = set(self._world.claims)
+
+    def of(self, pool: str) -> Demand:
+        return self._demands.setdefault(pool, Demand())
+
+    def claimed(self, pod: str, pool: str, *, now: float) -> bool:
+        """False: it was counted before."""
+        if pod in self._counted:
+            return False
+        self._counted.add(pod)
+        self.of(pool).claimed(now=now)
+        return True
+
+    def pod_gone(self, pod: str) -> None:
+        if pod not in self._world.sandboxes:
+            self._counted.discard(pod)
+
+    def keep(self, pools: Set[str]) -> None:
+        """Those of other pools are forgotten."""
+        for gone in self._demands.keys() - pools:
+            del self._demands[gone]
+
+    def _on_sandbox(self, sandbox: Sandbox, gone: bool) -> None:
+        """A cold start is a claim, too, that a pool of this template was too small for."""
+        name = sandbox.metadata.name
+        if gone:
+            self._counted.discard(name)
+        elif sandbox.spec.pod_name is None and name not in self._counted:
+            self._counted.add(name)
+            wanted = key(sandbox.spec.template)
+            for pool in self._world.pools.values():
+                if pool.spec.size is None and key(pool.spec.template) == wanted:
+                    self.of(pool.metadata.name).claimed(now=self._world.clock())

@@ -1,0 +1,81 @@
+"""Removes ended Sandboxes when they were kept long enough: all that ended within one minute by one request."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+
+from sandlot_kube import clock, ends
+from sandlot_kube.errors import KubeError
+from sandlot_kube.objects import Sandbox
+from sandlot_kube.waiting import wait_set
+
+from sandlot_controller.api import Api
+from sandlot_controller.retry import until_done
+from sandlot_controller.tasks import Tasks
+from sandlot_controller.timers import Timers
+
+_log = logging.getLogger(__name__)
+
+
+class Removal:
+    """`keep` and `gone` return at once. `retention`: seconds from the end of the minute."""
+
+    def __init__(self, api: Api, *, retention: float) -> None:
+        self._api = api
+        self._retention = retention
+        self._kept: dict[str, dict[str, Sandbox]] = {}  # minute, else name → by name
+        self._due = Timers()  # of the same
+        self._wake = asyncio.Event()
+        self._tasks = Tasks()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        try:
+            while True:
+                self._wake.clear()
+                for group in self._due.pop_due(time.time()):
+                    if not self._tasks.spawn(f"remove {group}", self._remove(group)):
+                        self._due.set(group, time.time() + 1.0)
+                due = self._due.next_at()
+                # The wall clock may jump: it is looked at again every minute.
+                wait = 60.0 if due is None else min(60.0, max(0.0, due - time.time()))
+                await wait_set(self._wake, seconds=wait)
+        finally:
+            await self._tasks.close()
+
+    def keep(self, sandbox: Sandbox) -> None:
+        """It has ended."""
+        group, due = self._group(sandbox)
+        self._kept.setdefault(group, {})[sandbox.metadata.name] = sandbox
+        self._due.set(group, due)
+        self._wake.set()
+
+    def gone(self, sandbox: Sandbox) -> None:
+        group, _ = self._group(sandbox)
+        kept = self._kept.get(group)
+        if kept is not None:
+            kept.pop(sandbox.metadata.name, None)
+            if not kept:
+                del self._kept[group]
+                self._due.drop(group)
+
+    def _group(self, sandbox: Sandbox) -> tuple[str, float]:
+        status = sandbox.status
+        try:
+            return status.ended_in or "", ends.period_end(status.ended_in or "") + self._retention
+        except ValueError:
+            ended_at = clock.seconds(status.ended_at) or time.time()
+            return sandbox.metadata.name, ended_at + self._retention
+
+    async def _remove(self, group: str) -> None:
+        kept = self._kept.get(group, {})
+        if group not in kept:  # a minute is no resource's name
+            try:
+                await until_done(lambda: self._api.delete_period(group))
+                return
+            except KubeError as error:
+                _log.info("those that ended in %s go one by one: %s", group, error)
+        for sandbox in list(kept.values()):
+            await until_done(lambda one=sandbox: self._api.delete_sandbox(one))
