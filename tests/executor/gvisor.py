@@ -16,6 +16,8 @@ import sandlot_sidecar
 
 from tests.executor.container import CAPABILITIES, LINKED, PATH, WAITS
 
+# A bomb in gVisor is memory of one process here: without a limit of its own it would take the machine's.
+MOST_MEMORY = 3 << 30
 CACHE = Path(os.environ.get("SANDLOT_CLUSTER_BIN") or Path.home() / ".cache/sandlot-cluster/bin")
 # What gVisor knows of; its kernel is the pod's own, so they are worth nothing outside.
 ALL = [
@@ -31,6 +33,15 @@ def find_runsc() -> str | None:
     return str(cached) if cached.exists() else shutil.which("runsc")
 
 
+def _memory_group(name: str) -> Path:
+    """As the kubelet gives every pod one, under cgroup v1 or v2."""
+    v1 = Path("/sys/fs/cgroup/memory")
+    group = (v1 if v1.is_dir() else Path("/sys/fs/cgroup")) / f"sandlot-gvisor-{name}"
+    group.mkdir()
+    (group / ("memory.limit_in_bytes" if v1.is_dir() else "memory.max")).write_text(str(MOST_MEMORY))
+    return group
+
+
 class GvisorPod:
     """The pod: `start` makes the sandbox and the target, `command` runs the sidecar's container to its end."""
 
@@ -41,6 +52,7 @@ class GvisorPod:
         self._user = user or {"uid": 0, "gid": 0}
         self._readonly = readonly
         self._pids_of = ""
+        self._group = _memory_group(self.id)
         self._runsc = [
             find_runsc() or "runsc", "--root", str(self.directory / "state"), "--platform=systrap",
             "--ignore-cgroups", "--network=none", "--host-uds=all",
@@ -65,7 +77,14 @@ class GvisorPod:
         borrowed = [sys.base_prefix, sys.prefix, source, shared]
         listing = [f"{name}={value}" for name, value in env.items()]
         self._write("sidecar", args=argv, env=listing, capabilities=ALL, borrowed=borrowed)
-        return [*self._runsc, "run", "--bundle", str(self.directory / "sidecar"), self._name("sidecar")]
+        return [
+            *self._bound(),
+            *self._runsc,
+            "run",
+            "--bundle",
+            str(self.directory / "sidecar"),
+            self._name("sidecar"),
+        ]
 
     def close(self) -> None:
         """Take everything away."""
@@ -76,6 +95,16 @@ class GvisorPod:
         # Where runsc has no network it leaves a namespace behind.
         subprocess.run(["umount", str(self.directory / "state/null-netns")], capture_output=True)
         shutil.rmtree(self.directory)
+        self._group.rmdir()
+
+    @property
+    def memory(self) -> int:
+        """Bytes that all of it holds now."""
+        names = ("memory.usage_in_bytes", "memory.current")
+        return next(int((self._group / name).read_text()) for name in names if (self._group / name).exists())
+
+    def _bound(self) -> list[str]:
+        return ["/bin/sh", "-c", f'echo $$ > {self._group}/cgroup.procs && exec "$@"', "sh"]
 
     def _name(self, name: str) -> str:
         return f"{name}-{self.id}"
@@ -83,7 +112,14 @@ class GvisorPod:
     def _run(self, name: str) -> None:
         command = [*self._runsc, "run", "--detach", "--bundle", str(self.directory / name), self._name(name)]
         with (self.directory / f"{name}.log").open("wb") as log:
-            subprocess.run(command, check=True, stdin=subprocess.DEVNULL, stdout=log, stderr=log, timeout=120)
+            subprocess.run(
+                [*self._bound(), *command],
+                check=True,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                timeout=120,
+            )
 
     def _write(
         self,

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sandlot_sidecar.server.egress_programs import programs
 
 from tests.executor.conftest import Make
 from tests.executor.container import FILTER, Container, parse_status
@@ -157,6 +158,35 @@ def test_ops_live_below_the_containers_own_groups(container: Start, enter: Calla
     assert eater["oom"]
     assert box.status()["State"].startswith("T")
     assert driver.run("echo usable").stdout == b"usable\n"
+
+
+ASK = """
+import errno, socket
+with socket.socket() as s:
+    try: s.connect(("198.18.3.4", 9))
+    except OSError as e: print(errno.errorcode[e.errno])
+"""
+
+
+@pytest.mark.skipif(
+    not any(Path(path, "cgroup.procs").exists() for path in ("/sys/fs/cgroup/unified", "/sys/fs/cgroup")),
+    reason="needs control groups of version 2",
+)
+def test_what_it_may_send_can_change_while_it_runs(container: Start, enter: Callable[..., Driver]) -> None:
+    """To an address of the container's own network, where nobody listens: the kernel answers at once."""
+    box = container()
+    for words in (("link", "set", "lo", "up"), ("addr", "add", "198.18.3.4/32", "dev", "lo")):
+        subprocess.run(["nsenter", "-t", str(box.pid), "-n", "ip", *words], check=True, timeout=60)
+    driver = enter(box)
+    asked = ["python3", "-c", ASK]
+    assert driver.run(asked).stdout == b"ECONNREFUSED\n"
+    network, somewhere = (198 << 24) + (18 << 16), (192 << 24) + (2 << 8)
+    for rules, said in ([(network, 15, 0, 0)], "EPERM"), ([(somewhere, 24, 0, 0)], "ECONNREFUSED"):
+        driver.ask("egress", programs=programs(allow=False, rules=rules))
+        assert driver.run(asked).stdout.decode().strip() == said
+        assert box.exec(*asked) == "ECONNREFUSED\n", "it binds who is not of the sandbox"
+    driver.ask("egress", programs={})
+    assert driver.run(asked).stdout == b"ECONNREFUSED\n"
 
 
 def descendants(driver: Driver) -> list[int]:

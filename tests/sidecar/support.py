@@ -246,7 +246,7 @@ class Sidecar:
     async def _nothing_left(self, tree: set[int]) -> None:
         await gone(tree)
         assert self.directory not in mounts()
-        known = {"claim.json", "stderr", "config.json", "ops.journal", "hook.sock"}
+        known = {"claim.json", "stderr", "config.json", "ops.journal", "hook.sock", "restored"}
         assert set(os.listdir(self.directory)) <= known, os.listdir(self.directory)
 
 
@@ -302,6 +302,19 @@ async def until(probe: Callable[[], Awaitable[bool]], *, timeout: float = 15.0) 
             if await probe():
                 return
             await asyncio.sleep(0.02)
+
+
+async def check_full_disk(box: Sidecar) -> None:
+    """In a pod with a disk limit of 64 MiB for /work, a volume that has no limit that the kernel knows of."""
+    fill = "i=0; while true; do head -c 4194304 /dev/zero > /work/$((i += 1)) || exit 1; sleep 0.05; done"
+    answer = await box.exec(fill, timeout=60)
+    assert answer["verdict"] == "disk_full", answer
+    refused = await box.call("PUT", "/v1/files?path=/work/more", content=b"x")
+    assert (refused.status_code, refused.json()["error"]) == (507, "disk_full")
+    # What makes room is not ended, though it takes a while.
+    answer = await box.exec("for i in 1 2 3; do sleep 1; done; rm /work/*; sleep 2; echo room", timeout=60)
+    assert (answer["verdict"], answer["stdout"]) == ("exited", "room\n"), answer
+    assert (await box.call("PUT", "/v1/files?path=/work/more", content=b"x")).status_code == 200
 
 
 def unlink(path: str) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import json
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -57,9 +58,11 @@ async def test_state_document(make) -> None:
     warm = (await box.instance("GET", "/v1/state")).json()
     assert set(warm) == {
         "instance_id", "address", "generation", "phase", "version", "sandbox_id", "claimed_at", "deadline_at", "idle_timeout",
-        "last_active_at", "verdict", "message", "meta", "ops_running", "template", "notes", "start_command",
+        "ready_at", "last_active_at", "verdict", "message", "meta", "ops_running", "template", "notes", "restoring",
+        "start_command",
     }  # fmt: skip
     assert warm["start_command"] == {"state": "none", "exit_code": None}
+    assert 0 <= time.time() - warm["ready_at"] < 60
     state = await box.claim(timeout=100, idle_timeout=50, meta={"name": "n"})
     assert (state["phase"], state["sandbox_id"], state["meta"]) == ("claimed", "sb-test", {"name": "n"})
     assert state["deadline_at"] == pytest.approx(state["claimed_at"] + 100)

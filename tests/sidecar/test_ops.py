@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 from functools import partial
 
+import httpx
 import pytest
 
 from tests.sidecar.support import Sidecar, parse_frames, payload, until
@@ -27,8 +29,17 @@ async def state(box: Sidecar, op_id: str, wanted: str) -> bool:
     return (await box.call("GET", f"/v1/ops/{op_id}")).json()["state"] == wanted
 
 
+async def ended_with(box: Sidecar, verdict: str) -> bool:
+    """The last op: by the list, since a question for the op itself counts as somebody who attends it."""
+    return (await box.call("GET", "/v1/ops")).json()["ops"][-1]["verdict"] == verdict
+
+
 async def at_least(box: Sidecar, pattern: str, number: int) -> bool:
     return await count(box, pattern) >= number
+
+
+async def printed(box: Sidecar, op_id: str, number: int) -> bool:
+    return (await box.call("GET", f"/v1/ops/{op_id}")).json()["stdout_bytes"] >= number
 
 
 async def settled(box: Sidecar, before: tuple[int, int]) -> bool:
@@ -234,10 +245,8 @@ async def test_client_gone_without_an_id_kills_at_once(box: Sidecar) -> None:
         % (box.token.encode(), len(body), body)
     )
     await until(lambda: status(box, "/v1/files/stat?path=/tmp/pid", 200))
-    running = [op for op in (await box.call("GET", "/v1/ops")).json()["ops"] if op["state"] == "running"]
     writer.close()
-    document = await box.ended(running[0]["op_id"], wait=5)
-    assert document["verdict"] == "client_gone"
+    await until(lambda: ended_with(box, "client_gone"))
     assert await count(box, "sleep 55") == 0
 
 
@@ -318,6 +327,57 @@ async def test_stdin_has_offsets(box: Sidecar) -> None:
     assert (await box.call("GET", "/v1/ops/cat/output?stream=stdout&offset=2&length=3")).text == "cde"
     late = await box.call("POST", "/v1/ops/cat/stdin?offset=6", content=b"z")
     assert late.status_code == 409
+
+
+async def test_input_with_an_id_is_written_once(box: Sidecar) -> None:
+    await box.op("cat", id="cat", stdin=True, detach=True)
+    for name, data in (("a", b"one "), ("b", b"two "), ("a", b"one "), ("c", b"three")):
+        assert (await box.call("POST", f"/v1/ops/cat/stdin?id={name}", content=data)).status_code == 200
+    both = await box.call("POST", "/v1/ops/cat/stdin?id=d&offset=3", content=b"z")
+    assert (both.status_code, both.json()["field"]) == (400, "id")
+    assert (await box.call("POST", "/v1/ops/cat/stdin?id=e&eof=1")).json() == {"offset": 13}
+    await box.ended("cat")
+    assert (await box.call("GET", "/v1/ops/cat/output")).text == "one two three"
+
+
+async def test_repeat_of_half_taken_input_goes_on_where_it_stopped(box: Sidecar) -> None:
+    data = bytes(range(256)) * 4096  # 1 MiB: more than a pipe holds
+    await box.op("until [ -e /tmp/go ]; do sleep 0.02; done; sha256sum", id="slow", stdin=True, detach=True)
+    with pytest.raises(httpx.TimeoutException):  # who sent it gives up: the command does not read yet
+        await box.call("POST", "/v1/ops/slow/stdin?id=big", content=data, timeout=1.0)
+    await box.exec("touch /tmp/go")
+    answer = await box.call("POST", "/v1/ops/slow/stdin?id=big&eof=1", content=data)
+    assert answer.json() == {"offset": len(data)}
+    await box.ended("slow")
+    said = (await box.call("GET", "/v1/ops/slow/output")).text.split()[0]
+    assert said == hashlib.sha256(data).hexdigest()
+
+
+async def test_resumed_stream_begins_where_the_lost_one_was(box: Sidecar) -> None:
+    command = "echo one; read line; echo $line; read line; echo $line"
+    await box.op(command, id="again", stdin=True, detach=True)
+    assert (await box.call("GET", "/v1/ops/again?spec=1")).json()["spec"]["command"] == command
+    async with box.stream("GET", "/v1/ops/again/stream?resume=1") as stream:
+        seen = b""
+        async for piece in stream.aiter_raw():
+            seen += piece
+            if b"one" in seen:
+                break
+    await box.call("POST", "/v1/ops/again/stdin?id=1", content=b"two\n")
+    await until(partial(printed, box, "again", 8))
+    async with box.stream("GET", "/v1/ops/again/stream?resume=1") as stream:
+        await box.call("POST", "/v1/ops/again/stdin?id=2", content=b"three\n")
+        found = parse_frames(await stream.aread())
+    assert (payload(found, "o"), found[-1][0]) == (b"two\nthree\n", "x")
+    document = (await box.call("GET", "/v1/ops/again?spec=1")).json()
+    assert (document["state"], document["spec"]) == ("ended", None)
+    assert [kind for kind, _ in await box.frames("/v1/ops/again/stream?resume=1")] == ["x"]
+    assert payload(await box.frames("/v1/ops/again/stream"), "o") == b"one\ntwo\nthree\n"
+
+
+async def test_quiet_op_tells_its_start_with_its_end(box: Sidecar) -> None:
+    found = await box.frames("/v1/ops", method="POST", json={"command": "echo out", "quiet": True})
+    assert [kind for kind, _ in found] == ["s", "o", "x"]
 
 
 async def test_stdin_waits_while_the_pipe_is_full(box: Sidecar) -> None:

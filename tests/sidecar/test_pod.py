@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import pytest
 import pytest_asyncio
 
 from tests.executor.container import FILTER, Container
-from tests.sidecar.support import INSTANCE_TOKEN, Sidecar, descendants, gone
+from tests.sidecar.support import INSTANCE_TOKEN, Sidecar, check_full_disk, descendants, gone
 from tests.sidecar.test_hostile import SPY, memory_of
 
 pytestmark = [
@@ -125,6 +126,10 @@ async def test_processors_are_counted_by_the_limit(pod: MakePod, cpu: float, sai
     assert answer["stdout"].split() == [said, said, said, said, "7"]
 
 
+async def test_a_full_disk_is_a_verdict_and_the_sandbox_lives(pod: MakePod) -> None:
+    await check_full_disk(await pod(claim={"limits": {"disk": 64 << 20}}))
+
+
 async def test_no_secret_is_in_any_environment_or_below_the_server(pod: MakePod) -> None:
     box = await pod(claim={"secrets": {"KEY": "hidden-of-a-test"}})
     spy = SPY.replace("TOKENPART", "of-a-test")
@@ -147,13 +152,40 @@ async def test_no_secret_is_in_any_environment_or_below_the_server(pod: MakePod)
 async def test_a_restarted_sidecar_finds_its_claim_and_the_files(pod: MakePod) -> None:
     box = await pod(claim={"env": {"KEPT": "yes"}})
     await box.exec("echo precious > /work/file")
+    await _restart(box)
+    state = (await box.call("GET", "/v1/state")).json()
+    assert (state["phase"], state["sandbox_id"]) == ("claimed", "sb-test")
+    assert (await box.exec("cat /work/file; echo $KEPT"))["stdout"] == "precious\nyes\n"
+
+
+async def test_files_of_a_checkpoint_outlive_a_restart_of_the_sidecar(pod: MakePod) -> None:
+    first = await pod(claim={})
+    assert (await first.exec("mkdir /app && echo text > /app/file && chmod 640 /app/file"))["exit_code"] == 0
+    taken = await first.instance("POST", "/v1/checkpoint")
+    assert taken.status_code == 200, taken.text
+    second = await pod(claim={"restore": True})
+    assert (await second.instance("POST", "/v1/restore", content=taken.content)).status_code == 200
+    await _restart(second)
+    assert (await second.exec("cat /app/file; stat -c %a /app/file"))["stdout"] == "text\n640\n"
+
+
+async def test_a_sidecar_that_is_restarted_before_the_files_came_ends(pod: MakePod) -> None:
+    box = await pod(claim={"restore": True})
+    tree = box.tree() - {box.pid}
+    await box.kill()
+    await gone(tree)
+    await box.launch()
+    ended = await box.webhooks.wait("ended")
+    assert ended["verdict"] == "start_failed"
+    assert "checkpoint" in ended["message"]
+    await box.wait_exit()
+
+
+async def _restart(box: PodSidecar) -> None:
     tree = box.tree() - {box.pid}
     await box.kill()
     await gone(tree)
     await box.start()
-    state = (await box.call("GET", "/v1/state")).json()
-    assert (state["phase"], state["sandbox_id"]) == ("claimed", "sb-test")
-    assert (await box.exec("cat /work/file; echo $KEPT"))["stdout"] == "precious\nyes\n"
 
 
 async def test_the_containers_end_is_the_sandboxs(pod: MakePod) -> None:
@@ -161,6 +193,25 @@ async def test_the_containers_end_is_the_sandboxs(pod: MakePod) -> None:
     await asyncio.to_thread(box.container.kill)
     ended = await box.webhooks.wait("ended")
     assert ended["verdict"] == "sandbox_lost"
+    assert await box.wait_exit() == 0
+
+
+# Memory that counts for no process, so that the kernel ends the one that is first in its list.
+EAT = """
+import os
+held = os.memfd_create("held")
+while True:
+    os.write(held, bytes(1 << 20))
+"""
+
+
+async def test_a_container_whose_first_process_is_killed_for_memory_has_run_out_of_it(pod: MakePod) -> None:
+    box = await pod(claim={}, linux={"resources": {"memory": {"limit": 128 << 20}}})
+    box.container.offer_first_process()
+    with suppress(subprocess.CalledProcessError):  # it dies with the container
+        await asyncio.to_thread(box.container.exec, "python3", "-c", EAT)
+    ended = await box.webhooks.wait("ended")
+    assert (ended["verdict"], ended["message"]) == ("oom", "the sandbox's container reached its memory limit")
     assert await box.wait_exit() == 0
 
 

@@ -11,6 +11,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from .namespaces import Mount
+
 # The runners' own tasks (64 busy ones and some spares) come on top of the sandbox's limit of processes.
 RUNNERS_ALLOWANCE = 80
 CONTROLLERS = ("memory", "pids", "cpu")
@@ -19,8 +21,11 @@ CONTROLLERS = ("memory", "pids", "cpu")
 class Sandbox:
     """The sandbox's own group, made at `cgroup_parent`."""
 
-    def __init__(self, *, group: Group, path: str, roots: dict[int, int]) -> None:
+    def __init__(
+        self, *, group: Group, path: str, roots: dict[int, int], container: Group | None = None
+    ) -> None:
         self.group = group
+        self.container = container  # the group of a pod's container, which this one is below
         self.path = path
         self._roots = roots  # a hierarchy's directory: how many parts of the path were there before
 
@@ -40,10 +45,23 @@ class Sandbox:
                 )
         return notes
 
+    def counters(self) -> list[int]:
+        """Files that count whom the kernel killed for memory in the container; the second one's are not its own.
+
+        v2 counts those of the groups below, too. Whoever gets them closes them.
+        """
+        if self.container is None:
+            return []
+        groups = [self.container, self.group] if self.group.version == 2 else [self.container]
+        found = [group.descriptor("memory_events") for group in groups]
+        return [os.dup(fd) for fd in found] if min(found) >= 0 else []
+
     def remove(self) -> None:
         """Remove the group, and those above it that were made for it and are empty."""
         parts = self.path.split("/")
         self.group.close()
+        if self.container is not None:
+            self.container.close()
         for root, there in self._roots.items():
             gone = _remove_below(root, parts)
             # Not recursively: other sandboxes' groups are beside this one, and may be empty for a moment.
@@ -134,6 +152,7 @@ def find(home: Home, path: str | None) -> Sandbox | None:
             continue
         directories |= dict.fromkeys(wanted, made)
     if "memory" in directories or "pids" in directories:
+        _beside(seen, path, roots=roots, directories=directories)
         return Sandbox(group=Group(version=1, name="", directories=directories), path=path, roots=roots)
     for fd in {*roots, *directories.values()}:
         os.close(fd)
@@ -141,6 +160,22 @@ def find(home: Home, path: str | None) -> Sandbox | None:
         if mount.kind == "cgroup2":
             return _find_v2(mount.point, path)
     return None
+
+
+def _beside(seen: list[Mount], path: str, *, roots: dict[int, int], directories: dict[str, int]) -> None:
+    """A group of version 2 as well, where it is mounted beside version 1: only there can a network be limited."""
+    for mount in seen:
+        if mount.kind != "cgroup2":
+            continue
+        try:
+            root = os.open(mount.point, DIRECTORY)
+        except OSError:
+            return
+        try:
+            directories["net"], roots[root] = make(root, path, enabled=False)
+        except OSError:
+            os.close(root)
+        return
 
 
 def _find_v2(point: str, path: str) -> Sandbox | None:
@@ -159,6 +194,7 @@ def _find_v2(point: str, path: str) -> Sandbox | None:
     controllers = read_file(made, "cgroup.controllers").split()
     directories = {
         "cpuacct": made,
+        "net": made,
         **{name: made for name in ("memory", "pids", "cpu") if name in controllers},
     }
     return Sandbox(group=Group(version=2, name="", directories=directories), path=path, roots={root: there})

@@ -83,6 +83,10 @@ class Executor:
                 runner = int(message["runner"])
                 self._job(seq, lambda: ({"killed": self.sandbox.kill(runner)}, []))
                 return
+            if message.get("do") == "disk":
+                self.sandbox.check_running()
+                self._job(seq, lambda: (self.sandbox.disk(), []))
+                return
             if message.get("do") == "connect":
                 port = _port(message)
                 self._job(seq, lambda: ({}, [self._connect(port)]))
@@ -104,13 +108,18 @@ class Executor:
         if do == "file":
             return files.run(message)
         if do == "setup":
-            return sandbox.setup(message), []
+            document = sandbox.setup(message)
+            return document, sandbox.counters()
         if do == "apply":
             return sandbox.apply(message), []
+        if do == "egress":
+            return sandbox.egress(message), []
         if do == "usage":
             return sandbox.usage(), []
         if do == "alive":
             return {"alive": sandbox.alive()}, []
+        if do == "layer":
+            return {}, [sandbox.layer(merged=bool(message.get("merged")))]
         if do == "reset":
             self._drop_jobs()
             return sandbox.reset(message), []

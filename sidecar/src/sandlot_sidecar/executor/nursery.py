@@ -117,7 +117,9 @@ def _main(
             keep.update(group.directories.values())
         _close_others(home, keep)
         # Before the privileges go: without them some files of its own /proc are closed to it.
-        runner = Runner(channel=channel, group=group, proc=home.proc, devpts=devpts, rootless=home.rootless)
+        runner = Runner(
+            channel=channel, group=group, init=init.pid, proc=home.proc, devpts=devpts, rootless=home.rootless
+        )
         if pod is None or pod.confinement.lacks_filter:
             seccomp.install()
         if pod is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import select
+import signal
 import time
 
 from . import syscalls, wire
@@ -19,14 +20,17 @@ if TYPE_CHECKING:
     from .group import Group
 
 # What Docker leaves to root in a container: chown, dac_override, fowner, fsetid, kill, setgid, setuid, setpcap,
-# net_bind_service, net_raw, sys_chroot, mknod, audit_write, setfcap.
-CAPABILITIES = sum(1 << number for number in (0, 1, 3, 4, 5, 6, 7, 8, 10, 13, 18, 27, 29, 31))
+# net_bind_service, sys_chroot, mknod, audit_write, setfcap. Not net_raw: the network is the machine's own, whose
+# traffic a packet socket would read, the gateway's keys in it, and past whose policies it would write.
+CAPABILITIES = sum(1 << number for number in (0, 1, 3, 4, 5, 6, 7, 8, 10, 18, 27, 29, 31))
 # The kernel notifies before it kills: look again for a while.
 OOM_CHECKS = 40
 OOM_PAUSE_MS = 5
 # Where the kernel does not kill for a group's memory (gVisor), it is looked at so often, and ends at this share.
 USAGE_PAUSE_MS = 50
 USAGE_SHARE = 0.9
+# Nor does it tell of refused forks, or refuse all that are too many: an op that so many looks find full is a bomb.
+FULL_LOOKS = 5
 # A container's ops keep its score; it has to be so much above their runner's.
 OOM_DISTANCE = 100
 # A quiet op's start is told so late: most have ended by then, and cost the server one message instead of two.
@@ -45,6 +49,7 @@ class Op:
         self.peak: int | None = None
         self.sweep = Sweep(mark=mark, leader=inner_pid or 0)
         self.oom = False
+        self.full = 0  # looks that found it at its limit of processes
         self.tell_at: float | None = None  # when the server hears of its start, unless it has ended by then
 
 
@@ -53,10 +58,11 @@ class Counters:
 
     __slots__ = ("cpu", "oom", "pids")
 
-    def __init__(self, group: Group | None) -> None:
+    def __init__(self, group: Group | None, *, alone: bool = False) -> None:
+        """`alone`: this process is the only member, and nobody counts forks that were refused."""
         self.cpu = others_cpu(group)
         self.oom = group.oom_kills() if group else 0
-        self.pids = group.pids_hits() if group else 0
+        self.pids = group.pids_hits() if group and not alone else 0
 
 
 def others_cpu(group: Group | None) -> float | None:
@@ -69,10 +75,18 @@ class Runner:
     """The runner's loop."""
 
     def __init__(
-        self, *, channel: socket.socket, group: Group | None, proc: int, devpts: int, rootless: bool
+        self,
+        *,
+        channel: socket.socket,
+        group: Group | None,
+        init: int,
+        proc: int,
+        devpts: int,
+        rootless: bool,
     ) -> None:
         self.channel = channel
         self.group = group
+        self._init = init
         self.proc = proc
         self.spawner = Spawner(devpts=devpts, rootless=rootless, mark=not group)
         self.op: Op | None = None
@@ -93,7 +107,8 @@ class Runner:
         """Let ops have this score, where this process may have one that is low enough beside it."""
         if score is None:
             return
-        own = str(max(-1000, score - OOM_DISTANCE)).encode()
+        # Where nobody is killed by score (gVisor), one for both spares each op two writes.
+        own = str(score if self._by_usage else max(-1000, score - OOM_DISTANCE)).encode()
         if int(self._own_score) > int(own):
             try:
                 os.pwrite(self._score, own, 0)
@@ -138,7 +153,8 @@ class Runner:
             ready = self.poll.poll(self._patience())
             if self._oom_checks:
                 self._check_oom()
-            if self._by_usage:
+            # What has ended is not looked at: each look is five reads, while the caller waits for the end.
+            if self._by_usage and not self._has_ended(ready):
                 self._check_usage()
             for fd, _ in ready:
                 if fd == self._oom_fd:
@@ -155,6 +171,9 @@ class Runner:
                     self._ended(self.op)
             if self.op is not None and self.op.tell_at is not None and time.monotonic() >= self.op.tell_at:
                 self._tell_start(self.op, None)
+
+    def _has_ended(self, ready: list[tuple[int, int]]) -> bool:
+        return self.op is not None and any(fd == self.op.pidfd for fd, _ in ready)
 
     def _patience(self) -> float | None:
         """Milliseconds until there is something to do without an event."""
@@ -195,7 +214,8 @@ class Runner:
         memory = peak if self.group is None or self.group.version == 1 else self.group.number("memory")
         # Everything the op starts is to be killed for memory before this process is; the kernel lets a score
         # that was raised without CAP_SYS_RESOURCE be lowered again.
-        self._set_score(self._op_score)
+        if self._op_score != self._own_score:
+            self._set_score(self._op_score)
         try:
             pid, master = self.spawner.start(run, fds)
         except Failed as failed:
@@ -204,7 +224,8 @@ class Runner:
             self._send(failed.answer)
             return
         finally:
-            self._set_score(self._own_score)
+            if self._op_score != self._own_score:
+                self._set_score(self._own_score)
         # Without a group, descendants are found by the pid that they see.
         inner = None if self.group else self._inner_pid(pid)
         self.op = self.last = Op(pid=pid, inner_pid=inner, mark=str(run.get("mark", "")), before=before)
@@ -292,8 +313,15 @@ class Runner:
 
     def _kill(self) -> int:
         if self.group:
-            return self.group.kill(spare=os.getpid())
+            return self.group.kill(spare=os.getpid(), lost=self._end_init if self.group.loose else None)
         return self.last.sweep.kill() if self.last is not None else 0
+
+    def _end_init(self) -> None:
+        """Nobody is born in a namespace of processes whose first one has died."""
+        try:
+            os.kill(self._init, signal.SIGKILL)
+        except ProcessLookupError:
+            return
 
     def _leftover(self) -> int:
         if self.group:
@@ -317,11 +345,17 @@ class Runner:
         self._check_oom()
 
     def _check_usage(self) -> None:
-        if self.op is None or self.op.oom or not self.group:
+        if self.op is None or self.op.oom or self.op.full >= FULL_LOOKS or not self.group:
+            return
+        self.op.full += self.group.full()
+        if self.op.full >= FULL_LOOKS:
+            self._send({"kills": "pids_limit"})
+            self._kill()
             return
         used, limit = self.group.number("memory"), self.group.number("memory_limit")
         if used is not None and limit is not None and used > USAGE_SHARE * limit:
             self.op.oom = True
+            self._send({"kills": "oom"})
             self._kill()
 
     def _check_oom(self) -> None:
@@ -338,16 +372,16 @@ class Runner:
         if pid == 0:
             return
         self.poll.unregister(op.pidfd)
-        os.close(op.pidfd)
         self.op = None
         self._oom_checks = 0
         code = os.waitstatus_to_exitcode(status)
-        now = Counters(self.group)
+        alone = self._by_usage and self.group is not None and self.group.number("pids") == 1
+        now = Counters(self.group, alone=alone)
         op.oom = op.oom or now.oom > op.before.oom
         pids_hit = self._overran(op, now, failed=code != 0)
         if op.oom or pids_hit:
             self._kill()
-        leftover = self._leftover()
+        leftover = 0 if alone else self._leftover()
         self._quiet = None if leftover or op.oom or pids_hit else now
         self._send(
             {
@@ -362,6 +396,7 @@ class Runner:
                 }
             }
         )
+        os.close(op.pidfd)  # the caller waits for what is above
 
     def _overran(self, op: Op, now: Counters, *, failed: bool) -> bool:
         """Whether the limit of processes is why it failed, or what it left is a fork bomb."""
@@ -370,12 +405,12 @@ class Runner:
         return failed or self.group.overrun(before=op.before.pids)
 
     def _peak(self, op: Op, largest: int) -> int:
-        # A child's largest size begins with that of this process, whose memory it borrows until its exec.
-        own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        single = largest if largest > own else 0
         peak = self.group.number("memory_peak") if self.group else None
         if peak is None or op.memory is None or op.peak is None:
             return largest
+        # A child's largest size begins with that of this process, whose memory it borrows until its exec.
+        own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        single = largest if largest > own else 0
         if peak == op.peak and peak > op.memory:
             # The peak of an earlier op, where it cannot be set back, says nothing of this one.
             return largest
@@ -389,7 +424,7 @@ def _cpu(before: Counters, now: Counters, *, waited_for: float) -> float:
 
 
 def drop_privileges(permitted: int) -> None:
-    """Keep the capabilities that Docker leaves to a container's root."""
+    """Keep the capabilities that Docker leaves to a container's root, less one."""
     syscalls.bound_capabilities(CAPABILITIES)
     syscalls.prctl(syscalls.PR_CAP_AMBIENT, syscalls.PR_CAP_AMBIENT_CLEAR_ALL)
     syscalls.capset(CAPABILITIES & permitted)

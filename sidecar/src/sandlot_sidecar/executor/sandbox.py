@@ -8,10 +8,12 @@ import socket
 import time
 
 from . import cgroups, init, nursery, rootfs, spawn, syscalls
+from .egress import Egress
 from .errors import ExecutorError, SetupError
 from .group import Group
 from .namespaces import Home
 from .proof import Fresh
+from .runner import USAGE_SHARE
 from .seal import seal
 
 TYPE_CHECKING = False
@@ -49,6 +51,7 @@ class Sandbox:
         self._plan: rootfs.Plan
         self._built_for: int | None = None  # bytes of disk, where no claim says otherwise
         self._cgroup: cgroups.Sandbox | None = None
+        self._egress: Egress | None = None
         self._retired: list[Group] = []
         self._watch_until = 0.0
         self._number = 0
@@ -107,6 +110,10 @@ class Sandbox:
         self._pod.fd = -1
         return {"event": "target_lost"}
 
+    def counters(self) -> list[int]:
+        """Files by which the server sees whether the container ran out of memory: this process may die with it."""
+        return [] if self._cgroup is None else self._cgroup.counters()
+
     def _limit(self) -> list[str]:
         notes = []
         if self._cgroup is not None:
@@ -123,7 +130,7 @@ class Sandbox:
         asked = self._plan.disk
         if self._plan.store is not None:
             if asked:
-                notes.append("disk: not limited here, the pod's volume has a limit of its own")
+                notes.append("disk: what is written is measured while commands run")
         elif asked and disk is not None and disk < asked:
             notes.append(
                 f"disk: files are kept in memory, so {disk} of the {asked} bytes asked for can be used"
@@ -204,10 +211,13 @@ class Sandbox:
         left = parent.child(group.name)
         try:
             if left.overrun():
-                left.kill(spare=0)
+                self._kill_group(left, spare=0)
         finally:
             left.close()
         return group.remove(parent)
+
+    def _kill_group(self, group: Group, *, spare: int) -> int:
+        return group.kill(spare=spare, lost=self.init.end if group.loose else None)
 
     def runner(self) -> tuple[int, socket.socket]:
         """Bring a runner into the world: its pid and its channel. Raises OSError."""
@@ -234,7 +244,7 @@ class Sandbox:
         """Kill all of an op from here, where no bomb of the sandbox takes processor time away; how many died."""
         for child in self.children.values():
             if child.pid == runner and child.group:
-                killed = child.group.kill(spare=runner)
+                killed = self._kill_group(child.group, spare=runner)
                 self._limit_runner(child.group)
                 return killed
         return 0
@@ -260,7 +270,12 @@ class Sandbox:
 
     def patience(self) -> int | None:
         """Milliseconds until `look_at_retired` is due: a bomb grows for a moment before it can be told as one."""
-        return WATCH_EVERY_MS if self._retired and time.monotonic() < self._watch_until else None
+        watched = self._retired and (time.monotonic() < self._watch_until or self._loose)
+        return WATCH_EVERY_MS if watched else None
+
+    @property
+    def _loose(self) -> bool:
+        return self._cgroup is not None and self._cgroup.group.loose
 
     def look_at_retired(self) -> None:
         """Remove the groups that are empty by now, and end the bombs among them."""
@@ -268,6 +283,21 @@ class Sandbox:
             return
         nursery.reap_orphans({self.init.pid, *(child.pid for child in self.children.values())})
         self._retired = [group for group in self._retired if not self._removed(group)]
+        if self._retired and self._loose:
+            self._bind_retired()
+
+    def _bind_retired(self) -> None:
+        """Kill the largest of what was left behind when the whole sandbox is at its limit of memory."""
+        assert self._cgroup is not None
+        used, limit = (self._cgroup.group.number(name) for name in ("memory", "memory_limit"))
+        if used is None or limit is None or used <= USAGE_SHARE * limit:
+            return
+        left = [self._cgroup.group.child(group.name) for group in self._retired]
+        try:
+            self._kill_group(max(left, key=lambda group: group.number("memory") or 0), spare=0)
+        finally:
+            for group in left:
+                group.close()
 
     def apply(self, message: dict[str, Any]) -> dict[str, Any]:
         """Set limits, network and host name of a claim."""
@@ -290,6 +320,26 @@ class Sandbox:
             self.hostname = str(hostname)
             socket.sethostname(self.hostname)
         return {"notes": notes}
+
+    def egress(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Set where its processes may send, those that run too; raises ExecutorError where that cannot be held."""
+        self.check_running()
+        directory = self._cgroup.group.directories.get("net") if self._cgroup is not None else None
+        programs = {int(place): bytes.fromhex(code) for place, code in message["programs"].items()}
+        if self._egress is None:
+            if directory is None and not programs:
+                return {}
+            if directory is None:
+                raise ExecutorError(
+                    "unsupported",
+                    "it takes a control group of version 2 that can be written; gVisor has none",
+                )
+            self._egress = Egress(directory)
+        try:
+            self._egress.set(programs)
+        except OSError as error:
+            raise ExecutorError("unsupported", f"the kernel does not take it: {error}") from error
+        return {}
 
     def _set_limits(self, limits: Any) -> list[str]:
         self.limits = _checked(limits)
@@ -367,6 +417,8 @@ class Sandbox:
         self.root.close()
         if message.get("limits") is not None:
             self.notes = self._set_limits(message["limits"])
+        if self._egress is not None and not message.get("keep_egress"):
+            self._egress.clear()
         try:
             self._build()
         except OSError as error:
@@ -392,10 +444,35 @@ class Sandbox:
             "disk_size": size,
         }
 
+    def disk(self) -> dict[str, Any]:
+        """Bytes of the writable layer and how many there may be; no limit where a filesystem of its own has it."""
+        store = self._plan.store
+        if store is None:
+            return {"used": 0, "limit": None}
+        return {"used": store.held(self.root.upper), "limit": self._plan.disk}
+
+    def layer(self, *, merged: bool) -> int:
+        """A descriptor of what the sandbox has written, or `merged` with its image: the caller's to close."""
+        self.check_running()
+        assert self.home is not None
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+        if merged:
+            return os.open("/", flags)
+        if not self._plan.overlay:
+            raise ExecutorError(
+                "no_overlay", "the root is not an overlay: what was written cannot be told from the image"
+            )
+        if self.home.rootless:
+            raise ExecutorError("no_overlay", "without root there is no one layer of what was written")
+        return os.open(".", flags, dir_fd=self.root.upper)
+
     def end(self) -> None:
         """Kill everything and give back what does not go with the process; a second time does nothing."""
         self._kill_all()
         self.look_at_retired()
+        if self._egress is not None:
+            self._egress.close()
+            self._egress = None
         if self._cgroup is not None:
             self._cgroup.remove()
             self._cgroup = None

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import stat
 
 from . import syscalls
 from .files import delete_tree
 
+DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # Where the volume is in the mounts the executor comes home to: nobody looks for /proc there by its path.
 PLACE = "/proc"
 
@@ -41,6 +43,29 @@ class Store:
         self._resume = False
         # Under a path without the number: all roots are to have equal mounts.
         syscalls.mount(part, point, None, syscalls.MS_BIND)
+
+    def held(self, part: int) -> int:
+        """Bytes on the disk of what is below a directory; a file that was deleted and is still open is not seen."""
+        total, seen = 0, set()
+        waiting = [os.dup(part)]
+        while waiting:
+            directory = waiting.pop()
+            try:
+                for entry in os.scandir(directory):
+                    try:
+                        info = entry.stat(follow_symlinks=False)
+                        if stat.S_ISDIR(info.st_mode):
+                            waiting.append(os.open(entry.name, DIRECTORY, dir_fd=directory))
+                        elif info.st_nlink > 1 and info.st_ino in seen:
+                            continue
+                        else:
+                            seen.add(info.st_ino)
+                    except OSError:
+                        continue  # it went away meanwhile
+                    total += info.st_blocks * 512
+            finally:
+                os.close(directory)
+        return total
 
     def sweep(self) -> None:
         """Delete all parts but the newest; takes as long as it takes."""

@@ -25,6 +25,8 @@ def enter(home: Home, pid: int) -> Sandbox | None:
     lines = [line.split(":", 2) for line in home.read(f"{pid}/cgroup").decode().splitlines()]
     directories: dict[str, int] = {}
     roots: dict[int, int] = {}
+    own: set[str] = set()
+    container: Group | None = None
     for number, controllers, path in lines:
         if number == "0":
             continue
@@ -38,13 +40,17 @@ def enter(home: Home, pid: int) -> Sandbox | None:
         if wanted and (made := _made(group)) is not None:
             roots[group] = 0
             directories |= dict.fromkeys(wanted, made)
+            own.add(path)
+            if "memory" in wanted:
+                container = Group(version=1, name="", directories={"memory": os.dup(group)})
         else:
             _join(group)
     of_v2 = next((path for number, _, path in lines if number == "0"), None)
     if "memory" in directories or "pids" in directories:
         if of_v2 is not None:
-            _join_unified(of_v2)
-        return Sandbox(group=Group(version=1, name="", directories=directories), path=NAME, roots=roots)
+            _beside(of_v2, own=of_v2 in own, roots=roots, directories=directories)
+        group = Group(version=1, name="", directories=directories)
+        return Sandbox(group=group, path=NAME, roots=roots, container=container)
     for fd in {*roots, *directories.values()}:
         os.close(fd)
     return None if of_v2 is None else unified(of_v2)
@@ -73,12 +79,21 @@ def _join(group: int) -> None:
     os.close(group)
 
 
-def _join_unified(path: str) -> None:
+def _beside(path: str, *, own: bool, roots: dict[int, int], directories: dict[str, int]) -> None:
+    """Where version 2 is mounted beside version 1: a group in it as well, since only there a network can be limited.
+
+    Where the container has no group of its `own` in it, a group below would be one for several pods.
+    """
     try:
         group = _open("cgroup2", None, path)
     except OSError:
         return
-    _join(group)
+    made = _made(group) if own else None
+    if made is None:
+        _join(group)
+        return
+    roots[group] = 0
+    directories["net"] = made
 
 
 def unified(path: str) -> Sandbox | None:
@@ -97,8 +112,10 @@ def unified(path: str) -> Sandbox | None:
         os.close(root)
         return None
     controllers = read_file(made, "cgroup.controllers").split()
-    directories = {"cpuacct": made, **{name: made for name in WANTED if name in controllers}}
-    return Sandbox(group=Group(version=2, name="", directories=directories), path=NAME, roots={root: there})
+    directories = {"cpuacct": made, "net": made, **{name: made for name in WANTED if name in controllers}}
+    group = Group(version=2, name="", directories=directories)
+    container = Group(version=2, name="", directories={"memory": os.dup(root)})
+    return Sandbox(group=group, path=NAME, roots={root: there}, container=container)
 
 
 def _free(group: int) -> None:

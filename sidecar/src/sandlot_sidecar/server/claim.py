@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 FILE = "claim.json"
 NAMES = (
     "sandbox_id", "token", "tenant", "env", "secrets", "limits", "network", "timeout", "idle_timeout", "workdir",
-    "start_command", "meta",
+    "start_command", "meta", "restore",
 )  # fmt: skip
 
 
@@ -28,12 +28,13 @@ class StoreError(SidecarError):
 class Record:
     """What survives a restart: the generation, the claim, and the end when there was one."""
 
-    __slots__ = ("claim", "claimed_at", "generation", "message", "verdict")
+    __slots__ = ("claim", "claimed_at", "egress", "generation", "message", "verdict")
 
     def __init__(self) -> None:
         self.generation = 1
         self.claim: dict[str, Any] | None = None
         self.claimed_at: float | None = None
+        self.egress: dict[str, Any] | None = None  # where the owner's processes may send; none was ever set
         self.verdict: str | None = None
         self.message: str | None = None
 
@@ -52,12 +53,12 @@ def load(state_dir: str) -> Record:
     except (OSError, ValueError) as error:
         raise StoreError(f"the record of the claim cannot be read: {error}") from error
     for name in Record.__slots__:
-        setattr(record, name, document[name])
+        setattr(record, name, document.get(name))
     return record
 
 
-def store(state_dir: str, record: Record) -> None:
-    """Write the record so that it survives a crash of the machine. Raises StoreError."""
+def store(state_dir: str, record: Record, *, durable: bool) -> None:
+    """Write the record whole or not at all; `durable`: it survives a crash of the machine. Raises StoreError."""
     path = os.path.join(state_dir, FILE)
     temporary = path + ".new"
     try:
@@ -65,8 +66,11 @@ def store(state_dir: str, record: Record) -> None:
         with open(fd, "w", encoding="utf-8") as file:
             json.dump(record.document(), file)
             file.flush()
-            os.fsync(fd)
+            if durable:
+                os.fsync(fd)
         os.rename(temporary, path)
+        if not durable:
+            return
         directory = os.open(state_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(directory)
@@ -96,6 +100,7 @@ def parse(body: dict[str, Any]) -> dict[str, Any]:
         raise bad_input("workdir must be an absolute path", field="workdir")
     claim["start_command"] = fields.command(body, "start_command", required=False)
     claim["meta"] = fields.mapping(body, "meta")
+    claim["restore"] = fields.flag(body, "restore", default=False)
     return claim
 
 

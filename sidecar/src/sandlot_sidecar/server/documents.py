@@ -36,10 +36,12 @@ def usage(op: Op) -> dict[str, Any]:
     }
 
 
-def document(op: Op) -> dict[str, Any]:
-    """The contract's op document."""
+def document(op: Op, *, with_spec: bool = False) -> dict[str, Any]:
+    """The contract's op document; with what was asked for while the op lives, if wanted."""
     log = op.log
+    spec = {"spec": None if op.spec is None else op.spec.document()} if with_spec else {}
     return {
+        **spec,
         "op_id": op.op_id,
         "state": op.state,
         "pid": op.pid,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 STATUS = {
     "not_found": 404, "exists": 409, "not_empty": 409, "is_directory": 409, "not_a_directory": 409,
     "permission": 403, "too_large": 413, "disk_full": 507, "refused": 502, "no_overlay": 409, "bad_request": 400,
-    "conflict": 409,
+    "conflict": 409, "unsupported": 409,
 }  # fmt: skip
 
 
@@ -91,9 +91,9 @@ class ExecutorClient:
         self.on_gone()
 
     async def ask(
-        self, do: str, *, descriptors: int = 0, **arguments: Any
+        self, do: str, *, descriptors: int | None = 0, **arguments: Any
     ) -> tuple[dict[str, Any], list[int]]:
-        """One request; returns its answer and exactly `descriptors` descriptors, which are then the caller's.
+        """One request; returns its answer and exactly `descriptors` descriptors (None: all), which are then the caller's.
 
         Raises ExecutorError (refused) or ExecutorGone.
         """
@@ -113,7 +113,7 @@ class ExecutorClient:
             if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
                 wire.close_all(waiter.result()[1])
             raise
-        if "error" in answer or len(fds) != descriptors:
+        if "error" in answer or descriptors not in (None, len(fds)):
             wire.close_all(fds)
             code = str(answer.get("error", "internal"))
             message = str(answer.get("message", "the executor's answer lacks a descriptor"))

@@ -95,7 +95,7 @@ class FileRoutes:
 
     async def _write(self, path: str, pieces: AsyncIterator[bytes], **options: Any) -> int:
         """Through a temporary neighbour; whatever goes wrong, nothing is left of it."""
-        executor = self._instance.executor
+        executor, disk = self._instance.executor, self._instance.disk
         # A task of its own: when the client goes while the executor answers, the temporary file must be known.
         creating = self._instance.spawn_quiet(
             executor.ask("file", descriptors=1, op="create", path=path, **_given(options))
@@ -108,6 +108,7 @@ class FileRoutes:
         temp, size, done = answer["temp"], 0, False
         try:
             async for piece in pieces:
+                disk.check(size + len(piece))
                 with memoryview(piece) as view:
                     written = 0
                     while written < len(view):
@@ -116,6 +117,7 @@ class FileRoutes:
             os.close(fd)
             fd = -1
             await executor.ask("file", op="commit", temp=temp, path=path)
+            disk.wrote(size)
             done = True
         except OSError as error:
             raise _disk_error(error, path) from error

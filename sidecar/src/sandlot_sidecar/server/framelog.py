@@ -104,6 +104,13 @@ class FrameLog:
         start = offset - self._begin
         return bytes(self._tail[start : start + limit])
 
+    def unread(self) -> int:
+        """The offset of the first frame that no reader was given whole."""
+        for offset, _, length in self._walk(self._mark_before(self._seen), self._seen):
+            if offset + HEADER + length > self._seen:
+                return offset
+        return self._seen
+
     def is_boundary(self, offset: int) -> bool:
         """Whether a frame begins (or the log ends) at this offset."""
         if not 0 <= offset <= self.size:

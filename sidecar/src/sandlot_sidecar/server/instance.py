@@ -9,16 +9,19 @@ import time
 
 from .. import __version__
 from . import claim as claims
-from . import log
+from . import egress, log
 from .clock import Clock
+from .container import ContainerMemory
+from .disk import Disk
 from .errors import ApiError, SidecarError
 from .executor_client import ExecutorClient, ExecutorError, ExecutorGone
 from .journal import Journal
 from .machine import ENDED, Op
 from .ops import Ops
+from .restoration import Restoration
 from .spec import Spec
 from .startcommand import StartCommand
-from .webhooks import Webhooks
+from .webhooks import CLAIM_TOLD_AFTER, Webhooks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -48,6 +51,7 @@ class Instance:
         self.loop = asyncio.get_running_loop()
         self.record = claims.load(config.state_dir)
         self.phase = STARTING
+        self.ready_at: float | None = None
         self.setup: dict[str, Any] = {}
         self.notes: list[str] = []
         self.streams = 0  # file transfers and tunnels under way: the sandbox is not idle
@@ -63,11 +67,22 @@ class Instance:
         self._lock = asyncio.Lock()  # claim, reset and end one after the other
         self._tasks: set[asyncio.Task[Any]] = set()
         self.clock = Clock(end=self._time_is_up, in_use=self._in_use)
-        self.ops.on_change = self.clock.activity
+        self.disk = Disk(self.ops, measured=config.target)
+        self.memory = ContainerMemory([])
+        self.restoration = Restoration(
+            state_dir=config.state_dir,
+            end=lambda text: self.end("start_failed", message=text),
+            ready=self._restored,
+        )
+        self.ops.on_change = self._ops_changed
         self.ops.journal = self.journal.write
         self.webhooks.on_unwanted = self._unwanted
         executor.on_gone = self._executor_gone
         executor.on_event = self._executor_event
+
+    def _ops_changed(self) -> None:
+        self.clock.activity()
+        self.disk.look()
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """A task that belongs to the instance and is awaited when it closes."""
@@ -103,17 +118,21 @@ class Instance:
             self.spawn(self._say_ended())
             return
         config = self.config
+        self.webhooks.prepare()
         lost, over = self.journal.load()
         self.executor.start()
         try:
-            self.setup, _ = await self.executor.ask(
-                "setup", root=self._root(), target_pid=config.target_pid, hostname=config.hostname,
+            self.setup, counters = await self.executor.ask(
+                "setup", descriptors=None, root=self._root(), target_pid=config.target_pid, hostname=config.hostname,
                 target=config.instance_id if config.target else None, limits=config.limits,
                 cgroup_parent=config.cgroup_parent,
             )  # fmt: skip
+            self.memory = ContainerMemory(counters)
             self.notes = list(self.setup.get("notes") or [])
             if self.record.claim is not None:
                 await self._apply(self.record.claim)
+            if self.record.egress is not None:
+                await self._hold_egress(self.record.egress)
             self._set_environment()
             self.ops.pool.open()
             await self._prove()
@@ -126,6 +145,9 @@ class Instance:
             self.ops.table.remember(op_id)
         self._restore_lost(lost)
         if self.record.claim is not None:
+            if self.record.claim.get("restore") and not self.restoration.was_done():
+                self.spawn(self.restoration.failed("the sidecar was restarted before"))
+                return
             self.phase = CLAIMED
             self._restore_token()
             self.notes.append("the sidecar was restarted: processes of before are gone")
@@ -134,7 +156,7 @@ class Instance:
         else:
             self._rest()
         log.event("ready", phase=self.phase, notes=self.notes)
-        self.webhooks.ready()
+        self._say_ready()
 
     def _root(self) -> dict[str, Any]:
         """What the executor builds the root from; in a pod the state directory has room for its changes."""
@@ -145,7 +167,12 @@ class Instance:
 
     def _rest(self) -> None:
         self.phase = WARM
-        self.ops.pool.rest()
+        self._nobody_waits()
+
+    def _nobody_waits(self) -> None:
+        # A pod costs many times what a runner does, and its owner's first command would wait for the runner's birth.
+        if not self.config.target:
+            self.ops.pool.rest()
 
     def _restore_token(self) -> None:
         if self.record.claim is not None:
@@ -211,10 +238,12 @@ class Instance:
             if not claims.decide(self.record, claim, generation=generation):
                 return
             try:
+                if claim["network"] != "full":
+                    self.ops.pool.rest()  # runners are born into the network that they give their ops
                 await self._apply(claim)
                 self.ops.pool.open()
                 await asyncio.sleep(0)  # the executor makes the runner while this process waits for the disk
-                claims.store(self.config.state_dir, self.record)
+                self._store()
             except (claims.StoreError, ExecutorError):
                 self._unclaim()
                 raise
@@ -225,17 +254,53 @@ class Instance:
             self.on_token(claim["token"])
             self._set_environment()
             self._begin_use()
-            self._run_start_command()
+            if claim["restore"]:
+                self.restoration.expect()
+            else:
+                self._run_start_command()
         log.event("claimed", sandbox_id=claim["sandbox_id"], generation=self.record.generation)
-        self.webhooks.claimed()
+        self.webhooks.claimed(after=CLAIM_TOLD_AFTER)
+
+    def _store(self) -> None:
+        # A pod is over when its machine has crashed: there the record only has to outlive this process.
+        claims.store(self.config.state_dir, self.record, durable=not self.config.target)
+
+    async def set_egress(self, body: dict[str, Any]) -> None:
+        """Apply a policy and keep it; both or none. Raises ApiError."""
+        wanted = egress.parse(body)
+        async with self._lock:
+            self._refuse_over()
+            claim = self.record.claim
+            if claim is None or self.phase is not CLAIMED:
+                raise ApiError(409, "not_claimed", "this instance has no owner")
+            if claim["network"] != "full":
+                raise ApiError(409, "unsupported", "the sandbox has no network")
+            before = self.record.egress
+            held = before or egress.NONE
+            same = egress.rules(held) == egress.rules(wanted)
+            self.record.egress = {**wanted, "generation": held["generation"] + (not same)}
+            try:
+                self._store()  # first: after a crash in between it is applied, not forgotten
+                await self._hold_egress(wanted)
+            except (claims.StoreError, ExecutorError):
+                self.record.egress = before
+                self._store()
+                raise
+            except ExecutorGone as error:
+                raise ApiError(503, "broken", str(error)) from error
+
+    async def _hold_egress(self, policy: dict[str, Any]) -> None:
+        from . import egress_programs
+
+        await self.executor.ask("egress", programs=egress_programs.programs(**egress.rules(policy)))
 
     def _unclaim(self) -> None:
         self.record.claim = self.record.claimed_at = None
-        self.ops.pool.rest()
+        self._nobody_waits()
 
     async def _apply(self, claim: dict[str, Any]) -> None:
         """Limits and network of the claim, where they differ from what the sandbox was built with."""
-        template = self.config.limits
+        template = {"disk": self.config.root.get("disk"), **self.config.limits}
         limits = {name: value for name, value in claim["limits"].items() if template.get(name) != value}
         if limits or claim["network"] != "full":
             answer, _ = await self.executor.ask(
@@ -258,6 +323,10 @@ class Instance:
             self.start_command = StartCommand(self.ops, claim["start_command"])
             if claim["meta"].get("main"):
                 self.ops.when_ended(self.start_command.op, self._main_ended)
+
+    def _restored(self) -> None:
+        self._run_start_command()
+        self.webhooks.claimed()  # gateways that did not bring the files learn that they are there
 
     def _main_ended(self, op: Op) -> None:
         if self.phase is CLAIMED:
@@ -297,6 +366,9 @@ class Instance:
             if not self.setup.get("overlay"):
                 raise ApiError(409, "no_overlay", "the root is not an overlay: this sandbox cannot be reset")
             kept = self.record.claim if keep_claim and self.phase is CLAIMED else None
+            if kept is not None and kept.get("restore"):
+                text = "a sandbox from a checkpoint cannot be reset: only its image is here, not the checkpoint's files"
+                raise ApiError(409, "conflict", text)
             self.phase = STARTING
             self.clock.stop()
             self.webhooks.stop()
@@ -304,7 +376,9 @@ class Instance:
             self.start_command = None
             self.journal.clear()
             try:
-                answer, _ = await self.executor.ask("reset", **self._conditions(kept))
+                answer, _ = await self.executor.ask(
+                    "reset", keep_egress=kept is not None, **self._conditions(kept)
+                )
                 equal = bool(answer.get("equal"))
                 if equal:
                     self.notes = list(answer.get("notes") or [])
@@ -319,12 +393,14 @@ class Instance:
     async def _after_reset(self, kept: dict[str, Any] | None) -> None:
         record = self.record
         if kept is None:
+            self.restoration.reset()
             record.generation += 1
-            record.claim = record.claimed_at = None
+            record.claim = record.claimed_at = record.egress = None
             self.on_token(None)
-            claims.store(self.config.state_dir, record)
+            self._store()
         self._set_environment()
         self.ops.forget()
+        self.disk.emptied()
         await self._prove()
         if record.claim is not None:
             self.phase = CLAIMED
@@ -333,6 +409,10 @@ class Instance:
         else:
             self._rest()
         log.event("reset", generation=record.generation)
+        self._say_ready()
+
+    def _say_ready(self) -> None:
+        self.ready_at = time.time()
         self.webhooks.ready()
 
     # -- end -------------------------------------------------------------------------------------------------
@@ -357,9 +437,10 @@ class Instance:
         self.record.verdict, self.record.message = verdict, message
         self.phase = phase
         self.clock.stop()
+        self.restoration.forget_timer()
         log.event("ended", verdict=verdict, message=message)
         try:
-            claims.store(self.config.state_dir, self.record)
+            self._store()
         except claims.StoreError as error:
             log.failure("record_failed", error)
         cause = "sandbox_broken" if verdict in BROKEN else "sandbox_ended"
@@ -385,19 +466,27 @@ class Instance:
         self.spawn(self.end("deleted", message="nobody wants this instance any more"))
 
     def _executor_gone(self) -> None:
-        if self.record.verdict is None:
-            self.spawn(self.end("sandbox_lost", message="the sandbox's executor was lost"))
+        # A container's runtime kills what is left in its groups, the executor too.
+        self._lost("the sandbox's executor was lost")
 
     def _executor_event(self, message: dict[str, Any]) -> None:
         if message.get("event") == "init_lost":
             log.event("init_lost")
             self.ops.broken("the sandbox's first process was lost; a new one was made")
-        elif message.get("event") == "target_lost" and self.record.verdict is None:
-            self.spawn(self.end("sandbox_lost", message="the sandbox's container has ended"))
+        elif message.get("event") == "target_lost":
+            self._lost("the sandbox's container has ended")
+
+    def _lost(self, message: str) -> None:
+        if self.record.verdict is None:
+            if self.memory.exhausted():
+                self.spawn(self.end("oom", message="the sandbox's container reached its memory limit"))
+            else:
+                self.spawn(self.end("sandbox_lost", message=message))
 
     async def close(self) -> None:
         """Give everything back at the end of the process."""
         self.clock.stop()
+        self.disk.close()
         await self.webhooks.close()
         await self.ops.end_all("sandbox_ended", message="the sidecar leaves")
         if self._tasks:
@@ -406,6 +495,7 @@ class Instance:
         self.journal.close()
         self.executor.on_gone = lambda: None
         self.executor.close()
+        self.memory.close()
 
     # -- documents -------------------------------------------------------------------------------------------
 
@@ -418,6 +508,8 @@ class Instance:
         if self.phase is not CLAIMED:
             self._refuse_over()
             raise ApiError(503, "starting", "the sandbox is being made", headers=(("Retry-After", "1"),))
+        if self.restoration.awaited:
+            raise ApiError(503, "starting", "its files are being restored", headers=(("Retry-After", "1"),))
 
     def state(self) -> dict[str, Any]:
         """The contract's state document; no token, no secret."""
@@ -427,6 +519,7 @@ class Instance:
             "address": self.config.address,
             "generation": record.generation,
             "phase": self.phase,
+            "ready_at": self.ready_at,
             "version": __version__,
             "sandbox_id": claim["sandbox_id"] if claim else None,
             "claimed_at": record.claimed_at,
@@ -439,6 +532,7 @@ class Instance:
             "ops_running": self.ops.table.running,
             "template": self.config.template,
             "notes": self.notes,
+            "restoring": self.restoration.awaited,
             "start_command": self.start_command.document() if self.start_command else NO_START,
         }
 

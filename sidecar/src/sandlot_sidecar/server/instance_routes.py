@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import fields
+from . import egress, fields
 from .errors import bad_input
 from .http import EITHER, INSTANCE, NOBODY, Route
 from .metrics import render
@@ -32,6 +32,8 @@ class InstanceRoutes:
         http.add("GET", "/healthz", Route(self.health, needs=NOBODY))
         http.add("GET", "/v1/state", Route(self.state, needs=EITHER))
         http.add("POST", "/v1/claim", Route(self.claim, needs=INSTANCE, shielded=True))
+        http.add("GET", "/v1/egress", Route(self.egress, needs=INSTANCE))
+        http.add("PUT", "/v1/egress", Route(self.set_egress, needs=INSTANCE, shielded=True))
         http.add("POST", "/v1/end", Route(self.end, needs=INSTANCE, shielded=True))
         http.add("POST", "/v1/reset", Route(self.reset, needs=INSTANCE, shielded=True))
         http.add("GET", "/v1/metrics", Route(self.metrics, needs=INSTANCE))
@@ -53,6 +55,15 @@ class InstanceRoutes:
         generation = fields.integer(body, "generation", minimum=0)
         await self._instance.claim(body, generation=generation)
         request.respond_json(self._instance.state())
+
+    def egress(self, request: Request) -> None:
+        """The policy that was set last; nulls while none was."""
+        request.respond_json(egress.document(self._instance.record.egress))
+
+    async def set_egress(self, request: Request) -> None:
+        """Say where the sandbox may send; answered when that holds."""
+        await self._instance.set_egress(request.json())
+        self.egress(request)
 
     async def end(self, request: Request) -> None:
         """End the sandbox; the first verdict stays."""

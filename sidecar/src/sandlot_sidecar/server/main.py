@@ -15,6 +15,7 @@ from .file_routes import FileRoutes
 from .http import Http
 from .instance import Instance
 from .instance_routes import InstanceRoutes
+from .layer_routes import LayerRoutes
 from .op_routes import OpRoutes
 from .tunnel import TunnelRoutes
 
@@ -45,6 +46,7 @@ async def _serve(config: Config, executor: socket.socket) -> int:
     OpRoutes(instance).add_to(http)
     FileRoutes(instance).add_to(http)
     TunnelRoutes(instance).add_to(http)
+    LayerRoutes(instance).add_to(http)
     listener, path = _listen(config.listen)
     server = await (
         loop.create_unix_server(http.connect, sock=listener, backlog=BACKLOG)
@@ -95,8 +97,13 @@ def _listen(address: str) -> tuple[socket.socket, str | None]:
         host, _, port = address.rpartition(":")
         host = host.strip("[]")
         sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind((host, int(port)))
+        try:
+            # Were the option set before, gVisor would let user code take one address of ours and be taken for us.
+            sock.bind((host, int(port)))
+        except OSError:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections of the last run linger
+            sock.bind((host, int(port)))
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # for those of this run to be no hindrance
         return sock, None
     path = address[5:]
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

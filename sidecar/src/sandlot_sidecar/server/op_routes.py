@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .http import Http
     from .instance import Instance
     from .request import Request
+    from .stdin import StdinWriter
 
 MAX_WAIT = 3600.0
 STDIN_PATIENCE = 30.0
@@ -132,19 +133,22 @@ class OpRoutes:
 
     def list(self, request: Request) -> None:
         """Every op that is known."""
-        request.respond_json({"ops": [documents.document(op) for op in self._ops.table.ops.values()]})
+        spec = fields.query_flag(request.query(), "spec", default=False)
+        ops = self._ops.table.ops.values()
+        request.respond_json({"ops": [documents.document(op, with_spec=spec) for op in ops]})
 
     async def get(self, request: Request) -> None:
         """The document, at once or when it has ended."""
-        op = self._find(request)
-        wait = fields.query_seconds(request.query(), "wait", maximum=MAX_WAIT)
+        op, query = self._find(request), request.query()
+        wait = fields.query_seconds(query, "wait", maximum=MAX_WAIT)
+        spec = fields.query_flag(query, "spec", default=False)
         self._ops.table.attach(op)
         try:
             if wait:
                 await self._ops.wait_ended(op, timeout=wait)
         finally:
             self._ops.leave_later(op)
-        request.respond_json(documents.document(op), headers=(("X-Sandlot-Op", op.op_id),))
+        request.respond_json(documents.document(op, with_spec=spec), headers=(("X-Sandlot-Op", op.op_id),))
 
     async def delete(self, request: Request) -> None:
         """Kill the whole tree, answer when it is dead."""
@@ -158,9 +162,12 @@ class OpRoutes:
         request.respond_json(documents.document(op), headers=(("X-Sandlot-Op", op.op_id),))
 
     async def stream(self, request: Request) -> None:
-        """Frames from an offset on."""
-        op = self._find(request)
-        offset = fields.query_int(request.query(), "offset", default=0) or 0
+        """Frames from an offset on, or from where the last watcher's connection was lost."""
+        op, query = self._find(request), request.query()
+        if fields.query_flag(query, "resume", default=False):
+            offset = op.log.unread()
+        else:
+            offset = fields.query_int(query, "offset", default=0) or 0
         await self._frames(
             request, op, offset, headers=(("X-Sandlot-Op", op.op_id), ("X-Sandlot-Attached", "1"))
         )
@@ -189,29 +196,41 @@ class OpRoutes:
     # -- talk to it ------------------------------------------------------------------------------------------
 
     async def stdin(self, request: Request) -> None:
-        """Write to it; waits while the pipe is full."""
+        """Write to it; waits while the pipe is full. What was taken under an id is not taken again."""
         op, query = self._find(request), request.query()
-        offset = fields.query_int(query, "offset", default=0) or 0
+        offset = fields.query_int(query, "offset")
+        dedupe = query.get("id")
+        if dedupe is not None and (offset is not None or not 0 < len(dedupe) <= 128):
+            raise bad_input("id must have 1 to 128 characters, and excludes offset", field="id")
         eof = fields.query_flag(query, "eof", default=False)
         writer = op.io.stdin_writer()
         if writer is None:
             raise ApiError(409, "no_stdin", "this op was not started with stdin or a terminal")
         async with writer.lock:
-            if offset > writer.offset:
+            begin = offset or 0
+            if dedupe is not None:
+                begin = writer.offset - (writer.inputs.get(dedupe) or 0)
+            if begin > writer.offset:
                 raise ApiError(409, "stdin_gap", "bytes before this offset are missing", offset=writer.offset)
-            skip = writer.offset - offset
-            body = request.stream
-            while body is not None:
-                data = await body.read()
-                if not data:
-                    break
-                if skip:
-                    data, skip = data[skip:], max(0, skip - len(data))
-                if data:
-                    await writer.write(data, patience=STDIN_PATIENCE)
+            try:
+                await self._take(request, writer, skip=writer.offset - begin)
+            finally:
+                if dedupe is not None:
+                    writer.inputs.put(dedupe, writer.offset - begin)
             if eof:
                 await writer.end()
         request.respond_json({"offset": writer.offset})
+
+    async def _take(self, request: Request, writer: StdinWriter, *, skip: int) -> None:
+        body = request.stream
+        while body is not None:
+            data = await body.read()
+            if not data:
+                return
+            if skip:
+                data, skip = data[skip:], max(0, skip - len(data))
+            if data:
+                await writer.write(data, patience=STDIN_PATIENCE)
 
     def signal(self, request: Request) -> None:
         """Send a signal, once per dedupe id."""

@@ -9,6 +9,7 @@ import time
 
 from .framelog import START, STDERR, STDOUT
 from .machine import ENDED, SIGKILL
+from .recent import Recent
 from .stdin import StdinWriter
 
 TYPE_CHECKING = False
@@ -25,6 +26,10 @@ SMALL_STDIN = 64 * 1024  # fits into a fresh pipe
 # Seconds for a runner to kill its tree; then the executor does it: the runner shares the sandbox's processor time
 # with the tree, and next to a thousand busy processes it would need minutes.
 KILL_ALONE = 0.3
+# Linux protects the PID 1 of a namespace from what runs in it, gVisor does not: there its end is the code's own doing,
+# a SIGKILL like any other.
+INIT_IS_MORTAL = not os.path.exists("/proc/self/ns/pid_for_children")
+LIMITS_REACHED = {"oom": "the memory limit was reached", "pids_limit": "the process limit was reached"}
 KILL_PATIENCE = 10.0  # seconds for a killed tree to die; then the runner counts as lost
 
 
@@ -69,7 +74,7 @@ class OpRun:
         self._deadline: asyncio.TimerHandle | None = None
         self._killing: asyncio.TimerHandle | None = None
         self._writer: StdinWriter | None = None
-        self._signals: list[str] = []
+        self._signals: Recent | None = None
         self.terminal = op.spec.pty is not None
         self.watchers: list[asyncio.Future[None]] = []
         spec = op.spec
@@ -172,6 +177,9 @@ class OpRun:
             self.changed()
         elif "failed" in message:
             self._ended({"leftover": 0, **message})
+        elif "kills" in message and op.cause is None:
+            # The runner may not come to say more: it can take the end of the sandbox's init to end a bomb.
+            op.cause, op.cause_message = message["kills"], LIMITS_REACHED[message["kills"]]
         for fd in fds:
             os.close(fd)
         self._has_started()
@@ -204,12 +212,20 @@ class OpRun:
         finally:
             self._ops.finish(self.op, facts)
 
-    async def _ask_alive(self, facts: dict[str, Any]) -> None:
-        """A command that somebody killed, or that could not be started: has the sandbox's init taken it along?"""
+    async def _ask_alive(self, facts: dict[str, Any], *, otherwise: str | None = None) -> None:
+        """A command that somebody killed, or that could not be started: has the sandbox's init taken it along?
+
+        `otherwise` is what to say of one that is lost although the init lives.
+        """
+        message = otherwise
         try:
             if not await self._ops.init_alive():
-                self._ops.kill(self.op, "sandbox_broken", message="the sandbox's first process was lost")
-                facts = {}
+                if INIT_IS_MORTAL:
+                    facts, message = {"signal": SIGKILL}, None
+                else:
+                    facts, message = {}, "the sandbox's first process was lost"
+            if message is not None:
+                self._ops.kill(self.op, "sandbox_broken", message=message)
         finally:
             self._ops.finish(self.op, facts)
 
@@ -217,13 +233,14 @@ class OpRun:
         """The channel ended in the middle of the op."""
         runner, self.runner = self.runner, None
         self._drain()
-        if self.op.cause is None:
-            self.op.cause, self.op.cause_message = (
-                "sandbox_broken",
-                "the process that ran the command was lost",
-            )
         if runner is not None:
             self._ops.pool.give_back(runner, clean=False)
+        message = "the process that ran the command was lost"
+        if self.op.cause is None and INIT_IS_MORTAL:
+            self._ops.spawn(self._ask_alive({}, otherwise=message))
+            return
+        if self.op.cause is None:
+            self.op.cause, self.op.cause_message = "sandbox_broken", message
         self._ops.finish(self.op, {})
 
     # -- output ----------------------------------------------------------------------------------------------
@@ -324,13 +341,14 @@ class OpRun:
         return self._writer
 
     def first_time(self, dedupe: str | None) -> bool:
-        """False when a signal with this id was sent already; the last 64 ids are known."""
+        """False when a signal with this id was sent already."""
         if dedupe is None:
             return True
-        if dedupe in self._signals:
-            return False
-        self._signals = [*self._signals[-63:], dedupe]
-        return True
+        if self._signals is None:
+            self._signals = Recent()
+        first = self._signals.get(dedupe) is None
+        self._signals.put(dedupe, 1)
+        return first
 
     def signal(self, number: int, *, tree: bool) -> None:
         """Send a signal to the op's process or its whole tree."""

@@ -9,8 +9,8 @@ import time
 from . import log
 from .errors import SidecarError
 from .framelog import FrameLog
-from .machine import ANY, ENDED, Op, OpTable
-from .oprun import OpRun
+from .machine import ANY, ENDED, SIGKILL, Op, OpTable
+from .oprun import INIT_IS_MORTAL, OpRun
 from .runners import RunnerPool
 from .spec import Spec
 
@@ -138,7 +138,13 @@ class Ops:
             self.on_change()
 
     def _spill_file(self) -> int:
-        return os.open(self.state_dir, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        try:
+            return os.open(self.state_dir, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        except OSError:  # gVisor has no O_TMPFILE
+            path = f"{self.state_dir}/output-{os.urandom(8).hex()}"
+            fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            os.unlink(path)
+            return fd
 
     def pump(self) -> None:
         """Start what may run."""
@@ -227,6 +233,12 @@ class Ops:
         elif not was_ended:
             self.ended(op)
 
+    def kill_running(self, cause: str, *, message: str) -> None:
+        """End all that runs, and leave what waits."""
+        for op in list(self.table.ops.values()):
+            if op.state is not ENDED and op.started is not None:
+                self.kill(op, cause, message=message)
+
     def finish(self, op: Op, facts: dict[str, Any]) -> None:
         """What the runner saw (called by OpRun)."""
         if op.state is not ENDED:
@@ -282,8 +294,9 @@ class Ops:
         pool = self._replace_pool()
         for op in list(self.table.ops.values()):
             if op.state is not ENDED and op.started is not None:
-                self.table.kill(op, "sandbox_broken", now=monotonic(), message=message)
-                self.table.finish(op, facts={}, now=monotonic())
+                if not INIT_IS_MORTAL:
+                    self.table.kill(op, "sandbox_broken", now=monotonic(), message=message)
+                self.table.finish(op, facts={"signal": SIGKILL} if INIT_IS_MORTAL else {}, now=monotonic())
                 self.ended(op)
         self.spawn(pool.close())
         self.pool.open()

@@ -35,7 +35,7 @@ class Spec:
         self.output_limit: int | None = None
         self.memory: int | None = None
         self.pids: int | None = None
-        self.quiet = False  # nobody looks at it before its end
+        self.quiet = False  # its start is told 10 ms late, or with its end
 
     def fingerprint(self) -> bytes:
         """Equal for equal specs."""
@@ -43,6 +43,10 @@ class Spec:
         # repr, not JSON: a third of the time.
         text = repr((values, sorted(self.env.items()), sorted((self.pty or {}).items())))
         return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+    def document(self) -> dict[str, Any]:
+        """What `?spec=1` shows of it."""
+        return {name: getattr(self, name) for name in ("command", "shell", "cwd", "env", "user", "pty")}
 
 
 def op_id(value: object, name: str) -> str:
@@ -96,6 +100,7 @@ def from_op(body: dict[str, Any]) -> Spec:
     spec.memory = fields.integer(body, "memory", minimum=1 << 20)
     limits = fields.mapping(body, "limits")
     spec.pids = _nested(limits, "pids")
+    spec.quiet = fields.flag(body, "quiet", default=False)
     if body.get("pty") is not None:
         spec.pty = terminal_size(fields.mapping(body, "pty"), prefix="pty.")
     return spec

@@ -7,6 +7,7 @@ import os
 
 from .errors import ApiError
 from .machine import ENDED
+from .recent import Recent
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ class StdinWriter:
         self.lock = asyncio.Lock()
         self.offset = 0
         self.ended = False
+        self.inputs = Recent()  # bytes taken of each input that has an id
 
     def _fd(self) -> int:
         io = self._io

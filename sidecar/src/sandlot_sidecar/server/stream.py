@@ -24,7 +24,8 @@ async def send_frames(request: Request, op: Op, *, offset: int, headers: tuple[t
     log, io = op.log, op.io
     io.begin_reading()
     loop = asyncio.get_running_loop()
-    first = True
+    # The head must not wait for the first byte, but that of a quiet op does: one write, one wake-up.
+    first = op.spec is not None and not op.spec.quiet
     while True:
         data = log.read(offset, limit=PIECE)
         if data:
@@ -38,7 +39,7 @@ async def send_frames(request: Request, op: Op, *, offset: int, headers: tuple[t
         if op.state is ENDED:
             answer.finish(frame(b"x"[0], documents.end_payload(op)))
             return
-        if first:  # nothing yet: the head must not wait for the first byte
+        if first:
             await answer.write(b"")
             first = False
         watcher = loop.create_future()

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 ATTEMPT_TIMEOUT = 5.0
 FIRST_PAUSE, LAST_PAUSE = 0.05, 5.0
+# Seconds: with 20 claims at once, telling of them would take the CPU of their first commands.
+CLAIM_TOLD_AFTER = 0.5
 
 
 class WebhookError(SidecarError):
@@ -78,7 +80,8 @@ async def _resolve(host: str) -> str:
     def look_up() -> None:
         address, failure = "", None
         try:
-            address = str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])
+            # Bytes: for a text the interpreter loads the tables of international names, half a MiB.
+            address = str(socket.getaddrinfo(host.encode(), None, type=socket.SOCK_STREAM)[0][4][0])
         except OSError as error:
             failure = error
         try:
@@ -90,8 +93,17 @@ async def _resolve(host: str) -> str:
     return await found
 
 
-async def post(target: Target, body: bytes, headers: dict[str, str]) -> int:
-    """One attempt; returns the answer's status. Raises WebhookError."""
+async def _address(host: str) -> str:
+    """The same in the time of an attempt. Raises WebhookError."""
+    try:
+        async with asyncio.timeout(ATTEMPT_TIMEOUT):
+            return await _resolve(host)
+    except (OSError, TimeoutError, ValueError) as error:
+        raise WebhookError(f"{type(error).__name__}: {error}") from error
+
+
+async def post(target: Target, body: bytes, headers: dict[str, str], *, address: str | None) -> int:
+    """One attempt; returns the answer's status. `address`: the host's, None for a socket. Raises WebhookError."""
     lines = [f"POST {target.path} HTTP/1.1", f"Host: {target.host}", "Content-Type: application/json"]
     lines += [f"{name}: {value}" for name, value in headers.items()]
     lines += [f"Content-Length: {len(body)}", "Connection: close", "", ""]
@@ -101,7 +113,7 @@ async def post(target: Target, body: bytes, headers: dict[str, str]) -> int:
             if target.socket is not None:
                 reader, writer = await asyncio.open_unix_connection(target.socket)
             else:
-                reader, writer = await asyncio.open_connection(await _resolve(target.host), target.port)
+                reader, writer = await asyncio.open_connection(address, target.port)
             writer.write("\r\n".join(lines).encode("latin-1") + body)
             status = await reader.readline()
         words = status.split()
@@ -134,7 +146,10 @@ class Webhooks:
         self._document = document
         self._tasks: set[asyncio.Task[Any]] = set()
         self._ready: asyncio.Task[bool] | None = None
+        self._early: asyncio.Task[None] | None = None
+        self._address: str | None = None  # until it fails: a lookup costs more than the webhook does
         self._timer: asyncio.TimerHandle | None = None
+        self._claim: asyncio.TimerHandle | None = None
         self.on_unwanted: Callable[[], None] = lambda: None
         self.sent = 0
         self.failed = 0
@@ -145,6 +160,17 @@ class Webhooks:
         task.add_done_callback(self._tasks.discard)
         return task
 
+    def prepare(self) -> None:
+        """Look up where to while there is nothing to tell yet."""
+        if self._target is not None and self._target.socket is None:
+            self._early = asyncio.get_running_loop().create_task(self._look_up(self._target.host))
+
+    async def _look_up(self, host: str) -> None:
+        try:
+            self._address = await _address(host)
+        except WebhookError:
+            return  # the webhook itself tries again, and tells
+
     def ready(self) -> None:
         """A command has run: say so until somebody has heard it."""
         if self._target is not None:
@@ -153,10 +179,20 @@ class Webhooks:
             self._ready = self._spawn("ready", until=None)
         self._schedule()
 
-    def claimed(self) -> None:
-        """One attempt: whoever claimed knows it already."""
+    def claimed(self, *, after: float = 0.0) -> None:
+        """One attempt, so many seconds later: whoever claimed knows it already."""
         if self._target is not None:
-            self._spawn("claimed", until=0.0)
+            self._forget_claim()
+            self._claim = asyncio.get_running_loop().call_later(after * spread(), self._tell_claim)
+
+    def _tell_claim(self) -> None:
+        self._claim = None
+        self._spawn("claimed", until=0.0)
+
+    def _forget_claim(self) -> None:
+        if self._claim is not None:
+            self._claim.cancel()
+            self._claim = None
 
     async def ended(self, *, patience: float) -> bool:
         """Say it until it is acknowledged, for at most so many seconds; False when nobody heard it."""
@@ -166,7 +202,8 @@ class Webhooks:
         return await self._spawn("ended", until=patience)
 
     def stop(self) -> None:
-        """No more heartbeats, no more `ready`."""
+        """No more heartbeats, no more `ready`; a claim that is not told yet is not told."""
+        self._forget_claim()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -177,10 +214,11 @@ class Webhooks:
     async def close(self) -> None:
         """Give up what is under way."""
         self.stop()
-        for task in list(self._tasks):
+        tasks = [*self._tasks, *filter(None, [self._early])]
+        for task in tasks:
             task.cancel()
-        if self._tasks:
-            await asyncio.wait(list(self._tasks))
+        if tasks:
+            await asyncio.wait(tasks)
 
     def _schedule(self) -> None:
         if self._timer is not None:
@@ -226,7 +264,10 @@ class Webhooks:
             "X-Sandlot-Signature": "sha256=" + hmac256.hexdigest(self._token, body),
         }
         try:
-            return await post(target, body, headers)
+            if target.socket is None and self._address is None:
+                self._address = await _address(target.host)
+            return await post(target, body, headers, address=self._address)
         except WebhookError as error:
+            self._address = None  # it may have moved
             log.event("webhook_failed", webhook=event, error=str(error))
             return 0

@@ -1,0 +1,81 @@
+"""The BPF programs on the sandbox's cgroup that hold what its processes may send, all of them at once."""
+
+from __future__ import annotations
+
+import os
+
+from . import syscalls
+
+# By the place where a program is put: packets that leave, connects to IPv4 and to IPv6.
+PROGRAM_TYPES = {1: 8, 10: 18, 11: 18}
+
+
+class Egress:
+    """The programs that are on one cgroup."""
+
+    def __init__(self, directory: int) -> None:
+        self._directory = directory
+        self._programs: dict[int, int] = {}
+        # A container's group outlives its sidecar, and would hold an earlier one's policy beside every later one.
+        self._left = _programs_on(directory)
+
+    def set(self, programs: dict[int, bytes]) -> None:
+        """Replace the policy; each program at once. Raises OSError, and then the old one holds."""
+        if not programs:
+            self.clear()
+            return
+        loaded: dict[int, int] = {}
+        first = not self._programs
+        try:
+            for attach, code in programs.items():
+                loaded[attach] = syscalls.load_program(PROGRAM_TYPES[attach], attach, code)
+            for attach in programs:
+                old = self._programs.get(attach)
+                syscalls.attach_program(self._directory, loaded[attach], attach, instead_of=old)
+                self._programs[attach] = loaded.pop(attach)
+                if old is not None:
+                    os.close(old)
+            self._drop_left()
+        except OSError:
+            for fd in loaded.values():
+                os.close(fd)
+            if first:
+                self._detach()  # what is only half there
+            raise
+
+    def clear(self) -> None:
+        """Take the policy away."""
+        self._detach()
+        self._drop_left()
+
+    def _detach(self) -> None:
+        for attach, fd in self._programs.items():
+            syscalls.detach_program(self._directory, fd, attach)
+            os.close(fd)
+        self._programs.clear()
+
+    def _drop_left(self) -> None:
+        while self._left:
+            attach, program = self._left[-1]
+            syscalls.detach_program(self._directory, program, attach)
+            os.close(program)
+            self._left.pop()
+
+    def close(self) -> None:
+        """Close what is open; the kernel drops the programs together with the cgroup."""
+        for fd in [*self._programs.values(), *(program for _, program in self._left)]:
+            os.close(fd)
+        self._programs.clear()
+        self._left.clear()
+
+
+def _programs_on(directory: int) -> list[tuple[int, int]]:
+    """Places and descriptors; none where the kernel does not say."""
+    found: list[tuple[int, int]] = []
+    for attach in PROGRAM_TYPES:
+        try:
+            for number in syscalls.attached_programs(directory, attach):
+                found.append((attach, syscalls.open_program(number)))
+        except OSError:
+            continue
+    return found

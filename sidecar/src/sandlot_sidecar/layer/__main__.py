@@ -1,0 +1,76 @@
+"""`python -m sandlot_sidecar.layer export|restore FD [MAX_BYTES]`: one archive, from the descriptor or into it.
+
+The first line on standard output is JSON: `{"entries", "bytes"}`, or `{"error", "message"}`. On export the archive
+follows it; on restore it is the answer. The exit status is 0 when all is done.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import resource
+import sys
+
+from .errors import LayerError
+from .export import Exporter, measure
+from .restore import Restorer
+
+# An archive can ask for any amount of memory, and a sidecar in a pod has 256 MiB: it must live.
+MEMORY = 160 << 20
+
+
+def main(arguments: list[str]) -> int:
+    """Returns the exit status."""
+    job, fd = arguments[0], int(arguments[1])
+    limit = int(arguments[2]) if len(arguments) > 2 else None
+    os.umask(0)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    try:
+        if job == "export":
+            _export(fd, limit)
+        else:
+            _restore(fd, limit)
+    except LayerError as error:
+        _say({"error": error.code, "message": error.message})
+        return 1
+    except BrokenPipeError:
+        return 1
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        _say({"error": "disk_full" if full else "conflict", "message": str(error.strerror or error)})
+        return 1
+    return 0
+
+
+def _export(fd: int, limit: int | None) -> None:
+    entries, size = measure(fd)
+    if limit is not None and size > limit:
+        text = f"the sandbox's files have {size} bytes (as their lengths say), over the limit of {limit}"
+        raise LayerError("too_large", text)
+    _say({"entries": entries, "bytes": size})
+    try:
+        Exporter(sys.stdout.buffer, max_bytes=limit).run(fd)
+    except (LayerError, OSError) as error:
+        # Standard output belongs to the archive by now, which ends without its end.
+        sys.stderr.write(f"sandlot_sidecar.layer: {error}\n")
+        sys.stderr.flush()
+        os._exit(1)
+
+
+def _restore(fd: int, limit: int | None) -> None:
+    restorer = Restorer(fd, max_bytes=limit)
+    restorer.run(sys.stdin.buffer)
+    _say({"entries": restorer.entries, "bytes": restorer.bytes})
+
+
+def _say(document: dict[str, object]) -> None:
+    with contextlib.suppress(BrokenPipeError):
+        sys.stdout.buffer.write(json.dumps(document).encode() + b"\n")
+        sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,119 @@
+"""The process that writes or reads a layer's archive: started with its descriptors, fed, read, waited for, killed."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import signal
+import sys
+
+from .errors import SidecarError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PIECE = 256 * 1024
+MODULE = "sandlot_sidecar.layer"
+_LAYER_FD = 3
+
+
+class LayerProcess:
+    """One run. asyncio's own subprocesses are left out of a sidecar (lean.py)."""
+
+    def __init__(self, job: str, *, layer: int, limit: int | None) -> None:
+        """Start it; `layer` stays the caller's. Raises OSError."""
+        self._loop = asyncio.get_running_loop()
+        theirs_in, self._stdin = os.pipe2(os.O_CLOEXEC)
+        self._stdout, theirs_out = os.pipe2(os.O_CLOEXEC)
+        argv = [sys.executable, "-P", "-m", MODULE, job, str(_LAYER_FD)]
+        actions = [(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate((theirs_in, theirs_out))]
+        try:
+            # Above what it is copied over: else a copy could be closed again at the exec.
+            source = _above(layer)
+            try:
+                self._pid = os.posix_spawn(
+                    sys.executable,
+                    argv if limit is None else [*argv, str(limit)],
+                    os.environ,
+                    file_actions=[*actions, (os.POSIX_SPAWN_DUP2, source, _LAYER_FD)],
+                )
+            finally:
+                os.close(source)
+        except OSError:
+            os.close(self._stdin)
+            os.close(self._stdout)
+            raise
+        finally:
+            os.close(theirs_in)
+            os.close(theirs_out)
+        os.set_blocking(self._stdin, False)
+        os.set_blocking(self._stdout, False)
+        self._status: int | None = None
+
+    async def read(self) -> bytes:
+        """What it has written; b"" at the end."""
+        while True:
+            try:
+                return os.read(self._stdout, PIECE)
+            except BlockingIOError:
+                await self._ready(self._stdout, self._loop.add_reader, self._loop.remove_reader)
+
+    async def write(self, data: bytes) -> None:
+        """Waits while it is busy. Raises BrokenPipeError when it wants no more."""
+        view = memoryview(data)
+        while view:
+            try:
+                view = view[os.write(self._stdin, view) :]
+            except BlockingIOError:
+                await self._ready(self._stdin, self._loop.add_writer, self._loop.remove_writer)
+
+    def close_stdin(self) -> None:
+        """All was written."""
+        if self._stdin >= 0:
+            os.close(self._stdin)
+            self._stdin = -1
+
+    async def wait(self) -> int:
+        """Its exit status, negative for a signal."""
+        if self._status is None:
+            handle = os.pidfd_open(self._pid)
+            try:
+                await self._ready(handle, self._loop.add_reader, self._loop.remove_reader)
+            finally:
+                os.close(handle)
+            self._reap()
+        assert self._status is not None
+        return self._status
+
+    def close(self) -> None:
+        """Kill it if it still runs, and let go of everything."""
+        self.close_stdin()
+        os.close(self._stdout)
+        if self._status is None:
+            os.kill(self._pid, signal.SIGKILL)
+            self._reap()
+
+    def _reap(self) -> None:
+        try:
+            self._status = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
+        except ChildProcessError as error:
+            raise SidecarError("the layer's process was waited for by somebody else") from error
+
+    async def _ready(self, fd: int, add: Callable[..., None], remove: Callable[[int], bool]) -> None:
+        waiter = self._loop.create_future()
+        add(fd, _wake, waiter)
+        try:
+            await waiter
+        finally:
+            remove(fd)
+
+
+def _wake(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
+
+
+def _above(fd: int) -> int:
+    return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 10)

@@ -1,0 +1,151 @@
+"""The routes of checkpoints: what the sandbox has written, out as an archive and into a fresh sandbox again."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+
+from . import fields
+from .errors import ApiError, ClientGone
+from .executor_client import STATUS
+from .http import INSTANCE, Route
+from .layer_process import LayerProcess
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .http import Http
+    from .instance import Instance
+    from .request import Request
+
+KIND = "application/vnd.sandlot.layer"
+MAX_LINE = 64 * 1024
+
+
+class LayerRoutes:
+    """Handlers over one instance's layer. With the instance token: the bytes go to gateways, never to clients."""
+
+    def __init__(self, instance: Instance) -> None:
+        self._instance = instance
+        self._busy = False
+
+    def add_to(self, http: Http) -> None:
+        """Register them."""
+        http.add("POST", "/v1/checkpoint", Route(self.checkpoint, needs=INSTANCE))
+        http.add("POST", "/v1/restore", Route(self.restore, needs=INSTANCE, streams=True))
+
+    async def _start(self, job: str, *, merged: bool, limit: int | None) -> LayerProcess:
+        _, (fd,) = await self._instance.executor.ask("layer", descriptors=1, merged=merged)
+        try:
+            return LayerProcess(job, layer=fd, limit=limit)
+        finally:
+            os.close(fd)
+
+    async def checkpoint(self, request: Request) -> None:
+        """Stream the archive; one at a time, since each reads all there is."""
+        instance = self._instance
+        instance.gate()
+        limit = fields.query_int(request.query(), "max_bytes", minimum=0)
+        if self._busy:
+            raise ApiError(409, "conflict", "a checkpoint of this sandbox is being made")
+        self._busy = True
+        instance.streams += 1
+        process = None
+        try:
+            process = await self._start("export", merged=False, limit=limit)
+            process.close_stdin()
+            await _send(request, process)
+        finally:
+            self._busy = False
+            instance.streams -= 1
+            instance.clock.activity()
+            if process is not None:
+                process.close()
+
+    async def restore(self, request: Request) -> None:
+        """Take an archive in; the sandbox takes commands only after it."""
+        instance = self._instance
+        limit = fields.query_int(request.query(), "max_bytes", minimum=0)
+        instance.restoration.begin()
+        instance.streams += 1  # it is not idle
+        try:
+            document = await self._take(request, limit=limit)
+        except ApiError as error:
+            await instance.restoration.failed(error.message)
+            raise
+        except (ClientGone, OSError, asyncio.CancelledError):
+            instance.spawn(instance.restoration.failed("the checkpoint did not arrive whole"))
+            raise
+        finally:
+            instance.streams -= 1
+            instance.clock.activity()
+        instance.restoration.done()
+        request.respond_json(document)
+
+    async def _take(self, request: Request, *, limit: int | None) -> dict[str, Any]:
+        process = await self._start("restore", merged=True, limit=limit)
+        try:
+            stream = request.stream
+            while stream is not None and (data := await stream.read()):
+                try:
+                    await process.write(data)
+                except BrokenPipeError:
+                    break  # it has said why
+            process.close_stdin()
+            line, _ = await _line(process)
+            status = await process.wait()
+            document = _document(line)
+            if status != 0 or "error" in document:
+                raise _refusal(document)
+            return document
+        finally:
+            process.close()
+
+
+async def _send(request: Request, process: LayerProcess) -> None:
+    line, rest = await _line(process)
+    document = _document(line)
+    if "error" in document or "bytes" not in document:
+        raise _refusal(document)
+    answer = request.start(
+        kind=KIND,
+        headers=(
+            ("X-Sandlot-Entries", str(document["entries"])),
+            ("X-Sandlot-Bytes", str(document["bytes"])),
+        ),
+    )
+    data = rest or await process.read()
+    while data:
+        await answer.write(data)
+        data = await process.read()
+    if await process.wait() != 0:
+        request.connection.abort()  # only a cut says that it is not whole
+        return
+    answer.finish()
+
+
+async def _line(process: LayerProcess) -> tuple[bytes, bytes]:
+    data = b""
+    while b"\n" not in data and len(data) < MAX_LINE:
+        piece = await process.read()
+        if not piece:
+            break
+        data += piece
+    line, _, rest = data.partition(b"\n")
+    return line, rest
+
+
+def _document(line: bytes) -> dict[str, Any]:
+    try:
+        document = json.loads(line)
+    except ValueError:
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def _refusal(document: dict[str, Any]) -> ApiError:
+    code = str(document.get("error", "internal"))
+    message = str(document.get("message", "the archive's process has failed"))
+    return ApiError(STATUS.get(code, 503), code, message)

@@ -1,0 +1,69 @@
+"""Where webhooks go: the name is looked up before there is anything to tell, and again whenever that was in vain; and when."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+from sandlot_sidecar.server import webhooks
+
+
+class Gateway:
+    """Takes webhooks on loopback, by the name `localhost`."""
+
+    def __init__(self) -> None:
+        self.told: asyncio.Queue[dict] = asyncio.Queue()
+
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode().lower().split("\r\n")
+        length = next(int(line.split(":")[1]) for line in head if line.startswith("content-length:"))
+        self.told.put_nowait(json.loads(await reader.readexactly(length)))
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+
+@pytest.mark.parametrize("early", ["found", "wrong", "none"])
+async def test_a_name_is_looked_up_early_and_again_after_a_failure(early: str) -> None:
+    gateway = Gateway()
+    server = await asyncio.start_server(gateway.answer, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    told = webhooks.Webhooks(
+        url=f"http://localhost:{port}/hook", instance_id="i-1", token="t", heartbeat=0, document=dict
+    )
+    if early != "none":
+        told.prepare()
+        assert told._early is not None
+        await asyncio.wait_for(told._early, 10)
+        assert told._address in ("127.0.0.1", "::1")
+        # As when the Service has another address by then: nobody listens there.
+        told._address = "127.0.0.1" if early == "found" else "127.255.255.254"
+    try:
+        told.ready()
+        assert (await asyncio.wait_for(gateway.told.get(), 10))["event"] == "ready"
+        told.claimed()
+        assert (await asyncio.wait_for(gateway.told.get(), 10))["event"] == "claimed"
+        assert told._address in ("127.0.0.1", "::1"), "where it got through is not looked up again"
+    finally:
+        await told.close()
+        server.close()
+        await server.wait_closed()
+
+
+async def test_a_claim_that_was_not_told_before_the_end_is_not_told() -> None:
+    gateway = Gateway()
+    server = await asyncio.start_server(gateway.answer, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    told = webhooks.Webhooks(
+        url=f"http://127.0.0.1:{port}/hook", instance_id="i-1", token="t", heartbeat=0, document=dict
+    )
+    told.claimed(after=0.05)
+    try:
+        assert await told.ended(patience=10)
+        await asyncio.sleep(0.1)  # twice the time after which it would have been told
+        assert [gateway.told.get_nowait()["event"] for _ in range(gateway.told.qsize())] == ["ended"]
+    finally:
+        await told.close()
+        server.close()
+        await server.wait_closed()
