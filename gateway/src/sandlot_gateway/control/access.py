@@ -42,12 +42,11 @@ class ResetResponse(BaseModel):
 @router.post(
     "/sandbox/{sandbox_id}/auth",
     response_model=GatewayAuth,
-    responses=errors(404, 409),
+    responses=errors(404),
     summary="A token for the data plane",
 )
 async def auth(sandbox: Owned, request: Request, have: Have) -> Response:
-    if not sandbox.live:
-        raise ApiError(409, f"the sandbox has ended: {sandbox.verdict}")
+    """Also of an ended sandbox: what the data plane then says is what clients make their typed errors of."""
     return json_response(gateway_auth(sandbox, have=have, request=request))
 
 
@@ -105,7 +104,7 @@ async def reset(sandbox: Owned, have: Have) -> Response:
     try:
         told = await have.lifecycle.reset(sandbox)
     except ResetFailed as error:
-        refused = error.code in ("no_overlay", "not_running", "not_claimed")
+        refused = error.code in ("no_overlay", "not_running", "not_claimed", "conflict")
         raise ApiError(409 if refused else 502, f"{error.code}: {error}") from error
     return json_response(
         {

@@ -8,12 +8,17 @@ from sandlot_gateway import __version__
 from sandlot_gateway.control import (
     access,
     batches,
+    checkpoints,
+    egress,
     errors,
     exposing,
     health,
     identity,
+    missing,
     pools,
     sandboxes,
+    ssh,
+    templates,
 )
 from sandlot_gateway.control.services import Services
 
@@ -33,7 +38,19 @@ def control_api(services: Services) -> FastAPI:
     app.state.services = services
     errors.install(app)
     # Fixed paths before those with an id in their place.
-    for module in (batches, exposing, sandboxes, access, pools, identity):
+    for module in (
+        batches,
+        checkpoints,
+        exposing,
+        missing,
+        sandboxes,
+        access,
+        ssh,
+        egress,
+        pools,
+        templates,
+        identity,
+    ):
         app.include_router(module.router, prefix=PREFIX)
     app.include_router(health.router)
     return app

@@ -6,32 +6,28 @@ import asyncio
 import re
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, BeforeValidator, Field
 
 from sandlot_gateway.control.errors import body_errors
-from sandlot_gateway.control.models import SandboxId, Status, Strict
+from sandlot_gateway.control.models import SandboxId, Status, Strict, unique
 from sandlot_gateway.control.present import error_message, json_response
-from sandlot_gateway.control.services import Have, Services, Who
+from sandlot_gateway.control.services import READY_HOLD, Have, Services, Who
 from sandlot_gateway.data.routes import Route
 from sandlot_gateway.sidecars import SidecarError, document
 
 router = APIRouter(tags=["batches"])
 
-_STATUS_HOLD = 1.0  # seconds; a client that hears PENDING sleeps a second or more before it asks again
-_JOB_HOLD = 2.0
+# Seconds. A client sleeps up to 20 s between two questions and has one on its way at a time, for all its jobs: held
+# longer, the end of another job of it is told late, and so is a job's own time limit.
+_JOB_HOLD = 5.0
 _JOB_FIRST_LOOK = 0.05
+_JOB_NEXT_LOOK = 0.2  # and 10 ms more for each job: a hundred are looked at once a second
 _JOBS_AT_ONCE = 16
 
 
-def _unique(value: object) -> object:
-    if isinstance(value, list) and len({repr(item) for item in value}) != len(value):
-        raise ValueError("must not contain an id twice")
-    return value
-
-
 class StatusRequest(Strict):
-    sandbox_ids: Annotated[list[SandboxId], BeforeValidator(_unique)] = Field(
+    sandbox_ids: Annotated[list[SandboxId], BeforeValidator(unique)] = Field(
         min_length=1, max_length=100, json_schema_extra={"uniqueItems": True}
     )
 
@@ -66,8 +62,9 @@ class StatusResponse(BaseModel):
 )
 async def statuses(body: StatusRequest, have: Have, who: Who) -> Response:
     """One id alone that is PENDING is waited for up to a second."""
+    await have.directory.all_appear(body.sandbox_ids)
     if len(body.sandbox_ids) == 1 and have.directory.of_tenant(body.sandbox_ids[0], who.name):
-        await have.directory.changed(body.sandbox_ids[0], timeout=_STATUS_HOLD)
+        await have.directory.changed(body.sandbox_ids[0], timeout=READY_HOLD)
     found: list[dict[str, Any]] = []
     missing: list[dict[str, Any]] = []
     for sandbox_id in body.sandbox_ids:
@@ -125,9 +122,10 @@ class JobsResponse(BaseModel):
     responses=body_errors(),
     summary="Status of up to 100 background jobs",
 )
-async def jobs(body: JobsRequest, have: Have, who: Who) -> Response:
-    """A job is complete when its shell has left `/tmp/job_ID.exit`. Waits up to 2 s while none is."""
+async def jobs(body: JobsRequest, request: Request, have: Have, who: Who) -> Response:
+    """A job is complete when its shell has left `/tmp/job_ID.exit`. Waits up to 5 s while none is."""
     wanted = list({(job.sandbox_id, job.job_id): job for job in body.jobs}.values())
+    await have.directory.all_appear({job.sandbox_id for job in wanted})
     slots = asyncio.Semaphore(_JOBS_AT_ONCE)
 
     async def look(job: Job) -> dict[str, Any]:
@@ -137,15 +135,16 @@ async def jobs(body: JobsRequest, have: Have, who: Who) -> Response:
     loop = asyncio.get_running_loop()
     deadline = loop.time() + _JOB_HOLD
     pause = _JOB_FIRST_LOOK
+    longest = max(_JOB_NEXT_LOOK, 0.01 * len(wanted))
     while True:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(look(job)) for job in wanted]
         answers = [task.result() for task in tasks]
         all_run = all(answer.get("completed") is False for answer in answers)
-        if not all_run or loop.time() + pause > deadline:
+        if not all_run or loop.time() + pause > deadline or await request.is_disconnected():
             break
         await asyncio.sleep(pause)
-        pause *= 2
+        pause = min(pause * 2, longest)
     return json_response(
         {
             "statuses": [answer for answer in answers if "completed" in answer],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,6 +13,8 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
+
+from sandlot_gateway.backends.base import BackendError, Unavailable
 
 _log = logging.getLogger(__name__)
 
@@ -63,8 +66,10 @@ _DESCRIPTIONS = {
     413: "The body is larger than the server takes.",
     422: "A field is wrong; `errors` names it.",
     429: "The tenant has as many sandboxes as it may.",
+    501: "This server has no place for it; the message says which setting gives it one.",
     502: "The sandbox did not answer.",
     503: "Too busy now; Retry-After says when to try again.",
+    507: "The server's disk for it is full.",
 }
 
 
@@ -86,6 +91,12 @@ def body_errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 def not_found(sandbox_id: str) -> ApiError:
     return ApiError(404, f"no sandbox {sandbox_id!r}"[:200])
+
+
+def not_kept(error: BackendError) -> ApiError:
+    """It could not be written where the other gateways read it."""
+    wait = error.retry_after if isinstance(error, Unavailable) else 2.0
+    return ApiError(503, str(error), headers={"Retry-After": f"{math.ceil(wait)}"})
 
 
 def error_response(

@@ -7,7 +7,8 @@ from typing import Any, Literal
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 
-from sandlot_gateway.control.errors import ApiError, body_errors, errors
+from sandlot_gateway.backends.base import BackendError
+from sandlot_gateway.control.errors import ApiError, body_errors, errors, not_kept
 from sandlot_gateway.control.models import Done, Port, Strict
 from sandlot_gateway.control.present import base_url, iso, json_response
 from sandlot_gateway.control.services import Have, Owned, Services, Who
@@ -66,6 +67,8 @@ async def expose(sandbox: Owned, body: ExposeRequest, request: Request, have: Ha
         if error.field is None:
             raise ApiError(409, str(error)) from error
         raise ApiError(422, str(error), field=error.field) from error
+    except BackendError as error:
+        raise not_kept(error) from error
     return json_response(_document(exposure, have=have, request=request))
 
 
@@ -87,10 +90,13 @@ async def list_one(sandbox: Owned, request: Request, have: Have) -> Response:
     summary="Stop exposing a port",
 )
 async def remove(sandbox: Owned, exposure_id: str, have: Have) -> Response:
-    known = have.exposures.find(exposure_id)
+    known = await have.exposures.found(exposure_id)
     if known is None or known.sandbox_id != sandbox.id:
         raise ApiError(404, "no such exposure")
-    await have.exposures.remove(exposure_id, sandbox.tenant)
+    try:
+        await have.exposures.remove(exposure_id, sandbox.tenant)
+    except BackendError as error:
+        raise not_kept(error) from error
     return json_response({"success": True, "message": "removed"})
 
 

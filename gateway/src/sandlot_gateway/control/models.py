@@ -23,12 +23,20 @@ def _no_nul(value: object) -> object:
     return value
 
 
+def unique(value: object) -> object:
+    """A validator of lists of ids."""
+    if isinstance(value, list) and len({repr(item) for item in value}) != len(value):
+        raise ValueError("must not contain an id twice")
+    return value
+
+
 _Whole = BeforeValidator(_whole)  # 60.0 is an integer to JSON Schema, and to some clients
 # The limits stand before the validator: behind it they would miss in the schema.
 Pids = Annotated[int, Field(ge=16, le=4_194_304), _Whole]
 GpuCount = Annotated[int, Field(ge=0, le=8), _Whole]
 Lifetime = Annotated[int, Field(ge=-_MINUTES_MAX, le=_MINUTES_MAX), _Whole]
 Minutes = Annotated[int, Field(ge=1, le=_MINUTES_MAX), _Whole]
+SshSeconds = Annotated[int, Field(ge=1, le=3600), _Whole]
 Port = Annotated[int, Field(ge=1, le=65535), _Whole]
 PoolSize = Annotated[int, Field(ge=0, le=10_000), _Whole]
 Text = Annotated[str, BeforeValidator(_no_nul)]
@@ -57,7 +65,10 @@ class CreateRequest(Strict):
         None, min_length=1, max_length=1024, description="(Sandlot) docker_image's other name."
     )
     checkpoint_id: str | None = Field(
-        None, min_length=1, max_length=64, description="Not supported yet: 422."
+        None,
+        min_length=1,
+        max_length=64,
+        description="Begin with its files; excludes docker_image, disk_size_gb and arch.",
     )
     arch: Literal["amd64", "arm64"] | None = Field(None, description="Must be the machine's.")
     start_command: Text | list[Text] | StartCommand | None = Field(
@@ -69,7 +80,10 @@ class CreateRequest(Strict):
     pids: Pids | None = Field(None, description="(Sandlot) Most processes; default 1024.")
     gpu_count: GpuCount | None = Field(None, description="GPUs; default 0.")
     gpu_type: str | None = Field(None, max_length=100, description="Needed when gpu_count is over 0.")
-    vm: bool | None = Field(None, description="Only echoed.")
+    vm: bool | None = Field(
+        None,
+        description="Which transport Prime's clients use; default false with a string start_command, else true.",
+    )
     network_access: bool | None = Field(None, description="false: no network at all.")
     network: Literal["full", "none"] | None = Field(None, description="(Sandlot) The same, wins.")
     network_allowlist: list[str] | None = Field(
@@ -218,20 +232,24 @@ class Done(BaseModel):
 
 
 class BulkDeleteRequest(Strict):
-    """Either `sandbox_ids` or `labels` (a sandbox must have them all)."""
+    """`sandbox_ids`, or `labels` (a sandbox must have them all), or with a `user_id` or `all_users` alone: all."""
 
     sandbox_ids: list[SandboxId] | None = Field(None, min_length=1, max_length=500)
     labels: list[Label] | None = Field(None, min_length=1, max_length=50)
     team_id: str | None = Field(None, description="Ignored.")
-    user_id: str | None = Field(None, description="Ignored.")
+    user_id: str | None = Field(
+        None, description="Whoever it is: a key reaches its own tenant's sandboxes only."
+    )
     all_users: bool | None = Field(
-        None, description="Ignored: a key reaches its own tenant's sandboxes only."
+        None, description="The same: a key reaches its own tenant's sandboxes only."
     )
 
     @model_validator(mode="after")
     def _one(self) -> BulkDeleteRequest:
-        if (self.sandbox_ids is None) == (self.labels is None):
-            raise ValueError("sandbox_ids: give either sandbox_ids or labels")
+        given = (self.sandbox_ids is not None) + (self.labels is not None)
+        # A body without any of them must not be taken for "all".
+        if given == 2 or not (given or self.user_id or self.all_users):
+            raise ValueError("sandbox_ids: give either sandbox_ids or labels; for all, user_id or all_users")
         return self
 
 

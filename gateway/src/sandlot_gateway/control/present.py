@@ -113,13 +113,18 @@ def gateway_auth(sandbox: Sandbox, *, have: Services, request: Request) -> dict[
         "user_ns": "sbx",
         "job_id": sandbox.id,
         "expires_at": iso(expires_at),
-        "is_vm": False,
+        "is_vm": sandbox.spec.vm,
     }
 
 
 def base_url(*, have: Services, request: Request) -> str:
     """Without a trailing slash: old clients paste paths behind it."""
     return (have.settings.public_url or f"{request.url.scheme}://{request.url.netloc}").rstrip("/")
+
+
+def is_old_prime(user_agent: str) -> bool:
+    """Whether it is a client of Prime's first generation, which asks for each sandbox alone."""
+    return _OLD_PRIME.match(user_agent) is not None
 
 
 def _start_command(spec: Spec, user_agent: str) -> Any:

@@ -6,6 +6,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Request, Response
 
+from sandlot_gateway.checkpoints.service import NotRestorable
+from sandlot_gateway.checkpoints.store import Checkpoint
+from sandlot_gateway.control.checkpoints import checkpoints_of
 from sandlot_gateway.control.errors import ApiError, body_errors, errors
 from sandlot_gateway.control.models import (
     BulkDeleteRequest,
@@ -15,10 +18,12 @@ from sandlot_gateway.control.models import (
     SandboxList,
     SandboxResponse,
 )
-from sandlot_gateway.control.present import gateway_auth, json_response, sandbox_document
-from sandlot_gateway.control.services import Have, Owned, Services, Who
+from sandlot_gateway.control.present import gateway_auth, is_old_prime, json_response, sandbox_document
+from sandlot_gateway.control.services import READY_HOLD, Have, Owned, Services, Who
 from sandlot_gateway.control.translate import spec_of
+from sandlot_gateway.keys import Tenant
 from sandlot_gateway.lifecycle import BadRequestField, QuotaReached
+from sandlot_gateway.sandboxes import Sandbox
 from sandlot_gateway.supply import CannotStart, QueueFull
 
 router = APIRouter(tags=["sandboxes"])
@@ -30,7 +35,7 @@ UserAgent = Annotated[str, Header(alias="user-agent", include_in_schema=False)]
     "/sandbox",
     status_code=201,
     response_model=SandboxResponse,
-    responses=body_errors(429),
+    responses=body_errors(404, 409, 429, 501),
     summary="Create a sandbox",
 )
 async def create(
@@ -38,7 +43,7 @@ async def create(
 ) -> Response:
     """Answers when the sandbox is RUNNING (or has failed), or as PENDING after `wait_seconds`."""
     pools = {status.spec.name: status.spec for status in have.backend.pools()} if body.pool else {}
-    spec = spec_of(body, pools=pools)
+    spec = spec_of(body, pools=pools, checkpoint=await _checkpoint(body.checkpoint_id, have=have, who=who))
     try:
         sandbox = have.lifecycle.create(spec, secrets=body.secrets or {}, tenant=who)
     except QueueFull as error:
@@ -62,6 +67,9 @@ async def create(
         raise ApiError(422, f"{error.field}: {error}", field=error.field) from error
     except CannotStart as error:
         raise _cannot_start(error, have=have) from error
+    # Not for one that has left: with its key it would find at another gateway what this one is going to reap.
+    if not await request.is_disconnected():
+        await have.lifecycle.promise(sandbox)
     if await request.is_disconnected():
         have.lifecycle.orphans.hung_up(sandbox)
     document = sandbox_document(
@@ -71,6 +79,17 @@ async def create(
         auth=gateway_auth(sandbox, have=have, request=request),
     )
     return json_response(document, status=201)
+
+
+async def _checkpoint(checkpoint_id: str | None, *, have: Services, who: Tenant) -> Checkpoint | None:
+    if checkpoint_id is None:
+        return None
+    checkpoints = checkpoints_of(have, field="checkpoint_id")
+    try:
+        return await checkpoints.restorable(who.name, checkpoint_id)
+    except NotRestorable as error:
+        status = 404 if error.missing else 409
+        raise ApiError(status, f"checkpoint_id: {error}", field="checkpoint_id") from error
 
 
 def _cannot_start(error: CannotStart, *, have: Services) -> ApiError:
@@ -113,21 +132,23 @@ async def list_sandboxes(
 )
 async def bulk_delete(body: BulkDeleteRequest, have: Have, who: Who) -> Response:
     """Every id is answered; one that has ended before counts as deleted."""
-    succeeded: list[str] = []
+    gone: list[Sandbox] = []
     failed: list[dict[str, str]] = []
     if body.sandbox_ids is not None:
+        await have.directory.all_appear(body.sandbox_ids)
         for sandbox_id in dict.fromkeys(body.sandbox_ids):
             sandbox = have.directory.of_tenant(sandbox_id, who.name)
             if sandbox is None:
                 failed.append({"sandbox_id": sandbox_id, "error": "not found"})
                 continue
-            have.lifecycle.delete(sandbox)
-            succeeded.append(sandbox_id)
+            gone.append(sandbox)
     else:
         found = have.directory.list(tenant=who.name, labels=body.labels or (), active=True, per_page=1 << 30)
-        for sandbox in found.sandboxes:
-            have.lifecycle.delete(sandbox)
-            succeeded.append(sandbox.id)
+        gone = found.sandboxes
+    for sandbox in gone:
+        have.lifecycle.delete(sandbox)
+    await have.lifecycle.deleted_everywhere(*gone)
+    succeeded = [sandbox.id for sandbox in gone]
     message = f"deleted {len(succeeded)}, failed {len(failed)}"
     return json_response({"succeeded": succeeded, "failed": failed, "message": message})
 
@@ -136,6 +157,9 @@ async def bulk_delete(body: BulkDeleteRequest, have: Have, who: Who) -> Response
     "/sandbox/{sandbox_id}", response_model=SandboxResponse, responses=errors(404), summary="Get one sandbox"
 )
 async def get(sandbox: Owned, have: Have, user_agent: UserAgent = "") -> Response:
+    """For Prime's clients before 0.3 a PENDING one is waited for up to a second."""
+    if is_old_prime(user_agent):
+        await have.directory.changed(sandbox.id, timeout=READY_HOLD)
     position = have.lifecycle.position(sandbox)
     return json_response(sandbox_document(sandbox, user_agent=user_agent, position=position))
 
@@ -144,7 +168,8 @@ async def get(sandbox: Owned, have: Have, user_agent: UserAgent = "") -> Respons
     "/sandbox/{sandbox_id}", response_model=Done, responses=errors(404), summary="Delete one sandbox"
 )
 async def delete(sandbox: Owned, have: Have) -> Response:
-    """Answers at once; the cleanup follows. Deleting an ended sandbox is a success."""
+    """Answers when nothing can run in it any more; the cleanup follows. Deleting an ended sandbox is a success."""
     ended_now = have.lifecycle.delete(sandbox)
+    await have.lifecycle.deleted_everywhere(sandbox)
     message = "deleted" if ended_now else "the sandbox had ended before"
     return json_response({"success": True, "message": message})

@@ -11,6 +11,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from sandlot_gateway import logs
 from sandlot_gateway.backends.base import Backend
+from sandlot_gateway.checkpoints.service import Checkpoints
 from sandlot_gateway.control.counters import Counters
 from sandlot_gateway.control.errors import ApiError, not_found
 from sandlot_gateway.data.expose import Exposures
@@ -20,6 +21,7 @@ from sandlot_gateway.lifecycle import Lifecycle
 from sandlot_gateway.sandboxes import Sandbox
 from sandlot_gateway.settings import Settings
 from sandlot_gateway.sidecars import Sidecars
+from sandlot_gateway.ssh.sessions import SshSessions
 from sandlot_gateway.supply import Supply
 from sandlot_gateway.tokens import Tokens
 from sandlot_gateway.webhooks import Webhooks
@@ -39,6 +41,8 @@ class Services:
     sidecars: Sidecars
     webhooks: Webhooks
     exposures: Exposures
+    checkpoints: Checkpoints | None  # none where there is no directory for them
+    ssh: SshSessions | None  # none where its port could not be reached
     counters: Counters
     metrics_text: Callable[[], bytes]
     is_ready: Callable[[], bool]
@@ -78,4 +82,6 @@ async def owned(sandbox_id: str, have: Have, who: Who) -> Sandbox:
     return sandbox
 
 
+# Seconds that a PENDING sandbox is waited for: a client that hears PENDING sleeps a second or more before it asks again.
+READY_HOLD = 1.0
 Owned = Annotated[Sandbox, Depends(owned)]

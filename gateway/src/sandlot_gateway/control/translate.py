@@ -8,6 +8,7 @@ import secrets
 from typing import Any
 
 from sandlot_gateway.backends.base import PoolSpec
+from sandlot_gateway.checkpoints.store import Checkpoint
 from sandlot_gateway.control.errors import ApiError
 from sandlot_gateway.control.models import CreateRequest, StartCommand
 from sandlot_gateway.sandboxes import Spec
@@ -16,14 +17,20 @@ _MACHINES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "
 _ECHOED = ("region", "team_id", "registry_credentials_id", "guaranteed", "advanced_configs", "arch")
 
 
-def spec_of(request: CreateRequest, *, pools: dict[str, PoolSpec]) -> Spec:
-    """Raises ApiError 422."""
+def spec_of(
+    request: CreateRequest, *, pools: dict[str, PoolSpec], checkpoint: Checkpoint | None = None
+) -> Spec:
+    """With the checkpoint that the request names. Raises ApiError 422."""
     _refuse_unsupported(request)
     pool = _pool(request, pools)
     timeout, timeout_minutes = _timeout(request)
     command, kind = _start_command(request)
     template = pool.template if pool is not None else None
     image = request.docker_image or request.image or (template.image if template else None)
+    disk = _default(request.disk_size_gb, 5.0)
+    if checkpoint is not None:
+        _refuse_beside_checkpoint(request)
+        image, disk = checkpoint.docker_image, checkpoint.disk_size_bytes / (1 << 30)
     if image is None:
         raise ApiError(422, "docker_image: an image is needed", field="docker_image")
     if template is not None and image != template.image:
@@ -33,7 +40,7 @@ def spec_of(request: CreateRequest, *, pools: dict[str, PoolSpec]) -> Spec:
         image=image,
         cpu_cores=template.cpu if template else _default(request.cpu_cores, 1.0),
         memory_gb=template.memory / (1 << 30) if template else _default(request.memory_gb, 1.0),
-        disk_size_gb=template.disk / (1 << 30) if template else _default(request.disk_size_gb, 5.0),
+        disk_size_gb=template.disk / (1 << 30) if template else disk,
         pids=template.pids if template else request.pids,
         gpu_count=template.gpu_count if template else request.gpu_count or 0,
         gpu_type=template.gpu_type if template else request.gpu_type,
@@ -49,8 +56,10 @@ def spec_of(request: CreateRequest, *, pools: dict[str, PoolSpec]) -> Spec:
         timeout=timeout,
         timeout_minutes=timeout_minutes,
         idle_timeout=_idle_timeout(request, timeout),
-        vm=bool(request.vm),
+        # A client that leaves it out lets the server choose; with a string it expects a container.
+        vm=kind != "string" if request.vm is None else request.vm,
         key=request.idempotency_key,
+        checkpoint=checkpoint.id if checkpoint is not None else None,
         extra={name: value for name in _ECHOED if (value := getattr(request, name)) is not None},
     )
 
@@ -61,7 +70,6 @@ def _default(value: float | None, default: float) -> float:
 
 def _refuse_unsupported(request: CreateRequest) -> None:
     unsupported = {
-        "checkpoint_id": request.checkpoint_id is not None,
         "volumes": bool(request.volumes),
         "network_allowlist": bool(request.network_allowlist),
         "network_denylist": bool(request.network_denylist),
@@ -78,6 +86,12 @@ def _refuse_unsupported(request: CreateRequest) -> None:
         raise ApiError(422, "image: it is docker_image's other name, and differs from it", field="image")
     if request.advanced_configs is not None and _depth(request.advanced_configs) > 20:
         raise ApiError(422, "advanced_configs: nested more than 20 deep", field="advanced_configs")
+
+
+def _refuse_beside_checkpoint(request: CreateRequest) -> None:
+    for field in ("docker_image", "image", "disk_size_gb", "arch"):
+        if getattr(request, field) is not None:
+            raise ApiError(422, f"{field}: the checkpoint says it; leave it out", field=field)
 
 
 def _pool(request: CreateRequest, pools: dict[str, PoolSpec]) -> PoolSpec | None:

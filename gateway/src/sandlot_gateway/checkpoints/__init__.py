@@ -1,0 +1,1 @@
+"""Checkpoints: what sandboxes have written, kept beyond their end."""

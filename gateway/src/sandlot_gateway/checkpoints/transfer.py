@@ -1,0 +1,107 @@
+"""Moves a layer's archive between a sidecar and a file, piece by piece."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+
+import msgspec
+
+from sandlot_gateway.backends.base import Instance
+from sandlot_gateway.data.conn import Connection
+from sandlot_gateway.data.pool import HttpPool, UpstreamError, host_header, request_bytes
+
+_PIECE = 1 << 20
+_PATIENCE = 120.0  # seconds without a byte; a sidecar measures all files before its first one
+_MAX_ANSWER = 64 * 1024
+
+
+class Refused(Exception):
+    """The sidecar says why not."""
+
+
+async def fetch_layer(
+    pool: HttpPool, instance: Instance, *, write: Callable[[bytes], None], max_bytes: int
+) -> int:
+    """All of the archive to `write`, called in a thread; the bytes of the files in it.
+
+    Raises Refused, DialError, UpstreamError, TimeoutError and what `write` raises.
+    """
+    target = f"/v1/checkpoint?max_bytes={max_bytes}"
+    connection = await pool.acquire(instance.address)
+    try:
+        connection.begin(_head(instance, target, length=0))
+        async with asyncio.timeout(_PATIENCE):
+            response = await connection.head()
+        if response.status != 200:
+            raise await _refusal(connection, status=response.status)
+        size = next((int(value) for name, value in response.headers if name == b"x-sandlot-bytes"), 0)
+        async for piece in _pieces(connection):
+            await asyncio.to_thread(write, piece)
+        return size
+    finally:
+        pool.release(connection)
+
+
+async def send_layer(pool: HttpPool, instance: Instance, *, fd: int, max_bytes: int) -> None:
+    """The archive in `fd` to the sidecar, which has it all when this returns.
+
+    Raises Refused, DialError, UpstreamError, TimeoutError and OSError.
+    """
+    target = f"/v1/restore?max_bytes={max_bytes}"
+    connection = await pool.acquire(instance.address)
+    try:
+        connection.begin(_head(instance, target, length=os.fstat(fd).st_size))
+        offset = 0
+        while not connection.closed and not connection.reader.head_complete:
+            piece = await asyncio.to_thread(os.pread, fd, _PIECE, offset)
+            if not piece:
+                break
+            offset += len(piece)
+            connection.write(piece)
+            async with asyncio.timeout(_PATIENCE):
+                await connection.drain()
+        async with asyncio.timeout(_PATIENCE):
+            response = await connection.head()
+        if response.status != 200:
+            raise await _refusal(connection, status=response.status)
+        async for _ in _pieces(connection):
+            pass
+    finally:
+        pool.release(connection)
+
+
+def _head(instance: Instance, target: str, *, length: int) -> bytes:
+    headers = [("authorization", f"Bearer {instance.token}"), ("content-length", str(length))]
+    return request_bytes("POST", target, host=host_header(instance.address), headers=headers, body=None)
+
+
+async def _pieces(connection: Connection) -> AsyncIterator[bytes]:
+    """The answer's body in pieces of some size. Raises UpstreamError when it is cut."""
+    while True:
+        held: list[bytes] = []
+        size = 0
+        while size < _PIECE:
+            async with asyncio.timeout(_PATIENCE):
+                data = await connection.read()
+            if not data:
+                break
+            held.append(data)
+            size += len(data)
+        if not held:
+            return
+        yield b"".join(held)
+
+
+async def _refusal(connection: Connection, *, status: int) -> Refused:
+    text = b""
+    try:
+        async with asyncio.timeout(_PATIENCE):
+            while len(text) < _MAX_ANSWER and (data := await connection.read()):
+                text += data
+        document = msgspec.json.decode(text)
+    except (UpstreamError, msgspec.DecodeError):
+        document = None
+    message = document.get("message") if isinstance(document, dict) else None
+    return Refused(str(message or f"the sandbox's sidecar answered {status}"))

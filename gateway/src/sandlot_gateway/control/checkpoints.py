@@ -1,0 +1,219 @@
+"""Routes of checkpoints: make one of a running sandbox, look at them, delete them. A create restores one."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query, Response
+from pydantic import BaseModel, BeforeValidator, Field
+
+from sandlot_gateway.checkpoints.service import Busy, Checkpoints
+from sandlot_gateway.checkpoints.store import Checkpoint, StoreFull
+from sandlot_gateway.control.errors import ApiError, body_errors, errors, not_found
+from sandlot_gateway.control.models import Done, Strict, unique
+from sandlot_gateway.control.present import iso, json_response
+from sandlot_gateway.control.services import Have, Owned, Services, Who
+
+router = APIRouter(tags=["checkpoints"])
+
+CheckpointId = Annotated[str, Field(min_length=1, max_length=64)]
+
+
+class CheckpointResponse(BaseModel):
+    id: str
+    sandbox_id: str
+    parent_id: str | None = Field(
+        description="The one before it of the same sandbox, or that which the sandbox was made from."
+    )
+    team_id: str | None
+    state: Literal["PENDING", "DURABLE", "FAILED", "DELETING"]
+    depth: int = Field(description="How many are above it. Each has all its files itself.")
+    docker_image: str
+    disk_size_bytes: int | None
+    stored_bytes: int | None = Field(description="Of the compressed archive, once it is DURABLE.")
+    occupied_bytes: int = Field(description="Of the files in it, as their lengths say.")
+    error: str | None
+    created_at: str
+    updated_at: str
+
+
+class CheckpointList(BaseModel):
+    checkpoints: list[CheckpointResponse]
+
+
+class CheckpointProblem(BaseModel):
+    checkpoint_id: str
+    code: Literal["NOT_FOUND", "CONFLICT"]
+    message: str
+
+
+class CheckpointsDeleted(BaseModel):
+    deleted: list[str]
+    errors: list[CheckpointProblem]
+
+
+class CheckpointBatchRequest(Strict):
+    checkpoint_ids: Annotated[list[CheckpointId], BeforeValidator(unique)] = Field(
+        min_length=1, max_length=100, json_schema_extra={"uniqueItems": True}
+    )
+
+
+class CheckpointBatch(BaseModel):
+    """Every id asked for is in one of the lists."""
+
+    checkpoints: list[CheckpointResponse]
+    errors: list[CheckpointProblem]
+
+
+def checkpoints_of(have: Services, *, field: str | None = None) -> Checkpoints:
+    """Raises ApiError 501 where there is no place for them."""
+    if have.checkpoints is None:
+        text = "checkpoints need a directory: set --checkpoint-dir (chart value gateway.checkpoints.claim)"
+        raise ApiError(501, f"not configured: {text}", field=field)
+    return have.checkpoints
+
+
+@router.post(
+    "/sandbox/checkpoints:batchGet",
+    response_model=CheckpointBatch,
+    responses=body_errors(501),
+    summary="Up to 100 checkpoints",
+)
+async def batch(body: CheckpointBatchRequest, have: Have, who: Who) -> Response:
+    checkpoints = checkpoints_of(have)
+    found: list[dict[str, Any]] = []
+    missing: list[dict[str, Any]] = []
+    for checkpoint_id in body.checkpoint_ids:
+        checkpoint = await checkpoints.get(who.name, checkpoint_id)
+        if checkpoint is None:
+            missing.append(_problem(checkpoint_id, "NOT_FOUND", "no such checkpoint"))
+        else:
+            found.append(_document(checkpoint))
+    return json_response({"checkpoints": found, "errors": missing})
+
+
+@router.get(
+    "/sandbox/checkpoints/{checkpoint_id}",
+    response_model=CheckpointResponse,
+    responses=errors(404, 501),
+    summary="Get one checkpoint",
+)
+async def get(checkpoint_id: str, have: Have, who: Who) -> Response:
+    return json_response(_document(await _known(checkpoints_of(have), who.name, checkpoint_id)))
+
+
+@router.delete(
+    "/sandbox/checkpoints/{checkpoint_id}",
+    response_model=Done,
+    responses=errors(404, 409, 501),
+    summary="Delete one checkpoint",
+)
+async def delete(checkpoint_id: str, have: Have, who: Who) -> Response:
+    checkpoints = checkpoints_of(have)
+    checkpoint = await _known(checkpoints, who.name, checkpoint_id)
+    try:
+        await checkpoints.delete(checkpoint)
+    except Busy as error:
+        raise ApiError(409, str(error)) from error
+    return json_response({"success": True, "message": "deleted"})
+
+
+@router.post(
+    "/sandbox/{sandbox_id}/checkpoints",
+    response_model=CheckpointResponse,
+    responses=errors(404, 409, 501, 507),
+    summary="Make a checkpoint",
+)
+async def create(sandbox: Owned, have: Have) -> Response:
+    """Answers at once with a PENDING one: DURABLE or FAILED follows."""
+    checkpoints = checkpoints_of(have)
+    instance = have.backend.instance(sandbox.instance_id or "")
+    if sandbox.status != "RUNNING" or instance is None:
+        raise ApiError(409, f"the sandbox is {sandbox.status}, a checkpoint needs a RUNNING one")
+    try:
+        checkpoint = await checkpoints.create(sandbox, instance)
+    except Busy as error:
+        raise ApiError(409, str(error)) from error
+    except StoreFull as error:
+        raise ApiError(507, f"{error}: delete some") from error
+    except OSError as error:
+        raise ApiError(507, f"checkpoints cannot be written: {error.strerror}") from error
+    return json_response(_document(checkpoint))
+
+
+@router.get(
+    "/sandbox/{sandbox_id}/checkpoints",
+    response_model=CheckpointList,
+    responses=errors(404, 501),
+    summary="A sandbox's checkpoints, oldest first",
+)
+async def list_checkpoints(
+    sandbox_id: str,
+    have: Have,
+    who: Who,
+    checkpoint_id: Annotated[str | None, Query(max_length=64, description="Only this one.")] = None,
+) -> Response:
+    """Also of a sandbox that has ended."""
+    found = await _of_sandbox(checkpoints_of(have), have, tenant=who.name, sandbox_id=sandbox_id)
+    wanted = [one for one in found if checkpoint_id is None or one.id == checkpoint_id]
+    return json_response({"checkpoints": [_document(one) for one in wanted]})
+
+
+@router.delete(
+    "/sandbox/{sandbox_id}/checkpoints",
+    response_model=CheckpointsDeleted,
+    responses=errors(404, 501),
+    summary="Delete all checkpoints of a sandbox",
+)
+async def delete_all(sandbox_id: str, have: Have, who: Who) -> Response:
+    """One that is being made stays, as a CONFLICT."""
+    checkpoints = checkpoints_of(have)
+    deleted: list[str] = []
+    kept: list[dict[str, Any]] = []
+    for checkpoint in await _of_sandbox(checkpoints, have, tenant=who.name, sandbox_id=sandbox_id):
+        try:
+            await checkpoints.delete(checkpoint)
+            deleted.append(checkpoint.id)
+        except Busy as error:
+            kept.append(_problem(checkpoint.id, "CONFLICT", str(error)))
+    return json_response({"deleted": deleted, "errors": kept})
+
+
+async def _of_sandbox(
+    checkpoints: Checkpoints, have: Services, *, tenant: str, sandbox_id: str
+) -> list[Checkpoint]:
+    found = await checkpoints.list(tenant, sandbox_id)
+    if not found:
+        await have.directory.appear(sandbox_id)
+        if have.directory.of_tenant(sandbox_id, tenant) is None:
+            raise not_found(sandbox_id)
+    return found
+
+
+async def _known(checkpoints: Checkpoints, tenant: str, checkpoint_id: str) -> Checkpoint:
+    found = await checkpoints.get(tenant, checkpoint_id)
+    if found is None:
+        raise ApiError(404, f"no checkpoint {checkpoint_id!r}"[:200], field="checkpoint_id")
+    return found
+
+
+def _problem(checkpoint_id: str, code: str, message: str) -> dict[str, Any]:
+    return {"checkpoint_id": checkpoint_id, "code": code, "message": message}
+
+
+def _document(checkpoint: Checkpoint) -> dict[str, Any]:
+    return {
+        "id": checkpoint.id,
+        "sandbox_id": checkpoint.sandbox_id,
+        "parent_id": checkpoint.parent_id,
+        "team_id": checkpoint.team_id,
+        "state": checkpoint.state,
+        "depth": checkpoint.depth,
+        "docker_image": checkpoint.docker_image,
+        "disk_size_bytes": checkpoint.disk_size_bytes,
+        "stored_bytes": checkpoint.stored_bytes,
+        "occupied_bytes": checkpoint.occupied_bytes,
+        "error": checkpoint.error,
+        "created_at": iso(checkpoint.created_at),
+        "updated_at": iso(checkpoint.updated_at),
+    }

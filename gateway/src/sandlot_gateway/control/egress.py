@@ -1,0 +1,140 @@
+"""Routes about what a sandbox may reach: told as it is held, and changed for everything in it that runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Response
+from pydantic import BaseModel, Field, model_validator
+
+from sandlot_gateway.control.errors import ApiError, body_errors, errors
+from sandlot_gateway.control.models import Strict
+from sandlot_gateway.control.present import json_response
+from sandlot_gateway.control.services import Have, Owned, Services
+from sandlot_gateway.control.targets import BadTarget, Rule, read
+from sandlot_gateway.data.pool import Answer
+from sandlot_gateway.sandboxes import Sandbox
+from sandlot_gateway.sidecars import SidecarError, document
+
+router = APIRouter(tags=["network"])
+
+_EVERYTHING: dict[str, Any] = {"allowlist": None, "denylist": []}
+_NOTHING: dict[str, Any] = {"allowlist": [], "denylist": None}
+_FIRST = 1  # generation: that of the create
+
+
+class Policy(Strict):
+    """Exactly one list: an empty denylist allows everything, an empty allowlist nothing."""
+
+    allowlist: list[str] | None = Field(None, max_length=1024, description="IPv4[/prefix][:port[-port]].")
+    denylist: list[str] | None = Field(None, max_length=1024, description="The same.")
+
+    @model_validator(mode="after")
+    def _one(self) -> Policy:
+        if (self.allowlist is None) == (self.denylist is None):
+            raise ValueError("allowlist: give either allowlist or denylist, and null for the other")
+        return self
+
+    @property
+    def field(self) -> str:
+        return "denylist" if self.allowlist is None else "allowlist"
+
+
+class PolicyStatus(BaseModel):
+    policy: Policy
+    generation: int
+    applied_generation: int = Field(description="0 while the sandbox is PENDING.")
+    applied: bool = Field(description="Whether the kernel holds it, for all that runs in the sandbox.")
+
+
+@router.get(
+    "/sandbox/{sandbox_id}/egress-policy",
+    response_model=PolicyStatus,
+    responses=errors(404, 409, 502),
+    summary="What a sandbox may reach",
+)
+async def get(sandbox: Owned, have: Have) -> Response:
+    _check_live(sandbox)
+    return json_response(await _held(sandbox, have=have))
+
+
+@router.put(
+    "/sandbox/{sandbox_id}/egress-policy",
+    response_model=PolicyStatus,
+    responses=body_errors(404, 409, 502),
+    summary="Say what a sandbox may reach",
+)
+async def put(sandbox: Owned, body: Policy, have: Have) -> Response:
+    """Answers when it holds. One that would not be held is a 422 and changes nothing."""
+    _check_live(sandbox)
+    policy, rules = _canonical(body)
+    held = await _held(sandbox, have=have)
+    if held["policy"] == policy:
+        return json_response(held)
+    if sandbox.spec.network == "none":
+        text = f"{body.field}: the sandbox was created with the network 'none', and has none to open"
+        raise ApiError(422, text, field=body.field)
+    if sandbox.status != "RUNNING":
+        raise ApiError(409, f"the sandbox is {sandbox.status}")
+    asked = {"policy": policy, "allow": body.allowlist is not None, "rules": rules}
+    answer = await _ask(sandbox, have=have, policy=asked)
+    told = document(answer)
+    if answer.status == 200:
+        return json_response(_status(told["policy"], told["generation"]))
+    if answer.status == 404 or told.get("error") == "unsupported":
+        why = told.get("message") or "its sidecar is older"
+        text = f"{body.field}: what this sandbox may reach cannot be changed, {why}"
+        raise ApiError(422, text, field=body.field)
+    status = 409 if answer.status in (409, 410) else 502
+    raise ApiError(status, f"the sandbox answered: {told.get('message') or answer.status}")
+
+
+def _canonical(body: Policy) -> tuple[dict[str, Any], list[Rule]]:
+    entries: dict[str, Rule] = {}
+    for number, entry in enumerate(body.allowlist or body.denylist or []):
+        try:
+            text, rule = read(entry)
+        except BadTarget as error:
+            raise ApiError(422, f"{body.field}: {error}", field=f"{body.field}.{number}") from error
+        entries[text] = rule
+    return {"allowlist": None, "denylist": None, body.field: list(entries)}, list(entries.values())
+
+
+async def _held(sandbox: Sandbox, *, have: Services) -> dict[str, Any]:
+    """The status as it is."""
+    of_create = _NOTHING if sandbox.spec.network == "none" else _EVERYTHING
+    if sandbox.status != "RUNNING":
+        return _status(of_create, _FIRST, applied=False)
+    if sandbox.spec.network == "none":
+        return _status(of_create, _FIRST)
+    answer = await _ask(sandbox, have=have)
+    if answer.status == 404:
+        return _status(of_create, _FIRST)  # a sidecar that cannot change it has not
+    if answer.status != 200:
+        raise ApiError(502, f"the sandbox answered with status {answer.status}")
+    told = document(answer)
+    return _status(told.get("policy") or of_create, told["generation"])
+
+
+async def _ask(sandbox: Sandbox, *, have: Services, policy: dict[str, Any] | None = None) -> Answer:
+    instance = have.backend.instance(sandbox.instance_id or "")
+    if instance is None:
+        raise ApiError(409, "the sandbox has ended")
+    try:
+        return await have.sidecars.egress(instance, policy)
+    except SidecarError as error:
+        raise ApiError(502, f"the sandbox did not answer: {error}") from error
+
+
+def _check_live(sandbox: Sandbox) -> None:
+    if not sandbox.live:
+        raise ApiError(409, f"the sandbox has ended: {sandbox.verdict}")
+
+
+def _status(policy: dict[str, Any], generation: int, *, applied: bool = True) -> dict[str, Any]:
+    return {
+        "policy": policy,
+        "generation": generation,
+        "applied_generation": generation if applied else 0,
+        "applied": applied,
+    }

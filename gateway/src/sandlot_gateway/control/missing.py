@@ -1,0 +1,46 @@
+"""Routes of Prime that this server has not: a 501 that says what is missing, so that nobody looks for a misspelling."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from fastapi import APIRouter, Response
+
+from sandlot_gateway.control.errors import ApiError
+from sandlot_gateway.control.services import Who
+
+# What is missing, and its paths. Not in the OpenAPI: it describes what there is.
+MISSING = {
+    "volumes": (
+        "/sandbox/volumes",
+        "/sandbox/volumes/{name}",
+        "/sandbox/{sandbox_id}/volumes/{name}/publish",
+    ),
+    "networks between sandboxes": (
+        "/sandbox/networks",
+        "/sandbox/networks/{network_id}",
+        "/sandbox/networks/{network_id}/rules",
+        "/sandbox/networks/{network_id}/members/{sandbox_id}",
+    ),
+    "image registry": (
+        "/images",
+        "/images/build",
+        "/images/build/{build_id}",
+        "/images/build/{build_id}/start",
+    ),
+    "tunnels": ("/tunnel", "/tunnel/{tunnel_id}"),
+}
+
+router = APIRouter(include_in_schema=False)
+
+
+def _refusal(what: str) -> Callable[..., Awaitable[Response]]:
+    async def refuse(who: Who) -> Response:
+        raise ApiError(501, f"not implemented: this server has no {what}")
+
+    return refuse
+
+
+for _what, _paths in MISSING.items():
+    for _path in _paths:
+        router.add_api_route(_path, _refusal(_what), methods=["GET", "POST", "PUT", "PATCH", "DELETE"])

@@ -1,0 +1,61 @@
+"""Routes that Prime's container clients ask about images before they create: credentials, and whether one is there."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from fastapi import APIRouter, Response
+from pydantic import BaseModel, Field
+
+from sandlot_gateway.backends.base import BackendError
+from sandlot_gateway.control.errors import body_errors, errors
+from sandlot_gateway.control.models import Strict, Text
+from sandlot_gateway.control.present import json_response
+from sandlot_gateway.control.services import Have, Who
+
+router = APIRouter(prefix="/template", tags=["images"])
+
+_CHECK_TIMEOUT = 20.0  # seconds; the clients give up after 30
+
+
+class Credentials(BaseModel):
+    credentials: list[dict[str, Any]] = Field(description="Always empty: machines have their own.")
+
+
+class CheckRequest(Strict):
+    image: Text = Field(min_length=1, max_length=1024)
+    registry_credentials_id: str | None = Field(None, max_length=128, description="Ignored.")
+
+
+class CheckResponse(BaseModel):
+    accessible: bool
+    details: str
+
+
+@router.get(
+    "/registry-credentials",
+    response_model=Credentials,
+    responses=errors(),
+    summary="Registry credentials: none",
+)
+async def credentials(who: Who) -> Response:
+    return json_response({"credentials": []})
+
+
+@router.post(
+    "/check-docker-image",
+    response_model=CheckResponse,
+    responses=body_errors(),
+    summary="Whether a sandbox can have an image",
+)
+async def check(body: CheckRequest, have: Have, who: Who) -> Response:
+    try:
+        async with asyncio.timeout(_CHECK_TIMEOUT):
+            details = await have.backend.image_details(body.image)
+    except BackendError as error:
+        return json_response({"accessible": False, "details": str(error)})
+    except TimeoutError:
+        text = f"still being fetched after {_CHECK_TIMEOUT:g} s; it goes on"
+        return json_response({"accessible": True, "details": text})
+    return json_response({"accessible": True, "details": details})

@@ -1,0 +1,70 @@
+"""Turns an op's frames and document into a session's events, without I/O."""
+
+from __future__ import annotations
+
+import signal
+from typing import Any
+
+import msgspec
+from connectrpc.code import Code
+from connectrpc.errors import ConnectError
+
+from ..data.errors import WireError
+from .generated.command_session_pb2 import CommandSessionEvent
+
+_Data = CommandSessionEvent.DataEvent
+_KEEPALIVE = CommandSessionEvent(keepalive=CommandSessionEvent.KeepAlive())
+
+
+def document(payload: bytes) -> dict[str, Any]:
+    """The JSON of a frame. Raises WireError."""
+    try:
+        found = msgspec.json.decode(payload)
+    except msgspec.DecodeError as error:
+        raise WireError(f"a frame that is no JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise WireError("a frame that is no object")
+    return found
+
+
+def start(pid: int | None) -> CommandSessionEvent:
+    """A pid of 0 where none is known: a command that ended before it was told."""
+    return CommandSessionEvent(start=CommandSessionEvent.StartEvent(pid=pid or 0))
+
+
+def of_frame(kind: bytes, payload: bytes, *, pty: bool) -> CommandSessionEvent | None:
+    """The event of any frame but the last; None for one that a later sidecar may know."""
+    if kind == b"o":
+        return CommandSessionEvent(data=_Data(pty=payload) if pty else _Data(stdout=payload))
+    if kind == b"e":
+        return CommandSessionEvent(data=_Data(stderr=payload))
+    if kind == b"s":
+        return start(document(payload).get("pid"))
+    return _KEEPALIVE if kind == b"k" else None
+
+
+def end(op: dict[str, Any], *, session: bool) -> CommandSessionEvent:
+    """The end event of an op's document. Raises ConnectError for an end that is not the command's own."""
+    verdict, number = op.get("verdict"), op.get("signal")
+    message = op.get("message")
+    text = f"{verdict}: {message}" if message else str(verdict)
+    if verdict == "timeout":
+        raise ConnectError(Code.DEADLINE_EXCEEDED, text)
+    if verdict == "sandbox_ended":
+        raise ConnectError(Code.NOT_FOUND, text)
+    if verdict == "start_failed":
+        raise ConnectError(Code.INVALID_ARGUMENT, message or text)
+    if verdict in ("sandbox_broken", "sidecar_lost"):
+        # A session that is gone must not be attached again; a command's not_found would mean a lost sandbox.
+        raise ConnectError(Code.NOT_FOUND if session else Code.ABORTED, text)
+    code = op.get("exit_code")
+    if number is None and code is None:
+        number = signal.SIGKILL  # killed before it ran
+    event = CommandSessionEvent.EndEvent(
+        exit_code=-number if number else code,
+        exited=not number,
+        status=f"signal: {number}" if number else f"exit status {code}",
+    )
+    if verdict != "exited":
+        event.error = text
+    return CommandSessionEvent(end=event)

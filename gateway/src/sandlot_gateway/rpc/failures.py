@@ -1,0 +1,101 @@
+"""What can go wrong with a session, as the Connect errors that clients act upon."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+from connectrpc.code import Code
+from connectrpc.errors import ConnectError
+
+from ..data.answers import Refusal, Send
+from ..data.door import Door
+from ..data.errors import DialError, UpstreamError, WireError
+
+_log = logging.getLogger(__name__)
+
+# By HTTP status, of the gateway's refusals and a sidecar's answers. Clients look for not_found to ask why a sandbox
+# has ended, and repeat what is unavailable; Connect's own reading of a plain 404 or 502 would be neither.
+_CODES = {
+    400: Code.INVALID_ARGUMENT,
+    401: Code.UNAUTHENTICATED,
+    404: Code.NOT_FOUND,
+    408: Code.DEADLINE_EXCEEDED,
+    409: Code.FAILED_PRECONDITION,
+    410: Code.NOT_FOUND,
+    413: Code.INVALID_ARGUMENT,
+    431: Code.INVALID_ARGUMENT,
+    502: Code.NOT_FOUND,
+    503: Code.UNAVAILABLE,
+}
+_STATUS = {
+    Code.INVALID_ARGUMENT: 400,
+    Code.UNAUTHENTICATED: 401,
+    Code.NOT_FOUND: 404,
+    Code.UNIMPLEMENTED: 501,
+    Code.UNAVAILABLE: 503,
+}
+
+
+def bad(field: str, message: str) -> ConnectError:
+    """A request that cannot be; the message begins with the field's name."""
+    return ConnectError(Code.INVALID_ARGUMENT, f"{field}: {message}")
+
+
+def of_refusal(refusal: Refusal) -> ConnectError:
+    return ConnectError(_CODES.get(refusal.status, Code.UNAVAILABLE), str(refusal))
+
+
+def of_sidecar(status: int, body: bytes) -> ConnectError:
+    """A sidecar's answer that is no success."""
+    try:
+        document: Any = msgspec.json.decode(body)
+    except msgspec.DecodeError:
+        document = None
+    if not isinstance(document, dict):
+        document = {}
+    message = str(document.get("message") or document.get("error") or f"the sidecar answered {status}")
+    # 401: the sidecar has another owner by now, which is nothing that the client's credential could change.
+    code = Code.UNAVAILABLE if status in (401, 502) else _CODES.get(status, Code.UNAVAILABLE)
+    return ConnectError(code, message)
+
+
+@contextmanager
+def translated(door: Door, sandbox_id: str) -> Iterator[None]:
+    """Around a call of the service: every failure leaves it as a ConnectError, none as Connect's HTTP 500."""
+    try:
+        yield
+    except ConnectError:
+        raise
+    except Refusal as refusal:
+        raise of_refusal(refusal) from refusal
+    except (DialError, UpstreamError, WireError) as error:
+        may_have_run = not isinstance(error, DialError)
+        try:
+            door.check_alive(sandbox_id, may_have_run=may_have_run)
+        except Refusal as refusal:
+            raise of_refusal(refusal) from error
+        raise ConnectError(Code.ABORTED if may_have_run else Code.UNAVAILABLE, str(error)) from error
+    except TimeoutError:
+        raise  # Connect's own deadline
+    except Exception as error:
+        _log.exception("a session failed")
+        raise ConnectError(Code.ABORTED, "internal") from error
+
+
+async def send_error(
+    send: Send, error: ConnectError, *, status: int | None, headers: list[tuple[bytes, bytes]]
+) -> int:
+    """Answers before Connect has the request, in its words; the HTTP status."""
+    if status is None:
+        status = _STATUS.get(error.code, 503)
+    body = msgspec.json.encode({"code": error.code.value, "message": error.message})
+    head = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body)), *headers]
+    if status == 503:
+        head.append((b"retry-after", b"1"))
+    await send({"type": "http.response.start", "status": status, "headers": head})
+    await send({"type": "http.response.body", "body": body})
+    return status

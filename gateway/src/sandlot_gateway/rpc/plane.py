@@ -1,0 +1,177 @@
+"""Serves `/sbx/{sandbox_id}/command_session.CommandSession/{method}`: the door first, then Connect."""
+
+from __future__ import annotations
+
+from connectrpc.code import Code
+from connectrpc.errors import ConnectError
+
+from ..data.answers import Receive, Refusal, Scope, Send
+from ..data.door import Door
+from ..data.forward import ClientGone
+from ..data.pool import HttpPool
+from ..data.request import Parsed, bearer
+from ..data.turns import Turns
+from .call import Call, current
+from .failures import of_refusal, send_error
+from .generated.command_session_connect import CommandSessionASGIApplication
+from .outbox import Inbox, Outbox
+from .service import Sessions
+
+SERVICE = b"command_session.CommandSession"
+_STREAMS = frozenset({"Start", "Connect", "StreamInput"})
+_UNARY = frozenset({"SendInput", "SendSignal", "Update", "List"})
+_STREAM_TYPES = frozenset({b"application/connect+proto", b"application/connect+json"})
+_UNARY_TYPES = frozenset({b"application/proto", b"application/json"})
+_MAX_MESSAGE = 16 << 20  # bytes; of a request
+_TIMEOUT = b"connect-timeout-ms"
+# The sidecar ends a command at its time limit, with a verdict; Connect would end the stream only. This much later
+# (ms) it does, should the sidecar be lost.
+_GRACE = 1000
+# A client that offers gzip, as all do, would get every event through it.
+_NOT_FOR_CONNECT = frozenset({b"accept-encoding", b"connect-accept-encoding"})
+_PASSED_ON = frozenset({b"x-request-id", b"traceparent", b"tracestate"})
+
+
+class RpcPlane:
+    """Like SandboxHttp: a Start takes a place until its stream ends, what steers or watches takes none."""
+
+    def __init__(self, *, door: Door, pool: HttpPool, turns: Turns) -> None:
+        self._door = door
+        self._pool = pool
+        self._turns = turns
+        self._app = CommandSessionASGIApplication(Sessions(), read_max_bytes=_MAX_MESSAGE)
+
+    async def http(
+        self,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        *,
+        request: Parsed,
+        request_id: bytes,
+        parts: list[bytes],
+        queued: list[float],
+    ) -> tuple[int, bytes]:
+        """The HTTP status and the verdict of the command, if it ended here. Raises ClientGone."""
+        try:
+            self._door.check_open()
+            return await self._http(
+                scope, receive, send, request=request, request_id=request_id, parts=parts, queued=queued
+            )
+        except _Unfit as unfit:
+            error, status = unfit.error, unfit.status
+        except Refusal as refusal:
+            error, status = of_refusal(refusal), None
+        headers = [(b"x-request-id", request_id)]
+        if self._door.draining:
+            headers.append((b"connection", b"close"))
+        return await send_error(send, error, status=status, headers=headers), b""
+
+    async def _http(
+        self,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        *,
+        request: Parsed,
+        request_id: bytes,
+        parts: list[bytes],
+        queued: list[float],
+    ) -> tuple[int, bytes]:
+        method = parts[3][len(SERVICE) + 1 :].decode("latin-1")
+        kinds = _STREAM_TYPES if method in _STREAMS else _UNARY_TYPES if method in _UNARY else None
+        if kinds is None:
+            raise _Unfit(501, Code.UNIMPLEMENTED, f"no method {method[:100]!r}")
+        if scope["method"] != "POST":
+            raise _Unfit(405, Code.UNIMPLEMENTED, "the method must be POST")
+        headers, timeout_ms = _sorted(scope, kinds=kinds, is_start=method == "Start")
+        door = self._door
+        sandbox_id = parts[2].decode("latin-1")
+        tenant = door.authenticate(bearer(request.authorization), sandbox_id)
+        body = None if method == "StreamInput" else await _read(receive)
+        watched = None if body is None else receive
+        route = await door.ready(sandbox_id, tenant, receive=watched)
+        takes_place = method == "Start"
+        waited = takes_place and not door.try_enter(sandbox_id)
+        passed = [(b"x-request-id", request_id)]
+        passed += [pair for pair in scope["headers"] if pair[0] in _PASSED_ON and pair[0] != b"x-request-id"]
+        if waited:
+            queued[0] = await door.enter(sandbox_id, receive=watched)
+            passed.append((b"x-sandlot-queued", b"%.6f" % queued[0]))
+        turn = None
+        inbox, outbox = Inbox(receive, body=body), Outbox(send)
+        try:
+            if waited:  # it may have ended meanwhile
+                route = await door.ready(sandbox_id, tenant, receive=watched)
+            if takes_place and route.address.startswith("unix:"):
+                turn = await self._turns.enter(sandbox_id)
+            call = Call(
+                pool=self._pool, door=door, route=route, outbox=outbox, headers=passed, timeout_ms=timeout_ms
+            )
+            token = current.set(call)
+            try:
+                inner = {
+                    **scope,
+                    "path": f"/{SERVICE.decode()}/{method}",
+                    "root_path": "",
+                    "headers": headers,
+                }
+                await self._app(inner, inbox, outbox)  # pyright: ignore[reportArgumentType]
+            finally:
+                current.reset(token)
+        finally:
+            if turn is not None:
+                self._turns.leave(turn)
+            if takes_place:
+                door.leave(sandbox_id)
+        if inbox.gone:
+            raise ClientGone
+        return outbox.status, call.verdict
+
+
+class _Unfit(Exception):
+    """A request that Connect would answer without a word, or not at all."""
+
+    def __init__(self, status: int, code: Code, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.error = ConnectError(code, message)
+
+
+def _sorted(
+    scope: Scope, *, kinds: frozenset[bytes], is_start: bool
+) -> tuple[list[tuple[bytes, bytes]], int | None]:
+    """The headers for Connect, and a Start's time limit, which is the sidecar's to hold. Raises _Unfit."""
+    headers: list[tuple[bytes, bytes]] = []
+    content_type = b""
+    timeout_ms: int | None = None
+    for name, value in scope["headers"]:
+        if name == b"content-type":
+            content_type = value = value.partition(b";")[0].strip().lower()
+        elif name == _TIMEOUT and is_start:
+            if not value.isdigit() or len(value) > 10:
+                raise _Unfit(400, Code.INVALID_ARGUMENT, "connect-timeout-ms: must be at most 10 digits")
+            timeout_ms = int(value)
+            value = b"%d" % min(timeout_ms + _GRACE, 9_999_999_999)
+        if name not in _NOT_FOR_CONNECT:
+            headers.append((name, value))
+    if content_type not in kinds:
+        wanted = b" or ".join(sorted(kinds)).decode()
+        raise _Unfit(415, Code.INVALID_ARGUMENT, f"content-type: must be {wanted}")
+    return headers, timeout_ms
+
+
+async def _read(receive: Receive) -> bytes:
+    """The whole body. Raises ClientGone, _Unfit."""
+    pieces: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        pieces.append(message.get("body", b""))
+        size += len(pieces[-1])
+        if size > _MAX_MESSAGE + 5:
+            raise _Unfit(413, Code.RESOURCE_EXHAUSTED, f"the request is larger than {_MAX_MESSAGE} bytes")
+        if not message.get("more_body", False):
+            return pieces[0] if len(pieces) == 1 else b"".join(pieces)

@@ -1,0 +1,84 @@
+"""Turns the messages of a session into what the sidecar is asked, and checks them, without I/O."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from .failures import bad
+from .generated.command_session_pb2 import (
+    PTY,
+    CommandInput,
+    CommandSessionInfo,
+    CommandSpec,
+    StartRequest,
+)
+
+_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}\Z")
+_SHELLS = {"/bin/bash": "bash", "bash": "bash", "/bin/sh": "sh", "sh": "sh"}
+
+
+def identifier(field: str, value: str) -> str:
+    """An id that can be an op's. Raises ConnectError."""
+    if not _ID.match(value) or value in (".", ".."):
+        raise bad(field, "must be 1 to 128 of A-Z a-z 0-9 . _ : -")
+    return value
+
+
+def op_spec(request: StartRequest, *, timeout_ms: int | None) -> dict[str, Any]:
+    """The body of `POST /v1/ops`. Raises ConnectError.
+
+    The time limit is the caller's own number and not what is left of it: a repeated Start has to be equal.
+    """
+    command = request.command
+    if not command.cmd:
+        raise bad("command.cmd", "is required")
+    spec: dict[str, Any] = {"env": dict(command.envs)}
+    shell, args = _SHELLS.get(command.cmd), command.args
+    if shell is not None and len(args) == 2 and args[0] == "-c":
+        # In the sidecar's words: it takes sh where there is no bash, and carries what is too long for an argv.
+        spec |= {"command": args[1], "shell": shell}
+    else:
+        spec["command"] = [command.cmd, *args]
+    if command.HasField("cwd"):
+        spec["cwd"] = command.cwd
+    if command.HasField("user"):
+        spec["user"] = command.user
+    if request.HasField("pty"):
+        spec["pty"] = terminal_size(request.pty)
+    session = request.HasField("session_uuid")
+    if request.stdin if request.HasField("stdin") else session:
+        spec["stdin"] = True
+    if session:
+        spec |= {"id": identifier("session_uuid", request.session_uuid), "detach": True}
+    else:
+        spec["quiet"] = True
+    if timeout_ms is not None:
+        spec["timeout"] = timeout_ms / 1000
+    return spec
+
+
+def terminal_size(pty: PTY) -> dict[str, int]:
+    if not pty.HasField("size"):
+        raise bad("pty.size", "is required")
+    return {"cols": pty.size.cols, "rows": pty.size.rows}
+
+
+def input_bytes(given: CommandInput) -> bytes:
+    kind = given.WhichOneof("input")
+    if kind is None:
+        raise bad("input", "one of stdin and pty is needed")
+    return given.stdin if kind == "stdin" else given.pty
+
+
+def session_info(op: dict[str, Any]) -> CommandSessionInfo:
+    """What List says of an op whose document has its spec."""
+    spec = op["spec"]
+    command = spec["command"]
+    argv = command if isinstance(command, list) else [f"/bin/{spec['shell']}", "-c", command]
+    described = CommandSpec(cmd=argv[0], args=argv[1:], envs=spec["env"])
+    if spec["cwd"] is not None:
+        described.cwd = spec["cwd"]
+    if spec["user"] is not None:
+        described.user = str(spec["user"])
+    return CommandSessionInfo(command=described, pid=op["pid"] or 0, session_uuid=op["op_id"])

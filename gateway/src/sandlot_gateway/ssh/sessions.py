@@ -1,0 +1,232 @@
+"""Who may come in by SSH: sessions of one key for one sandbox, and the listener that lets them in."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ..backends.base import BackendError
+from ..data.pool import HttpPool
+from ..data.routes import Routes
+from ..tokens import Tokens
+
+if TYPE_CHECKING:
+    from .listener import Listener
+
+MAX_PER_SANDBOX = 64
+_PATIENCE = 2.0  # seconds until another gateway's session is known here; it takes some 30 ms
+
+
+class SshError(Exception):
+    """A session that cannot be made; `field` names the argument at fault, or is None when the gateway is."""
+
+    def __init__(self, message: str, *, field: str | None = None) -> None:
+        super().__init__(message)
+        self.field = field
+
+
+class NotInstalled(SshError):
+    """The gateway lacks a package that only SSH needs."""
+
+
+@dataclass(slots=True, eq=False)
+class SshSession:
+    """`id` is the user name of its connections; only the holder of the key of this fingerprint gets in."""
+
+    id: str
+    sandbox_id: str
+    tenant: str
+    fingerprint: str  # of the public key, as `ssh-keygen -l` shows it
+    ttl: int  # seconds
+    expires_at: float  # Unix seconds; no connection can begin from then on
+    connections: set[Any] = field(default_factory=set)  # asyncssh.SSHServerConnection, of this gateway
+
+    @property
+    def open(self) -> bool:
+        return time.time() < self.expires_at
+
+
+class Shared(Protocol):
+    """Where several gateways keep their sessions."""
+
+    def subscribe(self, told: Callable[[str, list[SshSession]], None]) -> None:
+        """`told` hears of all sessions of a sandbox, each time that they may have changed."""
+
+    async def put(self, session: SshSession) -> None: ...
+
+    async def take(self, session: SshSession) -> None: ...
+
+
+class SshSessions:
+    """All sessions. Connections end with this process.
+
+    Without `shared` sessions do too, and the listener is there from the first one on. With it every gateway lets in
+    what any of them has made, and so listens from the start.
+    """
+
+    def __init__(
+        self,
+        *,
+        routes: Routes,
+        pool: HttpPool,
+        tokens: Tokens,
+        host: str,
+        port: int,
+        shared: Shared | None = None,
+    ) -> None:
+        self._routes = routes
+        self._pool = pool
+        self._tokens = tokens
+        self._host = host
+        self._port = port
+        self._shared = shared
+        self._all: dict[str, SshSession] = {}
+        self._unconfirmed: set[str] = set()  # written by this gateway, not yet told of
+        self._removed: dict[str, str] = {}  # ids and their sandboxes: one told of late must not come back
+        self._awaited: dict[str, asyncio.Event] = {}
+        self._listener: Listener | None = None
+        self._lock = asyncio.Lock()
+        if shared is not None:
+            shared.subscribe(self._told)
+
+    @property
+    def port(self) -> int:
+        assert self._listener is not None, "a session was made"
+        return self._listener.port
+
+    async def start(self) -> None:
+        """Raises BackendError."""
+        if self._shared is not None:
+            try:
+                await self._listening()
+            except SshError as error:
+                raise BackendError(str(error)) from error
+
+    async def add(self, sandbox_id: str, tenant: str, *, public_key: str, ttl: int) -> SshSession:
+        """Let the holder of a key in. Raises SshError, and BackendError when other gateways cannot be told."""
+        listener = await self._listening()
+        fingerprint = listener.fingerprint(public_key)
+        if fingerprint is None:
+            raise SshError("public_key: must be one public key as in authorized_keys", field="public_key")
+        await self._make_room(sandbox_id)
+        session = SshSession(
+            id=self._tokens.ssh_session(secrets.token_hex(Tokens.NONCE // 2)),
+            sandbox_id=sandbox_id,
+            tenant=tenant,
+            fingerprint=fingerprint,
+            ttl=ttl,
+            expires_at=time.time() + ttl,
+        )
+        self._all[session.id] = session
+        if self._shared is not None:
+            self._unconfirmed.add(session.id)
+            try:
+                await self._shared.put(session)
+            except BaseException:
+                self._drop(session)
+                raise
+        return session
+
+    async def found(self, session_id: str) -> SshSession | None:
+        """One that another gateway has just made is waited for."""
+        known = self._all.get(session_id)
+        if known is not None or self._shared is None or session_id in self._removed:
+            return known
+        if self._tokens.ssh_nonce(session_id) is None:
+            return None
+        event = self._awaited.setdefault(session_id, asyncio.Event())
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_PATIENCE):
+                await event.wait()
+        if self._awaited.get(session_id) is event:
+            del self._awaited[session_id]
+        return self._all.get(session_id)
+
+    def find(self, session_id: str) -> SshSession | None:
+        return self._all.get(session_id)
+
+    async def remove(self, session: SshSession) -> None:
+        """Let nobody in any more, and cut who is. Raises BackendError when other gateways cannot be told."""
+        if self._shared is not None:
+            await self._shared.take(session)
+            self._removed[session.id] = session.sandbox_id
+        self._drop(session)
+
+    def sandbox_ended(self, sandbox_id: str) -> None:
+        for session in self._of(sandbox_id):
+            self._drop(session)
+        for session_id in [each for each, owner in self._removed.items() if owner == sandbox_id]:
+            del self._removed[session_id]
+
+    async def close(self) -> None:
+        for session in list(self._all.values()):
+            self._drop(session)
+        if self._listener is not None:
+            await self._listener.close()
+
+    def _of(self, sandbox_id: str) -> list[SshSession]:
+        return [session for session in self._all.values() if session.sandbox_id == sandbox_id]
+
+    async def _make_room(self, sandbox_id: str) -> None:
+        """Sessions whose time is over stay for the connections that they have, until there are too many."""
+        known = self._of(sandbox_id)
+        if len(known) < MAX_PER_SANDBOX:
+            return
+        over = [session for session in known if not session.open and not session.connections]
+        if not over:
+            raise SshError(f"a sandbox has at most {MAX_PER_SANDBOX} SSH sessions")
+        for session in over:
+            await self.remove(session)
+
+    def _told(self, sandbox_id: str, sessions: list[SshSession]) -> None:
+        """All that other gateways and this one have made for a sandbox."""
+        ids = {session.id for session in sessions}
+        for session in self._of(sandbox_id):
+            if session.id not in ids and session.id not in self._unconfirmed:
+                self._drop(session)
+        for session in sessions:
+            self._unconfirmed.discard(session.id)
+            if session.id in self._all or session.id in self._removed:
+                continue
+            self._all[session.id] = session
+            event = self._awaited.pop(session.id, None)
+            if event is not None:
+                event.set()
+
+    def _drop(self, session: SshSession) -> None:
+        self._all.pop(session.id, None)
+        self._unconfirmed.discard(session.id)
+        for connection in list(session.connections):
+            connection.abort()
+
+    async def _listening(self) -> Listener:
+        async with self._lock:
+            if self._listener is None:
+                try:
+                    # Half a second, and 10 MiB that a gateway without SSH has no use for.
+                    module = await asyncio.to_thread(importlib.import_module, "sandlot_gateway.ssh.listener")
+                except ModuleNotFoundError as error:
+                    if error.name != "asyncssh":
+                        raise
+                    raise NotInstalled(
+                        "SSH sessions need the package asyncssh (sandlot-gateway[ssh])"
+                    ) from error
+                listener = module.Listener(
+                    sessions=self,
+                    routes=self._routes,
+                    pool=self._pool,
+                    host_key=self._tokens.ssh_host_key(),
+                )
+                try:
+                    await listener.open(self._host, self._port)
+                except OSError as error:
+                    raise SshError(f"cannot listen on {self._host} port {self._port}: {error}") from error
+                self._listener = listener
+                return listener
+            return self._listener

@@ -1,0 +1,98 @@
+"""Makes environments that hold one published client package each, as a user installs it, and keeps them between runs.
+
+`python -m tests.prime.environments` makes all that the tests use: on the cluster's network there is no index.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+CACHE = Path(os.environ.get("SANDLOT_CLIENTS_CACHE", Path.home() / ".cache" / "sandlot-clients"))
+
+SDKS = ("0.2.6", "0.2.13", "0.2.27", "0.2.36", "0.2.42", "0.3.2", "0.4.7", "0.5.1")
+CLIENTS = (
+    *(("prime-sandboxes", version) for version in SDKS),
+    ("prime", "0.18.0", "prime-sandboxes==0.5.1"),
+    ("verifiers", "0.1.14", "prime-sandboxes==0.2.36"),
+    ("verifiers", "0.4.0", "prime-sandboxes==0.5.1"),
+)
+
+
+class EnvironmentFailed(Exception):
+    """The package could not be installed; the message is the installer's."""
+
+
+class IndexUnreachable(EnvironmentFailed):
+    """No package index answered: nothing is known of the package."""
+
+
+def environment(package: str, version: str, *, also: tuple[str, ...] = ()) -> Path:
+    """The Python of an environment with `package==version` and what it asks for; made once, then found again.
+
+    `also` are further requirements, `("prime-sandboxes==0.2.36",)` say. Two processes that ask at the same time
+    make one environment. Raises EnvironmentFailed, IndexUnreachable.
+    """
+    requirements = (f"{package}=={version}", *also)
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    digest = hashlib.sha256("\n".join((python, *requirements)).encode()).hexdigest()[:8]
+    home = CACHE / f"{package}-{version}-{digest}"
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / f"{home.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (home / "complete").exists():
+            shutil.rmtree(home, ignore_errors=True)
+            _run("venv", "--quiet", "--python", sys.executable, str(home))
+            _run(
+                "pip",
+                "install",
+                "--quiet",
+                "--compile-bytecode",
+                "--python",
+                str(home / "bin" / "python"),
+                *requirements,
+            )
+            (home / "complete").touch()
+    return home / "bin" / "python"
+
+
+def client_env(home: Path, *, url: str, api_key: str) -> dict[str, str]:
+    """The environment variables of a client's process: this server, and nothing of the machine's own settings.
+
+    `home` takes the files that clients write (~/.prime), so that they neither find nor leave any elsewhere.
+    """
+    foreign = ("PRIME_", "PYTHON", "VIRTUAL_ENV", "HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
+    return kept | {"HOME": str(home), "PRIME_API_BASE_URL": url, "PRIME_API_KEY": api_key}
+
+
+def _run(*arguments: str) -> None:
+    uv = Path(sys.executable).with_name("uv")
+    # A directory of its own: the workspace's settings for uv are not the client's.
+    with tempfile.TemporaryDirectory() as elsewhere:
+        done = subprocess.run(
+            [str(uv), *arguments], capture_output=True, text=True, check=False, cwd=elsewhere
+        )
+    if done.returncode != 0:
+        unreachable = any(words in done.stderr for words in ("Failed to fetch", "network was disabled"))
+        kind = IndexUnreachable if unreachable else EnvironmentFailed
+        raise kind(f"uv {' '.join(arguments)}: {done.stderr[-2000:]}")
+
+
+def make_all() -> None:
+    """Those of CLIENTS; what cannot be had is said, and the tests that need it are skipped."""
+    for package, version, *also in CLIENTS:
+        try:
+            environment(package, version, also=tuple(also))
+        except EnvironmentFailed as error:
+            print(f"{package} {version}: {error}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    make_all()

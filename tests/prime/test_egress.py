@@ -1,0 +1,299 @@
+"""What a running sandbox may reach, changed while it runs: real packets to a network namespace of the test's own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.prime_rpc.conftest import make_box
+from tests.prime_rpc.support import Box
+from tests.stack import Stack, private_stack
+
+pytestmark = [pytest.mark.root, pytest.mark.timeout(120)]
+
+EVERYTHING = {"allowlist": None, "denylist": []}
+NOTHING = {"allowlist": [], "denylist": None}
+SERVER = """
+import socket, threading
+def tcp(family, port):
+    s = socket.create_server(("", port), family=family)
+    while True: threading.Thread(target=echo, args=(s.accept()[0],), daemon=True).start()
+def echo(c):
+    while data := c.recv(99): c.sendall(data)
+def udp(port):
+    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(("", port))
+    while True: data, peer = s.recvfrom(99); s.sendto(data, peer)
+for target, args in (tcp, (socket.AF_INET, 7001)), (tcp, (socket.AF_INET, 7002)), (tcp, (socket.AF_INET6, 7006)), (udp, (7003,)):
+    threading.Thread(target=target, args=args, daemon=True).start()
+print("up", flush=True); input()
+"""
+PROBE = """
+import errno, socket, sys
+def said(kind, host, port):
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_STREAM if kind == "tcp" else socket.SOCK_DGRAM) as s:
+            s.settimeout(5)
+            if kind == "sendto":
+                s.sendto(b"hi", (host, port))
+            else:
+                s.connect((host, port)); s.send(b"hi")
+            return s.recv(9).decode()
+    except TimeoutError: return "silence"
+    except OSError as e: return errno.errorcode[e.errno]
+for line in sys.stdin:
+    kind, host, port = line.split()
+    print(said(kind, host, int(port)), flush=True)
+"""
+
+
+@dataclass(frozen=True)
+class Net:
+    """The address of a server in another network, and of this end of the cable to it."""
+
+    there: str
+    here: str
+    there6: str
+
+
+@pytest.fixture(scope="module")
+def stack() -> Iterator[Stack]:
+    with private_stack() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def net(stack: Stack) -> Iterator[Net]:
+    if shutil.which("ip") is None:
+        pytest.skip("needs the program ip (package iproute2)")
+    number = os.getpid() % 250
+    name, near, far = f"sandlot-{os.getpid()}", f"slh{os.getpid()}", f"sln{os.getpid()}"
+    made = Net(f"198.18.{number}.2", f"198.18.{number}.1", f"fd5a:{number:x}::2")
+
+    def ip(*arguments: str) -> None:
+        subprocess.run(["ip", *arguments], check=True, capture_output=True)
+
+    ip("netns", "add", name)
+    server = None
+    try:
+        ip("link", "add", near, "type", "veth", "peer", "name", far, "netns", name)
+        ip("addr", "add", f"{made.here}/30", "dev", near)
+        ip("addr", "add", f"fd5a:{number:x}::1/64", "dev", near, "nodad")
+        ip("link", "set", near, "up")
+        ip("-n", name, "addr", "add", f"{made.there}/30", "dev", far)
+        ip("-n", name, "addr", "add", f"{made.there6}/64", "dev", far, "nodad")
+        ip("-n", name, "link", "set", far, "up")
+        ip("-n", name, "link", "set", "lo", "up")
+        pipe = subprocess.PIPE
+        command = ["ip", "netns", "exec", name, sys.executable, "-c", SERVER]
+        server = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
+        assert server.stdout is not None
+        assert server.stdout.readline() == "up\n"
+        yield made
+    finally:
+        if server is not None:
+            server.kill()
+            server.communicate()
+        subprocess.run(["ip", "link", "del", near], check=False, capture_output=True)
+        ip("netns", "del", name)
+
+
+class Sandbox:
+    """A sandbox with its policy and what it reaches."""
+
+    def __init__(self, stack: Stack, box: Box) -> None:
+        self.id = box.sandbox_id
+        self._stack = stack
+        self.run("cat > /tmp/probe.py", stdin=PROBE)
+
+    def _request(self, method: str, path: str, **more: Any) -> httpx.Response:
+        headers = {"Authorization": f"Bearer {self._stack.api_key}"}
+        return httpx.request(method, self._stack.url + path, headers=headers, timeout=60, **more)
+
+    def run(self, command: str, *, stdin: str = "") -> str:
+        body = {"command": command, "stdin": stdin}
+        answer = self._request("POST", f"/sbx/{self.id}/exec", json=body)
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["exit_code"] == 0, answer.text
+        return answer.json()["stdout"]
+
+    def reaches(self, *targets: str) -> list[str]:
+        """What a new process sees of each `KIND HOST PORT`."""
+        return self.run("python3 /tmp/probe.py", stdin="".join(f"{each}\n" for each in targets)).split()
+
+    def put(self, policy: dict[str, Any]) -> httpx.Response:
+        return self._request("PUT", f"/api/v1/sandbox/{self.id}/egress-policy", json=policy)
+
+    def set(self, *, allow: list[str] | None = None, deny: list[str] | None = None) -> int:
+        """Its generation, once it is applied."""
+        answer = self.put({"allowlist": allow, "denylist": deny})
+        if answer.status_code == 422 and "cannot be changed" in answer.text:
+            pytest.skip(f"this machine cannot: {answer.json()['detail']}")
+        told = answer.json()
+        assert (answer.status_code, told["applied"]) == (200, True), answer.text
+        assert told["applied_generation"] == told["generation"]
+        return told["generation"]
+
+    def policy(self) -> dict[str, Any]:
+        return self._request("GET", f"/api/v1/sandbox/{self.id}/egress-policy").json()
+
+    def post(self, path: str) -> httpx.Response:
+        return self._request("POST", f"/api/v1/sandbox/{self.id}{path}")
+
+    def delete(self) -> None:
+        self._request("DELETE", f"/api/v1/sandbox/{self.id}")
+
+
+@pytest.fixture
+def sandbox(stack: Stack) -> Iterator[Sandbox]:
+    made = Sandbox(stack, make_box(stack))
+    yield made
+    made.delete()
+
+
+def test_a_denied_network_is_out_of_reach_until_it_is_allowed_again(sandbox: Sandbox, net: Net):
+    targets = [f"tcp {net.there} 7001", f"udp {net.there} 7003", f"sendto {net.there} 7003"]
+    assert sandbox.reaches(*targets) == ["hi", "hi", "hi"]
+    assert sandbox.set(deny=[f"{net.here[:-1]}0/30"]) == 2
+    assert sandbox.reaches(*targets) == ["EPERM", "EPERM", "EPERM"]
+    assert sandbox.reaches(f"tcp ::ffff:{net.there} 7001", f"tcp {net.there6} 7006") == ["EPERM", "hi"]
+    assert sandbox.set(deny=[]) == 3
+    assert sandbox.reaches(*targets) == ["hi", "hi", "hi"]
+
+
+def test_an_allowed_address_is_all_that_is_in_reach(sandbox: Sandbox, net: Net):
+    sandbox.set(allow=[net.there])
+    assert sandbox.reaches(f"tcp {net.there} 7001", f"udp {net.there} 7003") == ["hi", "hi"]
+    assert sandbox.reaches(f"tcp {net.here} 7001", f"tcp {net.there6} 7006") == ["EPERM", "EPERM"]
+    assert sandbox.reaches(f"tcp ::ffff:{net.there} 7001") == ["hi"]
+    sandbox.set(allow=[])
+    assert sandbox.reaches(f"tcp {net.there} 7001", f"sendto {net.there} 7003") == ["EPERM", "EPERM"]
+
+
+def test_ports_are_told_apart(sandbox: Sandbox, net: Net):
+    targets = [f"tcp {net.there} 7001", f"tcp {net.there} 7002", f"sendto {net.there} 7003"]
+    sandbox.set(deny=[f"{net.there}:7002"])
+    assert sandbox.reaches(*targets) == ["hi", "EPERM", "hi"]
+    sandbox.set(allow=[f"{net.there}:7002-7003"])
+    assert sandbox.reaches(*targets) == ["EPERM", "hi", "hi"]
+
+
+def test_what_runs_is_held_too_and_its_connections_are_cut(sandbox: Sandbox, net: Net):
+    serve = (
+        "mkfifo /tmp/in /tmp/out; python3 /tmp/probe.py < /tmp/in > /tmp/out & exec 3> /tmp/in 4< /tmp/out;"
+        f"ask() {{ echo tcp {net.there} 7001 >&3; read answer <&4; echo $answer; }};"
+        "ask; touch /tmp/asked; until [ -e /tmp/again ]; do sleep 0.02; done; ask"
+    )
+    old = (
+        "import os, socket, time\n"
+        f"s = socket.create_connection(('{net.there}', 7001)); s.settimeout(1)\n"
+        "s.sendall(b'one'); print(s.recv(9).decode(), flush=True); open('/tmp/joined', 'w')\n"
+        "while not os.path.exists('/tmp/again'): time.sleep(0.02)\n"
+        "s.sendall(b'two')\n"
+        "try: print(s.recv(9).decode())\n"
+        "except TimeoutError: print('silence')\n"
+    )
+    sandbox.run("cat > /tmp/serve", stdin=serve)
+    sandbox.run("cat > /tmp/old.py", stdin=old)
+    sandbox.run("sh /tmp/serve > /tmp/said 2>&1 & python3 /tmp/old.py > /tmp/kept 2>&1 &")
+    sandbox.run("until [ -e /tmp/asked ] && [ -e /tmp/joined ]; do sleep 0.02; done")
+    sandbox.set(deny=[net.there])
+    sandbox.run("touch /tmp/again; until [ $(cat /tmp/said /tmp/kept | wc -l) = 4 ]; do sleep 0.02; done")
+    assert sandbox.run("cat /tmp/said").split() == ["hi", "EPERM"]
+    assert sandbox.run("cat /tmp/kept").split() == ["one", "silence"]
+
+
+def test_the_machine_s_loopback_stays(sandbox: Sandbox, stack: Stack):
+    sandbox.set(allow=[])
+    assert sandbox.reaches(f"tcp 127.0.0.1 {stack.port}") != ["EPERM"]
+
+
+def test_other_sandboxes_are_not_held(stack: Stack, sandbox: Sandbox, net: Net):
+    other = Sandbox(stack, make_box(stack))
+    sandbox.set(allow=[])
+    assert other.reaches(f"tcp {net.there} 7001") == ["hi"]
+    assert other.policy()["policy"] == EVERYTHING
+    other.delete()
+
+
+def test_no_socket_goes_round_it(sandbox: Sandbox):
+    for kind in ("socket.AF_PACKET, socket.SOCK_RAW", "socket.AF_INET, socket.SOCK_RAW, 1"):
+        script = f"import socket\ntry: socket.socket({kind})\nexcept PermissionError: print('refused')"
+        assert sandbox.run("python3 -", stdin=script) == "refused\n"
+
+
+def test_it_outlives_a_reset_and_a_gateway_and_not_its_sandbox(stack: Stack, sandbox: Sandbox, net: Net):
+    target = f"tcp {net.there} 7001"
+    generation = sandbox.set(deny=[net.there])
+    assert sandbox.post("/reset").status_code == 200
+    sandbox.run("cat > /tmp/probe.py", stdin=PROBE)
+    assert sandbox.reaches(target) == ["EPERM"]
+    stack.kill()
+    stack.start()
+    told = sandbox.policy()
+    expected = {"allowlist": None, "denylist": [f"{net.there}/32"]}
+    assert (told["policy"], told["generation"], told["applied"]) == (expected, generation, True)
+    assert sandbox.reaches(target) == ["EPERM"]
+    sandbox.delete()
+    later = Sandbox(stack, make_box(stack))
+    assert later.reaches(target) == ["hi"]
+    assert later.policy()["generation"] == 1
+    later.delete()
+
+
+def test_what_is_asked_for_is_told_canonically_and_only_a_change_counts(sandbox: Sandbox):
+    assert sandbox.set(deny=[]) == 1
+    assert sandbox.set(deny=["10.0.0.1", "10.1.0.0/16:443", "10.0.0.1/32", "192.0.2.1:80-90"]) == 2
+    assert sandbox.set(deny=["10.0.0.1/32", "10.1.0.0/16:443-443", "192.0.2.1/32:80-90"]) == 2
+    assert sandbox.policy()["policy"]["denylist"] == ["10.0.0.1/32", "10.1.0.0/16:443", "192.0.2.1/32:80-90"]
+
+
+def test_a_thousand_entries_are_held(sandbox: Sandbox, net: Net):
+    entries = [f"10.{n // 256}.{n % 256}.0/24:{n + 1}-{n + 2}" for n in range(1023)]
+    sandbox.set(deny=[*entries, f"{net.there}:7001"])
+    assert sandbox.reaches(f"tcp {net.there} 7001", f"tcp {net.there} 7002") == ["EPERM", "hi"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "words"),
+    [
+        ({"allowlist": ["example.org"]}, "hosts are not supported"),
+        ({"denylist": ["*.example.org:443"]}, "hosts are not supported"),
+        ({"denylist": ["10.0.0.1/8"]}, "no IPv4 address or network"),
+        ({"denylist": ["10.0.0.256"]}, "no IPv4 address or network"),
+        ({"denylist": ["10.0.0.1:0"]}, "ports are 1 to 65535"),
+        ({"denylist": ["10.0.0.1:9-8"]}, "ports are 1 to 65535"),
+        ({"denylist": ["10.0.0.1:http"]}, "the port is a number"),
+        ({"denylist": ["::1"]}, "IPv6"),
+        ({"denylist": [""]}, "hosts are not supported"),
+    ],
+)
+def test_what_cannot_be_held_is_refused_and_changes_nothing(
+    sandbox: Sandbox, policy: dict[str, Any], words: str
+):
+    answer = sandbox.put(policy)
+    (field,) = policy
+    assert (answer.status_code, answer.json()["errors"][0]["param"]) == (422, f"{field}.0")
+    assert words in answer.json()["detail"]
+    assert sandbox.policy()["policy"] == EVERYTHING
+
+
+def test_a_sandbox_without_a_network_gets_none(stack: Stack):
+    headers = {"Authorization": f"Bearer {stack.api_key}"}
+    body = {"docker_image": "host", "network": "none"}
+    box = httpx.post(f"{stack.url}/api/v1/sandbox", headers=headers, json=body, timeout=60).json()
+    path = f"{stack.url}/api/v1/sandbox/{box['id']}"
+    same, refused = (
+        httpx.put(f"{path}/egress-policy", headers=headers, json=policy) for policy in (NOTHING, EVERYTHING)
+    )
+    assert same.json()["generation"] == 1
+    assert (refused.status_code, "created with the network 'none'" in refused.text) == (422, True)
+    httpx.delete(path, headers=headers)

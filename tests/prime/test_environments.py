@@ -1,0 +1,62 @@
+"""The maker of clients' environments: the asked version is in it, and the second time it is only found."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.prime.conftest import client_python
+from tests.prime.environments import EnvironmentFailed, IndexUnreachable, client_env, environment
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr("tests.prime.environments.CACHE", tmp_path / "clients")
+    return tmp_path / "clients"
+
+
+def version(python: Path, package: str) -> str:
+    code = f"import importlib.metadata as m; print(m.version({package!r}))"
+    return subprocess.check_output([python, "-c", code], text=True).strip()
+
+
+def test_asked_version_is_installed_and_found_again():
+    python = client_python("idna", "3.10", also=("certifi==2025.1.31",))
+    assert version(python, "idna") == "3.10"
+    assert version(python, "certifi") == "2025.1.31"
+    made = python.parent.parent.stat().st_ctime_ns
+    assert environment("idna", "3.10", also=("certifi==2025.1.31",)) == python
+    assert python.parent.parent.stat().st_ctime_ns == made
+    assert environment("idna", "3.10") != python
+
+
+def test_half_made_environment_is_made_again():
+    python = client_python("idna", "3.10")
+    (python.parent.parent / "complete").unlink()
+    python.unlink()
+    assert version(environment("idna", "3.10"), "idna") == "3.10"
+
+
+def test_version_that_does_not_exist_is_said():
+    client_python("idna", "3.10")  # or there is no index to ask
+    with pytest.raises(EnvironmentFailed, match=r"0\.0\.0\.1") as caught:
+        environment("idna", "0.0.0.1")
+    assert not isinstance(caught.value, IndexUnreachable)
+
+
+def test_index_that_does_not_answer_is_another_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("UV_DEFAULT_INDEX", "http://127.0.0.1:1/simple")
+    monkeypatch.setenv("UV_HTTP_RETRIES", "0")
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
+    with pytest.raises(IndexUnreachable, match="Failed to fetch"):
+        environment("idna", "3.10")
+
+
+def test_client_sees_this_server_and_no_other_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PRIME_TEAM_ID", "somebody")
+    variables = client_env(tmp_path, url="http://127.0.0.1:1", api_key="k")
+    assert "PRIME_TEAM_ID" not in variables
+    assert variables["HOME"] == str(tmp_path)
+    assert variables["PRIME_API_BASE_URL"] == "http://127.0.0.1:1"
