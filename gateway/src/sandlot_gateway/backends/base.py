@@ -6,6 +6,7 @@ answers a caller: readiness and ends arrive at the gateway from the sidecars the
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -95,6 +96,21 @@ class Claim:
     tenant: str
     at: float
     labels: tuple[str, ...] = ()
+    request: dict[str, Any] = field(default_factory=dict)  # as a Promise's
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """A sandbox that a caller knows before it has an instance.
+
+    `request` tells what was asked for, without what may hold a secret: whoever may read the backend's records reads it.
+    """
+
+    sandbox_id: str
+    tenant: str
+    template: Template
+    labels: tuple[str, ...]
+    request: dict[str, Any]
 
 
 class Events(Protocol):
@@ -107,6 +123,25 @@ class Events(Protocol):
         self, instance_id: str, *, verdict: str, message: str, exit_code: int | None = None
     ) -> None:
         """The instance is gone (its process died, it could not start) and will send no `ended` of its own."""
+
+    def promise_found(self, sandbox_id: str, request: dict[str, Any]) -> None:
+        """Another gateway has promised this sandbox and works on it; `request` is the Promise's."""
+
+    def sandbox_over(
+        self,
+        sandbox_id: str,
+        *,
+        verdict: str,
+        message: str | None,
+        exit_code: int | None,
+        promised: bool,
+        request: dict[str, Any] | None = None,
+        ended_at: float | None = None,
+    ) -> None:
+        """Its record says that it has ended. `promised`: the record of its promise, so that no instance's end follows.
+
+        `request` as in `promise_found`, if the record has it: another gateway's may have ended unheard of here.
+        """
 
     def warm_count(self, pool: str) -> int:
         """How many instances of this pool are ready and unclaimed, so that the backend knows what is missing."""
@@ -121,8 +156,30 @@ class Events(Protocol):
         ...
 
 
+NotesChanged = Callable[[str, dict[str, Any]], None]
+
+
+class Notes(Protocol):
+    """Documents about live sandboxes that every gateway learns of; they go with their sandbox."""
+
+    def subscribe(self, told: NotesChanged) -> None:
+        """`told` gets a sandbox's id and all its notes by key, whoever's, each time that they have changed.
+
+        Before `start`; each of several gets all.
+        """
+
+    async def put(self, sandbox_id: str, key: str, document: dict[str, Any], *, port: int | None) -> bool:
+        """`port`: one that no other live sandbox may have; False when one has. Raises BackendError."""
+        ...
+
+    async def take(self, sandbox_id: str, key: str, *, port: int | None) -> None:
+        """Take it away. Raises BackendError."""
+        ...
+
+
 class Backend(Protocol):
     name: str
+    shared_notes: Notes | None  # None: this gateway is the only one
     finds_all: bool  # an instance from before that is not found by `start` is gone
 
     async def start(self, events: Events) -> None:
@@ -133,11 +190,19 @@ class Backend(Protocol):
         """Stop working; running instances stay alive."""
         ...
 
-    async def launch(self, template: Template, *, pool: str | None = None) -> Instance:
+    async def launch(
+        self, template: Template, *, pool: str | None = None, wanted: Promise | None = None
+    ) -> Instance:
         """Begin one start and return as soon as the sidecar process exists; readiness comes as its `ready` webhook.
+
+        `wanted`: the sandbox that will claim it, unless another is faster.
 
         Raises BackendError (bad image, with its field) or Unavailable.
         """
+        ...
+
+    async def image_details(self, image: str) -> str:
+        """What can be said of an image that sandboxes can have; may take as long as its fetch. Raises BackendError."""
         ...
 
     def ready(self, instance_id: str) -> None:
@@ -169,8 +234,29 @@ class Backend(Protocol):
         Returns at once.
         """
 
-    def ended(self, instance_id: str, *, verdict: str, message: str | None, exit_code: int | None) -> None:
-        """Its sandbox has ended, and this is why. Returns at once; of several calls the first counts."""
+    async def promise(self, promise: Promise) -> None:
+        """A caller is about to be told of this sandbox, which has no instance yet: let other gateways know it.
+
+        Returns once they can, or after a moment. It is kept until the sandbox is `claimed` or `promise_ended`.
+        """
+        ...
+
+    def promise_ended(self, sandbox_id: str, *, verdict: str, message: str | None) -> None:
+        """A sandbox has ended before it had an instance, promised by whatever gateway or not. Returns at once."""
+
+    def ended(
+        self, instance_id: str, *, verdict: str, message: str | None, exit_code: int | None, heard: bool
+    ) -> None:
+        """Its sandbox has ended, and this is why. Returns at once; of several calls the first counts.
+
+        `heard`: by its sidecar's word, and not by a decision of this gateway.
+        """
+
+    def missed(self, new: bool) -> None:
+        """Somebody waits for a sandbox of another gateway that is not heard of; `new`: its id is not a minute old.
+
+        Returns at once.
+        """
 
     def pools(self) -> list[PoolStatus]: ...
 

@@ -14,36 +14,48 @@ from .instances import Entry
 _log = logging.getLogger(__name__)
 
 
-class Asker:
-    """`told` gets an answer whose phase is not `starting`; until then the sidecar is asked again and again.
+_EAGER, _EAGER_PAUSE, _PAUSE = 10.0, 0.25, 1.0  # seconds
 
-    Four times a second at most: a sandbox that starts cold for this gateway's caller may tell another gateway.
+
+class Asker:
+    """`told` gets an answer whose phase is not `starting`, and says whether it was of use.
+
+    Until then the sidecar is asked again and again.
+
+    Four times a second at most: a sandbox that starts cold for this gateway's caller may tell another gateway. One that
+    has not answered for a while is asked once a second: thousands behind a broken network would take half a core.
     """
 
     def __init__(
-        self, *, pool: HttpPool, told: Callable[[Entry, dict[str, Any]], None], at_once: int = 64
+        self, *, pool: HttpPool, told: Callable[[Entry, dict[str, Any]], bool], at_once: int = 64
     ) -> None:
         self._pool = pool
         self._told = told
         self._slots = asyncio.Semaphore(at_once)
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._left: set[asyncio.Task[None]] = set()  # cancelled, and not over yet
         self._untried: set[str] = set()
         self._all_tried = asyncio.Event()
 
     def ask(self, entry: Entry) -> None:
         """Returns at once; one that is being asked already is not asked twice."""
         instance_id = entry.instance.id
-        if instance_id not in self._tasks:
+        before = self._tasks.get(instance_id)
+        # One that is done may not be forgotten yet: its answer is from before this question.
+        if before is None or before.done():
             task = asyncio.get_running_loop().create_task(self._ask(entry))
             self._tasks[instance_id] = task
             self._untried.add(instance_id)
-            task.add_done_callback(lambda _: self._finished(instance_id))
+            task.add_done_callback(lambda task: self._finished(instance_id, task))
 
     def leave(self, instance_id: str) -> None:
         """Nobody needs the answer any more."""
         task = self._tasks.get(instance_id)
         if task is not None and task is not asyncio.current_task():
             task.cancel()
+            self._left.add(task)
+            task.add_done_callback(self._left.discard)
+            self._finished(instance_id, task)  # now: whoever asks again before it has ended is to be heard
 
     async def settle(self, *, timeout: float) -> None:
         """Until each has been asked once, whatever came of it."""
@@ -56,14 +68,15 @@ class Asker:
             _log.warning("%d sidecars have not answered yet", len(self._untried))
 
     async def close(self) -> None:
-        tasks = list(self._tasks.values())
+        tasks = [*self._tasks.values(), *self._left]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _finished(self, instance_id: str) -> None:
-        self._tasks.pop(instance_id, None)
-        self._tried(instance_id)
+    def _finished(self, instance_id: str, task: asyncio.Task[None]) -> None:
+        if self._tasks.get(instance_id) is task:
+            del self._tasks[instance_id]
+            self._tried(instance_id)
 
     def _tried(self, instance_id: str) -> None:
         self._untried.discard(instance_id)
@@ -73,6 +86,8 @@ class Asker:
     async def _ask(self, entry: Entry) -> None:
         instance = entry.instance
         headers = [("authorization", f"Bearer {instance.token}")]
+        loop = asyncio.get_running_loop()
+        eager_until = loop.time() + _EAGER
         pause = 0.05
         refused = False
         while True:
@@ -92,9 +107,9 @@ class Asker:
                 and answer.status == 200
                 and isinstance(state, dict)
                 and state.get("phase") != "starting"
+                and self._told(entry, state)
             ):
-                self._told(entry, state)
                 return
             self._tried(instance.id)
             await asyncio.sleep(pause * random.uniform(0.8, 1.2))
-            pause = min(pause * 1.5, 0.25)
+            pause = min(pause * 1.5, _EAGER_PAUSE if loop.time() < eager_until else _PAUSE)

@@ -7,20 +7,36 @@ import logging
 import secrets
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from sandlot_kube import paths
+from sandlot_kube import clock, paths
 from sandlot_kube.client import KubeClient
+from sandlot_kube.ends import Ended
 from sandlot_kube.errors import BadKubeConfig, KubeError, KubeUnreachable
-from sandlot_kube.objects import Ended, Pod
+from sandlot_kube.objects import Pod
 
 from ...data.pool import HttpPool
 from ...sidecars import Sidecars
+from ...tasks import Tasks
 from ...tokens import Tokens
-from ..base import BackendError, Claim, Events, Instance, PoolSpec, PoolStatus, Template, Unavailable
+from ..base import (
+    BackendError,
+    Claim,
+    Events,
+    Instance,
+    Notes,
+    PoolSpec,
+    PoolStatus,
+    Promise,
+    Template,
+    Unavailable,
+)
 from .asking import Asker
 from .deaths import death_of, is_over
 from .instances import Entry, Instances
+from .lateends import LateEnds
+from .notes import KubernetesNotes
 from .pools import Pools
 from .records import Known, Records, ending
 from .translate import check_image, refusal, sandbox_body, to_kube
@@ -43,7 +59,15 @@ class KubernetesSettings:
     settle_timeout: float = 5.0  # for the answers of sidecars that were there before
     verdict_wait: float = 15.0  # for the controller to say why a pod ended
     starting_for: float = 60.0  # how long a pool's pod counts as being on its way
+    dns_after: float = 5.0  # a start that neither a watch nor its sidecar has told of is then asked by name
+    promise: float = (
+        120.0  # how long others believe in a gateway's pending create without hearing of it again
+    )
+    promise_wait: float = 2.0  # for the API server to take one; a caller waits for it
+    look_pause: float = 2.0  # between two questions to all who have no owner, for one that is missed
+    claimed_within: float = 10.0  # what another gateway started is left to that one for so long
     late_record: float = 10.0  # another gateway's claim without a record by then gets it from this one
+    late_end: float = 2.0  # and an end that another gateway seems to have asked for, its end
 
 
 class KubernetesBackend:
@@ -72,7 +96,22 @@ class KubernetesBackend:
         domain = f"{settings.subdomain}.{namespace}.svc.{settings.cluster_domain}"
         self._instances = Instances(tokens=tokens, domain=domain)
         self._asker = Asker(pool=pool, told=self._told)
-        self._records = Records(self._client, namespace=namespace, seen=self._sandbox_seen)
+        notes = KubernetesNotes(
+            self._client,
+            namespace=namespace,
+            resource_of=lambda sandbox_id: self._records.resource_of(sandbox_id),
+            retry_after=settings.retry_after,
+        )
+        self.shared_notes: Notes | None = notes
+        self._records = Records(
+            self._client,
+            namespace=namespace,
+            seen=self._sandbox_seen,
+            notes=notes,
+            promise_lasts=settings.promise,
+            promise_found=self._promise_found,
+            promise_over=self._promise_over,
+        )
         self._pools = Pools(self._client, namespace=namespace, starting=self._starting)
         self._watches = Watches(
             self._client,
@@ -83,9 +122,13 @@ class KubernetesBackend:
             pod_changed=self._pod_changed,
             pod_deleted=self._pod_deleted,
         )
+        self._tasks = Tasks()
         self._events: Events | None = None
         self._pool_starts: dict[str, Entry] = {}  # pods of pools that have not been heard of
+        self._look_again_at = 0.0
         self._verdicts: dict[str, asyncio.TimerHandle] = {}  # waits for the controller's word
+        self._unheard: dict[str, asyncio.TimerHandle] = {}  # starts, until DNS is asked for them
+        self._late_ends = LateEnds(after=settings.late_end)
 
     async def start(self, events: Events) -> None:
         self._events = events
@@ -95,12 +138,15 @@ class KubernetesBackend:
         await self._asker.settle(timeout=self._settings.settle_timeout)
 
     async def stop(self) -> None:
+        self._late_ends.now()
         await self._records.close(timeout=5.0)
         await self._watches.close()
         await self._asker.close()
-        for timer in self._verdicts.values():
-            timer.cancel()
-        self._verdicts.clear()
+        await self._tasks.close()
+        for timers in (self._verdicts, self._unheard):
+            for timer in timers.values():
+                timer.cancel()
+            timers.clear()
         await self._client.close()
 
     async def destroy_all(self) -> None:
@@ -111,12 +157,22 @@ class KubernetesBackend:
 
     # Starts.
 
-    async def launch(self, template: Template, *, pool: str | None = None) -> Instance:
+    async def launch(
+        self, template: Template, *, pool: str | None = None, wanted: Promise | None = None
+    ) -> Instance:
         check_image(template)
         instance_id = f"i-{secrets.token_hex(8)}"
         # Before the request: its sidecar's first words may be here before the answer.
         entry = self._instances.add(instance_id, template, cold=True)
-        body = sandbox_body(instance_id, {"template": to_kube(template)})
+        entry.made_here = True
+        spec: dict[str, Any] = {"template": to_kube(template), "state": "Started"}
+        if wanted is not None:
+            spec |= {
+                "madeFor": wanted.sandbox_id,
+                "tenant": wanted.tenant,
+                "labels": list(wanted.labels),
+            }
+        body = sandbox_body(instance_id, spec, request=wanted.request if wanted else None)
         try:
             await self._client.request(
                 "POST", paths.sandboxes(self._namespace), body=body, timeout=self._settings.launch_timeout
@@ -130,7 +186,27 @@ class KubernetesBackend:
             self._instances.remove(instance_id)
             self._records.drop(instance_id, template=template)
             raise
+        self._records.made(instance_id, wanted=wanted.sandbox_id if wanted else None)
+        self._expect(entry)
         return entry.instance
+
+    async def image_details(self, image: str) -> str:
+        check_image(Template(image=image))
+        return "not looked at: a node fetches it when a sandbox starts"
+
+    def _expect(self, entry: Entry) -> None:
+        """Its webhook may go astray and the watch of pods stand still: then the headless Service names it."""
+        loop = asyncio.get_running_loop()
+        self._unheard[entry.instance.id] = loop.call_later(self._settings.dns_after, self._look_for, entry)
+
+    def _look_for(self, entry: Entry) -> None:
+        del self._unheard[entry.instance.id]
+        if entry.heard or entry.leaving or self._instances.get(entry.instance.id) is not entry:
+            return
+        if entry.pod_seen and self._watches.failure is None:
+            self._expect(entry)  # the watch tells its address as soon as it has one
+        else:
+            self._asker.ask(entry)
 
     def ready(self, instance_id: str) -> None:
         """Pools are the controller's business."""
@@ -158,19 +234,39 @@ class KubernetesBackend:
         self._heard(entry, state)
         return entry.instance
 
-    def _told(self, entry: Entry, state: dict[str, Any]) -> None:
-        """The answer to a question, unless a webhook was faster."""
+    def _told(self, entry: Entry, state: dict[str, Any]) -> bool:
+        """The answer to a question, unless a webhook was faster. False: ask again."""
         if entry.heard or entry.leaving or self._events is None:
-            return
+            return True
+        if self._is_stale(entry, state):
+            return False
         self._instances.from_state(entry.instance.id, state, template=entry.instance.template)
         self._heard(entry, state)
         self._events.instance_found(entry.instance, state)
+        return entry.heard  # not any more, if whoever was told of it has found that more is to be asked
 
     def _heard(self, entry: Entry, state: dict[str, Any]) -> None:
-        if state.get("phase") != "starting":
+        if self._is_stale(entry, state):
+            self._asker.ask(entry)
+        elif state.get("phase") != "starting":
             entry.heard = True
             self._asker.leave(entry.instance.id)
             self._pool_starts.pop(entry.instance.id, None)
+
+    def _is_stale(self, entry: Entry, state: dict[str, Any]) -> bool:
+        """From before a claim whose Sandbox was faster: taken for the truth, it would hide the owner."""
+        known = self._records.of_pod(entry.instance.id)
+        if state.get("phase") != "warm" or known is None:
+            return False
+        return known.claimed or (known.made_for is not None and self._is_left(entry))
+
+    def _is_left(self, entry: Entry) -> bool:
+        """The gateway that has started it is about to claim it, and only its sidecar tells of that."""
+        if entry.made_here:
+            return False
+        now = time.monotonic()
+        entry.warm_since = entry.warm_since or now
+        return now - entry.warm_since < self._settings.claimed_within
 
     def _ask(self, entry: Entry) -> None:
         entry.heard = False
@@ -179,6 +275,16 @@ class KubernetesBackend:
     def _template(self, state: dict[str, Any]) -> Template | None:
         """What the key in a state document stands for, if a pool or an instance has it."""
         return self._pools.template(str(state.get("template")))
+
+    def missed(self, new: bool) -> None:
+        """Its record may not be written for a long time, without an API server: then only its sidecar can tell."""
+        now = time.monotonic()
+        if now < self._look_again_at or (not new and self._watches.failure is None):
+            return
+        self._look_again_at = now + self._settings.look_pause
+        for entry in self._instances:
+            if entry.claim is None and not entry.leaving:
+                self._ask(entry)
 
     # Claims and ends.
 
@@ -190,33 +296,65 @@ class KubernetesBackend:
         if ours:
             entry.heard = True
             self._asker.leave(instance.id)
+        elif self._records.confirmed(instance.id, claim.sandbox_id):
+            return
         elif time.time() - claim.at < self._settings.late_record or not self._watches.sandboxes_synced:
             return  # the gateway that made the claim is writing its record
-        self._records.claim(instance.id, claim, template=instance.template, cold=entry.cold)
+        self._write_claim(entry, claim)
 
-    def ended(self, instance_id: str, *, verdict: str, message: str | None, exit_code: int | None) -> None:
+    async def promise(self, promise: Promise) -> None:
+        await self._records.promises.make(promise, timeout=self._settings.promise_wait)
+
+    def promise_ended(self, sandbox_id: str, *, verdict: str, message: str | None) -> None:
+        self._records.promises.end(sandbox_id, ending(verdict, message=message, exit_code=None))
+
+    def ended(
+        self, instance_id: str, *, verdict: str, message: str | None, exit_code: int | None, heard: bool
+    ) -> None:
         entry = self._instances.get(instance_id)
-        if entry is not None and entry.claim is not None:
-            self._write_end(entry, verdict=verdict, message=message, exit_code=exit_code)
+        if entry is None:
+            return
+        entry.over = entry.over or heard
+        if entry.claim is None:
+            return
+        if instance_id in self._late_ends or self._records.has_end(instance_id):
+            return  # of this one's own `deleted`, too: its sidecar says so again
+        write = partial(self._write_end, entry, verdict=verdict, message=message, exit_code=exit_code)
+        if heard and verdict == "deleted":
+            # Asked for by another gateway, or by this one before its last start.
+            self._late_ends.add(instance_id, write)
+        else:
+            write()
 
     async def destroy(self, instance_id: str) -> None:
         entry = self._instances.get(instance_id)
         if entry is None or entry.leaving:
             return
-        if entry.claim is None and not await self._sidecars.end_unclaimed(entry.instance):
+        answer = "unknown" if entry.claim else await self._sidecars.end_unclaimed(entry.instance)
+        if answer == "owned":
             self._ask(entry)  # by another gateway, a moment ago
             return
         entry.leaving = True
         self._asker.leave(instance_id)
+        if instance_id in self._late_ends:
+            return  # its record is as good as written, with a better verdict
+        known = self._records.of_pod(instance_id)
+        elsewhere = (known is not None and known.claimed) or (entry.over and not entry.made_here)
+        if entry.claim is None and elsewhere:
+            return  # only its last words were heard here: whoever has claimed it writes its end, or the controller
         if entry.claim is None and entry.cold:
             self._records.drop(instance_id, template=entry.instance.template)
-        else:
+        elif answer != "ended":  # then the controller sees its sidecar end, and takes a pool's pod away
             self._write_end(entry, verdict="sandbox_lost", message="the gateway gave it up", exit_code=None)
+
+    def _write_claim(self, entry: Entry, claim: Claim) -> None:
+        instance = entry.instance
+        self._records.claim(instance.id, claim, template=instance.template, cold=entry.cold, node=entry.node)
 
     def _write_end(self, entry: Entry, *, verdict: str, message: str | None, exit_code: int | None) -> None:
         instance = entry.instance
         if entry.claim is not None:
-            self._records.claim(instance.id, entry.claim, template=instance.template, cold=entry.cold)
+            self._write_claim(entry, entry.claim)
         ended = ending(verdict, message=message, exit_code=exit_code)
         self._records.end(instance.id, ended, template=instance.template, cold=entry.cold)
 
@@ -225,9 +363,41 @@ class KubernetesBackend:
     def _sandbox_seen(self, known: Known) -> None:
         entry = self._instances.get(known.pod)
         if known.ended is not None:
+            self._late_ends.drop(known.pod)
+            if entry is not None and entry.claim is not None and self._records.of_pod(known.pod) is None:
+                # Deleted. The controller takes the pod; should none run, the code in there ends all the same.
+                self._tasks.spawn(self._end_sidecar(entry.instance, known.ended))
+            elif entry is not None and entry.claim is not None and known.owner is not None and not known.told:
+                self._records.name_owner(known.pod, entry.claim, template=entry.instance.template)
             self._lose(known.pod, ended=known.ended)
+            if known.owner is not None:
+                self._over(known.owner, known.ended, promised=False, request=known.request)
         elif known.claimed and entry is not None and entry.claim is None and not entry.leaving:
             self._ask(entry)  # another gateway's: learn whose it is
+
+    def _promise_found(self, sandbox_id: str, request: dict[str, Any]) -> None:
+        if self._events is not None:
+            self._events.promise_found(sandbox_id, request)
+
+    def _promise_over(self, sandbox_id: str, ended: Ended) -> None:
+        self._over(sandbox_id, ended, promised=True)
+
+    def _over(
+        self, sandbox_id: str, ended: Ended, *, promised: bool, request: dict[str, Any] | None = None
+    ) -> None:
+        if self._events is not None:
+            self._events.sandbox_over(
+                sandbox_id,
+                verdict=ended.verdict,
+                message=ended.message,
+                exit_code=ended.exit_code,
+                promised=promised,
+                request=request,
+                ended_at=clock.seconds(ended.at),
+            )
+
+    async def _end_sidecar(self, instance: Instance, ended: Ended) -> None:
+        await self._sidecars.end(instance, verdict=ended.verdict, message=ended.message)
 
     def _pods_replaced(self, pods: list[Pod]) -> None:
         names = {pod.metadata.name for pod in pods}
@@ -290,7 +460,8 @@ class KubernetesBackend:
             self._events.instance_lost(instance_id, verdict=verdict, message=message, exit_code=exit_code)
         self._instances.remove(instance_id)
         if entry is not None:
-            self._pool.forget(entry.instance.address)
+            # From a lost node no end of a connection ever comes; elsewhere the last answer may still be on its way.
+            (self._pool.cut if verdict == "node_lost" else self._pool.forget)(entry.instance.address)
 
     # Pools.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sandlot_kube import verdicts
 from sandlot_kube.objects import Pod
 
 
@@ -16,16 +17,6 @@ def is_over(pod: Pod) -> bool:
 
 def death_of(pod: Pod | None, *, started: bool) -> tuple[str, str]:
     """Verdict and message; `pod` as it was last seen, None when it is not there any more."""
-    if pod is None:
-        return "sandbox_lost", "the pod is gone"
-    status = pod.status
-    ended = [
-        f"{container.name} ended with {container.state.terminated.exit_code} ({container.state.terminated.reason})"
-        for container in pod.status.container_statuses
-        if container.state.terminated is not None
-    ]
-    texts = [text for text in (status.reason, status.message, *ended) if text]
-    message = "; ".join(texts) or "the pod was deleted"
-    if status.reason == "Evicted":
-        return "evicted", message
-    return "sandbox_lost" if started else "start_failed", message
+    found = (verdicts.of_pod(pod) if pod is not None else None) or verdicts.of_missing_pod()
+    lost = found.verdict in (verdicts.SANDBOX_LOST, verdicts.SIDECAR_LOST)
+    return verdicts.START_FAILED if lost and not started else found.verdict, found.message

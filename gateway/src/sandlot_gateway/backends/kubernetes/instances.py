@@ -41,8 +41,12 @@ class Entry:
     source: Source
     cold: bool | None = None  # made for a Sandbox of its own name; None: not known yet
     pod_seen: bool = False
+    node: str | None = None  # where its pod is, once it has been seen
+    made_here: bool = False  # by a start of this gateway
     heard: bool = False  # the sidecar has said what it is
+    warm_since: float | None = None  # it has said that nobody has claimed it, on the monotonic clock
     claim: Claim | None = None
+    over: bool = False  # its sidecar has said so
     leaving: bool = False  # nobody shall have it (again)
     began: float = field(default_factory=time.monotonic)
 
@@ -96,6 +100,7 @@ class Instances:
                 return None
             entry = self.add(name, template)
         entry.pod_seen = True
+        entry.node = pod.spec.node_name
         entry.cold = LABEL_FOR in pod.metadata.labels
         entry.instance.pool = pod.metadata.labels.get(LABEL_POOL)
         if pod.status.pod_ip is not None:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
+import logging
 import re
 from typing import Any
 
+import msgspec
 from sandlot_kube.errors import KubeError
-from sandlot_kube.names import API_VERSION, APP, LABEL_NAME, POOL_KIND, SANDBOX_KIND
-from sandlot_kube.objects import SandboxPool
+from sandlot_kube.names import ANNOTATION_REQUEST, API_VERSION, APP, LABEL_NAME, POOL_KIND, SANDBOX_KIND
+from sandlot_kube.objects import Sandbox, SandboxPool
 from sandlot_kube.template import Template as KubeTemplate
 
 from ..base import BackendError, PoolSpec, Template, Unavailable
+from ..references import is_image_name
 
+_log = logging.getLogger(__name__)
+
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?\Z")
 _FIELD = re.compile(r"spec\.template\.(\w+)|(metadata\.name)|spec\.(size)")
 
 
@@ -42,6 +49,11 @@ def check_image(template: Template) -> None:
         raise BackendError(
             "the kubernetes backend has no image 'host': name a container image", field="image"
         )
+    # A node would refuse it too, but only after the caller was told that a start is under way.
+    if not is_image_name(template.image):
+        raise BackendError(
+            f"{template.image!r} is no name of a container image", error_type="IMAGE_INVALID", field="image"
+        )
 
 
 def refusal(error: KubeError, *, retry_after: float) -> BackendError:
@@ -57,8 +69,37 @@ def refusal(error: KubeError, *, retry_after: float) -> BackendError:
     return BackendError(error.message or str(error), error_type="START_FAILED", field=name)
 
 
-def sandbox_body(name: str, spec: dict[str, Any]) -> dict[str, Any]:
-    return _body(SANDBOX_KIND, name, spec)
+def safe_name(sandbox_id: str) -> str:
+    """The id itself where it can be a resource's name, else a name made from it."""
+    if _NAME.match(sandbox_id):
+        return sandbox_id
+    return "sb-" + hashlib.sha256(sandbox_id.encode()).hexdigest()[:20]
+
+
+def sandbox_body(name: str, spec: dict[str, Any], *, request: dict[str, Any] | None = None) -> dict[str, Any]:
+    """`request`: what was asked for, so that every gateway can tell of it."""
+    body = _body(SANDBOX_KIND, name, spec)
+    if request:
+        body["metadata"]["annotations"] = asked(request)
+    return body
+
+
+def asked(request: dict[str, Any]) -> dict[str, str]:
+    """The annotation that has it."""
+    return {ANNOTATION_REQUEST: msgspec.json.encode(request).decode()}
+
+
+def asked_for(sandbox: Sandbox) -> dict[str, Any] | None:
+    """None where it is not told or cannot be read."""
+    text = sandbox.metadata.annotations.get(ANNOTATION_REQUEST)
+    if text is None:
+        return None
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any])
+    except msgspec.MsgspecError as error:
+        name = sandbox.metadata.name
+        _log.warning("what was asked for with Sandbox %s cannot be read: %s", name, error)
+        return None
 
 
 def pool_body(spec: PoolSpec) -> dict[str, Any]:

@@ -15,7 +15,18 @@ from typing import Any, TypeVar
 
 from ...data.pool import HttpPool, PoolError
 from ...tokens import Tokens
-from ..base import BackendError, Claim, Events, Instance, PoolSpec, PoolStatus, Template, Unavailable
+from ..base import (
+    BackendError,
+    Claim,
+    Events,
+    Instance,
+    Notes,
+    PoolSpec,
+    PoolStatus,
+    Promise,
+    Template,
+    Unavailable,
+)
 from .cgroups import Cgroups, NoCgroups, find_cgroups
 from .discovery import Dead, Living, examine
 from .entries import Entry
@@ -55,6 +66,7 @@ class LocalBackend:
 
     name = "local"
     finds_all = True
+    shared_notes: Notes | None = None
 
     def __init__(
         self,
@@ -133,7 +145,9 @@ class LocalBackend:
 
     # Starts.
 
-    async def launch(self, template: Template, *, pool: str | None = None) -> Instance:
+    async def launch(
+        self, template: Template, *, pool: str | None = None, wanted: Promise | None = None
+    ) -> Instance:
         image = await self._images.prepare(template.image)
         if self._closing:
             raise Unavailable("the gateway is stopping")
@@ -158,6 +172,10 @@ class LocalBackend:
             await self.destroy(entry.instance.id)
             raise
         return entry.instance
+
+    async def image_details(self, image: str) -> str:
+        await self._images.prepare(image)
+        return "on this machine"
 
     def _enter(self, template: Template, pool: str | None) -> Entry:
         instance_id = f"i-{secrets.token_hex(8)}"
@@ -344,8 +362,19 @@ class LocalBackend:
     def claimed(self, instance: Instance, claim: Claim, *, ours: bool) -> None:
         """The sidecar's own record is enough here."""
 
-    def ended(self, instance_id: str, *, verdict: str, message: str | None, exit_code: int | None) -> None:
+    async def promise(self, promise: Promise) -> None:
+        """There is no other gateway."""
+
+    def promise_ended(self, sandbox_id: str, *, verdict: str, message: str | None) -> None:
+        """The same."""
+
+    def ended(
+        self, instance_id: str, *, verdict: str, message: str | None, exit_code: int | None, heard: bool
+    ) -> None:
         """`destroy` follows, and leaves nothing to be asked."""
+
+    def missed(self, new: bool) -> None:
+        """There is no other gateway that could have made it."""
 
     def stats(self) -> dict[str, Any]:
         """The machine, and memory (bytes), cpu (seconds) and pids of each instance; at most a second old."""

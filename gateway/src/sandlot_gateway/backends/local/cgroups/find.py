@@ -26,13 +26,17 @@ def find_cgroups() -> Cgroups:
             return cgroups
     writable = [hierarchy for hierarchy in found if not hierarchy.v2 and _writable(hierarchy)]
     if any("memory" in hierarchy.controllers or "pids" in hierarchy.controllers for hierarchy in writable):
-        return CgroupsV1(writable)
+        return CgroupsV1(
+            writable + [hierarchy for hierarchy in found if hierarchy.v2 and _takes_groups(hierarchy)]
+        )
     return NoCgroups([_HOW])
 
 
 def _writable(hierarchy: Hierarchy) -> bool:
-    if not hierarchy.controllers & {"memory", "pids", "cpu", "cpuacct"}:
-        return False
+    return bool(hierarchy.controllers & {"memory", "pids", "cpu", "cpuacct"}) and _takes_groups(hierarchy)
+
+
+def _takes_groups(hierarchy: Hierarchy) -> bool:
     try:
         make(hierarchy.mount / NAME)
     except OSError:

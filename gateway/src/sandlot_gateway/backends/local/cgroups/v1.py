@@ -20,7 +20,8 @@ class CgroupsV1:
         """`found`: the hierarchies whose top can be written. At least one."""
         self._by_controller: dict[str, Path] = {}
         for hierarchy in found:
-            for controller in hierarchy.controllers.intersection(_WANTED):
+            # Version 2 beside it counts nothing; the executor holds the network there.
+            for controller in ("net",) if hierarchy.v2 else hierarchy.controllers.intersection(_WANTED):
                 self._by_controller[controller] = hierarchy.mount / NAME
         missing = [name for name in ("memory", "pids", "cpu") if name not in self._by_controller]
         self.notes: Sequence[str] = (

@@ -6,7 +6,7 @@ from ...base import BackendError
 
 
 class ImageError(BackendError):
-    """An image that cannot be used; the message names it, the field is always `docker_image`."""
+    """An image that cannot be used; the field is always `docker_image`, and whoever answers puts it in front."""
 
     def __init__(self, message: str, *, error_type: str = "IMAGE_PULL_FAILED") -> None:
-        super().__init__(f"docker_image: {message}", error_type=error_type, field="docker_image")
+        super().__init__(message, error_type=error_type, field="docker_image")

@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from ...references import is_image_name
 from .errors import ImageError
-
-# distribution's grammar: [host[:port]/]path[:tag][@digest]
-_REGISTRY = re.compile(
-    r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::[0-9]{1,5})?/)?"
-    r"[a-z0-9]+(?:(?:\.|_{1,2}|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:\.|_{1,2}|-+)[a-z0-9]+)*)*"
-    r"(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?"
-    r"(?:@sha256:[0-9a-f]{64})?\Z"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +48,7 @@ def parse(image: str) -> Reference:
     if image.startswith(("/", "./", "../", "~/")):
         return OciPath(_absolute(image))
     name = image.removeprefix("docker://")
-    if len(name) <= 512 and _REGISTRY.match(name):
+    if is_image_name(name):
         return Registry(name)
     raise ImageError(
         f"{image!r} is neither `host`, a path to an OCI archive or layout, nor an image name",
