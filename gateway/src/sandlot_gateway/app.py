@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import secrets
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 from sandlot_gateway.archive import Archive
 from sandlot_gateway.backends.base import Backend, BackendError, Instance
+from sandlot_gateway.checkpoints.service import Checkpoints
 from sandlot_gateway.claims import Claimer
 from sandlot_gateway.control.api import control_api
 from sandlot_gateway.control.counters import Counters
@@ -19,17 +21,20 @@ from sandlot_gateway.control.services import Services
 from sandlot_gateway.data.breaker import Limits
 from sandlot_gateway.data.expose import Exposures
 from sandlot_gateway.data.plane import DataPlane
-from sandlot_gateway.data.pool import HttpPool
+from sandlot_gateway.data.pool import DialError, HttpPool
+from sandlot_gateway.data.shared_exposures import SharedExposures
 from sandlot_gateway.directory import Directory
 from sandlot_gateway.edge import Edge
 from sandlot_gateway.keys import Keys
 from sandlot_gateway.lifecycle import Lifecycle
 from sandlot_gateway.metrics import Metrics
 from sandlot_gateway.pending import PendingStore
-from sandlot_gateway.ready import ReadyQueue
+from sandlot_gateway.ready import ReadyQueue, by_chance, first_come
 from sandlot_gateway.sandboxes import Sandbox
 from sandlot_gateway.settings import Settings
 from sandlot_gateway.sidecars import Sidecars
+from sandlot_gateway.ssh.sessions import SshSessions
+from sandlot_gateway.ssh.shared import SharedSessions
 from sandlot_gateway.supply import Supply
 from sandlot_gateway.tokens import MIN_KEY, Tokens
 from sandlot_gateway.webhooks import Webhooks
@@ -63,14 +68,16 @@ class Gateway:
             patience=0.0 if self.backend.finds_all else _PATIENCE,
             ended=self._sandbox_ended,
             touched=lambda sandbox_id: self.lifecycle.orphans.used(sandbox_id),
+            missed=self.backend.missed,
         )
         self.supply = Supply(
             backend=self.backend,
-            ready=ReadyQueue(),
+            ready=ReadyQueue(rank=first_come() if self.backend.finds_all else by_chance()),
             max_starts=settings.max_starts,
             max_waiting=settings.max_waiting,
             start_timeout=settings.start_timeout,
             spare_seconds=settings.spare_seconds,
+            prime=self._prime,
         )
         self.sidecars = Sidecars(self.pool)
         self.claimer = Claimer(
@@ -79,6 +86,13 @@ class Gateway:
             tokens=self.tokens,
             discard=lambda instance: self.lifecycle.discard(instance),
             counted=self.counters.claimed,
+        )
+        directory = settings.checkpoints()
+        self.checkpoints = directory and Checkpoints(
+            directory,
+            pool=self.pool,
+            max_bytes=settings.checkpoint_max,
+            max_total=settings.checkpoint_total,
         )
         self.lifecycle = Lifecycle(
             directory=self.directory,
@@ -91,6 +105,7 @@ class Gateway:
             observer=self.counters,
             orphan_grace=settings.orphan_grace,
             ran=self.archive.append,
+            restore=self.checkpoints.restore if self.checkpoints else None,
         )
         self.webhooks = Webhooks(
             tokens=self.tokens,
@@ -98,13 +113,31 @@ class Gateway:
             supply=self.supply,
             lifecycle=self.lifecycle,
             counted=self.counters.webhook,
+            readied=self.metrics.ready_seconds.observe,
         )
+        exposures = sessions = None
+        if self.backend.shared_notes is not None:
+            notes = self.backend.shared_notes
+            exposures = SharedExposures(notes, tokens=self.tokens, listen_host=settings.host)
+            sessions = SharedSessions(notes, tokens=self.tokens)
         self.exposures = Exposures(
             routes=self.directory,
             pool=self.pool,
             listen_host=settings.host,
+            ports=settings.expose_ports(),
             store=state_dir / "exposures.json",
+            shared=exposures,
         )
+        self.ssh = None
+        if sessions is None or settings.ssh_port:
+            self.ssh = SshSessions(
+                routes=self.directory,
+                pool=self.pool,
+                tokens=self.tokens,
+                host=settings.host,
+                port=settings.ssh_port,
+                shared=sessions,
+            )
         self.data = DataPlane(
             routes=self.directory,
             tokens=self.tokens,
@@ -133,6 +166,8 @@ class Gateway:
                 sidecars=self.sidecars,
                 webhooks=self.webhooks,
                 exposures=self.exposures,
+                checkpoints=self.checkpoints,
+                ssh=self.ssh,
                 counters=self.counters,
                 metrics_text=self._metrics_text,
                 is_ready=lambda: self._recovered.is_set() and not self._draining,
@@ -160,13 +195,21 @@ class Gateway:
         self.lifecycle.resume()
         await self.exposures.start()
         self.exposures.prune()
+        if self.ssh is not None:
+            await self.ssh.start()
         self._recovered.set()
 
     async def drain(self) -> None:
-        """Take no new work and wait, at most `settings.drain` seconds, for requests that run."""
+        """Take no new work and wait, at most `settings.drain` seconds, for requests that run.
+
+        Also for pending creates, unless the next gateway on this machine finds them on its disk and goes on with them.
+        """
         self._draining = True
         self.directory.release()
-        await self.data.drain(self.settings.drain)
+        waits: list[Awaitable[object]] = [self.data.drain(self.settings.drain)]
+        if not self.backend.finds_all:
+            waits.append(self.lifecycle.settled(timeout=self.settings.drain))
+        await asyncio.gather(*waits)
 
     async def stop(self) -> None:
         """After the last request. With end_sandboxes_on_exit nothing is left running."""
@@ -179,7 +222,11 @@ class Gateway:
                 )
             await self.backend.destroy_all()
         await self.lifecycle.close()
+        if self.checkpoints is not None:
+            await self.checkpoints.close()
         await self.exposures.close()
+        if self.ssh is not None:
+            await self.ssh.close()
         await self.backend.stop()
         await self.pool.close()
         self.archive.close()
@@ -194,6 +241,29 @@ class Gateway:
     ) -> None:
         self.lifecycle.gone(instance_id, verdict=verdict, message=message, exit_code=exit_code)
 
+    def promise_found(self, sandbox_id: str, request: dict[str, Any]) -> None:
+        self.lifecycle.promised_elsewhere(sandbox_id, request)
+
+    def sandbox_over(
+        self,
+        sandbox_id: str,
+        *,
+        verdict: str,
+        message: str | None,
+        exit_code: int | None,
+        promised: bool,
+        request: dict[str, Any] | None = None,
+        ended_at: float | None = None,
+    ) -> None:
+        if request is not None and self.directory.get(sandbox_id) is None:
+            self.lifecycle.ended_elsewhere(
+                sandbox_id, request, verdict=verdict, message=message, exit_code=exit_code, at=ended_at
+            )
+        else:
+            self.lifecycle.over(
+                sandbox_id, verdict=verdict, message=message, exit_code=exit_code, promised=promised
+            )
+
     def warm_count(self, pool: str) -> int:
         return self.supply.ready.count(pool)
 
@@ -205,6 +275,14 @@ class Gateway:
     def _sandbox_ended(self, sandbox: Sandbox) -> None:
         self.archive.append(sandbox)
         self.exposures.sandbox_ended(sandbox.id)
+        if self.ssh is not None:
+            self.ssh.sandbox_ended(sandbox.id)
+
+    async def _prime(self, address: str) -> None:
+        # On this machine a connection costs less than to keep one.
+        if not address.startswith("unix:"):
+            with contextlib.suppress(DialError):
+                await self.pool.prime(address)
 
     def _gauges(self) -> None:
         live = self.metrics.live
@@ -214,6 +292,9 @@ class Gateway:
         live("sandlot_live_sandboxes", "Live sandboxes.", read=lambda: self.directory.total_live)
 
     def _metrics_text(self) -> bytes:
+        # A pool that was taken away would be wanted, by its last numbers, for as long as this gateway lives.
+        self.metrics.pool_size.clear()
+        self.metrics.ready_queue.clear()
         for status in self.backend.pools():
             name = status.spec.name
             self.metrics.pool_size.labels(name).set(status.spec.size)

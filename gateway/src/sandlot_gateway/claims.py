@@ -131,7 +131,11 @@ class Claimer:
                 if failures >= self._max_failures:
                     raise NoSidecar(answer.message)
             ticket = self._supply.ticket(
-                template=sandbox.spec.template(), tenant=sandbox.tenant, pool=sandbox.spec.pool, again=True
+                template=sandbox.spec.template(),
+                tenant=sandbox.tenant,
+                pool=sandbox.spec.pool,
+                wanted=sandbox.promise,
+                again=True,
             )
 
 
@@ -158,5 +162,6 @@ def _claim_body(
         "workdir": spec.workdir,
         "start_command": spec.start_command,
         "meta": sandbox.meta(),
+        "restore": spec.checkpoint is not None,
         "generation": instance.generation,
     }

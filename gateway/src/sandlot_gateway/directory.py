@@ -9,7 +9,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from sandlot_gateway.data.routes import Route
-from sandlot_gateway.sandboxes import TERMINAL, Sandbox, is_id, pending_route
+from sandlot_gateway.sandboxes import TERMINAL, Sandbox, made_at, pending_route
+
+# A sandbox that was made by another gateway so long ago is waited for as many times longer than any other that is
+# unknown: its record may be late on a busy cluster, and "no such sandbox" would cost the caller its sandbox.
+NEW_SECONDS = 60.0
+NEW_PATIENCE = 7.5
+MISSED_AFTER = 1.0  # seconds in which what another gateway does is heard of, when all is well
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +85,8 @@ class Directory:
     """In memory only, one event loop; what must outlive the process is in the sidecars and the archive.
 
     `keep` seconds and `limit` bound the ended sandboxes that stay findable. `patience`: how many seconds one that
-    nobody here has heard of may take to be heard of, where other gateways make sandboxes too.
+    nobody here has heard of may take to be heard of, where other gateways make sandboxes too; `missed` is called for
+    one that takes longer than it should, and told whether it is new.
     """
 
     def __init__(
@@ -90,6 +97,7 @@ class Directory:
         patience: float = 0.0,
         ended: Callable[[Sandbox], None] | None = None,
         touched: Callable[[str], None] | None = None,
+        missed: Callable[[bool], None] = lambda new: None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._keep = keep
@@ -97,6 +105,7 @@ class Directory:
         self._patience = patience
         self._on_ended = ended
         self._on_touched = touched
+        self._on_missed = missed
         self._clock = clock
         self._sandboxes: dict[str, Sandbox] = {}
         self._shelves: dict[str, _Shelf] = {}
@@ -204,17 +213,28 @@ class Directory:
         return self._sandboxes.get(sandbox_id)
 
     async def appear(self, sandbox_id: str) -> None:
-        """Wait a moment for a sandbox that is not known here: another gateway may just have made it."""
-        if not self._patience or sandbox_id in self._sandboxes or not is_id(sandbox_id):
+        """Wait for a sandbox that is not known here: another gateway may just have made it."""
+        made = made_at(sandbox_id)
+        if not self._patience or sandbox_id in self._sandboxes or made is None:
             return
+        new = abs(self._clock() - made) < NEW_SECONDS
         event = self._changes.setdefault(sandbox_id, asyncio.Event())
+        missed = asyncio.get_running_loop().call_later(MISSED_AFTER, self._on_missed, new)
         try:
-            async with asyncio.timeout(self._patience):
+            async with asyncio.timeout(self._patience * (NEW_PATIENCE if new else 1)):
                 await event.wait()
         except TimeoutError:
             # Nobody else takes it away when the sandbox never comes.
             if self._changes.get(sandbox_id) is event:
                 del self._changes[sandbox_id]
+        finally:
+            missed.cancel()
+
+    async def all_appear(self, sandbox_ids: Iterable[str]) -> None:
+        """`appear` for each of them, at the same time."""
+        unknown = [sandbox_id for sandbox_id in sandbox_ids if sandbox_id not in self._sandboxes]
+        if unknown:
+            await asyncio.gather(*(self.appear(sandbox_id) for sandbox_id in unknown))
 
     def release(self) -> None:
         """Let everybody who waits for a change look now."""
@@ -234,6 +254,7 @@ class Directory:
         else:
             self._ended[sandbox.id] = sandbox.ended_at or self._clock()
             self._forget_old()
+        self._wake(sandbox.id)
 
     def running(self, sandbox: Sandbox, *, address: str, token: str) -> None:
         """It has its instance: from now on the data plane can reach it."""

@@ -5,17 +5,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 from sandlot_gateway.backends.base import Backend, Claim, Instance
+from sandlot_gateway.checkpoints.service import RestoreFailed
 from sandlot_gateway.claims import Abandoned, Claimed, Claimer, ClaimRefused, NoSidecar
 from sandlot_gateway.directory import Directory
 from sandlot_gateway.keys import Tenant
 from sandlot_gateway.orphans import Orphans
 from sandlot_gateway.pending import PendingStore
 from sandlot_gateway.retiring import Retirer
-from sandlot_gateway.sandboxes import NotOurs, Sandbox, Spec, new_id, recovered
+from sandlot_gateway.sandboxes import NotOurs, Sandbox, Spec, new_id, promised, recovered
 from sandlot_gateway.sidecars import SidecarError, Sidecars, document
 from sandlot_gateway.supply import CannotStart, StartFailed, Supply, Ticket
 from sandlot_gateway.tasks import Tasks
@@ -60,6 +61,9 @@ _CLAIM_FIELDS = {
 }
 
 
+DELETE_WAIT = 2.0  # seconds that a delete waits for sidecars which do not answer
+
+
 class Lifecycle:
     """One per gateway. The work of a create belongs to this object, not to the request that asked for it.
 
@@ -79,6 +83,7 @@ class Lifecycle:
         observer: Observer,
         orphan_grace: float = 60.0,
         ran: Callable[[Sandbox], None] = lambda sandbox: None,
+        restore: Callable[[Sandbox, Instance], Awaitable[None]] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.directory = directory
@@ -94,8 +99,10 @@ class Lifecycle:
             grace=orphan_grace, delete=lambda sandbox, why: self.delete(sandbox, message=why)
         )
         self._ran = ran
+        self._restore = restore
         self._clock = clock
-        self._secrets: dict[str, dict[str, str]] = {}
+        self._secrets: dict[str, dict[str, str]] = {}  # of creates under way
+        self._settled = asyncio.Event()
         self._refusals: dict[str, BadRequestField | CannotStart] = {}
         self._unconfirmed: dict[str, Sandbox] = {}  # by instance: ran when the last gateway was seen
         self._tasks = Tasks()
@@ -117,8 +124,10 @@ class Lifecycle:
         if limit is not None and self.directory.live_count(tenant.name) >= limit:
             raise QuotaReached(f"tenant {tenant.name!r} may have {limit} sandboxes at once")
         now = self._clock()
-        sandbox = Sandbox(id=new_id(), tenant=tenant.name, spec=spec, created_at=now, updated_at=now)
-        ticket = self._supply.ticket(template=spec.template(), tenant=tenant.name, pool=spec.pool)
+        sandbox = Sandbox(id=new_id(now), tenant=tenant.name, spec=spec, created_at=now, updated_at=now)
+        ticket = self._supply.ticket(
+            template=spec.template(), tenant=tenant.name, pool=spec.pool, wanted=sandbox.promise
+        )
         self.directory.add(sandbox)
         self.orphans.asked(sandbox)
         self._secrets[sandbox.id] = secrets
@@ -138,6 +147,11 @@ class Lifecycle:
                 _log.error("a pending create is in memory only: %s", error, extra={"sandbox": sandbox.id})
         return sandbox
 
+    async def promise(self, sandbox: Sandbox) -> None:
+        """Its caller is about to be told of it: other gateways should know it too, if it is PENDING."""
+        if sandbox.status == "PENDING" and sandbox.id in self._secrets:
+            await self._backend.promise(sandbox.promise())
+
     def position(self, sandbox: Sandbox) -> int | None:
         return self._claimer.position(sandbox.id)
 
@@ -145,6 +159,8 @@ class Lifecycle:
         began = time.monotonic()
         try:
             claimed = await self._claim(sandbox, secrets=secrets, ticket=ticket)
+            if sandbox.spec.checkpoint is not None and sandbox.live:
+                await self._restore_into(sandbox, claimed.instance)
         except Abandoned:
             return
         except CannotStart as error:
@@ -157,7 +173,7 @@ class Lifecycle:
                 self._refuse(sandbox, BadRequestField(str(error), field=_wire_field(error.field)))
             else:
                 self._end(sandbox, verdict=error.verdict, message=str(error))
-        except NoSidecar as error:
+        except (NoSidecar, RestoreFailed) as error:
             self._end(sandbox, verdict="start_failed", message=str(error))
         except asyncio.CancelledError:
             raise
@@ -174,6 +190,8 @@ class Lifecycle:
             self._ran(sandbox)
         finally:
             self._secrets.pop(sandbox.id, None)
+            if not self._secrets:
+                self._settled.set()
             if sandbox.status != "PENDING":
                 self._pending.remove(sandbox.id)
                 self._observer.created(sandbox, seconds=time.monotonic() - began)
@@ -186,10 +204,27 @@ class Lifecycle:
             except CannotStart:
                 if sandbox.id not in self._pending:
                     raise
-                spec = sandbox.spec
-                ticket = self._supply.ticket(
-                    template=spec.template(), tenant=sandbox.tenant, pool=spec.pool, again=True, patient=True
-                )
+                ticket = self._patient_ticket(sandbox)
+
+    def _patient_ticket(self, sandbox: Sandbox) -> Ticket:
+        return self._supply.ticket(
+            template=sandbox.spec.template(),
+            tenant=sandbox.tenant,
+            pool=sandbox.spec.pool,
+            wanted=sandbox.promise,
+            again=True,
+            patient=True,
+        )
+
+    async def _restore_into(self, sandbox: Sandbox, instance: Instance) -> None:
+        """Its claim waits for the files: nothing has run in it yet. Raises RestoreFailed."""
+        try:
+            if self._restore is None:
+                raise RestoreFailed("there is no directory of checkpoints")
+            await self._restore(sandbox, instance)
+        except RestoreFailed:
+            self._retirer.discard(instance)
+            raise
 
     def _refuse(self, sandbox: Sandbox, refusal: BadRequestField | CannotStart) -> None:
         # Whoever still holds the create open hears a 422 or 503, and no sandbox is left. A caller that was answered
@@ -203,6 +238,7 @@ class Lifecycle:
             self.directory.release_key(sandbox)
         else:
             self.directory.drop(sandbox)
+            self._backend.promise_ended(sandbox.id, verdict="start_failed", message=text)
             sandbox.finish("start_failed", at=self._clock(), message=text)
             self.orphans.ended(sandbox.id)
 
@@ -221,20 +257,51 @@ class Lifecycle:
             self._retirer.retire(instance, verdict=verdict)
         return True
 
+    async def deleted_everywhere(self, *sandboxes: Sandbox) -> None:
+        """Wait for the sidecars of the deleted, where another gateway would go on using one that it holds for alive."""
+        if not self._backend.finds_all:
+            instances = [sandbox.instance_id for sandbox in sandboxes if sandbox.instance_id is not None]
+            await self._retirer.retired(instances, timeout=DELETE_WAIT)
+
     def gone(
-        self, instance_id: str, *, verdict: str, message: str | None, exit_code: int | None = None
+        self,
+        instance_id: str,
+        *,
+        verdict: str,
+        message: str | None,
+        exit_code: int | None = None,
+        heard: bool = False,
     ) -> None:
-        """The instance has ended by itself or died: record its sandbox's end, give its place to others."""
+        """The instance has ended by itself or died: record its sandbox's end, give its place to others.
+
+        `heard`: its sidecar said so.
+        """
         sandbox = self.directory.by_instance(instance_id) or self._unconfirmed_again(instance_id)
         if sandbox is not None:
-            self._end(sandbox, verdict=verdict, message=message, exit_code=exit_code)
+            self._end(sandbox, verdict=verdict, message=message, exit_code=exit_code, heard=heard)
         self._supply.lost(instance_id, verdict=verdict, message=message or verdict)
-        self._backend.ended(instance_id, verdict=verdict, message=message, exit_code=exit_code)
+        self._backend.ended(instance_id, verdict=verdict, message=message, exit_code=exit_code, heard=heard)
         self._retirer.destroy(instance_id)
 
     def discard(self, instance: Instance) -> None:
         """An instance that nobody shall have."""
         self._retirer.discard(instance)
+
+    def over(
+        self, sandbox_id: str, *, verdict: str, message: str | None, exit_code: int | None, promised: bool
+    ) -> None:
+        """The backend's record of it says so: another gateway was asked for its end, or its own gateway is lost.
+
+        The end of a promise ends it whatever it has become since; that of an instance's record only where nobody
+        has heard of the instance yet.
+        """
+        sandbox = self.directory.get(sandbox_id)
+        if sandbox is None:
+            return
+        if promised:
+            self.delete(sandbox, verdict=verdict, message=message)
+        elif sandbox.status == "PENDING" and sandbox_id not in self._secrets:
+            self._end(sandbox, verdict=verdict, message=message, exit_code=exit_code)
 
     async def reset(self, sandbox: Sandbox) -> dict[str, Any]:
         """A proven reset that keeps the owner; the sidecar's answer. Raises ResetFailed."""
@@ -258,7 +325,13 @@ class Lifecycle:
         return told
 
     def _end(
-        self, sandbox: Sandbox, *, verdict: str, message: str | None, exit_code: int | None = None
+        self,
+        sandbox: Sandbox,
+        *,
+        verdict: str,
+        message: str | None,
+        exit_code: int | None = None,
+        heard: bool = False,
     ) -> bool:
         if not self.directory.end(sandbox, verdict=verdict, message=message, exit_code=exit_code):
             return False
@@ -266,7 +339,11 @@ class Lifecycle:
         self._pending.remove(sandbox.id)
         self._observer.ended(sandbox)
         if sandbox.instance_id is not None:
-            self._backend.ended(sandbox.instance_id, verdict=verdict, message=message, exit_code=exit_code)
+            self._backend.ended(
+                sandbox.instance_id, verdict=verdict, message=message, exit_code=exit_code, heard=heard
+            )
+        else:
+            self._backend.promise_ended(sandbox.id, verdict=verdict, message=message)
         _log.info("a sandbox ended", extra={"sandbox": sandbox.id, "verdict": verdict, "why": message})
         return True
 
@@ -290,13 +367,13 @@ class Lifecycle:
 
     def adopt(self, instance: Instance, state: dict[str, Any]) -> None:
         """A claimed sidecar: know its sandbox (again), or end it when its sandbox has ended."""
+        if state.get("restoring"):
+            return  # the gateway that made the claim brings its files; should it be dead, the sidecar ends itself
         sandbox_id = state.get("sandbox_id")
         known = self.directory.get(sandbox_id) if isinstance(sandbox_id, str) else None
         if known is not None and (known.status == "RUNNING" or known.id in self._secrets):
             return
-        if known is not None and known.status == "PENDING":
-            self.directory.drop(known)
-        elif known is not None:
+        if known is not None and known.status != "PENDING":
             self._retirer.retire(instance, verdict=known.verdict or "deleted")
             return
         try:
@@ -307,9 +384,44 @@ class Lifecycle:
             return
         token = self._tokens.sandbox(instance.id, sandbox.generation, sandbox.id)
         self._unconfirmed.pop(instance.id, None)
-        self.directory.add(sandbox)
+        if known is None:
+            self.directory.add(sandbox)
+        else:
+            # Promised by another gateway. It stays the same object: somebody may wait for it.
+            for name in Sandbox.__struct_fields__:
+                setattr(known, name, getattr(sandbox, name))
+            sandbox = known
         self.directory.running(sandbox, address=instance.address, token=token)
         self._pending.remove(sandbox.id)
+
+    def promised_elsewhere(self, sandbox_id: str, request: dict[str, Any]) -> None:
+        """Another gateway has told a caller of it: it can be asked for here, and runs once its sidecar says so."""
+        if self.directory.get(sandbox_id) is not None:
+            return
+        try:
+            self.directory.add(promised(sandbox_id, request, now=self._clock()))
+        except NotOurs as error:
+            _log.warning("a pending create cannot be read: %s", error, extra={"sandbox": sandbox_id})
+
+    def ended_elsewhere(
+        self,
+        sandbox_id: str,
+        request: dict[str, Any],
+        *,
+        verdict: str,
+        message: str | None,
+        exit_code: int | None,
+        at: float | None,
+    ) -> None:
+        """Another gateway's, that ended before it was heard of here: its caller asks any of them what became of it."""
+        try:
+            sandbox = promised(sandbox_id, request, now=self._clock())
+        except NotOurs as error:
+            _log.warning("an ended sandbox cannot be read: %s", error, extra={"sandbox": sandbox_id})
+            return
+        sandbox.spec.key = None  # what came of a key is told by the gateways that saw it live
+        sandbox.finish(verdict, at=at or self._clock(), message=message, exit_code=exit_code)
+        self.directory.add(sandbox)
 
     def expect(self, sandbox: Sandbox) -> None:
         """It ran when the last gateway was there; its sidecar has to say so before it does again."""
@@ -331,16 +443,28 @@ class Lifecycle:
                 text = "its sidecar was gone when the gateway came back"
                 self._end(sandbox, verdict="sidecar_lost", message=text)
         for sandbox, secrets in self._pending.load():
-            if self.directory.get(sandbox.id) is not None:
+            known = self.directory.get(sandbox.id)
+            if known is not None and known.status != "PENDING":
                 self._pending.remove(sandbox.id)
                 continue
+            if known is not None:
+                self.directory.drop(known)  # as its promise tells it, without the secrets
             self.directory.add(sandbox)
             self._secrets[sandbox.id] = secrets
-            spec = sandbox.spec
-            ticket = self._supply.ticket(
-                template=spec.template(), tenant=sandbox.tenant, pool=spec.pool, again=True, patient=True
-            )
+            ticket = self._patient_ticket(sandbox)
             self._tasks.spawn(self._bring_up(sandbox, secrets=secrets, ticket=ticket))
+            self._tasks.spawn(self._backend.promise(sandbox.promise()))
+
+    async def settled(self, *, timeout: float) -> None:
+        """Until every create has its instance or its end, `timeout` seconds at most."""
+        self._settled.clear()
+        if not self._secrets:
+            return
+        try:
+            async with asyncio.timeout(timeout):
+                await self._settled.wait()
+        except TimeoutError:
+            _log.warning("%d pending creates are given up", len(self._secrets))
 
     async def close(self, *, timeout: float = 10.0) -> None:
         """Wait up to `timeout` seconds for cleanups, then cancel what is left."""
@@ -351,7 +475,8 @@ class Lifecycle:
 
 def _claim_of(sandbox: Sandbox) -> Claim:
     at = sandbox.started_at or sandbox.created_at
-    return Claim(sandbox.id, sandbox.tenant, at=at, labels=tuple(sandbox.spec.labels))
+    labels = tuple(sandbox.spec.labels)
+    return Claim(sandbox.id, sandbox.tenant, at=at, labels=labels, request=sandbox.request())
 
 
 _BACKEND_FIELDS = {"image": "docker_image", "cpu": "cpu_cores", "memory": "memory_gb", "disk": "disk_size_gb"}

@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-ROUTES = ("exec", "ops", "files", "logs", "terminal", "expose", "other")
+ROUTES = ("exec", "ops", "rpc", "files", "logs", "terminal", "expose", "other")
 CODES = ("1xx", "2xx", "3xx", "4xx", "5xx", "gone", "cut")
 # docs/sidecar-contract.md. "none" where a response names none, "other" for a word that is not in the contract:
 # a label must not be able to grow with what an upstream sends.
@@ -20,6 +20,7 @@ VERDICTS = (
 _VERDICT_NAMES = {name.encode(): name for name in VERDICTS}
 
 _EXEC_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)  # fmt: skip
+_READY_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.015, 0.02, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)  # fmt: skip
 _CREATE_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.015, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)  # fmt: skip
 
 
@@ -90,6 +91,12 @@ class Metrics:
             "sandlot_queue_seconds",
             "Time in the gateway's queue, of the requests that had to wait.",
             buckets=_EXEC_BUCKETS,
+            registry=registry,
+        )
+        self.ready_seconds = Histogram(
+            "sandlot_ready_seconds",
+            "From a sidecar's readiness to its place in the ready queue, by the nodes' clocks.",
+            buckets=_READY_BUCKETS,
             registry=registry,
         )
         self.ready_queue = Gauge(

@@ -1,24 +1,43 @@
-"""The ready queue: warm instances nobody owns, first in first out per template; plain data, no I/O."""
+"""The ready queue: warm instances nobody owns, per template in the order in which they are taken; no I/O."""
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
-from collections.abc import Iterator
+import os
+import zlib
+from bisect import bisect_left, insort
+from collections import Counter
+from collections.abc import Callable, Iterator
+from itertools import count
 
 from sandlot_gateway.backends.base import Instance
 
 _Line = tuple[str | None, str]  # (pool, template key); pool None: the line over all pools
 
 
-class ReadyQueue:
-    """An instance is in it at most once. Every call takes constant time."""
+Rank = Callable[[str], int]
 
-    def __init__(self) -> None:
+
+def first_come() -> Rank:
+    """First in, first out."""
+    numbers = count()
+    return lambda _: next(numbers)
+
+
+def by_chance() -> Rank:
+    """An order of this process's own: of gateways that all begin with the oldest, all but one always lose."""
+    salt = os.urandom(8)
+    return lambda instance_id: zlib.crc32(salt + instance_id.encode())
+
+
+class ReadyQueue:
+    """An instance is in it at most once. `rank` gives its place by its id when it is put: the lowest is taken first."""
+
+    def __init__(self, *, rank: Rank) -> None:
+        self._rank = rank
         self._instances: dict[str, Instance] = {}
         # As it was when it was put: the backend may move an instance to another pool at any time.
-        self._pool_of: dict[str, str | None] = {}
-        # OrderedDict, not dict: taking from the front of a dict again and again is quadratic.
-        self._lines: dict[_Line, OrderedDict[str, None]] = {}
+        self._put_as: dict[str, tuple[str | None, int]] = {}
+        self._lines: dict[_Line, list[tuple[int, str]]] = {}
         self._in_pool: Counter[str] = Counter()
 
     def __len__(self) -> int:
@@ -31,21 +50,22 @@ class ReadyQueue:
         return iter(self._instances.values())
 
     def put(self, instance: Instance) -> bool:
-        """Add a ready instance at the end; False when it is in already (its place stays)."""
+        """Add a ready instance; False when it is in already (its place stays)."""
         if instance.id in self._instances:
             return False
+        place = (self._rank(instance.id), instance.id)
         self._instances[instance.id] = instance
-        self._pool_of[instance.id] = instance.pool
+        self._put_as[instance.id] = (instance.pool, place[0])
         for line in _lines_of(instance, instance.pool):
-            self._lines.setdefault(line, OrderedDict())[instance.id] = None
+            insort(self._lines.setdefault(line, []), place)
         if instance.pool is not None:
             self._in_pool[instance.pool] += 1
         return True
 
     def take(self, template_key: str, *, pool: str | None = None) -> Instance | None:
-        """The longest waiting instance of this template, from this pool when one is named."""
+        """The first instance of this template, from this pool when one is named."""
         line = self._lines.get((pool, template_key))
-        return self.discard(next(iter(line))) if line else None
+        return self.discard(line[0][1]) if line else None
 
     def shed(self, pool: str, *, keep: str | None = None) -> Instance | None:
         """Any instance of this pool, one of another template than `keep` first."""
@@ -58,10 +78,10 @@ class ReadyQueue:
         instance = self._instances.pop(instance_id, None)
         if instance is None:
             return None
-        pool = self._pool_of.pop(instance_id)
+        pool, rank = self._put_as.pop(instance_id)
         for name in _lines_of(instance, pool):
             line = self._lines[name]
-            del line[instance_id]
+            del line[bisect_left(line, (rank, instance_id))]
             if not line:
                 del self._lines[name]
         if pool is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterable
 
 from sandlot_gateway.backends.base import Backend, Instance
 from sandlot_gateway.sidecars import Sidecars
@@ -14,7 +15,7 @@ _log = logging.getLogger(__name__)
 
 
 class Retirer:
-    """All methods but `close` return at once; at most `at_once` instances are retired at one time."""
+    """All methods but `retired` and `close` return at once; at most `at_once` instances are retired at one time."""
 
     def __init__(self, *, backend: Backend, sidecars: Sidecars, supply: Supply, at_once: int = 32) -> None:
         self._backend = backend
@@ -22,6 +23,7 @@ class Retirer:
         self._supply = supply
         self._slots = asyncio.Semaphore(at_once)
         self._generations: dict[str, int] = {}  # of the instances on their way out
+        self._ways: dict[str, asyncio.Event] = {}  # of the same, set when they are out
         self._tasks = Tasks()
 
     def generation(self, instance_id: str) -> int | None:
@@ -33,7 +35,18 @@ class Retirer:
         if self._generations.get(instance.id) == instance.generation:
             return
         self._generations[instance.id] = instance.generation
+        self._ways.setdefault(instance.id, asyncio.Event())
         self._tasks.spawn(self._retire(instance, generation=instance.generation, verdict=verdict))
+
+    async def retired(self, instance_ids: Iterable[str], *, timeout: float) -> None:
+        """Until those of them that are on their way out are out, `timeout` seconds at most."""
+        ways = [self._ways[instance_id] for instance_id in instance_ids if instance_id in self._ways]
+        try:
+            async with asyncio.timeout(timeout):
+                for way in ways:
+                    await way.wait()
+        except TimeoutError:
+            _log.info("an instance takes long to end")
 
     def discard(self, instance: Instance) -> None:
         """Nobody shall have this instance (again)."""
@@ -61,6 +74,7 @@ class Retirer:
         finally:
             if self._generations.get(instance.id) == generation:
                 del self._generations[instance.id]
+                self._ways.pop(instance.id).set()
             self._supply.capacity_freed()
 
     async def _end(self, instance: Instance, *, verdict: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from sandlot_gateway.backends.base import PIDS, Template
+from sandlot_gateway.backends.base import PIDS, Promise, Template
 from sandlot_gateway.data.routes import Route
 
 Status = Literal["PENDING", "RUNNING", "TERMINATED", "ERROR", "TIMEOUT"]
@@ -77,6 +77,7 @@ class Spec(msgspec.Struct, gc=False, omit_defaults=True):
     idle_timeout: float | None = None  # seconds
     vm: bool = False
     key: str | None = None  # idempotency key
+    checkpoint: str | None = None  # whose files it begins with
     extra: dict[str, Any] = {}  # region, team_id, advanced_configs, ...: echoed, without a meaning here
 
     def template(self) -> Template:
@@ -149,6 +150,18 @@ class Sandbox(msgspec.Struct, gc=False, omit_defaults=True):
             }
         )
 
+    def request(self) -> dict[str, Any]:
+        """What other gateways tell of it before it has an instance: nothing of what callers put secrets into."""
+        spec = msgspec.structs.replace(self.spec, env={}, start_command=None, start_kind=None, extra={})
+        return msgspec.to_builtins({"spec": spec, "created_at": self.created_at, "tenant": self.tenant})
+
+    def promise(self) -> Promise:
+        """For a backend that lets other gateways know of it."""
+        spec = self.spec
+        return Promise(
+            self.id, self.tenant, spec.template(), labels=tuple(spec.labels), request=self.request()
+        )
+
 
 class _Meta(msgspec.Struct):
     spec: Spec
@@ -189,6 +202,17 @@ def recovered(state: dict[str, Any], *, now: float) -> Sandbox:
     )
 
 
+def promised(sandbox_id: str, request: dict[str, Any], *, now: float) -> Sandbox:
+    """The sandbox that another gateway has told `request` of; NotOurs when it is none that could be told."""
+    try:
+        meta = msgspec.convert(request, _Meta)
+    except msgspec.ValidationError as error:
+        raise NotOurs(str(error)) from error
+    return Sandbox(
+        id=sandbox_id, tenant=meta.tenant, spec=meta.spec, created_at=meta.created_at, updated_at=now
+    )
+
+
 def pending_route(sandbox: Sandbox) -> Route:
     """The route of a sandbox that has no address (yet, or any more)."""
     return Route(
@@ -202,10 +226,11 @@ def pending_route(sandbox: Sandbox) -> Route:
     )
 
 
-def new_id() -> str:
-    return "sb-" + secrets.token_hex(10)
+def new_id(now: float) -> str:
+    """`now` in seconds since the epoch comes first: another gateway sees that it may not have heard of it yet."""
+    return f"sb-{int(now):08x}{secrets.token_hex(6)}"
 
 
-def is_id(text: str) -> bool:
-    """Whether a gateway can have made it."""
-    return _ID.match(text) is not None
+def made_at(sandbox_id: str) -> float | None:
+    """The second in which a gateway made the id; None when none can have made it."""
+    return float(int(sandbox_id[3:11], 16)) if _ID.match(sandbox_id) else None

@@ -26,6 +26,7 @@ from sandlot_gateway.data.pool import HttpPool
 from sandlot_gateway.data.server import OneWriteProtocol
 from sandlot_gateway.keys import Keys
 from sandlot_gateway.settings import Settings
+from sandlot_gateway.tls import TlsServer
 from sandlot_gateway.tokens import Tokens
 
 _log = logging.getLogger(__name__)
@@ -87,8 +88,11 @@ async def serve(
         serving = loop.create_task(server.serve(sockets=sockets))
         # A server that has stopped by itself must not leave a process that serves nobody.
         serving.add_done_callback(lambda _: ending.set())
+        tls = _tls_server(settings, gateway=gateway, ended=ending.set)
         try:
             await gateway.start()
+            if tls is not None:
+                await tls.start()
             _freeze()
             url = _url(settings.host, listening.getsockname()[1])
             _write_endpoint(endpoint, url=url, api_key=api_key)
@@ -100,12 +104,28 @@ async def serve(
         finally:
             server.should_exit = True
             await asyncio.gather(serving, return_exceptions=True)
+            if tls is not None:
+                await tls.stop()
             await gateway.stop()
     finally:
         endpoint.unlink(missing_ok=True)
         (state_dir / "gateway.sock").unlink(missing_ok=True)
         lock.release()
     return 0
+
+
+def _tls_server(settings: Settings, *, gateway: Gateway, ended: Callable[[], None]) -> TlsServer | None:
+    if settings.tls_cert is None or settings.tls_key is None:
+        return None
+    return TlsServer(
+        gateway.edge,
+        host=settings.tls_host or settings.host,
+        port=settings.tls_port,
+        cert=settings.tls_cert,
+        key=settings.tls_key,
+        backlog=_BACKLOG,
+        ended=ended,
+    )
 
 
 def _announce(gateway: Gateway, url: str) -> None:

@@ -20,6 +20,21 @@ class Settings(BaseSettings):
     backend: Literal["local", "kubernetes"] = Field("local", description="What runs the sandboxes.")
     host: str = Field("127.0.0.1", description="The address to listen on.")
     port: int = Field(8642, ge=0, le=65535, description="The TCP port; 0 takes a free one.")
+    tls_cert: Path | None = Field(
+        None, description="A PEM certificate chain: HTTPS, with HTTP/2, on --tls-port too."
+    )
+    tls_key: Path | None = Field(None, description="Its private key, PEM.")
+    tls_host: str | None = Field(None, description="The address to listen on with TLS, if not --host.")
+    tls_port: int = Field(8643, ge=1, le=65535, description="The TCP port with TLS.")
+    ssh_port: int = Field(
+        0, ge=0, le=65535, description="The TCP port of SSH sessions; 0: local any, Kubernetes none."
+    )
+    ssh_public_host: str | None = Field(
+        None, description="The host of SSH sessions told to clients, if not that of their request."
+    )
+    ssh_public_port: int | None = Field(
+        None, ge=1, le=65535, description="The port of SSH sessions told to clients, if not --ssh-port."
+    )
     public_url: str | None = Field(
         None, description="The base URL told to clients, if not that of their request."
     )
@@ -65,6 +80,16 @@ class Settings(BaseSettings):
     max_queued: int = Field(1024, ge=0, description="Requests waiting for one sandbox; more get a 503.")
     max_total: int = Field(20_000, ge=1, description="Both, over all sandboxes.")
     max_body: int = Field(2 << 20, ge=1024, description="Bytes of a control request's body.")
+    tcp_ports: str | None = Field(
+        None,
+        pattern=r"^\d{1,5}-\d{1,5}$",
+        description="`FIRST-LAST`: the ports of TCP exposures; local: any, if not given. Kubernetes: none.",
+    )
+    checkpoint_dir: Path | None = Field(
+        None, description="Where checkpoints are kept; local: `checkpoints` in --state-dir if not given."
+    )
+    checkpoint_max: int = Field(4 << 30, ge=1 << 20, description="Bytes of the files of one checkpoint.")
+    checkpoint_total: int = Field(20 << 30, ge=1 << 20, description="Bytes of all checkpoints together.")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="What is logged.")
     access_log: float = Field(0.0, ge=0, le=1, description="Share of data plane requests with a log line.")
     key_file: Path | None = Field(
@@ -102,6 +127,33 @@ class Settings(BaseSettings):
                 "--key-file is for --backend kubernetes; the local one has its key in --state-dir"
             )
         return self
+
+    @model_validator(mode="after")
+    def _certificate_has_its_key(self) -> Settings:
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise ValueError("--tls-cert and --tls-key are given together or not at all")
+        return self
+
+    @field_validator("tcp_ports")
+    @classmethod
+    def _are_ports(cls, value: str | None) -> str | None:
+        first, _, last = (value or "1-1").partition("-")
+        if not 1 <= int(first) <= int(last) <= 65535:
+            raise ValueError(f"{value} is no range of ports from 1 to 65535")
+        return value
+
+    def expose_ports(self) -> range | None:
+        """For TCP exposures."""
+        if self.tcp_ports is None:
+            return None
+        first, _, last = self.tcp_ports.partition("-")
+        return range(int(first), int(last) + 1)
+
+    def checkpoints(self) -> Path | None:
+        """The directory for them; None when there is none."""
+        if self.checkpoint_dir is None and self.backend == "local":
+            return self.state_dir / "checkpoints"
+        return self.checkpoint_dir
 
     def pools(self) -> list[PoolSpec]:
         return [parse_pool(text) for text in self.pool]

@@ -1,4 +1,4 @@
-"""The gateway's few own calls to a sidecar (docs/sidecar-contract.md): claim, end, reset, logs, read-file."""
+"""The gateway's few own calls to a sidecar (docs/sidecar-contract.md): claim, end, reset, egress, logs, read-file."""
 
 from __future__ import annotations
 
@@ -75,20 +75,30 @@ class Sidecars:
             return False
         return answer.status == 200
 
-    async def end_unclaimed(self, instance: Instance) -> bool:
-        """Ask the sidecar to end unless somebody owns it, which it alone knows; False when somebody does."""
+    async def end_unclaimed(self, instance: Instance) -> Literal["ended", "owned", "unknown"]:
+        """Ask the sidecar to end unless somebody owns it, which it alone knows."""
         body = b'{"verdict":"deleted","only_unclaimed":true}'
         try:
             answer = await self._post(instance, "/v1/end", body, timeout=self._call_timeout)
         except (DialError, UpstreamError):
-            return True
-        return answer.status != 409
+            return "unknown"
+        return "ended" if answer.status == 200 else "owned" if answer.status == 409 else "unknown"
 
     async def reset(self, instance: Instance) -> Answer:
         """Reset under the same claim. Raises SidecarError."""
         body = b'{"keep_claim":true}'
         try:
             return await self._post(instance, "/v1/reset", body, timeout=self._call_timeout)
+        except (DialError, UpstreamError) as error:
+            raise SidecarError(str(error)) from error
+
+    async def egress(self, instance: Instance, policy: dict[str, Any] | None = None) -> Answer:
+        """Where the sandbox may send; with a policy, that from now on. Raises SidecarError."""
+        try:
+            if policy is None:
+                return await self._ask("GET", instance, "/v1/egress", b"", timeout=self._call_timeout)
+            body = msgspec.json.encode(policy)
+            return await self._ask("PUT", instance, "/v1/egress", body, timeout=self._call_timeout)
         except (DialError, UpstreamError) as error:
             raise SidecarError(str(error)) from error
 
@@ -104,9 +114,14 @@ class Sidecars:
             raise SidecarError(str(error)) from error
 
     async def _post(self, instance: Instance, path: str, body: bytes, *, timeout: float) -> Answer:
+        return await self._ask("POST", instance, path, body, timeout=timeout)
+
+    async def _ask(
+        self, method: str, instance: Instance, path: str, body: bytes, *, timeout: float
+    ) -> Answer:
         headers = [("authorization", f"Bearer {instance.token}"), ("content-type", "application/json")]
         return await self._pool.fetch(
-            instance.address, "POST", path, headers=headers, body=body, timeout=timeout
+            instance.address, method, path, headers=headers, body=body, timeout=timeout
         )
 
 

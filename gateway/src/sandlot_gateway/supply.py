@@ -6,14 +6,18 @@ import asyncio
 import logging
 import time
 from collections import Counter
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
+from typing import Any
 
-from sandlot_gateway.backends.base import Backend, BackendError, Instance, Template, Unavailable
+from sandlot_gateway.backends.base import Backend, BackendError, Instance, Promise, Template, Unavailable
 from sandlot_gateway.ready import ReadyQueue
 from sandlot_gateway.tasks import Tasks
 from sandlot_gateway.waiting import Waiter, WaitList
 
 _log = logging.getLogger(__name__)
+
+_OVERDUE = 3.0  # times as long as starts have taken of late
 
 _VERDICT_OF_ERROR = {"IMAGE_PULL_FAILED": "image_pull"}
 
@@ -61,7 +65,9 @@ class Grant:
 class _Ask:
     future: asyncio.Future[Grant]
     asked_at: float
+    wanted: Callable[[], Promise] | None = None
     started_at: float | None = None
+    starting: bool = False  # a start that is meant for it is under way
     attempts: int = 0
 
 
@@ -88,14 +94,17 @@ class Ticket:
 class _Start:
     key: str
     timer: asyncio.TimerHandle
+    waiter: Waiter[_Ask] | None  # whom it is meant for
     began: float = field(default_factory=time.monotonic)
 
 
 class Supply:
     """One per gateway. `max_starts` bounds the cold starts in flight, `max_waiting` the creates in the line.
 
-    An instance that is ready goes to the longest waiting create of its template, whoever it was started for;
-    with nobody waiting it joins the ready queue. One that belongs to no pool stays there for `spare_seconds`.
+    An instance that is ready goes to the create that it was started for, since the backend's record says so already;
+    to the longest waiting one of its template when that has gone, or when a start of its own is overdue. With nobody
+    waiting it joins the ready queue. One that belongs to no pool stays there for `spare_seconds`.
+    `prime` is given the address of each that joins, so that its claim need not wait for a connection.
     """
 
     def __init__(
@@ -108,6 +117,7 @@ class Supply:
         start_timeout: float = 60.0,
         spare_seconds: float = 30.0,
         attempts: int = 2,
+        prime: Callable[[str], Coroutine[Any, Any, None]] | None = None,
     ) -> None:
         self.ready = ready
         self._backend = backend
@@ -116,6 +126,7 @@ class Supply:
         self._start_timeout = start_timeout
         self._spare_seconds = spare_seconds
         self._attempts = attempts
+        self._prime = prime
         self._waiters: WaitList[_Ask] = WaitList()
         self._launching: Counter[str] = Counter()  # launch() has not returned yet, by template key
         self._starting: dict[str, _Start] = {}  # launched, not ready yet
@@ -136,17 +147,20 @@ class Supply:
         template: Template,
         tenant: str,
         pool: str | None = None,
+        wanted: Callable[[], Promise] | None = None,
         again: bool = False,
         patient: bool = False,
     ) -> Ticket:
         """Take a warm instance, or a place in the line; QueueFull, CannotStart at once when there is none.
 
+        `wanted`: what a backend may note of the sandbox with a start that is meant for it.
         `again`: the caller has lost its instance to somebody else and goes to the front, however full it is.
         `patient`: it waits until starts can be again.
         """
         loop = asyncio.get_running_loop()
         key = template.key
-        waiter = Waiter(template, key, tenant, _Ask(loop.create_future(), time.monotonic()), waiting=False)
+        ask = _Ask(loop.create_future(), time.monotonic(), wanted)
+        waiter = Waiter(template, key, tenant, ask, waiting=False)
         instance = self._take(key, pool)
         if instance is not None:
             waiter.value.future.set_result(Grant(instance, pool_hit=True, queued=0.0, start=0.0))
@@ -192,8 +206,9 @@ class Supply:
             self._mean_start += 0.2 * (took - self._mean_start)
         elif self._launching.total():
             self._early.add(instance.id)
-        waiter = self._waiters.pop(instance.template.key)
+        waiter = self._whose(start) or self._waiters.head(instance.template.key)
         if waiter is not None:
+            self._waiters.serve(waiter)
             self.forget(instance.id)
             ask = waiter.value
             now = time.monotonic()
@@ -202,9 +217,12 @@ class Supply:
             ask.future.set_result(Grant(instance, pool_hit=False, queued=queued, start=start))
             if instance.pool is not None:
                 self._backend.nudge(instance.pool)
-        elif self.ready.put(instance) and instance.pool is None:
-            loop = asyncio.get_running_loop()
-            self._spares[instance.id] = loop.call_later(self._spare_seconds, self._expire, instance.id)
+        elif self.ready.put(instance):
+            if self._prime is not None:
+                self._tasks.spawn(self._prime(instance.address))
+            if instance.pool is None:
+                loop = asyncio.get_running_loop()
+                self._spares[instance.id] = loop.call_later(self._spare_seconds, self._expire, instance.id)
         self._pump()
 
     def lost(self, instance_id: str, *, verdict: str, message: str) -> None:
@@ -214,7 +232,7 @@ class Supply:
         if start is not None:
             start.timer.cancel()
             error = StartFailed(message, verdict=verdict, error_type=verdict.upper())
-            self._start_failed(start.key, error, final=verdict == "image_pull")
+            self._start_failed(start.key, start.waiter, error, final=verdict == "image_pull")
         self._pump()
 
     def taken(self, instance_id: str) -> None:
@@ -223,6 +241,8 @@ class Supply:
         start = self._starting.pop(instance_id, None)
         if start is not None:
             start.timer.cancel()
+            if start.waiter is not None:
+                start.waiter.value.starting = False
             self._pump()
 
     def forget(self, instance_id: str) -> Instance | None:
@@ -290,12 +310,15 @@ class Supply:
         on_the_way = self._on_the_way()
         for key in self._waiters.in_turn():
             while self.starting < self._max_starts and on_the_way[key] < self._waiters.waiting(key):
-                head = self._waiters.head(key)
-                if head is None:
+                line = self._waiters.in_line(key)
+                if not line:
                     break
+                waiter = next((one for one in line if not one.value.starting), None)
+                if waiter is not None:
+                    waiter.value.starting = True
                 on_the_way[key] += 1
                 self._launching[key] += 1
-                self._tasks.spawn(self._launch(head.template))
+                self._tasks.spawn(self._launch(line[0].template, waiter))
 
     def _on_the_way(self) -> Counter[str]:
         """How many starts of each template are under way, whoever they are for."""
@@ -316,16 +339,20 @@ class Supply:
         self._tick = None
         self._pump()
 
-    async def _launch(self, template: Template) -> None:
+    async def _launch(self, template: Template, waiter: Waiter[_Ask] | None) -> None:
+        """`waiter`: whom it is meant for."""
         key = template.key
         loop = asyncio.get_running_loop()
-        waiting = self._waiters.head(key)
-        if waiting is not None and waiting.value.started_at is None:
-            waiting.value.started_at = time.monotonic()
+        wanted: Promise | None = None
+        if waiter is not None:
+            waiter.value.started_at = waiter.value.started_at or time.monotonic()
+            wanted = waiter.value.wanted() if waiter.value.wanted is not None else None
         try:
-            instance = await self._backend.launch(template)
+            instance = await self._backend.launch(template, wanted=wanted)
         except Unavailable as error:
             self._landed(key)
+            if waiter is not None:
+                waiter.value.starting = False
             if self._blocked is None:
                 self._blocked = loop.call_later(error.retry_after, self.capacity_freed)
             if error.refuse:
@@ -338,18 +365,18 @@ class Supply:
                 error_type=error.error_type,
                 field=error.field,
             )
-            self._start_failed(key, failed, final=True)
+            self._start_failed(key, waiter, failed, final=True)
             self._pump()
         except Exception as error:
             self._landed(key)
             _log.exception("a start failed in an unexpected way")
             failed = StartFailed(f"the backend failed: {error}", error_type="START_FAILED")
-            self._start_failed(key, failed, final=True)
+            self._start_failed(key, waiter, failed, final=True)
             self._pump()
         else:
             if instance.id not in self._early:
                 timer = loop.call_later(self._start_timeout, self._overdue, instance.id)
-                self._starting[instance.id] = _Start(key, timer)
+                self._starting[instance.id] = _Start(key, timer, waiter)
             self._early.discard(instance.id)
             self._landed(key)
 
@@ -365,8 +392,19 @@ class Supply:
         message = f"the sandbox was not ready {self._start_timeout:g} s after its start"
         self.lost(instance_id, verdict="start_failed", message=message)
 
-    def _start_failed(self, key: str, error: StartFailed, *, final: bool) -> None:
-        waiter = self._waiters.head(key)
+    def _whose(self, start: _Start | None) -> Waiter[_Ask] | None:
+        """Whom an instance was started for, unless it has gone or somebody has waited much longer than starts take."""
+        if start is None or start.waiter is None or not start.waiter.waiting:
+            return None
+        head = self._waiters.head(start.key)
+        since = head.value.started_at if head is not None else None
+        overdue = since is not None and time.monotonic() - since > _OVERDUE * self._mean_start
+        return None if overdue else start.waiter
+
+    def _start_failed(self, key: str, meant: Waiter[_Ask] | None, error: StartFailed, *, final: bool) -> None:
+        waiter = meant if meant is not None and meant.waiting else self._waiters.head(key)
+        if meant is not None:
+            meant.value.starting = False
         if waiter is None:
             return
         waiter.value.attempts += 1

@@ -18,6 +18,8 @@ class Tokens:
     The same inputs give the same token, so a restarted gateway with the same key needs no store.
     """
 
+    NONCE = 16  # hexadecimal digits, from which the id of an exposure or of an SSH session is made
+
     def __init__(self, key: bytes) -> None:
         if len(key) < MIN_KEY:
             raise ValueError(f"the master key must have at least {MIN_KEY} bytes")
@@ -32,6 +34,28 @@ class Tokens:
         """What the gateway presents to the sidecar of one claim; a later generation has another one."""
         mac = self._mac(b"sandbox", instance_id.encode(), b"%d" % generation, sandbox_id.encode())
         return "sst_" + _text(mac)
+
+    def ssh_host_key(self) -> bytes:
+        """The seed of an Ed25519 key: SSH clients that remember the host find the same after a restart."""
+        return self._mac(b"ssh host key")
+
+    def exposure(self, nonce: str) -> str:
+        """The id of an exposure, 144 bits of which only the gateways can make from its nonce."""
+        return nonce + _text(self._mac(b"exposure", nonce.encode())[:18])
+
+    def is_exposure(self, text: str) -> bool:
+        """Whether a gateway has made this id."""
+        return text.isascii() and hmac.compare_digest(text, self.exposure(text[: self.NONCE]))
+
+    def ssh_session(self, nonce: str) -> str:
+        """The id of an SSH session, 96 bits of which only the gateways can make from its nonce."""
+        return f"ssh-{nonce}{self._mac(b'ssh session', nonce.encode())[:12].hex()}"
+
+    def ssh_nonce(self, session_id: str) -> str | None:
+        """What this id was made from; None when no gateway has made it."""
+        nonce = session_id[4 : 4 + self.NONCE]
+        made = session_id.isascii() and hmac.compare_digest(session_id, self.ssh_session(nonce))
+        return nonce if made else None
 
     def client(self, sandbox_id: str, tenant: str, expires_at: int) -> str:
         """A client's token for one sandbox, valid until `expires_at` (Unix seconds)."""

@@ -79,9 +79,18 @@ class WaitList(Generic[T]):
     def pop(self, key: str) -> Waiter[T] | None:
         waiter = self.head(key)
         if waiter is not None:
-            self._turn = max(self._turn, waiter.rank)
-            self.remove(waiter)
+            self.serve(waiter)
         return waiter
+
+    def serve(self, waiter: Waiter[T]) -> None:
+        """It has what it waited for, whether or not its turn had come."""
+        self._turn = max(self._turn, waiter.rank)
+        self.remove(waiter)
+
+    def in_line(self, key: str) -> list[Waiter[T]]:
+        """Who waits for this template, the next one first."""
+        line = self._lines.get(key)
+        return sorted(waiter for waiter in line.heap if waiter.waiting) if line is not None else []
 
     def remove(self, waiter: Waiter[T]) -> bool:
         """Leave the line; False when not in it any more."""

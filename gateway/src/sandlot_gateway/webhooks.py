@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import logging
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -26,6 +27,7 @@ class _Document(msgspec.Struct):
     generation: int
     event: str = "heartbeat"
     sandbox_id: str | None = None
+    ready_at: float | None = None
     verdict: str | None = None
     message: str | None = None
 
@@ -41,12 +43,14 @@ class Webhooks:
         supply: Supply,
         lifecycle: Lifecycle,
         counted: Callable[[str], None] = lambda event: None,
+        readied: Callable[[float], None] = lambda seconds: None,
     ) -> None:
         self._tokens = tokens
         self._backend = backend
         self._supply = supply
         self._lifecycle = lifecycle
         self._counted = counted
+        self._readied = readied
 
     def receive(self, *, instance_id: str, signature: str, body: bytes) -> int:
         """Check and act.
@@ -104,11 +108,13 @@ class Webhooks:
                 verdict=document.verdict or ("sandbox_lost" if document.phase == "failed" else "deleted"),
                 message=document.message,
                 exit_code=_exit_code(state),
+                heard=True,
             )
             return
         if instance is None or document.generation < instance.generation:
             return  # sent before a reset that is over
-        if self._lifecycle.busy(instance.id, generation=document.generation):
+        busy = self._lifecycle.busy(instance.id, generation=document.generation)
+        if busy and not self._is_anothers(document):
             return
         instance.generation = document.generation
         if document.phase == "claimed":
@@ -117,6 +123,14 @@ class Webhooks:
         elif document.phase == "warm" and not self._is_known(instance.id):
             self._supply.offer(instance)
             self._backend.ready(instance.id)
+            if document.event == "ready" and document.ready_at is not None:
+                self._readied(max(0.0, time.time() - document.ready_at))
+
+    def _is_anothers(self, document: _Document) -> bool:
+        """Another gateway was faster than the claim under way here; nobody says so again for a whole heartbeat."""
+        if document.phase != "claimed" or document.sandbox_id is None:
+            return False
+        return self._lifecycle.directory.get(document.sandbox_id) is None
 
     def _is_known(self, instance_id: str) -> bool:
         owned = self._lifecycle.directory.by_instance(instance_id) is not None

@@ -29,7 +29,7 @@ class Connection(asyncio.Protocol):
         "closed",
         "eof",
         "idle",
-        "idle_since",
+        "idle_until",
         "on_idle_lost",
         "reader",
         "sock",
@@ -46,7 +46,7 @@ class Connection(asyncio.Protocol):
         self.closed = False
         self.eof = False  # the peer will send no more
         self.idle = False
-        self.idle_since = 0.0
+        self.idle_until = 0.0
         self.uses = 0  # requests begun on it
         self.on_idle_lost: Callable[[Connection], None] = _nothing
         self._error: Exception | None = None

@@ -77,6 +77,7 @@ async def _connect(address: str, *, timeout: float) -> Connection:
             sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
             try:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                _keep_alive(sock)
                 await loop.sock_connect(sock, target)
             except BaseException:
                 sock.close()
@@ -91,6 +92,14 @@ async def _connect(address: str, *, timeout: float) -> Connection:
         sock.close()
         raise
     return connection
+
+
+def _keep_alive(sock: socket.socket) -> None:
+    """A peer whose machine has gone is noticed after half a minute, and not when a command's time is over."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3)):
+        if hasattr(socket, name):
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 def _reason(error: OSError | TimeoutError) -> str:

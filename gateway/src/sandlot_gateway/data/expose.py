@@ -7,12 +7,13 @@ import contextlib
 import json
 import logging
 import os
+import random
 import secrets
 import time
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
 from .bridge import PortListener
 from .pool import HttpPool
@@ -23,6 +24,8 @@ log = logging.getLogger("sandlot.expose")
 
 MAX_PER_SANDBOX = 64
 MAX_NAME = 50  # characters
+_TRIES = 8  # ports, before a create of a TCP exposure is refused
+_PATIENCE = 2.0  # seconds until another gateway's exposure is known here; it takes some 30 ms
 
 
 class ExposeError(Exception):
@@ -53,10 +56,31 @@ class Exposure:
         return f"/expose/{self.id}/"
 
 
+class Shared(Protocol):
+    """Where several gateways keep their exposures."""
+
+    def new_id(self) -> str: ...
+
+    def may_exist(self, exposure_id: str) -> bool:
+        """Whether some gateway made it."""
+        ...
+
+    def subscribe(self, told: Callable[[str, list[Exposure]], None]) -> None:
+        """`told` hears of all exposures of a sandbox, each time that they have changed."""
+
+    async def put(self, exposure: Exposure) -> bool:
+        """False: its port is another's by now."""
+        ...
+
+    async def take(self, exposure: Exposure) -> None: ...
+
+
 class Exposures:
     """The exposures of all sandboxes; with a `store` they survive the gateway (TCP ones on the same port).
 
-    `ports` is where TCP listeners may be; without it the kernel picks one.
+    `ports` is where TCP listeners may be; without it the kernel picks one. `shared` stands for a store that other
+    gateways read and write too: then each of them serves all exposures, TCP ones on the same port everywhere, and
+    without `ports` there are none of these.
     """
 
     def __init__(
@@ -67,12 +91,21 @@ class Exposures:
         listen_host: str = "127.0.0.1",
         ports: Iterable[int] | None = None,
         store: Path | None = None,
+        shared: Shared | None = None,
     ) -> None:
         self._routes = routes
         self._pool = pool
         self._listen_host = listen_host
         self._ports = None if ports is None else list(ports)
-        self._store = store
+        self._store = store if shared is None else None
+        self._shared = shared
+        self._unconfirmed: set[str] = set()  # written by this gateway, not yet told of
+        self._removed: dict[
+            str, str
+        ] = {}  # ids and their sandboxes: what is told late must not bring one back
+        self._awaited: dict[str, asyncio.Event] = {}
+        if shared is not None:
+            shared.subscribe(self._told)
         self._all: dict[str, Exposure] = {}
         self._listeners: dict[str, PortListener] = {}
         self._closing: set[asyncio.Task[None]] = set()
@@ -98,6 +131,8 @@ class Exposures:
 
     def prune(self) -> None:
         """Drop the exposures of sandboxes that are unknown or ended; once after a restart has found the sandboxes."""
+        if self._shared is not None:
+            return  # told of live ones only
         for sandbox_id in {exposure.sandbox_id for exposure in self._all.values()}:
             route = self._routes.find(sandbox_id)
             if route is None or route.status not in ("PENDING", "RUNNING"):
@@ -117,7 +152,7 @@ class Exposures:
         if len(self.list(tenant, sandbox_id=sandbox_id)) >= MAX_PER_SANDBOX:
             raise ExposeError(f"a sandbox has at most {MAX_PER_SANDBOX} exposures")
         exposure = Exposure(
-            id=secrets.token_urlsafe(18),
+            id=secrets.token_urlsafe(18) if self._shared is None else self._shared.new_id(),
             sandbox_id=sandbox_id,
             tenant=tenant,
             port=port,
@@ -125,6 +160,8 @@ class Exposures:
             protocol="HTTP" if kind == "HTTP" else "TCP",
             created_at=time.time(),
         )
+        if self._shared is not None:
+            return await self._add_shared(exposure, self._shared)
         if exposure.protocol == "TCP":
             try:
                 bound = await self._listen(exposure, self._ports or [0])
@@ -142,6 +179,11 @@ class Exposures:
         exposure = self._all.get(exposure_id)
         if exposure is None or exposure.tenant != tenant:
             return False
+        if self._shared is not None:
+            await self._shared.take(exposure)
+            self._removed[exposure.id] = exposure.sandbox_id
+            if exposure.id not in self._all:
+                return True  # told of it meanwhile
         self._drop(exposure)
         self._save()
         if self._closing:
@@ -159,11 +201,28 @@ class Exposures:
     def find(self, exposure_id: str) -> Exposure | None:
         return self._all.get(exposure_id)
 
+    async def found(self, exposure_id: str) -> Exposure | None:
+        """The same, but one that another gateway has just made is waited for."""
+        known = self._all.get(exposure_id)
+        if known is not None or self._shared is None or exposure_id in self._removed:
+            return known
+        if not self._shared.may_exist(exposure_id):
+            return None
+        event = self._awaited.setdefault(exposure_id, asyncio.Event())
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_PATIENCE):
+                await event.wait()
+        if self._awaited.get(exposure_id) is event:
+            del self._awaited[exposure_id]
+        return self._all.get(exposure_id)
+
     def sandbox_ended(self, sandbox_id: str) -> None:
         """Close all of a sandbox's exposures; returns at once, their connections end in the background."""
         gone = [exposure for exposure in self._all.values() if exposure.sandbox_id == sandbox_id]
         for exposure in gone:
             self._drop(exposure)
+        for exposure_id in [each for each, owner in self._removed.items() if owner == sandbox_id]:
+            del self._removed[exposure_id]
         if gone:
             self._save()
 
@@ -179,8 +238,62 @@ class Exposures:
         """The pool's key of kept-alive connections through this sandbox's tunnel to one port."""
         return f"{route.sandbox_id}:{port}@{route.address}"
 
+    async def _add_shared(self, exposure: Exposure, shared: Shared) -> Exposure:
+        """On a port that is free here and that no other gateway gives away at the same moment."""
+        ports: list[int | None] = [None]
+        if exposure.protocol == "TCP":
+            taken = {each.listen_port for each in self._all.values()}
+            free = [port for port in self._ports or [] if port not in taken]
+            if not self._ports:
+                raise ExposeError("this server has no ports for TCP", field="protocol")
+            ports = [*random.sample(free, k=min(len(free), _TRIES))]
+        for port in ports:
+            if port is not None:
+                try:
+                    await self._listen(exposure, [port])
+                except OSError:
+                    continue
+                exposure = replace(exposure, listen_host=self._listen_host, listen_port=port)
+            self._all[exposure.id] = exposure
+            self._unconfirmed.add(exposure.id)
+            kept = False
+            try:
+                kept = await shared.put(exposure)
+            finally:
+                if not kept and exposure.id in self._all:
+                    self._drop(exposure)
+            if kept:
+                return exposure
+        raise ExposeError("no free port")
+
+    def _told(self, sandbox_id: str, exposures: list[Exposure]) -> None:
+        """All that other gateways and this one have made for a sandbox."""
+        ids = {exposure.id for exposure in exposures}
+        for exposure in [each for each in self._all.values() if each.sandbox_id == sandbox_id]:
+            if exposure.id not in ids and exposure.id not in self._unconfirmed:
+                self._drop(exposure)
+        for exposure in exposures:
+            self._unconfirmed.discard(exposure.id)
+            if exposure.id in self._all or exposure.id in self._removed:
+                continue
+            self._all[exposure.id] = exposure
+            if exposure.listen_port is not None:
+                self._own(self._listen_too(exposure, exposure.listen_port))
+            event = self._awaited.pop(exposure.id, None)
+            if event is not None:
+                event.set()
+
+    async def _listen_too(self, exposure: Exposure, port: int) -> None:
+        try:
+            await self._listen(exposure, [port])
+        except OSError as error:
+            log.warning("port %s of an exposure is not served by this gateway: %s", port, error)
+        if exposure.id not in self._all and (listener := self._listeners.pop(exposure.id, None)):
+            await listener.close()
+
     def _drop(self, exposure: Exposure) -> None:
         del self._all[exposure.id]
+        self._unconfirmed.discard(exposure.id)
         listener = self._listeners.pop(exposure.id, None)
         if listener is not None:
             self._close_later(listener)
@@ -189,7 +302,10 @@ class Exposures:
             self._pool.forget(self.tunnel_key(route, exposure.port))
 
     def _close_later(self, listener: PortListener) -> None:
-        task = asyncio.get_running_loop().create_task(listener.close())
+        self._own(listener.close())
+
+    def _own(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 

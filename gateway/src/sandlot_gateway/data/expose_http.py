@@ -26,12 +26,14 @@ class ExposedHttp:
         self._routes = routes
         self._pool = pool
 
-    def target(self, exposure_id: bytes) -> tuple[Exposure, Route]:
+    async def target(self, exposure_id: bytes) -> tuple[Exposure, Route]:
         """Raises Refusal: 404 for an unknown id, 502 for a sandbox that has ended."""
-        exposure = self._exposures.find(exposure_id.decode("latin-1"))
+        exposure = await self._exposures.found(exposure_id.decode("latin-1"))
         if exposure is None or exposure.protocol != "HTTP":
             raise Refusal(404, "no_such_exposure", "no such exposure")
         route = self._routes.find(exposure.sandbox_id)
+        if route is None:  # another gateway's, whose record is on its way
+            route = await self._routes.wait_ready(exposure.sandbox_id, 0.0)
         if route is None or route.status != "RUNNING":
             raise sandbox_not_found(
                 verdict=route.verdict if route else None, message=route.message if route else None
@@ -50,7 +52,7 @@ class ExposedHttp:
         admit: Callable[[str], None],
     ) -> tuple[int, Headers]:
         """`authorization` is the client's, if it is meant for the app; `admit` takes a place or raises Refusal."""
-        exposure, route = self.target(parts[2])
+        exposure, route = await self.target(parts[2])
         if len(parts) < 4:
             raise _with_slash(scope)
         method: str = scope["method"]

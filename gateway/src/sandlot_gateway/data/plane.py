@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import time
 from itertools import count
 
 from ..metrics import Metrics
+from ..rpc.plane import SERVICE, RpcPlane
 from ..tokens import Tokens
 from .access import AccessLog, request_ids
 from .answers import Receive, Refusal, Scope, Send, send_json
@@ -52,6 +54,7 @@ class DataPlane:
         self._pacing = Pacing()
         turns = Turns(cores=len(os.sched_getaffinity(0)), wanted=lambda: self._pacing.starved)
         self._sandbox = SandboxHttp(door=door, pool=pool, turns=turns)
+        self._rpc = RpcPlane(door=door, pool=pool, turns=turns)
         self._exposed = ExposedHttp(exposures=exposures, routes=routes, pool=pool)
         self._sockets = SocketPlane(door=door, pool=pool, metrics=metrics, exposed=self._exposed)
         self._access = AccessLog(self.limits.access_log)
@@ -100,7 +103,9 @@ class DataPlane:
         parts = raw.split(b"/", 3)
         exposed = len(parts) > 2 and parts[1] == b"expose"
         rest = parts[3] if len(parts) == 4 else b""
-        name = "expose" if exposed else ROUTES.get(rest.partition(b"/")[0], "other")
+        segment = rest.partition(b"/")[0]
+        rpc = segment == SERVICE and parts[1] == b"sbx"
+        name = "expose" if exposed else "rpc" if rpc else ROUTES.get(segment, "other")
         metrics = self._metrics.routes[name]
         metrics.in_flight += 1
         request = sort_headers(scope["headers"])
@@ -113,9 +118,20 @@ class DataPlane:
         queued = [0.0]
         try:
             try:
-                self._door.check_open()
+                if not rpc:
+                    self._door.check_open()
                 if exposed:
                     status, _ = await self._serve_exposed(scope, receive, send, request, parts)
+                elif rpc:
+                    status, verdict = await self._rpc.http(
+                        scope,
+                        receive,
+                        send,
+                        request=request,
+                        request_id=request_id,
+                        parts=parts,
+                        queued=queued,
+                    )
                 else:
                     status, headers = await self._sandbox.http(
                         scope, receive, send, request=request, parts=parts, name=name, queued=queued
@@ -139,6 +155,12 @@ class DataPlane:
             metrics.unfinished("cut")
             ids = request_ids(request_id, sandbox=b"" if exposed else parts[2], op=request.op)
             log.warning("response cut: %s", error, extra=ids)
+        except asyncio.CancelledError:
+            if self._door.draining:
+                status = "cut"
+                metrics.unfinished("cut")
+                await _say_cut(send, request_id=request_id)
+            raise
         finally:
             metrics.in_flight -= 1
             if self._access.share:
@@ -177,3 +199,14 @@ class DataPlane:
         finally:
             for lane in lanes:
                 self._door.leave(lane)
+
+
+async def _say_cut(send: Send, *, request_id: bytes) -> None:
+    """Without an answer that begins, the server would say 500, which no client asks again after."""
+    headers = [(b"x-request-id", request_id), (b"connection", b"close")]
+    message = "the gateway ends; under the same op id another one has the result"
+    document = {"error": "gateway_ended", "message": message, "may_have_run": True}
+    # RuntimeError: the answer has begun, and ends with its connection. TimeoutError: its client does not read.
+    with contextlib.suppress(RuntimeError, TimeoutError):
+        async with asyncio.timeout(1.0):
+            await send_json(send, 502, document, headers=headers)

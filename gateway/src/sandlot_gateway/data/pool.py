@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
@@ -181,20 +182,25 @@ class HttpPool:
         ):
             connection.close()
             return
-        idle = self._idle.get(connection.address)
-        if idle is None:
-            idle = self._idle[connection.address] = deque()
-        elif len(idle) >= self._settings.max_idle_per_host:
-            connection.close()
-            return
-        if self._idle_count >= self._settings.max_idle:
+        self._keep(connection)
+
+    async def prime(self, key: str) -> None:
+        """Have a connection at hand for the first request, however late it comes. Raises DialError."""
+        if not self._idle.get(key):
+            connection = await self.acquire(key)
+            self._busy.discard(connection)
+            self._keep(connection, until=math.inf)
+
+    def _keep(self, connection: Connection, *, until: float | None = None) -> None:
+        idle = self._idle.get(connection.address, ())
+        if len(idle) >= self._settings.max_idle_per_host or self._idle_count >= self._settings.max_idle:
             connection.close()
             return
         loop = asyncio.get_running_loop()
         connection.idle = True
-        connection.idle_since = loop.time()
+        connection.idle_until = loop.time() + self._settings.idle_timeout if until is None else until
         connection.on_idle_lost = self._idle_lost
-        idle.append(connection)
+        self._idle.setdefault(connection.address, deque()).append(connection)
         self._idle_count += 1
         if self._sweeper is None:
             self._sweeper = loop.call_later(self._settings.idle_timeout / 4, self._sweep)
@@ -204,6 +210,12 @@ class HttpPool:
         for connection in self._idle.pop(key, ()):
             self._idle_count -= 1
             connection.idle = False
+            connection.close()
+
+    def cut(self, key: str) -> None:
+        """Close all connections of a key whose machine is gone: nothing of it will ever say so."""
+        self.forget(key)
+        for connection in [one for one in self._busy if one.address == key]:
             connection.close()
 
     async def close(self) -> None:
@@ -229,10 +241,10 @@ class HttpPool:
 
     def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
-        oldest = loop.time() - self._settings.idle_timeout
+        now = loop.time()
         for key, idle in list(self._idle.items()):
-            while idle and idle[0].idle_since <= oldest:
-                connection = idle.popleft()
+            for connection in [one for one in idle if one.idle_until <= now]:
+                idle.remove(connection)
                 self._idle_count -= 1
                 connection.idle = False
                 connection.close()

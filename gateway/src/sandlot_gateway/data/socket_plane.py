@@ -59,7 +59,7 @@ class SocketPlane:
 
     async def _begin_exposed(self, scope: Scope, parts: list[bytes]) -> ExposedSocket:
         request = sort_headers(scope["headers"])
-        exposure, route = self._exposed.target(parts[2])
+        exposure, route = await self._exposed.target(parts[2])
         session = ExposedSocket(pool=self._pool, route=route, exposure=exposure)
         rest = parts[3] if len(parts) == 4 else b""
         authorization = self._door.for_the_app(request.authorization)

@@ -1,0 +1,81 @@
+"""Exposures that several gateways serve: what of them is kept where all can read it, and what opens them is not."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from ..backends.base import Notes
+from ..backends.notes import follow
+from ..tokens import Tokens
+from .expose import Exposure
+
+
+class _Kept(msgspec.Struct, frozen=True):
+    tenant: str
+    port: int
+    protocol: str
+    created_at: float
+    name: str | None = None
+    listen_port: int | None = None
+
+
+class SharedExposures:
+    """An id is made from a nonce by the gateways' common key: the nonce is kept, so that its readers cannot use it."""
+
+    def __init__(self, notes: Notes, *, tokens: Tokens, listen_host: str) -> None:
+        self._notes = notes
+        self._tokens = tokens
+        self._listen_host = listen_host
+
+    def new_id(self) -> str:
+        return self._tokens.exposure(secrets.token_hex(Tokens.NONCE // 2))
+
+    def may_exist(self, exposure_id: str) -> bool:
+        """Whether some gateway made it."""
+        return self._tokens.is_exposure(exposure_id)
+
+    def subscribe(self, told: Callable[[str, list[Exposure]], None]) -> None:
+        """`told` hears of all exposures of a sandbox, each time that they have changed."""
+        follow(self._notes, read=self._exposure, told=told)
+
+    async def put(self, exposure: Exposure) -> bool:
+        """False: its port is another's by now. Raises BackendError."""
+        kept = _Kept(
+            tenant=exposure.tenant,
+            port=exposure.port,
+            protocol=exposure.protocol,
+            created_at=exposure.created_at,
+            name=exposure.name,
+            listen_port=exposure.listen_port,
+        )
+        nonce = exposure.id[: Tokens.NONCE]
+        document = msgspec.to_builtins(kept)
+        return await self._notes.put(exposure.sandbox_id, nonce, document, port=exposure.listen_port)
+
+    async def take(self, exposure: Exposure) -> None:
+        """Raises BackendError."""
+        nonce = exposure.id[: Tokens.NONCE]
+        await self._notes.take(exposure.sandbox_id, nonce, port=exposure.listen_port)
+
+    def _exposure(self, sandbox_id: str, nonce: str, document: Any) -> Exposure | None:
+        try:
+            kept = msgspec.convert(document, _Kept)
+        except msgspec.ValidationError:
+            return None
+        if len(nonce) != Tokens.NONCE or kept.protocol not in ("HTTP", "TCP"):
+            return None
+        return Exposure(
+            id=self._tokens.exposure(nonce),
+            sandbox_id=sandbox_id,
+            tenant=kept.tenant,
+            port=kept.port,
+            name=kept.name,
+            protocol="HTTP" if kept.protocol == "HTTP" else "TCP",
+            created_at=kept.created_at,
+            listen_host=None if kept.listen_port is None else self._listen_host,
+            listen_port=kept.listen_port,
+        )

@@ -1,0 +1,133 @@
+"""Serves the application over TLS on a port of its own, as HTTP/1.1 and HTTP/2; why granian: docs/adr/0005."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from sandlot_gateway.edge import App, Message, Receive, Scope, Send
+
+_READY_WAIT = 10.0
+_STOP_WAIT = 5.0  # seconds for connections to end, once no request is left
+_STREAMS = 1000  # of one HTTP/2 connection at a time; Prime's clients open another one from 90 on
+# Requests in flight, all together. The data plane has its own bounds, which answer; this one only makes wait.
+_IN_FLIGHT = 100_000
+
+
+class TlsServer:
+    """`start` returns when connections are taken; `ended` is called should it end by itself."""
+
+    def __init__(
+        self,
+        app: App,
+        *,
+        host: str,
+        port: int,
+        cert: Path,
+        key: Path,
+        backlog: int,
+        ended: Callable[[], None],
+    ) -> None:
+        self._app = app
+        self._host = host
+        self._port = port
+        self._cert = cert
+        self._key = key
+        self._backlog = backlog
+        self._ended = ended
+        self._server: Any = None
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Raises OSError for a certificate or key that cannot be used, and for a port that is taken."""
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self._cert, self._key)
+        except OSError as error:
+            raise OSError(f"--tls-cert {self._cert} and --tls-key {self._key}: {error}") from error
+        self._server = _server(
+            self._app,
+            host=self._host,
+            port=self._port,
+            cert=self._cert,
+            key=self._key,
+            backlog=self._backlog,
+        )
+        self._task = asyncio.create_task(self._server.serve())
+        try:
+            async with asyncio.timeout(_READY_WAIT):
+                while not await self._answers():
+                    if self._task.done():
+                        raise OSError(str(self._task.exception() or "it ended"))
+                    await asyncio.sleep(0.01)
+        except (OSError, TimeoutError) as error:
+            await self.stop()
+            raise OSError(f"cannot listen with TLS on {self._host} port {self._port}: {error}") from error
+        self._task.add_done_callback(lambda _: self._ended())
+
+    async def stop(self) -> None:
+        if self._task is None:
+            return
+        task, self._task = self._task, None
+        self._server.signal_handler_interrupt()  # granian's word for "stop", with or without a signal
+        await asyncio.wait([task], timeout=_STOP_WAIT)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    async def _answers(self) -> bool:
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self._host, self._host)
+        try:
+            _, writer = await asyncio.open_connection(host, self._port)
+        except OSError:
+            return False
+        writer.close()
+        return True
+
+
+def _close_last(app: App) -> App:
+    """granian keeps a WebSocket's close back while somebody waits for a message: it is sent when nobody does."""
+
+    async def served(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "websocket":
+            await app(scope, receive, send)
+            return
+        close: Message | None = None
+
+        async def keep_close(message: Message) -> None:
+            nonlocal close
+            if message["type"] == "websocket.close":
+                close = message
+            else:
+                await send(message)
+
+        await app(scope, receive, keep_close)
+        if close is not None:
+            await send(close)
+
+    return served
+
+
+def _server(app: App, *, host: str, port: int, cert: Path, key: Path, backlog: int) -> Any:
+    # Imported here: 20 MB that a gateway without TLS does not need.
+    from granian.constants import HTTPModes, Interfaces, SSLProtocols
+    from granian.http import HTTP2Settings
+    from granian.log import LogLevels
+    from granian.server.embed import Server
+
+    return Server(
+        _close_last(app),
+        address=host,
+        port=port,
+        interface=Interfaces.ASGINL,
+        http=HTTPModes.auto,
+        http2_settings=HTTP2Settings(max_concurrent_streams=_STREAMS),
+        backlog=backlog,
+        backpressure=_IN_FLIGHT,
+        ssl_cert=cert,
+        ssl_key=key,
+        ssl_protocol_min=SSLProtocols.tls12,
+        log_level=LogLevels.error,
+        log_dictconfig={"handlers": {}, "loggers": {"_granian": {"propagate": True}}},
+    )
