@@ -167,6 +167,19 @@ async def test_idle_connections_expire_and_are_limited_per_host(pool, upstream):
     await eventually(lambda: one.idle_connections == 0)
 
 
+async def test_a_connection_made_in_advance_waits_longer_than_others(pool, upstream):
+    server, other = await upstream(echo(), tcp=True), await upstream(echo(), tcp=True)
+    one = pool(idle_timeout=0.05)
+    await one.prime(server.address)
+    await one.prime(server.address)
+    await one.fetch(other.address, "GET", "/")
+    assert one.idle_connections == 2
+    await eventually(lambda: one.idle_connections == 1)
+    await one.fetch(server.address, "GET", "/")
+    assert server.connections == 1
+    await eventually(lambda: one.idle_connections == 0)  # from its first use on it is one of many
+
+
 async def test_a_refused_dial_is_tried_three_times_and_nothing_was_sent(tmp_path, pool):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -333,6 +346,42 @@ async def test_closing_the_pool_ends_what_is_under_way(pool, upstream):
         await fetching
     with pytest.raises(DialError, match="closed"):
         await one.fetch(server.address, "GET", "/")
+
+
+async def test_cutting_a_key_ends_what_is_under_way_there_and_nowhere_else(pool, upstream):
+    arrived, go_on = asyncio.Semaphore(0), asyncio.Event()
+
+    async def behave(peer: Peer) -> None:
+        await peer.body(await peer.request())
+        arrived.release()
+        await go_on.wait()
+        peer.send(OK)
+        await peer.ended()
+
+    lost, other = await upstream(behave), await upstream(behave)
+    one = pool()
+    fetches = [asyncio.create_task(one.fetch(server.address, "GET", "/")) for server in (lost, other)]
+    for _ in fetches:
+        await arrived.acquire()
+    one.cut(lost.address)
+    with pytest.raises(UpstreamError):
+        await fetches[0]
+    go_on.set()
+    assert (await fetches[1]).body == b"ok"
+
+
+async def test_a_peer_whose_machine_is_gone_is_noticed_by_the_kernel(pool, upstream):
+    server = await upstream(echo([]), tcp=True, host="127.0.0.1")
+    one = pool()
+    connection = await one.acquire(server.address)
+    try:
+        get = connection.sock.getsockopt
+        assert get(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        waits = [socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT]
+        idle, interval, count = (get(socket.IPPROTO_TCP, name) for name in waits)
+        assert idle + interval * count == 30
+    finally:
+        one.release(connection)
 
 
 async def test_cancelling_a_fetch_closes_its_connection(pool, upstream):

@@ -475,6 +475,11 @@ async def test_draining_cuts_what_does_not_end(ready, client):
     await arrived.wait()
     assert await gw.plane.drain(0.05) == 1
     await asyncio.wait_for(left.wait(), 1)
+    # Not a 500, which clients take for the last word: under an op id the next gateway has the result.
+    status, headers, body = await running.answer()
+    assert (status, headers["connection"]) == (502, "close")
+    assert b'"error":"gateway_ended"' in body
+    assert b'"may_have_run":true' in body
 
 
 async def test_descriptors_are_given_back_after_a_burst(ready, client):

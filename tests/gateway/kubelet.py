@@ -6,6 +6,7 @@ Each sidecar has a loopback address of its own, which is its pod's IP, and liste
 from __future__ import annotations
 
 import asyncio
+import hmac
 import itertools
 import json
 import os
@@ -17,6 +18,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import yaml
 from sandlot_gateway.tokens import Tokens
 from sandlot_kube import paths
@@ -85,6 +87,24 @@ class Sidecar:
                 env={name: value for name, value in os.environ.items() if name != "POD_IP"},
             )
 
+    async def ask_end(self, verdict: str) -> None:
+        """As a gateway does."""
+        headers = {"Authorization": f"Bearer {self.config['token']}"}
+        async with httpx.AsyncClient(base_url=f"http://{self.config['listen']}", headers=headers) as client:
+            (await client.post("/v1/end", json={"verdict": verdict})).raise_for_status()
+
+    def word(self, event: str, **fields: Any) -> dict[str, Any]:
+        """Content and headers of a webhook of it."""
+        document = {"event": event, "instance_id": self.instance_id, "generation": 1, **fields}
+        body = json.dumps(document).encode()
+        signature = hmac.new(str(self.config["token"]).encode(), body, "sha256").hexdigest()
+        headers = {"X-Sandlot-Instance": self.instance_id, "X-Sandlot-Signature": f"sha256={signature}"}
+        return {"content": body, "headers": headers}
+
+    def signal(self, number: int) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
     async def wait(self) -> int:
         """Its exit code."""
         assert self._process is not None
@@ -115,6 +135,7 @@ class Kubelet:
         self.sidecars: dict[str, Sidecar] = {}
         self.sandboxes: dict[str, Sandbox] = {}
         self.make_cold = True
+        self.controls = True  # pods go when their Sandbox is deleted
         self._tokens = Tokens(key)
         self._news = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -220,8 +241,12 @@ class Kubelet:
         before = self.sandboxes.get(name)
         self.sandboxes[name] = sandbox
         self._news.set()
+        if sandbox.spec.waits:
+            return
         pod = sandbox.spec.pod_name or name
-        if sandbox.spec.ended is not None and (before is None or before.spec.ended is None):
+        if sandbox.status.phase == "Ended" and (
+            before is None or before.spec.waits or before.status.phase != "Ended"
+        ):
             self._own(self.delete_pod(pod))
         elif sandbox.spec.pod_name is None and before is None and self.make_cold:
             self._own(self.pod(sandbox.spec.template, cold=name))
@@ -229,7 +254,8 @@ class Kubelet:
     def _deleted(self, sandbox: Sandbox) -> None:
         self.sandboxes.pop(sandbox.metadata.name, None)
         self._news.set()
-        self._own(self.delete_pod(sandbox.spec.pod_name or sandbox.metadata.name))
+        if self.controls:
+            self._own(self.delete_pod(sandbox.spec.pod_name or sandbox.metadata.name))
 
     def _own(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)

@@ -14,6 +14,7 @@ from sandlot_gateway.backends.base import (
     Instance,
     PoolSpec,
     PoolStatus,
+    Promise,
     Template,
 )
 from sandlot_gateway.tokens import Tokens
@@ -55,6 +56,7 @@ class StubBackend:
 
     name = "stub"
     finds_all = True
+    shared_notes = None
 
     def __init__(self, machine: Machine, *, tokens: Tokens, webhook: str) -> None:
         self.machine = machine
@@ -64,6 +66,7 @@ class StubBackend:
         self.destroyed: list[str] = []
         self.claims: list[tuple[str, Claim]] = []
         self.ends: list[tuple[str, str]] = []
+        self.promises: list[Promise] = []
         self.starting: dict[str, set[str]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -80,7 +83,9 @@ class StubBackend:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def launch(self, template: Template, *, pool: str | None = None) -> Instance:
+    async def launch(
+        self, template: Template, *, pool: str | None = None, wanted: Promise | None = None
+    ) -> Instance:
         self.machine.launched += 1
         if self.machine.fail_launch:
             raise self.machine.fail_launch.pop(0)
@@ -95,6 +100,11 @@ class StubBackend:
         self.machine.instances[instance_id] = instance
         self._own(self._get_ready(sidecar))
         return instance
+
+    async def image_details(self, image: str) -> str:
+        if image.startswith("bad"):
+            raise BackendError(f"no {image}", error_type="IMAGE_PULL_FAILED", field="docker_image")
+        return "there"
 
     async def _get_ready(self, sidecar: StubSidecar) -> None:
         if self.machine.hold_ready is not None:
@@ -134,8 +144,19 @@ class StubBackend:
     def claimed(self, instance: Instance, claim: Claim, *, ours: bool) -> None:
         self.claims.append((instance.id, claim))
 
-    def ended(self, instance_id: str, *, verdict: str, message: str | None, exit_code: int | None) -> None:
+    async def promise(self, promise: Promise) -> None:
+        self.promises.append(promise)
+
+    def promise_ended(self, sandbox_id: str, *, verdict: str, message: str | None) -> None:
+        self.ends.append((sandbox_id, verdict))
+
+    def ended(
+        self, instance_id: str, *, verdict: str, message: str | None, exit_code: int | None, heard: bool
+    ) -> None:
         self.ends.append((instance_id, verdict))
+
+    def missed(self, new: bool) -> None:
+        return
 
     def pools(self) -> list[PoolStatus]:
         return [

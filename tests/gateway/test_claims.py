@@ -10,7 +10,7 @@ from pathlib import Path
 from sandlot_gateway.backends.base import Instance, Template
 from sandlot_gateway.claims import Claimer
 from sandlot_gateway.data.pool import HttpPool
-from sandlot_gateway.ready import ReadyQueue
+from sandlot_gateway.ready import ReadyQueue, first_come
 from sandlot_gateway.sandboxes import Sandbox, Spec, new_id
 from sandlot_gateway.sidecars import Sidecars
 from sandlot_gateway.supply import Supply
@@ -30,7 +30,8 @@ class Replica:
         self.discarded: list[Instance] = []
         self.outcomes: list[str] = []
         self.supply = Supply(
-            backend=StubBackend(machine, tokens=TOKENS, webhook="unix:/nowhere"), ready=ReadyQueue()
+            backend=StubBackend(machine, tokens=TOKENS, webhook="unix:/nowhere"),
+            ready=ReadyQueue(rank=first_come()),
         )
         self.claimer = Claimer(
             supply=self.supply,
@@ -48,7 +49,7 @@ class Replica:
     async def create(self) -> Sandbox:
         now = time.time()
         spec = Spec(name="x", image="host")
-        sandbox = Sandbox(id=new_id(), tenant="t", spec=spec, created_at=now, updated_at=now)
+        sandbox = Sandbox(id=new_id(now), tenant="t", spec=spec, created_at=now, updated_at=now)
         ticket = self.supply.ticket(template=spec.template(), tenant="t")
         await self.claimer.claim(sandbox, secrets={}, ticket=ticket)
         return sandbox

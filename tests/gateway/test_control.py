@@ -90,7 +90,10 @@ async def test_delete_is_idempotent_and_unknown_is_404(box: Running) -> None:
     assert gone.status_code == 502
     assert gone.json()["error"] == "sandbox_not_found"
     assert gone.json()["verdict"] == gone.headers["x-sandlot-verdict"] == "deleted"
-    assert (await box.client.post(f"{url}/auth")).status_code == 409
+    token = (await box.client.post(f"{url}/auth")).json()["token"]
+    headers = {"Authorization": f"Bearer {token}"}
+    gone = await box.client.post(f"/sbx/{made['id']}/exec", json={"command": "x"}, headers=headers)
+    assert (gone.status_code, gone.json()["error"]) == (502, "sandbox_not_found")
 
 
 async def test_bulk_delete_by_id_and_by_labels(box: Running) -> None:
@@ -107,6 +110,12 @@ async def test_bulk_delete_by_id_and_by_labels(box: Running) -> None:
         assert answer.status_code == 422
         assert answer.json()["errors"][0]["param"] == "sandbox_ids"
     assert box.gateway.directory.total_live == 1
+    # What `prime sandbox delete --all` sends: no ids and no labels, but whose they are.
+    for scope in ({"user_id": "me", "all_users": False}, {"all_users": True}):
+        await box.create()
+        answer = await box.client.request("DELETE", f"{API}/sandbox", json=scope)
+        assert (answer.status_code, answer.json()["failed"]) == (200, [])
+        assert box.gateway.directory.total_live == 0
 
 
 async def test_batch_status_answers_every_id(box: Running) -> None:
@@ -243,13 +252,14 @@ async def test_pools_stats_and_metrics(box: Running) -> None:
     assert (await box.client.put(f"{API}/pools/-", json={"size": 1})).status_code == 422
     assert (await box.client.delete(f"{API}/pools/warm")).json()["success"] is True
     assert len(box.gateway.supply.ready) == 0
+    assert 'pool="warm"' not in (await box.client.get("/metrics")).text
     assert (await box.client.delete(f"{API}/pools/warm")).status_code == 404
 
 
 async def test_whoami_and_unknown_routes(box: Running) -> None:
     me = (await box.client.get(f"{API}/user/whoami", headers=box.as_tenant("key-small"))).json()["data"]
     assert (me["id"], me["account_limits"]) == ("small", {"max_concurrent_sandboxes": 2})
-    for method, url in [("GET", f"{API}/nope"), ("GET", "/"), ("POST", f"{API}/sandbox/x/checkpoints")]:
+    for method, url in [("GET", f"{API}/nope"), ("GET", "/"), ("POST", f"{API}/sandbox/x/pause")]:
         answer = await box.client.request(method, url)
         assert answer.status_code == 404
         assert answer.json()["detail"].startswith("no such route")

@@ -10,7 +10,7 @@ import time
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sandlot_gateway.directory import Directory
-from sandlot_gateway.sandboxes import Sandbox, Spec
+from sandlot_gateway.sandboxes import Sandbox, Spec, new_id
 
 
 def sandbox(
@@ -99,6 +99,22 @@ async def test_waiting_ends_with_the_change_and_with_the_time() -> None:
     assert pending.status == "PENDING"
     assert time.monotonic() - began >= 0.04
     assert await directory.wait_ready("unknown", 5.0) is None
+
+
+async def test_a_sandbox_that_another_gateway_has_just_made_is_waited_for_longer() -> None:
+    directory = Directory(patience=0.02, clock=lambda: 1000.0)
+    for unknown, least in (("no id", 0.0), (new_id(10.0), 0.02), (new_id(990.0), 0.15)):
+        began = time.monotonic()
+        await directory.all_appear([unknown, unknown])
+        assert least <= time.monotonic() - began + 0.005
+        assert directory.get(unknown) is None
+    late = new_id(999.5)
+    waiting = asyncio.create_task(directory.appear(late))
+    await asyncio.sleep(0)
+    spec = Spec(name="late", image="host")
+    directory.add(Sandbox(id=late, tenant="t", spec=spec, created_at=999.5, updated_at=999.5))
+    await waiting
+    assert directory.get(late) is not None
 
 
 _MANY = """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
+import signal
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -81,6 +82,14 @@ class Running:
 
     async def warm(self, count: int = 1) -> None:
         await self.until(lambda: len(self.gateway.supply.ready) >= count)
+
+    async def is_ended_somehow(self, sandbox_id: str) -> dict[str, Any]:
+        """The same of one that this gateway may never have seen live."""
+        while True:
+            told = await self.get(sandbox_id)
+            if told["status"] != "RUNNING":
+                return told
+            await asyncio.sleep(0.05)
 
     async def is_ended(self, sandbox_id: str) -> dict[str, Any]:
         await self.until(lambda: not self.gateway.directory.get(sandbox_id).live)  # type: ignore[union-attr]
@@ -177,11 +186,10 @@ async def test_a_warm_claim_gets_its_record_and_a_delete_its_end(world: World) -
         assert record.metadata.name == made["id"]
         spec = record.spec
         assert (spec.pod_name, spec.sandbox_id, spec.tenant) == (instance, made["id"], "alpha")
-        assert (spec.labels, spec.template, spec.ended) == (["one", "two"], TEMPLATE, None)
+        assert (spec.labels, spec.template, spec.state) == (["one", "two"], TEMPLATE, "Running")
         assert (await gateway.client.delete(f"/api/v1/sandbox/{made['id']}")).status_code == 200
-        ended = await kubelet.until(lambda: kubelet.sandboxes[made["id"]].spec.ended)
-        assert ended.verdict == "deleted"
-        assert ended.at is not None
+        assert await kubelet.until(lambda: kubelet.sandboxes[made["id"]].status.verdict) == "deleted"
+        assert kubelet.sandboxes[made["id"]].status.ended_at is not None
         await gateway.until(lambda: gateway.gateway.backend.stats()["instances"] == 0)
         assert (await gateway.get(made["id"]))["status"] == "TERMINATED"
 
@@ -192,14 +200,12 @@ async def test_a_cold_start_is_asked_for_by_a_sandbox_of_the_pods_name(world: Wo
         made = await gateway.made(labels=["cold"])
         assert made["poolHit"] is False
         assert await gateway.run(made["id"], "echo hello") == "hello\n"
-        await kubelet.until(
-            lambda: [s for s in kubelet.sandboxes.values() if s.spec.sandbox_id == made["id"]]
-        )
+        await kubelet.until(lambda: [s for s in kubelet.sandboxes.values() if s.spec.made_for == made["id"]])
         [(name, sandbox)] = kubelet.sandboxes.items()
         assert name.startswith("i-")
         assert (sandbox.spec.pod_name, sandbox.spec.tenant, sandbox.spec.labels) == (None, "alpha", ["cold"])
         await gateway.client.delete(f"/api/v1/sandbox/{made['id']}")
-        await kubelet.until(lambda: kubelet.sandboxes[name].spec.ended)
+        await kubelet.until(lambda: kubelet.sandboxes[name].status.verdict)
         assert list(kubelet.sandboxes) == [name]
 
 
@@ -226,8 +232,8 @@ async def test_without_an_api_server_warm_claims_go_on_and_cold_ones_are_refused
 
         await asyncio.to_thread(world.server.start)
         await kubelet.until(lambda: all(kubelet.of_pod(instance) for instance in instances), timeout=60)
-        await kubelet.until(lambda: kubelet.sandboxes[first["id"]].spec.ended, timeout=60)
-        assert kubelet.sandboxes[second["id"]].spec.ended is None
+        await kubelet.until(lambda: kubelet.sandboxes[first["id"]].status.verdict, timeout=60)
+        assert kubelet.sandboxes[second["id"]].status.verdict is None
         third = None
         async with asyncio.timeout(60):
             while third is None:
@@ -277,7 +283,7 @@ async def test_two_gateways_race_for_the_same_instances_and_each_has_one_owner(w
         assert len(running) == 4
         assert {sandbox["status"] for sandbox in made} == {"RUNNING", "PENDING"}
         records = await kubelet.until(
-            lambda: len(found := [s for s in kubelet.sandboxes.values() if s.spec.sandbox_id]) == 4 and found
+            lambda: len(found := [s for s in kubelet.sandboxes.values() if s.spec.pod_name]) == 4 and found
         )
         assert {record.spec.sandbox_id for record in records} == {sandbox["id"] for sandbox in running}
         assert {record.spec.pod_name for record in records} == set(kubelet.sidecars)
@@ -310,6 +316,40 @@ async def test_a_sandbox_can_be_used_through_any_gateway_at_once(world: World) -
         missing = await other.client.get(f"/api/v1/sandbox/sb-{'0' * 20}")
         assert missing.status_code == 404
         assert not other.gateway.directory._changes
+
+
+async def test_a_deleted_sandbox_runs_nothing_more_at_any_gateway(world: World) -> None:
+    kubelet = world.kubelet
+    async with world.gateway("a") as one, world.gateway("b") as other:
+        for _ in range(5):
+            await kubelet.pod(TEMPLATE, pool="default")
+            await one.warm()
+            made = await one.made()
+            assert await other.run(made["id"], "echo on") == "on\n"
+            assert (await one.client.delete(f"/api/v1/sandbox/{made['id']}")).status_code == 200
+            answer = await other.client.post(
+                f"/sbx/{made['id']}/exec", json={"command": "true", "timeout": 9}
+            )
+            assert answer.status_code >= 400, answer.text
+            assert answer.json()["error"] in ("sandbox_ended", "sandbox_not_found"), answer.text
+
+
+async def test_without_an_api_server_a_claim_is_known_at_any_gateway(world: World) -> None:
+    kubelet = world.kubelet
+    async with world.gateway("a") as one, world.gateway("b") as other:
+        for _ in range(2):
+            await kubelet.pod(TEMPLATE, pool="default")
+        for gateway in (one, other):
+            await gateway.warm(2)
+        world.server.freeze()
+        try:
+            made = await one.made()
+            assert await other.run(made["id"], "echo other") == "other\n"
+            # The one that is still warm is there for a claim.
+            second = await other.made()
+            assert await one.run(second["id"], "echo one") == "one\n"
+        finally:
+            world.server.thaw()
 
 
 async def test_an_instance_is_known_by_its_webhook_alone(world: World) -> None:
@@ -351,6 +391,30 @@ async def test_a_new_gateway_finds_what_an_earlier_one_left(world: World) -> Non
         assert (await gateway.get(made["id"]))["labels"] == ["kept"]
         await gateway.warm()
         assert (await gateway.made())["poolHit"] is True
+
+
+@pytest.mark.parametrize("cold", [False, True])
+async def test_a_new_gateway_knows_what_ended_before_it_came(world: World, cold: bool) -> None:
+    """As does one that was there and had not heard of the sandbox before its end."""
+    kubelet = world.kubelet
+    async with world.gateway("a") as one:
+        if not cold:
+            await kubelet.pod(TEMPLATE, pool="default")
+            await one.warm()
+        made = await one.made(name="short", labels=["brief"], secrets={"KEY": "hidden"})
+        deleted = await one.client.delete(f"/api/v1/sandbox/{made['id']}")
+        assert deleted.status_code == 200, deleted.text
+        before = await one.is_ended(made["id"])
+        await kubelet.until(lambda: any(each.status.verdict for each in kubelet.sandboxes.values()))
+    async with world.gateway("b") as other:
+        told = await other.get(made["id"])
+        assert (told["status"], told["verdict"]) == ("TERMINATED", "deleted")
+        for name in ("name", "labels", "dockerImage", "createdAt", "secrets"):
+            assert told[name] == before[name]
+        listed = (await other.client.get("/api/v1/sandbox?labels=brief")).json()
+        assert [sandbox["id"] for sandbox in listed["sandboxes"]] == [made["id"]]
+        gone = await other.client.post(f"/sbx/{made['id']}/exec", json={"command": "true"})
+        assert gone.json()["verdict"] == "deleted"
 
 
 async def test_a_gateway_that_starts_without_an_api_server_hears_of_its_sandboxes(world: World) -> None:
@@ -404,7 +468,7 @@ async def test_the_controllers_verdict_is_the_sandboxs(world: World) -> None:
         )
         ended = await gateway.is_ended(made["id"])
         assert (ended["status"], ended["errorType"]) == ("ERROR", "OOM_KILLED")
-        assert kubelet.sandboxes[made["id"]].spec.ended is None
+        assert kubelet.sandboxes[made["id"]].status.verdict == "oom"
 
 
 @pytest.mark.parametrize("cold", [False, True])
@@ -418,7 +482,7 @@ async def test_a_sandbox_resource_that_is_deleted_ends_its_sandbox_and_stays_awa
             await gateway.warm()
         made = await gateway.made()
         [(name, _)] = await kubelet.until(
-            lambda: [item for item in kubelet.sandboxes.items() if item[1].spec.sandbox_id == made["id"]]
+            lambda: [item for item in kubelet.sandboxes.items() if item[1].spec.belongs_to == made["id"]]
         )
         await kubelet.client.request("DELETE", paths.sandboxes(world.namespace, name))
         ended = await gateway.is_ended(made["id"])
@@ -426,6 +490,73 @@ async def test_a_sandbox_resource_that_is_deleted_ends_its_sandbox_and_stays_awa
         await gateway.until(lambda: not kubelet.sidecars)
         await gateway.gateway.backend._records.flush(timeout=10)
         assert not world.server.call("GET", paths.sandboxes(world.namespace))["items"]
+
+
+async def test_a_sandbox_resource_that_is_deleted_while_no_controller_runs_ends_its_sidecar(
+    world: World,
+) -> None:
+    kubelet = world.kubelet
+    kubelet.controls = False
+    kubelet.webhook = None  # a heartbeat's answer would end it as well, later
+    async with world.gateway() as gateway:
+        pod = await kubelet.pod(TEMPLATE, pool="default")
+        await gateway.warm()
+        made = await gateway.made()
+        record = await kubelet.until(lambda: kubelet.of_pod(pod))
+        await kubelet.client.request("DELETE", paths.sandboxes(world.namespace, record.metadata.name))
+        assert (await gateway.is_ended(made["id"]))["verdict"] == "deleted"
+        async with asyncio.timeout(30):
+            assert await kubelet.sidecars[pod].wait() == 0
+
+
+@pytest.mark.parametrize("heard_by", ["its own", "the other"])
+async def test_a_short_life_is_told_by_a_gateway_that_never_saw_it(world: World, heard_by: str) -> None:
+    """Its sidecar tells one gateway of its end, which may be the one that does not know whose it was."""
+    kubelet = world.kubelet
+    async with world.gateway("a") as one, world.gateway("b") as other:
+        kubelet.webhook = one.webhook if heard_by == "its own" else other.webhook
+        for _ in range(5):
+            await kubelet.pod(TEMPLATE, pool="default")
+            await one.warm()
+            await other.warm()
+            made = await one.made(timeout_seconds=0.5)
+            assert made["poolHit"] is True
+            for gateway in (other, one):
+                told = await gateway.is_ended_somehow(made["id"])
+                assert (told["status"], told["verdict"]) == ("TIMEOUT", "deadline"), told
+            sandbox_id = made["id"]
+            verdict = await kubelet.until(lambda key=sandbox_id: kubelet.sandboxes[key].status.verdict)
+            assert verdict == "deadline"
+
+
+async def test_what_another_gateway_has_claimed_is_not_ended_by_one_that_never_heard_of_the_claim(
+    world: World,
+) -> None:
+    kubelet = world.kubelet
+    async with world.gateway("a") as one, world.gateway("b") as other:
+        kubelet.webhook = None
+        pod = await kubelet.pod(TEMPLATE, pool="default")
+        await one.warm()
+        await other.warm()
+        sidecar = kubelet.sidecars[pod]
+        made = await one.made()
+        # Before the other gateway can ask it whose it is now.
+        sidecar.signal(signal.SIGSTOP)
+        try:
+            await kubelet.until(lambda: made["id"] in kubelet.sandboxes)
+            answer = await other.client.post(
+                "/internal/sidecar", **sidecar.word("ended", phase="ended", verdict="deadline")
+            )
+            assert answer.status_code == 200, answer.text
+            await other.until(
+                lambda: not (entry := other.gateway.backend._instances.get(pod)) or entry.leaving
+            )
+            await other.gateway.backend._records.flush(timeout=10)
+        finally:
+            sidecar.signal(signal.SIGCONT)
+        assert (await one.client.delete(f"/api/v1/sandbox/{made['id']}")).status_code == 200
+        assert await kubelet.until(lambda: kubelet.sandboxes[made["id"]].status.verdict) == "deleted"
+        assert (await other.is_ended_somehow(made["id"]))["verdict"] == "deleted"
 
 
 async def test_a_pod_whose_end_nobody_explains_is_lost_all_the_same(world: World) -> None:
@@ -439,8 +570,8 @@ async def test_a_pod_whose_end_nobody_explains_is_lost_all_the_same(world: World
         await kubelet.set_status(instance, phase="Failed", reason="Evicted", message="low on memory")
         ended = await gateway.is_ended(made["id"])
         assert (ended["status"], ended["errorType"]) == ("ERROR", "EVICTED")
-        told = await kubelet.until(lambda: kubelet.sandboxes[made["id"]].spec.ended)
-        assert told.verdict == "evicted"
+        told = await kubelet.until(lambda: kubelet.sandboxes[made["id"]].status.verdict)
+        assert told == "evicted"
 
 
 async def test_an_image_that_cannot_be_pulled_is_told_to_the_caller(world: World) -> None:
@@ -463,13 +594,26 @@ async def test_what_the_api_server_refuses_is_a_422_with_the_field(world: World)
         assert (spaces.status_code, spaces.json()["errors"][0]["param"]) == (422, "docker_image"), spaces.text
 
 
+@pytest.mark.parametrize("image", ["/no/such/directory", "no such:image", "name/UPPER", "host"])
+async def test_an_image_that_no_registry_can_have_is_refused_at_once(world: World, image: str) -> None:
+    async with world.gateway("a") as gateway:
+        answer = await gateway.create(docker_image=image)
+        assert answer.status_code == 422
+        assert answer.json()["detail"].startswith("docker_image: ")
+        checked = await gateway.client.post("/api/v1/template/check-docker-image", json={"image": image})
+        assert checked.json()["accessible"] is False
+        assert world.kubelet.sandboxes == {}
+
+
 async def test_a_cold_start_nobody_waits_for_any_more_is_taken_away(world: World) -> None:
     kubelet = world.kubelet
     async with world.gateway(spare_seconds=0.2) as gateway:
         answer = await gateway.create(wait_seconds=0)
         await kubelet.until(lambda: kubelet.sandboxes)
         await gateway.client.delete(f"/api/v1/sandbox/{answer.json()['id']}")
-        await kubelet.until(lambda: not kubelet.sandboxes)
+        # That of the promise stays for a while, ended.
+        await kubelet.until(lambda: list(kubelet.sandboxes) == [answer.json()["id"]])
+        assert kubelet.sandboxes[answer.json()["id"]].status.verdict == "deleted"
         await gateway.until(lambda: not kubelet.sidecars)
 
 
@@ -518,3 +662,26 @@ async def test_a_pools_runtime_class_is_that_of_its_sandboxes(world: World) -> N
         await gateway.warm()
         answer = await gateway.client.post("/api/v1/sandbox", json={"pool": "default", "wait_seconds": 20})
         assert answer.json()["poolHit"] is True, answer.text
+
+
+async def test_an_idempotency_key_holds_at_every_gateway_and_after_the_end_of_the_first(world: World) -> None:
+    kubelet = world.kubelet
+    async with world.gateway("a") as first:
+        for _ in range(3):
+            await kubelet.pod(TEMPLATE, pool="default")
+        await first.warm(3)
+        made = await first.made(idempotency_key="one")
+        # Its sidecar tells the key to whoever learns of the sandbox by its record.
+        async with world.gateway("b") as second:
+            await second.until(lambda: second.gateway.directory.get(made["id"]))
+            again = await second.made(idempotency_key="one")
+            assert (again["id"], again["poolHit"]) == (made["id"], True)
+            assert (await second.made(idempotency_key="two"))["id"] != made["id"]
+            later = await first.made(idempotency_key="three")
+            await second.until(lambda: second.gateway.directory.get(later["id"]))
+            assert (await second.made(idempotency_key="three"))["id"] == later["id"]
+    # One that starts later reads it from the sidecars before it takes requests.
+    async with world.gateway("c") as third:
+        assert (await third.made(idempotency_key="one"))["id"] == made["id"]
+    owners = [one.spec.sandbox_id for one in kubelet.sandboxes.values() if one.status.verdict is None]
+    assert len(owners) == len(set(owners)) == 3

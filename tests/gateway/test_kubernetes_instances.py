@@ -138,7 +138,13 @@ def test_when_a_pod_is_over() -> None:
             "sandbox_lost",
             "3",
         ),
-        (PodStatus(phase="Pending"), False, "start_failed", "deleted"),
+        (
+            PodStatus(container_statuses=_ended(exit_code=137, reason="OOMKilled")),
+            True,
+            "oom",
+            "memory limit",
+        ),
+        (PodStatus(phase="Pending"), False, "start_failed", "gone"),
         (None, True, "sandbox_lost", "gone"),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -11,10 +12,13 @@ from typing import Any
 import msgspec
 import pytest
 from aiohttp import web
-from sandlot_gateway.backends.base import Claim, Template
-from sandlot_gateway.backends.kubernetes.records import Known, Records, ending, safe_name
-from sandlot_gateway.backends.kubernetes.translate import to_kube
-from sandlot_kube.objects import Ended, Metadata, Sandbox, SandboxSpec, SandboxStatus
+from sandlot_gateway.backends.base import Claim, Promise, Template
+from sandlot_gateway.backends.kubernetes.lull import Lull
+from sandlot_gateway.backends.kubernetes.records import Known, Records, ending
+from sandlot_gateway.backends.kubernetes.translate import safe_name, to_kube
+from sandlot_kube import ends
+from sandlot_kube.ends import Ended
+from sandlot_kube.objects import Metadata, Sandbox, SandboxSpec, SandboxStatus
 from sandlot_kube.template import Template as KubeTemplate
 
 from tests.kube.scripted import Answer, answered, failed, scripted
@@ -22,7 +26,7 @@ from tests.kube.scripted import Answer, answered, failed, scripted
 POD = "i-0123456789abcdef"
 TEMPLATE = Template("python:3.12", memory=256 << 20)
 CLAIM = Claim("sb-0", "alpha", at=1000.0, labels=("one",))
-END = Ended(verdict="deleted", message="enough")
+END = Ended("deleted", "2026-01-01T12:00:30Z", message="enough")
 COLLECTION = "/apis/sandlot.dev/v1alpha1/namespaces/boxes/sandboxes"
 
 
@@ -66,34 +70,76 @@ CREATED = answered(201, {})
 CHANGED = answered(200, {})
 CONFLICT = failed(409, "AlreadyExists")
 MISSING = failed(404, "NotFound")
+TOO_LATE = answered(422, {"reason": "Invalid", "message": "status: an end stays as it was first told"})
 
 
 async def test_a_warm_claim_is_one_create_and_its_end_one_change() -> None:
     async with writing(CREATED, CHANGED) as (records, sent, seen):
-        records.claim(POD, CLAIM, template=TEMPLATE, cold=False)
+        records.claim(POD, CLAIM, template=TEMPLATE, cold=False, node="n1")
         await records.flush(timeout=10)
         records.end(POD, END, template=TEMPLATE, cold=False)
         await records.flush(timeout=10)
-    assert methods(sent) == [("POST", ""), ("PATCH", "/sb-0")]
+    assert methods(sent) == [("POST", ""), ("PATCH", "/sb-0/status")]
     assert sent[0][2]["spec"] == {
         "template": msgspec.to_builtins(to_kube(TEMPLATE)),
         "podName": POD,
         "sandboxId": "sb-0",
         "tenant": "alpha",
         "labels": ["one"],
+        "nodeName": "n1",
+        "state": "Running",
     }
     assert sent[0][2]["metadata"]["name"] == "sb-0"
-    assert sent[1][2] == {"spec": {"ended": {"verdict": "deleted", "message": "enough"}}}
+    told = sent[1][2]["status"]
+    assert (told["phase"], told["verdict"], told["message"]) == ("Ended", "deleted", "enough")
+    assert (told["endedAt"], told["endedIn"]) == ("2026-01-01T12:00:30Z", "2026-01-01T12:00Z")
     assert seen == []
 
 
-async def test_an_end_before_the_record_is_written_is_one_create() -> None:
-    async with writing(CREATED) as (records, sent, _):
+async def test_the_records_of_a_burst_begin_when_its_claims_are_over() -> None:
+    begun = asyncio.Event()
+
+    async def first(request: web.Request) -> web.StreamResponse:
+        begun.set()
+        return await CREATED(request)
+
+    async with writing(first, CREATED, CREATED) as (records, sent, _):
+        for number in range(3):
+            claim = Claim(f"sb-{number}", "alpha", at=1000.0)
+            records.claim(f"{POD}{number}", claim, template=TEMPLATE, cold=False)
+            await asyncio.sleep(0)  # as each create has a turn of its own
+            assert records.unwritten == number + 1
+            assert sent == []
+        await asyncio.wait_for(begun.wait(), 10)  # by itself
+        await records.flush(timeout=10)
+    assert sorted(body["metadata"]["name"] for _, _, body in sent) == ["sb-0", "sb-1", "sb-2"]
+
+
+async def test_claims_without_a_pause_do_not_hold_the_first_record_back_for_ever() -> None:
+    lull = Lull(quiet=5.0, longest=0.05)
+    lull.claim()
+    waiting = asyncio.create_task(lull.wait())
+    async with asyncio.timeout(4):
+        while not waiting.done():
+            lull.claim()
+            await asyncio.sleep(0.01)
+
+
+async def test_of_two_ends_before_the_record_is_written_the_first_counts() -> None:
+    async with writing(CREATED, CHANGED) as (records, sent, _):
         records.claim(POD, CLAIM, template=TEMPLATE, cold=False)
         records.end(POD, END, template=TEMPLATE, cold=False)
-        records.end(POD, Ended(verdict="oom"), template=TEMPLATE, cold=False)
+        records.end(POD, msgspec.structs.replace(END, verdict="oom"), template=TEMPLATE, cold=False)
         await records.flush(timeout=10)
-    assert sent[0][2]["spec"]["ended"]["verdict"] == "deleted"
+    assert sent[1][2]["status"]["verdict"] == "deleted"
+
+
+async def test_an_end_that_the_controller_was_first_to_tell_stays() -> None:
+    async with writing(CREATED, TOO_LATE) as (records, _, _):
+        records.claim(POD, CLAIM, template=TEMPLATE, cold=False)
+        records.end(POD, END, template=TEMPLATE, cold=False)
+        await records.flush(timeout=10)
+        assert records.unwritten == 0
 
 
 async def test_said_again_it_is_written_once() -> None:
@@ -110,8 +156,76 @@ async def test_a_cold_ones_own_resource_is_changed() -> None:
         await records.flush(timeout=10)
         records.end(POD, END, template=TEMPLATE, cold=True)
         await records.flush(timeout=10)
-    assert methods(sent) == [("PATCH", f"/{POD}"), ("PATCH", f"/{POD}")]
-    assert sent[0][2] == {"spec": {"sandboxId": "sb-0", "tenant": "alpha", "labels": ["one"]}}
+    assert methods(sent) == [("PATCH", f"/{POD}"), ("PATCH", f"/{POD}/status")]
+    owner = {"sandboxId": "sb-0", "tenant": "alpha", "labels": ["one"], "state": "Running"}
+    assert sent[0][2] == {"spec": {**owner, "madeFor": None}}
+
+
+PROMISE = Promise("sb-0", "alpha", TEMPLATE, labels=("one",), request={})
+WAITING = {"sandbox_id": "sb-0", "waiting_until": "2026-01-01T00:00:00Z"}
+
+
+async def test_a_claim_is_written_into_what_was_promised() -> None:
+    async with writing(CREATED, CHANGED) as (records, sent, _):
+        await records.promises.make(PROMISE, timeout=10)
+        records.claim(POD, CLAIM, template=TEMPLATE, cold=False, node="n1")
+        await records.flush(timeout=10)
+        assert "sb-0" not in records.promises
+    assert methods(sent) == [("POST", ""), ("PATCH", "/sb-0")]
+    spec = sent[1][2]["spec"]
+    assert (spec["podName"], spec["state"], spec["waitingUntil"]) == (POD, "Running", None)
+
+
+async def test_what_another_gateway_promised_is_found_by_the_claims_conflict() -> None:
+    there = found(resource("sb-0", pod=None, **WAITING))
+    async with writing(CONFLICT, there, CHANGED) as (records, sent, _):
+        records.claim(POD, CLAIM, template=TEMPLATE, cold=False)
+        await records.flush(timeout=10)
+    assert methods(sent) == [("POST", ""), ("GET", "/sb-0"), ("PATCH", "/sb-0")]
+
+
+async def test_what_was_promised_and_is_of_another_pod_by_now_is_left_alone() -> None:
+    refused = answered(422, {"reason": "Invalid", "message": "podName cannot change once it is set"})
+    elsewhere = found(resource("sb-0", pod="i-another", sandbox_id="sb-0"))
+    async with writing(refused, CONFLICT, elsewhere) as (records, sent, _):
+        records.changed(resource("sb-0", pod=None, **WAITING))
+        records.claim(POD, CLAIM, template=TEMPLATE, cold=False)
+        await records.flush(timeout=10)
+    assert methods(sent) == [("PATCH", "/sb-0"), ("POST", ""), ("GET", "/sb-0")]
+
+
+async def test_a_cold_ones_promise_is_taken_away_and_that_is_no_end() -> None:
+    over: list[str] = []
+    async with scripted() as (script, client):
+        script.lists = [CREATED, CHANGED, CHANGED]
+        records = Records(
+            client,
+            namespace="boxes",
+            seen=lambda known: None,
+            promise_over=lambda sandbox_id, ended: over.append(sandbox_id),
+        )
+        await records.promises.make(PROMISE, timeout=10)
+        records.claim(POD, CLAIM, template=TEMPLATE, cold=True)
+        await records.close(timeout=10)
+        sent = [(request.method, request.path.removeprefix(COLLECTION)) for request in script.requests]
+        assert sent == [("POST", ""), ("PATCH", f"/{POD}"), ("DELETE", "/sb-0")]
+    # As another gateway sees it: by the watch, or by a list that has the one and not the other.
+    other = Records(
+        client,
+        namespace="boxes",
+        seen=lambda known: None,
+        promise_over=lambda sandbox_id, ended: over.append(sandbox_id),
+    )
+    waiting = resource("sb-0", pod=None, **WAITING)
+    owned = resource(POD, pod=None, sandbox_id="sb-0", state="Running")
+    other.changed(waiting)
+    other.replaced([owned])
+    other.changed(waiting)
+    other.deleted(waiting)
+    assert over == []
+    other.replaced([waiting])
+    other.deleted(waiting)
+    assert over == ["sb-0"]
 
 
 @pytest.mark.parametrize(("there", "writes"), [(True, ("PATCH", f"/{POD}")), (False, ("POST", ""))])
@@ -121,6 +235,29 @@ async def test_whether_it_was_cold_is_asked_when_nobody_knows(there: bool, write
         records.claim(POD, CLAIM, template=TEMPLATE, cold=None)
         await records.flush(timeout=10)
     assert methods(sent) == [("GET", f"/{POD}"), writes]
+
+
+async def test_a_claim_by_whom_it_was_made_for_is_not_written() -> None:
+    async with writing(CHANGED) as (records, sent, _):
+        records.made(POD, wanted="sb-0")
+        records.claim(POD, CLAIM, template=TEMPLATE, cold=True)
+        assert records.unwritten == 0
+        assert await records.resource_of("sb-0") == POD
+        records.changed(resource(POD, pod=None, made_for="sb-0", state="Started"))
+        records.end(POD, END, template=TEMPLATE, cold=True)
+        await records.flush(timeout=10)
+    assert methods(sent) == [("PATCH", f"/{POD}/status")]
+    assert sent[0][2]["status"]["sandboxId"] == "sb-0"
+
+
+async def test_a_claim_by_another_than_whom_it_was_made_for_is_written() -> None:
+    async with writing(CHANGED) as (records, sent, _):
+        records.changed(resource(POD, pod=None, made_for="sb-1", state="Started"))
+        assert not records.confirmed(POD, "sb-0")
+        records.claim(POD, CLAIM, template=TEMPLATE, cold=True)
+        await records.flush(timeout=10)
+    assert methods(sent) == [("PATCH", f"/{POD}")]
+    assert (sent[0][2]["spec"]["sandboxId"], sent[0][2]["spec"]["madeFor"]) == ("sb-0", None)
 
 
 async def test_it_is_tried_until_the_server_takes_it() -> None:
@@ -143,21 +280,21 @@ async def test_a_create_whose_answer_was_lost_is_found_and_ended() -> None:
         records.claim(POD, CLAIM, template=TEMPLATE, cold=False)
         records.end(POD, END, template=TEMPLATE, cold=False)
         await records.flush(timeout=10)
-    assert methods(sent) == [("POST", ""), ("POST", ""), ("GET", "/sb-0"), ("PATCH", "/sb-0")]
+    assert methods(sent) == [("POST", ""), ("POST", ""), ("GET", "/sb-0"), ("PATCH", "/sb-0/status")]
 
 
 async def test_the_end_of_a_claim_that_was_made_elsewhere_leaves_that_one_alone() -> None:
     """The sandbox got another pod; the one that was given up must not end it."""
     elsewhere = found(resource("sb-0", pod="i-another"))
-    async with writing(CONFLICT, elsewhere, CREATED) as (records, sent, _):
+    async with writing(CONFLICT, elsewhere, CREATED, CHANGED) as (records, sent, _):
         records.claim(POD, CLAIM, template=TEMPLATE, cold=False)
         records.end(POD, END, template=TEMPLATE, cold=False)
         await records.flush(timeout=10)
-    assert methods(sent) == [("POST", ""), ("GET", "/sb-0"), ("POST", "")]
+    assert methods(sent) == [("POST", ""), ("GET", "/sb-0"), ("POST", ""), ("PATCH", f"/{POD}/status")]
     body = sent[2][2]
     assert body["metadata"]["name"] == POD
     assert (body["spec"]["podName"], "sandboxId" in body["spec"]) == (POD, False)
-    assert body["spec"]["ended"]["verdict"] == "deleted"
+    assert sent[3][2]["status"]["verdict"] == "deleted"
 
 
 async def test_what_can_never_be_written_is_given_up(caplog: pytest.LogCaptureFixture) -> None:
@@ -190,7 +327,9 @@ async def test_what_others_wrote_is_told_and_not_written_again() -> None:
         records.replaced([resource("sb-0", pod=POD, sandbox_id="sb-0")])
         records.claim(POD, CLAIM, template=TEMPLATE, cold=False)
         over = resource("sb-0", pod=POD, sandbox_id="sb-0")
-        over.status = SandboxStatus(phase="Ended", verdict="oom", message="killed", exit_code=137)
+        over.status = SandboxStatus(
+            phase="Ended", verdict="oom", message="killed", exit_code=137, ended_at=END.at
+        )
         records.changed(over)
         records.changed(over)
         records.end(POD, END, template=TEMPLATE, cold=False)
@@ -200,12 +339,13 @@ async def test_what_others_wrote_is_told_and_not_written_again() -> None:
         records.replaced([resource("sb-1", pod="i-1", sandbox_id="sb-1")])
         records.deleted(resource("sb-1", pod="i-1"))
     assert sent == []
-    assert [(known.pod, known.claimed, known.ended) for known in seen] == [
-        (POD, True, None),
-        (POD, True, Ended(verdict="oom", message="killed", exit_code=137)),
-        ("i-1", True, None),
-        ("i-1", True, Ended(verdict="deleted", message="its Sandbox was deleted")),
+    assert [(known.pod, known.ended and known.ended.verdict) for known in seen] == [
+        (POD, None),
+        (POD, "oom"),
+        ("i-1", None),
+        ("i-1", "deleted"),
     ]
+    assert seen[1].ended == Ended("oom", END.at, message="killed", exit_code=137)
 
 
 async def test_closing_waits_no_longer_than_it_may() -> None:
@@ -236,7 +376,7 @@ def test_a_name_is_the_id_where_it_can_be(sandbox_id: str, same: bool) -> None:
 
 
 def test_an_ends_message_fits_the_schema() -> None:
-    end = ending("oom", message="x" * 10_000, exit_code=137)
-    assert (len(end.message or ""), end.exit_code) == (4096, 137)
-    assert end.at is not None
-    assert end.at.endswith("Z")
+    told = ends.status(ending("oom", message="x" * 10_000, exit_code=137))
+    assert (len(told["message"]), told["exitCode"]) == (4096, 137)
+    assert told["endedAt"].endswith("Z")
+    assert ends.period_end(told["endedIn"]) > time.time()

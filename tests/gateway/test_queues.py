@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from sandlot_gateway.backends.base import Instance, Template
-from sandlot_gateway.ready import ReadyQueue
+from sandlot_gateway.ready import ReadyQueue, by_chance, first_come
 from sandlot_gateway.waiting import Waiter, WaitList
 
 TEMPLATES = [Template(image="a"), Template(image="b"), Template(image="a", cpu=2.0)]
@@ -22,9 +22,18 @@ def instance(number: int, template: Template, pool: str | None) -> Instance:
 class ReadyQueueMachine(RuleBasedStateMachine):
     """Against a model: one ordered list of everything that is in."""
 
+    rank = staticmethod(first_come)
+
     def __init__(self) -> None:
         super().__init__()
-        self.queue = ReadyQueue()
+        self.ranks: dict[str, int] = {}
+        rank = type(self).rank()
+
+        def ranked(instance_id: str) -> int:
+            self.ranks[instance_id] = rank(instance_id)
+            return self.ranks[instance_id]
+
+        self.queue = ReadyQueue(rank=ranked)
         self.model: OrderedDict[str, tuple[Instance, str | None]] = OrderedDict()
         self.known: list[Instance] = []
 
@@ -56,6 +65,7 @@ class ReadyQueueMachine(RuleBasedStateMachine):
             for made, its_pool in self.model.values()
             if made.template.key == template.key and pool in (None, its_pool)
         ]
+        fits.sort(key=lambda made: (self.ranks[made.id], made.id))
         assert taken is (fits[0] if fits else None)
         if taken is not None:
             del self.model[taken.id]
@@ -87,8 +97,34 @@ class ReadyQueueMachine(RuleBasedStateMachine):
             assert self.queue.count_template(template.key) == in_model
 
 
+class MixedQueueMachine(ReadyQueueMachine):
+    rank = staticmethod(by_chance)
+
+
 TestReadyQueue = ReadyQueueMachine.TestCase
+TestMixedQueue = MixedQueueMachine.TestCase
 TestReadyQueue.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestMixedQueue.settings = TestReadyQueue.settings
+
+
+def test_first_come_is_first_served() -> None:
+    queue = ReadyQueue(rank=first_come())
+    for number in (5, 3, 4):
+        queue.put(instance(number, TEMPLATES[0], "p"))
+    taken = [queue.take(TEMPLATES[0].key) for _ in range(3)]
+    assert [made.id[-1] for made in taken if made is not None] == ["5", "3", "4"]
+
+
+def test_two_gateways_seldom_begin_with_the_same_instance() -> None:
+    same = 0
+    for _ in range(200):
+        queues = [ReadyQueue(rank=by_chance()) for _ in range(2)]
+        for number in range(16):
+            for queue in queues:
+                queue.put(instance(number, TEMPLATES[0], "p"))
+        first, second = (queue.take(TEMPLATES[0].key) for queue in queues)
+        same += first is not None and second is not None and first.id == second.id
+    assert same < 50  # 12 or 13 of 200 by chance; all of them when both take the oldest
 
 
 def waiter(tenant: str, value: int, template: Template = TEMPLATES[0]) -> Waiter[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 from sandlot_gateway.backends.base import Instance, PoolSpec, Template
@@ -86,6 +87,23 @@ async def test_a_heartbeat_brings_back_what_a_lost_webhook_missed(box: Running) 
     assert box.gateway.supply.ready.count("warm") == 3
 
 
+async def test_how_long_a_ready_one_was_not_known_is_counted(box: Running) -> None:
+    await warmed(box)
+    instance = next(iter(box.gateway.supply.ready))
+    box.gateway.supply.forget(instance.id)
+    state = box.machine.sidecars[instance.id].state()
+
+    def counted(name: str) -> float:
+        return box.gateway.metrics.registry.get_sample_value(f"sandlot_ready_seconds_{name}") or 0.0
+
+    count, total = counted("count"), counted("sum")
+    sent = json.dumps({"event": "ready", **state, "ready_at": time.time() - 2}).encode()
+    assert await box.machine.sidecars[instance.id].send(sent) == 200
+    assert instance.id in box.gateway.supply.ready
+    assert counted("count") == count + 1
+    assert 2 <= counted("sum") - total < 30
+
+
 async def test_a_claim_made_elsewhere_is_adopted(box: Running) -> None:
     await warmed(box)
     made = await box.create(labels=["mine"])
@@ -97,6 +115,20 @@ async def test_a_claim_made_elsewhere_is_adopted(box: Running) -> None:
     await sidecar.push("heartbeat")
     again = (await box.client.get(f"/api/v1/sandbox/{made['id']}")).json()
     assert again["labels"] == ["mine"]
+    assert again["status"] == "RUNNING"
+
+
+async def test_another_gateways_claim_is_heard_while_ones_own_is_under_way(box: Running) -> None:
+    """Its word came at that very moment and was dropped: the sandbox was not found here for a whole heartbeat."""
+    await warmed(box)
+    made = await box.create()
+    sidecar = box.machine.of_sandbox(made["id"])
+    one = box.gateway.directory.get(made["id"])
+    assert one is not None
+    box.gateway.directory.drop(one)
+    box.gateway.claimer.claiming[sidecar.instance_id] = 1
+    await sidecar.push("heartbeat")
+    again = (await box.client.get(f"/api/v1/sandbox/{made['id']}")).json()
     assert again["status"] == "RUNNING"
 
 

@@ -104,7 +104,7 @@ async def test_a_pool_that_cannot_start_says_why_and_recovers(machine: Machine) 
                 break
             await asyncio.sleep(0.01)
         (status,) = gateway.backend.pools()
-        assert status.message == f"docker_image: {missing}: no such file"
+        assert status.message == f"{missing}: no such file"
         await gateway.backend.set_pool(PoolSpec("a", SMALL, 1))
         await until_warm(gateway, 1)
         (status,) = gateway.backend.pools()

@@ -1,0 +1,117 @@
+"""Questions to sidecars: whoever asks again just then, when an answer has come or is not wanted, is heard as well."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from sandlot_gateway.backends.base import Template
+from sandlot_gateway.backends.kubernetes.asking import Asker
+from sandlot_gateway.backends.kubernetes.instances import Entry, Instances
+from sandlot_gateway.data.pool import HttpPool
+from sandlot_gateway.tokens import Tokens
+
+ID = "i-0123456789abcdef"
+
+
+class Sidecar:
+    """Answers each question with the phase of the moment, while it is not held."""
+
+    def __init__(self) -> None:
+        self.phase = "warm"
+        self.asked = asyncio.Semaphore(0)
+        self.free = asyncio.Event()
+        self.free.set()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while (await reader.readuntil(b"\r\n\r\n")).startswith(b"GET /v1/state "):
+                self.asked.release()
+                await self.free.wait()
+                body = json.dumps({"instance_id": ID, "phase": self.phase}).encode()
+                writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body))
+        except asyncio.IncompleteReadError:
+            pass
+        finally:
+            writer.close()
+
+
+@asynccontextmanager
+async def asking(
+    told: Callable[[Asker, Entry, dict[str, Any]], bool],
+) -> AsyncIterator[tuple[Asker, Entry, Sidecar]]:
+    sidecar = Sidecar()
+    server = await asyncio.start_server(sidecar.serve, "127.0.0.1", 0)
+    pool = HttpPool()
+    asker = Asker(pool=pool, told=lambda entry, state: told(asker, entry, state))
+    entry = Instances(tokens=Tokens(b"k" * 32), domain="sandboxes").add(ID, Template("python:3.12"))
+    host, port = server.sockets[0].getsockname()
+    entry.instance.address = f"{host}:{port}"
+    try:
+        async with asyncio.timeout(20):
+            yield asker, entry, sidecar
+    finally:
+        await asker.close()
+        await pool.close()
+        server.close()
+
+
+async def test_a_question_in_the_moment_of_an_answer_is_asked() -> None:
+    phases: list[str] = []
+    both = asyncio.Event()
+
+    def told(asker: Asker, entry: Entry, state: dict[str, Any]) -> bool:
+        phases.append(state["phase"])
+        if len(phases) == 1:
+            sidecar.phase = "claimed"
+            asyncio.get_running_loop().call_soon(asker.ask, entry)  # as an event of the same round does
+        else:
+            both.set()
+        return True
+
+    async with asking(told) as (asker, entry, sidecar):
+        asker.ask(entry)
+        await both.wait()
+    assert phases == ["warm", "claimed"]
+
+
+async def test_a_question_right_after_one_was_given_up_is_asked() -> None:
+    answered = asyncio.Event()
+
+    def told(asker: Asker, entry: Entry, state: dict[str, Any]) -> bool:
+        answered.set()
+        return True
+
+    async with asking(told) as (asker, entry, sidecar):
+        sidecar.free.clear()
+        asker.ask(entry)
+        await sidecar.asked.acquire()
+        asker.leave(ID)
+        asker.ask(entry)
+        await sidecar.asked.acquire()
+        sidecar.free.set()
+        await answered.wait()
+
+
+async def test_one_that_is_being_asked_is_not_asked_twice() -> None:
+    answers: list[dict[str, Any]] = []
+    answered = asyncio.Event()
+
+    def told(asker: Asker, entry: Entry, state: dict[str, Any]) -> bool:
+        answers.append(state)
+        answered.set()
+        return True
+
+    async with asking(told) as (asker, entry, sidecar):
+        sidecar.free.clear()
+        asker.ask(entry)
+        await sidecar.asked.acquire()
+        asker.ask(entry)
+        sidecar.free.set()
+        await answered.wait()
+        await asker.settle(timeout=10)
+        assert sidecar.asked.locked()
+    assert len(answers) == 1

@@ -1,0 +1,145 @@
+"""Exposures with two gateways over one API server: what one has made the other one serves, lists and takes away."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+from typing import Any
+
+import httpx
+import pytest
+from sandlot_kube import paths
+
+from tests.gateway.test_kubernetes_backend import TEMPLATE, Running, World, world
+from tests.kube.apiserver import apiserver
+
+__all__ = ["apiserver", "world"]
+
+pytestmark = [
+    pytest.mark.apiserver,
+    pytest.mark.root,
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: real sidecars make namespaces and mounts"),
+]
+
+SERVE = (
+    "nohup python3 -c \"import socketserver, sys; h = type('H', (socketserver.StreamRequestHandler,), {'handle':"
+    " lambda self: (self.rfile.readline(), self.wfile.write(b'HTTP/1.0 200 OK\\r\\n\\r\\nhello'))});"
+    " socketserver.TCPServer.allow_reuse_address = True;"
+    " socketserver.TCPServer(('127.0.0.1', 8000), h).serve_forever()\" >/dev/null 2>&1 &"
+)
+
+
+async def sandbox(world: World, gateway: Running) -> str:
+    await world.kubelet.pod(TEMPLATE, pool="default")
+    await gateway.warm()
+    return (await gateway.made())["id"]
+
+
+async def expose(gateway: Running, sandbox_id: str, **fields: Any) -> dict[str, Any]:
+    answer = await gateway.client.post(
+        f"/api/v1/sandbox/{sandbox_id}/expose", json={"port": 8000, "name": "web", **fields}
+    )
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+async def listed(gateway: Running, sandbox_id: str) -> list[dict[str, Any]]:
+    return (await gateway.client.get(f"/api/v1/sandbox/{sandbox_id}/expose")).json()["exposures"]
+
+
+def free_ports(count: int) -> str:
+    """A range of ports, of which none is in use at this moment."""
+    while True:
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            first = probe.getsockname()[1]
+        try:
+            for port in range(first, first + count):
+                socket.create_server(("127.0.0.1", port)).close()
+        except OSError:
+            continue
+        return f"{first}-{first + count - 1}"
+
+
+async def test_every_gateway_serves_and_lists_what_one_has_exposed(world: World) -> None:
+    async with world.gateway("a") as one, world.gateway("b") as other:
+        box = await sandbox(world, one)
+        await one.run(box, SERVE)
+        made = await expose(one, box)
+        path = f"/expose/{made['exposure_id']}/"
+        async with asyncio.timeout(30), httpx.AsyncClient() as browser:
+            for gateway in (other, one):
+                answer = await browser.get(gateway.url + path)
+                while answer.status_code == 502:  # until the server in there listens
+                    answer = await browser.get(gateway.url + path)
+                assert (answer.status_code, answer.text) == (200, "hello")
+        assert [each["exposure_id"] for each in await listed(other, box)] == [made["exposure_id"]]
+        resource = world.server.call("GET", paths.sandboxes(world.namespace, box))
+        assert made["exposure_id"] not in json.dumps(resource), "its id opens it"
+
+        gone = await other.client.delete(f"/api/v1/sandbox/{box}/expose/{made['exposure_id']}")
+        assert gone.status_code == 200, gone.text
+        await one.until(lambda: one.gateway.exposures.find(made["exposure_id"]) is None)
+        for gateway in (one, other):
+            assert (await gateway.client.get(path)).status_code == 404
+            assert await listed(gateway, box) == []
+
+
+async def test_a_new_gateway_knows_the_exposures_of_an_earlier_one(world: World) -> None:
+    async with world.gateway("a") as one:
+        box = await sandbox(world, one)
+        made = await expose(one, box)
+    async with world.gateway("b") as other:
+        [found] = await listed(other, box)
+        assert {**found, "url": ""} == {**made, "url": "", "tls_socket": found["tls_socket"]}
+        assert found["url"] == f"{other.url}/expose/{made['exposure_id']}/"
+        await other.client.delete(f"/api/v1/sandbox/{box}")
+        await other.until(lambda: other.gateway.exposures.find(made["exposure_id"]) is None)
+
+
+async def test_an_id_that_no_gateway_made_is_refused_without_a_wait(world: World) -> None:
+    async with world.gateway("a") as gateway:
+        for unknown in ("0" * 40, "x", "%ff"):
+            async with asyncio.timeout(1.5):
+                assert (await gateway.client.get(f"/expose/{unknown}/")).status_code == 404
+
+
+async def test_tcp_ports_are_told_apart_by_all_gateways(world: World) -> None:
+    """Two of them give away the last two ports at the same moment, again and again."""
+    async with (
+        world.gateway("a", tcp_ports=free_ports(2), host="127.0.0.2") as one,
+        world.gateway("b", tcp_ports=one.gateway.settings.tcp_ports, host="127.0.0.3") as other,
+    ):
+        boxes = [await sandbox(world, one), await sandbox(world, one)]
+        for gateway in (one, other):
+            for box in boxes:
+                await gateway.get(box)
+        for _ in range(5):
+            made = await asyncio.gather(
+                *(
+                    gateway.client.post(
+                        f"/api/v1/sandbox/{box}/expose", json={"port": 8000, "protocol": "TCP"}
+                    )
+                    for gateway, box in zip((one, other), boxes, strict=True)
+                )
+            )
+            ports = [answer.json()["external_port"] for answer in made if answer.status_code == 200]
+            assert len(set(ports)) == len(ports)
+            for answer, gateway, box in zip(made, (one, other), boxes, strict=True):
+                if answer.status_code == 200:
+                    exposure_id = answer.json()["exposure_id"]
+                    await gateway.client.delete(f"/api/v1/sandbox/{box}/expose/{exposure_id}")
+                else:
+                    assert answer.status_code == 409
+            for gateway in (one, other):
+                await gateway.until(lambda gateway=gateway: not gateway.gateway.exposures.list("alpha"))
+
+
+async def test_without_ports_tcp_is_refused(world: World) -> None:
+    async with world.gateway("a") as gateway:
+        box = await sandbox(world, gateway)
+        answer = await gateway.client.post(
+            f"/api/v1/sandbox/{box}/expose", json={"port": 8000, "protocol": "TCP"}
+        )
+        assert (answer.status_code, answer.json()["errors"][0]["param"]) == (422, "protocol")

@@ -1,0 +1,247 @@
+"""What a sandbox's whole life costs the API server, counted in its audit log: gateway and controller are real."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sandlot_kube import paths
+
+from tests.gateway.kubelet import apply_crds
+from tests.gateway.test_kubernetes_backend import World, pool_fields
+from tests.gateway.test_kubernetes_controller import Node, controller
+from tests.kube.apiserver import ApiServer, apiserver
+
+__all__ = ["apiserver"]
+
+pytestmark = [
+    pytest.mark.apiserver,
+    pytest.mark.root,
+    pytest.mark.slow,
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: real sidecars make namespaces and mounts"),
+]
+
+SANDBOXES = 6
+
+
+@pytest.fixture
+async def world(apiserver: ApiServer, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
+    """Gateway and controller are users of their own there."""
+    await asyncio.to_thread(apply_crds, apiserver)
+    with tempfile.TemporaryDirectory(prefix="kw-") as directory:
+        world = World(apiserver, directory=Path(directory))
+        configs = {
+            name: apiserver.kubeconfig(Path(directory) / name, namespace=world.namespace, token=token)
+            for name, token in apiserver.tokens.items()
+        }
+        monkeypatch.setenv("KUBECONFIG", str(configs["gateway"]))
+        world.kubeconfig = configs["controller"]
+        yield world
+        await world.kubelet.client.close()
+
+
+async def test_a_warm_sandbox_costs_four_writes_and_its_share_of_one_removal(world: World) -> None:
+    node = Node(world.server, namespace=world.namespace)
+    async with (
+        node.running(),
+        world.gateway() as gateway,
+        controller(world, webhook=gateway.webhook, retention=1.0),
+    ):
+
+        def resources() -> list[dict[str, Any]]:
+            return world.server.call("GET", paths.sandboxes(world.namespace))["items"]
+
+        await gateway.client.put("/api/v1/pools/default", json={**pool_fields(), "size": 1})
+        for _ in range(SANDBOXES):
+            await gateway.warm()
+            made = await gateway.made()
+            assert made["poolHit"] is True
+            assert await gateway.run(made["id"], "echo on") == "on\n"
+            pod = gateway.gateway.directory.get(made["id"]).instance_id  # type: ignore[union-attr]
+            await gateway.client.delete(f"/api/v1/sandbox/{made['id']}")
+            await gateway.until(lambda pod=pod: pod not in node.sidecars)
+        # No sandbox is without its end, its pod and its resource gone: at most two minutes later.
+        await gateway.until(lambda: not resources(), timeout=150)
+        await gateway.warm()
+        assert (await gateway.client.delete("/api/v1/pools/default")).status_code == 200
+        await gateway.until(lambda: not node.sidecars)
+
+    by_gateway = Counter(world.server.writes("gateway", namespace=world.namespace))
+    for verb in ("create", "patch", "delete"):
+        del by_gateway[verb, "sandboxpools"]
+    assert by_gateway == {("create", "sandboxes"): SANDBOXES, ("patch", "sandboxes/status"): SANDBOXES}
+
+    by_controller = Counter(world.server.writes("controller", namespace=world.namespace))
+    removals = by_controller.pop(("deletecollection", "sandboxes"))
+    assert 1 <= removals <= 3  # of as many minutes as it took
+    del by_controller["patch", "sandboxpools/status"]
+    # One more pod was warm to the end.
+    assert by_controller == {("create", "pods"): SANDBOXES + 1, ("delete", "pods"): SANDBOXES + 1}
+
+
+async def test_what_ends_in_one_moment_costs_less_than_four_with_all_that_is_written_by_time(
+    world: World,
+) -> None:
+    at_once, rounds = 4, 2
+    node = Node(world.server, namespace=world.namespace)
+    async with (
+        node.running(),
+        world.gateway() as gateway,
+        controller(world, webhook=gateway.webhook, retention=1.0),
+    ):
+        await gateway.client.put("/api/v1/pools/default", json={**pool_fields(), "size": at_once})
+        await gateway.warm(at_once)
+        before = [len(world.server.writes(user, namespace=world.namespace)) for user in world.server.tokens]
+        for _ in range(rounds):
+            await gateway.warm(at_once)
+            boxes = [await gateway.made() for _ in range(at_once)]
+            assert all(box["poolHit"] for box in boxes)
+            pods = [gateway.gateway.directory.get(box["id"]).instance_id for box in boxes]  # type: ignore[union-attr]
+            await asyncio.gather(*(gateway.client.delete(f"/api/v1/sandbox/{box['id']}") for box in boxes))
+            await gateway.until(lambda pods=pods: not set(pods) & node.sidecars.keys())
+        listed = paths.sandboxes(world.namespace)
+        await gateway.until(lambda: not world.server.call("GET", listed)["items"], timeout=150)
+        after = [len(world.server.writes(user, namespace=world.namespace)) for user in world.server.tokens]
+        written = Counter(world.server.writes("controller", namespace=world.namespace))
+    assert written["deletecollection", "pods"] + written["delete", "pods"] <= 2 * rounds
+    # Leases are not counted; the statuses of the pool and the removal of what has ended are.
+    assert sum(after) - sum(before) <= 4 * at_once * rounds, written
+
+
+async def test_one_that_was_answered_pending_costs_two_more(world: World) -> None:
+    node = Node(world.server, namespace=world.namespace)
+    async with node.running(), world.gateway() as gateway, controller(world, webhook=gateway.webhook):
+        made = (await gateway.create(wait_seconds=0)).json()
+        assert made["status"] == "PENDING"
+        await gateway.until(lambda: gateway.gateway.directory.get(made["id"]).status == "RUNNING")  # type: ignore[union-attr]
+        assert await gateway.run(made["id"], "echo on") == "on\n"
+        await gateway.client.delete(f"/api/v1/sandbox/{made['id']}")
+        await gateway.until(lambda: not node.sidecars)
+    by_gateway = Counter(world.server.writes("gateway", namespace=world.namespace))
+    assert by_gateway == {
+        ("create", "sandboxes"): 2,
+        ("patch", "sandboxes"): 1,
+        ("delete", "sandboxes"): 1,
+        ("patch", "sandboxes/status"): 1,
+    }
+    assert world.server.writes("controller", namespace=world.namespace) == [
+        ("create", "pods"),
+        ("delete", "pods"),
+    ]
+
+
+async def test_a_create_whose_gateway_dies_is_a_failed_start_at_the_others(world: World) -> None:
+    async with world.gateway("b") as other, controller(world, webhook=other.webhook):
+        async with world.gateway("a", backend={"promise": 3.0}) as one:
+            made = (await one.create(wait_seconds=0)).json()
+            assert made["status"] == "PENDING"
+            await other.until(lambda: other.gateway.directory.get(made["id"]))
+        told = await other.is_ended(made["id"])
+        assert (told["status"], told["errorType"]) == ("ERROR", "START_FAILED")
+        assert "gateway" in told["errorMessage"]
+
+
+async def test_a_cold_one_costs_as_many(world: World) -> None:
+    node = Node(world.server, namespace=world.namespace)
+    async with node.running(), world.gateway() as gateway, controller(world, webhook=gateway.webhook):
+        made = await gateway.made()
+        assert made["poolHit"] is False
+        assert await gateway.run(made["id"], "echo on") == "on\n"
+        [resource] = world.server.call("GET", paths.sandboxes(world.namespace))["items"]
+        assert (resource["spec"]["madeFor"], resource["spec"]["state"]) == (made["id"], "Started")
+        await gateway.client.delete(f"/api/v1/sandbox/{made['id']}")
+        await gateway.until(lambda: not node.sidecars)
+        [resource] = world.server.call("GET", paths.sandboxes(world.namespace))["items"]
+        assert (resource["status"]["sandboxId"], resource["status"]["verdict"]) == (made["id"], "deleted")
+    assert world.server.writes("gateway", namespace=world.namespace) == [
+        ("create", "sandboxes"),
+        ("patch", "sandboxes/status"),
+    ]
+    assert world.server.writes("controller", namespace=world.namespace) == [
+        ("create", "pods"),
+        ("delete", "pods"),
+    ]
+
+
+async def test_cold_ones_that_are_asked_for_at_once_each_get_their_own_start(world: World) -> None:
+    at_once = 3
+    node = Node(world.server, namespace=world.namespace)
+    async with (
+        node.running(),
+        world.gateway("b") as other,
+        world.gateway("a") as one,
+        controller(world, webhook=other.webhook),
+    ):
+        boxes = await asyncio.gather(*(one.made() for _ in range(at_once)))
+        # The other gateway knows them by their sidecars' words alone.
+        for box in boxes:
+            assert await other.run(box["id"], "echo on") == "on\n"
+        await asyncio.gather(*(other.client.delete(f"/api/v1/sandbox/{box['id']}") for box in boxes))
+        await one.until(lambda: not node.sidecars)
+    assert Counter(world.server.writes("gateway", namespace=world.namespace)) == {
+        ("create", "sandboxes"): at_once,
+        ("patch", "sandboxes/status"): at_once,
+    }
+
+
+async def test_a_cold_one_whose_pod_dies_is_known_by_its_id_to_a_gateway_that_comes_later(
+    world: World,
+) -> None:
+    node = Node(world.server, namespace=world.namespace)
+    async with node.running():
+        async with world.gateway("a") as one, controller(world, webhook=one.webhook):
+            made = await one.made()
+            pod = one.gateway.directory.get(made["id"]).instance_id  # type: ignore[union-attr]
+            world.server.call("DELETE", paths.pods(world.namespace, pod))
+            verdict = (await one.is_ended(made["id"]))["errorType"]
+            assert verdict in ("EVICTED", "SANDBOX_LOST")
+
+            def owner() -> str | None:
+                resource = world.server.call("GET", paths.sandboxes(world.namespace, pod))
+                return resource["spec"].get("sandboxId")
+
+            await one.until(lambda: owner() == made["id"])
+        async with world.gateway("b") as later:
+            assert (await later.is_ended(made["id"]))["errorType"] == verdict
+
+
+async def test_of_two_gateways_the_one_that_was_asked_writes_the_end(world: World) -> None:
+    """The sidecar tells the other one."""
+    node = Node(world.server, namespace=world.namespace)
+    async with (
+        node.running(),
+        world.gateway("b") as other,
+        world.gateway("a") as one,
+        controller(world, webhook=other.webhook),
+    ):
+        for _ in range(SANDBOXES):
+            made = await one.made()
+            await other.until(lambda made=made: other.gateway.directory.get(made["id"]))
+            assert (await one.client.delete(f"/api/v1/sandbox/{made['id']}")).status_code == 200
+            assert (await other.is_ended(made["id"]))["errorType"] is None
+        await one.until(lambda: not node.sidecars)
+    by_gateway = Counter(world.server.writes("gateway", namespace=world.namespace))
+    assert by_gateway["patch", "sandboxes/status"] == SANDBOXES
+
+
+async def test_an_end_whose_gateway_died_is_written_by_the_one_that_heard_of_it(world: World) -> None:
+    node = Node(world.server, namespace=world.namespace)
+    async with node.running(), world.gateway() as gateway, controller(world, webhook=gateway.webhook):
+        made = await gateway.made()
+        instance = gateway.gateway.directory.get(made["id"]).instance_id  # type: ignore[union-attr]
+        # As a gateway asks for it that dies before it writes.
+        await node.sidecars[instance].ask_end("deleted")
+        assert (await gateway.is_ended(made["id"]))["status"] == "TERMINATED"
+
+        def status() -> dict[str, Any]:
+            return world.server.call("GET", paths.sandboxes(world.namespace, instance)).get("status", {})
+
+        await gateway.until(lambda: status().get("phase") == "Ended")
+        assert status()["verdict"] == "deleted"
+        await gateway.until(lambda: not node.sidecars)

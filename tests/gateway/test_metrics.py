@@ -1,0 +1,12 @@
+"""docs/metrics.md says what a gateway's /metrics prints."""
+
+from __future__ import annotations
+
+from tests import metrics_page
+from tests.gateway.conftest import Running
+
+
+async def test_the_page_tells_every_metric(box: Running) -> None:
+    assert (await box.client.put("/api/v1/pools/warm", json={"size": 1, "cpu_cores": 1})).status_code == 200
+    await box.create()
+    metrics_page.check("Gateway", (await box.client.get("/metrics")).text)
