@@ -6,6 +6,7 @@ import fcntl
 import os
 import pty
 import select
+import signal
 import struct
 import sys
 import termios
@@ -18,6 +19,8 @@ class Terminal:
     def __init__(self, arguments: list[str], env: dict[str, str]) -> None:
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
+            # A shell's background jobs ignore ^C, and their children would too.
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
             os.execve(sys.executable, [sys.executable, "-m", "sandlot", *arguments], env)
         self.seen = ""
 
@@ -32,16 +35,21 @@ class Terminal:
         while text not in self.seen:
             ready, _, _ = select.select([self.fd], [], [], deadline - time.monotonic())
             assert ready, f"no {text!r} in {self.seen!r}"
-            self.seen += os.read(self.fd, 65536).decode("utf-8", "replace")
+            data = self._read()
+            assert data, f"it ended without {text!r}: {self.seen!r}"
+            self.seen += data.decode("utf-8", "replace")
         self.seen = self.seen.partition(text)[2]
 
     def code(self) -> int:
-        while True:
-            try:
-                if not os.read(self.fd, 65536):
-                    break
-            except OSError:
-                break  # the other side is gone
+        while self._read():
+            pass
         _, status = os.waitpid(self.pid, 0)
         os.close(self.fd)
         return os.waitstatus_to_exitcode(status)
+
+    def _read(self) -> bytes:
+        """Nothing once the other side is gone."""
+        try:
+            return os.read(self.fd, 65536)
+        except OSError:
+            return b""

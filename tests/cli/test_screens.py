@@ -24,7 +24,8 @@ def test_a_copy_shows_how_far_it_is(server: Server, tmp_path: Path) -> None:
     with Client(url=server.url, api_key=server.api_key) as client, Sandbox.create(client=client) as box:
         environ = environment(server.url, server.api_key, tmp_path)
         terminal = Terminal(["cp", str(tmp_path / "big"), f"{box.id}:/tmp/big"], environ)
-        terminal.read_until("MB/s")
+        terminal.read_until("67.1 MB")
+        terminal.read_until("B/s")
         terminal.read_until("64.0 MiB")
         assert terminal.code() == 0
         assert box.files.stat("/tmp/big").size == 64 << 20

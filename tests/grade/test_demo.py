@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sandlot import Client, Pools, Sandbox
 
 from tests.leaks import no_leaks
 from tests.stack import Stack
@@ -64,6 +65,27 @@ def test_the_demo_grades_each_kind_as_it_must_and_leaves_nothing(directory: Path
     assert set(found["timings"]) == {"create", "exec", "whole"}
     assert "all as it must be" in report.read_text()
     assert [path.name for path in directory.iterdir()] == ["demo.html"]
+
+
+@pytest.mark.root
+def test_the_demo_runs_on_a_deployment_and_leaves_it_as_it_was(directory: Path) -> None:
+    with Stack(directory / "state") as stack:
+        server = {"SANDLOT_URL": stack.url, "SANDLOT_API_KEY": stack.api_key}
+        words = ("--image", "host", "--problems", "1", "--concurrency", "4")
+        found = run("demo", *words, "--html", str(directory / "demo.html"), **server)
+        assert found["faults"] == []
+        assert found["results"]["canonical"] == {"passed": 1}
+        with Client(url=stack.url, api_key=stack.api_key) as client:
+            assert Pools(client=client).list() == []
+            assert Sandbox.list(client=client) == []
+    assert f"{stack.url}</td>" in (directory / "demo.html").read_text()
+
+
+def test_the_demo_on_a_deployment_wants_to_know_which() -> None:
+    without = {name: value for name, value in os.environ.items() if not name.startswith("SANDLOT_")}
+    done = subprocess.run([SANDLOT, "demo", "--image", "x"], env=without, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "SANDLOT_URL" in done.stderr
 
 
 @pytest.mark.root

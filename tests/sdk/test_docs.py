@@ -21,6 +21,7 @@ from tests.stack import Stack
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ["docs/sdk.md", "README.md", "sdk/README.md"]
+WITH_COMMANDS = [*PAGES, "docs/install.md"]
 FENCE = re.compile(r"^```(\w*)$")
 LINE = re.compile(r"^(?:\.venv/bin/)?sandlot (?P<rest>.*)$")
 
@@ -87,7 +88,9 @@ def test_the_python_of_a_page_runs(page: str, stack: Stack, tmp_path: Path) -> N
     assert run.returncode == 0, run.stderr
 
 
-@pytest.mark.parametrize(("page", "line"), [(page, line) for page in PAGES for line in command_lines(page)])
+@pytest.mark.parametrize(
+    ("page", "line"), [(page, line) for page in WITH_COMMANDS for line in command_lines(page)]
+)
 def test_a_command_line_of_a_page_exists(page: str, line: str) -> None:
     words = shlex.split(line, comments=True)
     if "<" in words:

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
         WaitTimeout,
     )
     from sandlot.models import (
+        CheckpointInfo,
         DeleteResult,
         Event,
         ExecResult,
@@ -79,6 +80,7 @@ __all__ = [
     "AuthError",
     "BadRequest",
     "Busy",
+    "CheckpointInfo",
     "Client",
     "CommandFailed",
     "ConfigError",
@@ -129,6 +131,7 @@ _FLAVOURED = {
 }
 _MODELS = frozenset(
     [
+        "CheckpointInfo",
         "DeleteResult",
         "Event",
         "ExecResult",

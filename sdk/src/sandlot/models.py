@@ -167,6 +167,27 @@ class Exposure:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckpointInfo:
+    """What a sandbox had written at a moment, kept on the server; a `DURABLE` one can be given to `create`.
+
+    `size` is bytes of its files, `stored` of its archive (None until it is whole), `disk` of the disk a sandbox from
+    it gets. `parent_id` is the one before it, which it does not need.
+    """
+
+    id: str
+    sandbox_id: str
+    state: str
+    image: str
+    disk: int = 0
+    size: int = 0
+    stored: int | None = None
+    parent_id: str | None = None
+    depth: int = 0
+    error: str | None = None
+    created_at: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class PoolInfo:
     """A warm pool: how many sandboxes of one kind the server keeps ready, and how many are so now.
 

@@ -106,7 +106,8 @@ def op_document(
 
 def create_document(
     *,
-    image: str,
+    image: str | None,
+    checkpoint: str | None,
     name: str | None,
     env: Mapping[str, str] | None,
     secrets: Mapping[str, str] | None,
@@ -127,7 +128,6 @@ def create_document(
     """The body of a create, in the units of the wire."""
     checks.one_of(network, ("full", "none"), name="network")
     document: dict[str, Any] = {
-        "docker_image": image,
         "network": network,
         "labels": checks.labels(labels),
         "idempotency_key": idempotency_key,
@@ -139,6 +139,8 @@ def create_document(
     else:
         document["timeout_seconds"] = checks.seconds(timeout, name="timeout")
     optional: dict[str, Any] = {
+        "docker_image": "host" if image is None and checkpoint is None else image,
+        "checkpoint_id": checkpoint,
         "name": name,
         "idle_timeout_seconds": checks.seconds(idle_timeout, name="idle_timeout"),
         "cpu_cores": cpu,

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from sandlot.errors import ServerError
 from sandlot.models import (
+    CheckpointInfo,
     ExecResult,
     Exit,
     Exposure,
@@ -169,6 +170,22 @@ def exposure(document: Document) -> Exposure:
         url=document.get("url") or "",
         name=document.get("name"),
         endpoint=document.get("external_endpoint") or document.get("tls_socket"),
+    )
+
+
+def checkpoint_info(document: Document) -> CheckpointInfo:
+    return CheckpointInfo(
+        id=str(document.get("id", "")),
+        sandbox_id=document.get("sandbox_id") or "",
+        state=document.get("state") or "PENDING",
+        image=document.get("docker_image") or "",
+        disk=document.get("disk_size_bytes") or 0,
+        size=document.get("occupied_bytes") or 0,
+        stored=document.get("stored_bytes"),
+        parent_id=document.get("parent_id"),
+        depth=document.get("depth") or 0,
+        error=document.get("error"),
+        created_at=document.get("created_at") or "",
     )
 
 

@@ -16,13 +16,14 @@ from sandlot._sync.files import Files
 from sandlot._sync.plane import Plane
 from sandlot._tasks_sync import ABANDONED, each, shielded, sleep
 from sandlot._transport_sync import now
-from sandlot.errors import NotFound, SandboxLost, SandlotError, WaitTimeout
-from sandlot.models import DeleteResult, Exposure, Progress, SandboxInfo
+from sandlot.errors import NotFound, SandboxLost, SandlotError, ServerError, WaitTimeout
+from sandlot.models import CheckpointInfo, DeleteResult, Exposure, Progress, SandboxInfo
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 Results = list[Any]  # inside the class, `list` is a method
 Exposures = list[Exposure]
+Checkpoints = list[CheckpointInfo]
 
 HOLD_SECONDS = 20.0  # how long one create request lets the server wait for the sandbox
 
@@ -48,8 +49,9 @@ class Sandbox(Commands):
     @classmethod
     def create(
         cls,
-        image: str = "host",
+        image: str | None = None,
         *,
+        checkpoint: str | CheckpointInfo | None = None,
         env: Mapping[str, str] | None = None,
         secrets: Mapping[str, str] | None = None,
         timeout: float | None = 3600.0,
@@ -68,7 +70,7 @@ class Sandbox(Commands):
         wait: float = 300.0,
         client: Client | None = None,
     ) -> Sandbox:
-        """A new sandbox that can run commands.
+        """A new sandbox that can run commands, of an image ("host" if none is named) or from a checkpoint.
 
         `timeout` and `idle_timeout` are seconds (None: no limit), `memory` and `disk` bytes or strings such as
         `"1GiB"`, `cpu` cores, `network` "full" or "none". `wait` is how many seconds to wait until it is ready;
@@ -77,6 +79,7 @@ class Sandbox(Commands):
         client = client or default_client()
         body = calls.create_document(
             image=image,
+            checkpoint=checkpoint.id if isinstance(checkpoint, CheckpointInfo) else checkpoint,
             name=name,
             env=env,
             secrets=secrets,
@@ -243,6 +246,48 @@ class Sandbox(Commands):
         """What the start command wrote, or the last `tail` bytes of it."""
         route = with_query("/logs", {"stream": "all", "tail": tail})
         return (self._plane.send("GET", route)).body.decode("utf-8", "replace")
+
+    # checkpoints
+
+    def checkpoint(self, *, wait: float = 300.0) -> CheckpointInfo:
+        """Keeps what has been written in this sandbox (not its processes) beyond its end; it runs on meanwhile.
+
+        `wait` is how many seconds to wait until it is DURABLE; 0 returns at once. Raises Conflict, ServerError (it
+        FAILED, or there is no room for it) or WaitTimeout.
+        """
+        path = f"/sandbox/{self.id}/checkpoints"
+        document = self.client.call("POST", path, safe=False, sandbox_id=self.id)
+        made = documents.checkpoint_info(document)
+        deadline = now() + wait
+        delay = 0.05
+        while wait > 0 and made.state != "DURABLE":
+            if made.state != "PENDING":
+                raise ServerError(f"checkpoint {made.id} is {made.state}: {made.error}")
+            if now() + delay > deadline:
+                raise WaitTimeout(f"checkpoint {made.id} was not written within {wait:g} s")
+            sleep(delay)
+            delay = min(delay * 1.5, 1.0)
+            made = self.get_checkpoint(made.id, client=self.client)
+        return made
+
+    def checkpoints(self) -> Checkpoints:
+        """Those of this sandbox, oldest first."""
+        document = self.client.call("GET", f"/sandbox/{self.id}/checkpoints", sandbox_id=self.id)
+        return [documents.checkpoint_info(item) for item in document.get("checkpoints") or ()]
+
+    @classmethod
+    def get_checkpoint(cls, checkpoint_id: str, *, client: Client | None = None) -> CheckpointInfo:
+        """One checkpoint, of any sandbox. Raises NotFound."""
+        client = client or default_client()
+        path = f"/sandbox/checkpoints/{checks.path_part(checkpoint_id, name='checkpoint_id')}"
+        return documents.checkpoint_info(client.call("GET", path))
+
+    @classmethod
+    def delete_checkpoint(cls, checkpoint_id: str, *, client: Client | None = None) -> None:
+        """Gives its room back. Raises NotFound, or Conflict while it is being made."""
+        client = client or default_client()
+        path = f"/sandbox/checkpoints/{checks.path_part(checkpoint_id, name='checkpoint_id')}"
+        client.call("DELETE", path)
 
     # ports
 

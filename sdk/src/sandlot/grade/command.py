@@ -12,9 +12,11 @@ from typing import Annotated, NoReturn
 import typer
 from rich.console import Console
 
-from sandlot.errors import SandlotError
+from sandlot.errors import ConfigError, SandlotError
 from sandlot.grade.errors import InputError
 from sandlot.units import parse_size
+
+DEPLOYED_AT_ONCE = 16
 
 
 def register(app: typer.Typer) -> None:
@@ -88,23 +90,44 @@ def demo(
     problems: Annotated[int | None, typer.Option(min=1, help="Only the first N problems.")] = None,
     concurrency: Annotated[
         int | None,
-        typer.Option(min=1, max=256, help="Rollouts at once; as many as the machine takes when left out."),
+        typer.Option(
+            min=1,
+            max=256,
+            help="Rollouts at once; when left out, what the machine takes, or 16 of a deployment.",
+        ),
+    ] = None,
+    image: Annotated[
+        str | None,
+        typer.Option(
+            help="Run on the deployment that SANDLOT_URL names, in sandboxes of this image (with python3)."
+        ),
     ] = None,
     html: Annotated[
         Path | None, typer.Option(help="The report; reports/demo-TIME.html when left out.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object at the end.")] = False,
 ) -> None:
-    """Grade about 1,000 right, wrong and hostile HumanEval rollouts in a private local stack."""
+    """Grade about 1,000 right, wrong and hostile HumanEval rollouts: in a private local stack, or with --image."""
+    from sandlot.grade.demo import LIMITS
     from sandlot.grade.demo import demo as run_demo
+    from sandlot.grade.places import Deployed, OnThisMachine
+    from sandlot.grade.schedule import Pace, fitting
 
     console = Console(stderr=as_json)
     stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     report = html or Path("reports") / f"demo-{stamp}.html"
     begun = time.monotonic()
     try:
+        place = OnThisMachine() if image is None else Deployed(image=image)
+        most = fitting(memory=LIMITS.memory) if image is None else DEPLOYED_AT_ONCE
         verdict = asyncio.run(
-            run_demo(console=console, problems=problems, concurrency=concurrency, report=report)
+            run_demo(
+                console=console,
+                place=place,
+                problems=problems,
+                pace=Pace(most=concurrency or most, least=concurrency),
+                report=report,
+            )
         )
     except (SandlotError, OSError) as error:
         _fail(error, as_json=as_json)
@@ -128,7 +151,7 @@ def demo(
         for line in verdict.faults:
             console.print(f"FAULT {line}", style="red", highlight=False, soft_wrap=True, markup=False)
         if not verdict.faults:
-            console.print("every kind ended as it must; nothing is left on the machine", style="green")
+            console.print("every kind ended as it must; nothing is left", style="green")
         console.print(f"report: {verdict.report}", highlight=False, soft_wrap=True, markup=False)
     if verdict.faults:
         raise typer.Exit(1)
@@ -140,4 +163,4 @@ def _fail(error: Exception, *, as_json: bool) -> NoReturn:
         typer.echo(json.dumps({"error": type(error).__name__, "message": str(error)}))
     else:
         typer.echo(f"sandlot: {error}", err=True)
-    raise typer.Exit(2 if isinstance(error, (InputError, ValueError)) else 1) from error
+    raise typer.Exit(2 if isinstance(error, (InputError, ConfigError, ValueError)) else 1) from error

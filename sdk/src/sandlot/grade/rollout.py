@@ -35,6 +35,7 @@ class Grader:
     limits: Limits = Limits()
     image: str = "host"
     pool: str | None = None
+    labels: tuple[str, ...] = ()
     network: str = "none"
     attempts: int = 3
     epoch: float = 0.0
@@ -51,6 +52,8 @@ class Grader:
             except (BadRequest, AuthError):
                 raise
             except LOST as error:
+                if isinstance(error, SandboxLost) and error.verdict == "oom":
+                    return self._ended_by_code(rollout, error, attempt=attempt, lost=tuple(lost))
                 lost.append(f"{type(error).__name__}: {error}")
             if attempt < self.attempts:
                 await asyncio.sleep(0.2 * 2**attempt)
@@ -65,6 +68,22 @@ class Grader:
             lost=tuple(lost),
         )
 
+    def _ended_by_code(
+        self, rollout: Rollout, error: SandboxLost, *, attempt: int, lost: tuple[str, ...]
+    ) -> Outcome:
+        """The program took the whole sandbox along: its doing, and a second attempt would do the same."""
+        return Outcome(
+            index=rollout.index,
+            task_id=rollout.task_id,
+            kind=rollout.kind,
+            key=rollout.key,
+            result=error.verdict,
+            verdict=error.verdict,
+            message=str(error),
+            attempts=attempt,
+            lost=lost,
+        )
+
     async def _attempt(self, rollout: Rollout, *, attempt: int, lost: tuple[str, ...]) -> Outcome:
         program = rollout.program()
         begun = time.monotonic()
@@ -75,6 +94,7 @@ class Grader:
             disk=self.limits.disk,
             pids=self.limits.pids,
             pool=self.pool,
+            labels=self.labels,
             network=self.network,
             timeout=self.limits.timeout + 600,
             client=self.client,

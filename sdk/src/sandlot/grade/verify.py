@@ -11,11 +11,15 @@ from sandlot.grade.work import Outcome
 # Without a writable cgroup a limit is an rlimit: the program sees MemoryError or EAGAIN and ends by itself.
 WITHOUT_CGROUP = {"oom": {"failed", "signaled"}, "pids_limit": {"failed", "signaled", "timeout"}}
 
+Alternatives = Mapping[str, frozenset[str]]
 
-def faults(made: Tally, *, expected: Mapping[str, int], limit: int = 3) -> list[str]:
+
+def faults(
+    made: Tally, *, expected: Mapping[str, int], instead: Alternatives | None = None, limit: int = 3
+) -> list[str]:
     """A line for each kind with a wrong end, with up to `limit` examples; empty when all is well.
 
-    `expected` is how many rollouts each kind must have, by its name.
+    `expected` is how many rollouts each kind must have, by its name; `instead` names other right ends by the usual one.
     """
     kinds = {kind.name: kind for kind in KINDS}
     lines: list[str] = []
@@ -25,7 +29,9 @@ def faults(made: Tally, *, expected: Mapping[str, int], limit: int = 3) -> list[
     for name, outcomes in by_kind.items():
         if len(outcomes) != expected.get(name, 0):
             lines.append(f"{name}: {len(outcomes)} rollouts ended, not {expected.get(name, 0)}")
-        wrong = [outcome for outcome in outcomes if not as_expected(outcome, kind=kinds[name])]
+        wrong = [
+            outcome for outcome in outcomes if not as_expected(outcome, kind=kinds[name], instead=instead)
+        ]
         if wrong:
             lines.append(
                 f"{name}: {len(wrong)} of {len(outcomes)} did not end as {kinds[name].result!r}: {_examples(wrong[:limit])}"
@@ -39,8 +45,8 @@ def faults(made: Tally, *, expected: Mapping[str, int], limit: int = 3) -> list[
     return lines
 
 
-def as_expected(outcome: Outcome, *, kind: Kind) -> bool:
-    if outcome.result == kind.result:
+def as_expected(outcome: Outcome, *, kind: Kind, instead: Alternatives | None = None) -> bool:
+    if outcome.result == kind.result or outcome.result in (instead or {}).get(kind.result, ()):
         return True
     by_rlimit = any("rlimit" in note for note in outcome.notes)
     return by_rlimit and outcome.result in WITHOUT_CGROUP.get(kind.result, ())

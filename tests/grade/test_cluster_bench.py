@@ -1,0 +1,88 @@
+"""The benchmark on a cluster, without one: its bounds, its rows, and how it reads histograms and the audit log."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+from loadtests.bench_cluster import SPEC, groups
+from loadtests.bounds import read_bounds
+from loadtests.cluster.site import Installation
+from loadtests.cluster.start_rows import quantile
+from loadtests.cluster.writes_rows import counted
+
+AT_MOST = {
+    "exec_runc": 2.5,
+    "exec_gvisor": 1.4,
+    "create_runc": 15,
+    "create_gvisor": 30,
+    "back_to_back_runc": 2,
+    "back_to_back_gvisor": 2,
+    "burst_runc": 100,
+    "burst_gvisor": 100,
+    "claimable_runc": 20,
+    "claimable_gvisor": 20,
+    "writes_warm": 4,
+    "writes_cold": 4,
+}
+AT_LEAST = {"pods_exec_runc": 20, "pods_exec_rate_runc": 25, "cold_burst_runc": 64, "cold_burst_gvisor": 64}
+
+
+def test_the_bounds_are_those_that_were_promised() -> None:
+    bounds = read_bounds(SPEC)
+    assert {name: bounds[name].at_most for name in AT_MOST} == AT_MOST
+    assert {name: bounds[name].at_least for name in AT_LEAST} == AT_LEAST
+
+
+def test_each_row_is_measured_by_one_group() -> None:
+    made = groups(Installation(), own_cluster=False)
+    assert sorted(row for group in made for row in group.rows) == sorted(read_bounds(SPEC))
+
+
+def test_on_a_cluster_of_ones_own_no_audit_log_is_read() -> None:
+    rows = {row for group in groups(Installation(), own_cluster=True) for row in group.rows}
+    assert set(read_bounds(SPEC)) - rows == {"writes_warm", "writes_cold"}
+
+
+def test_every_bound_has_a_comment_with_what_was_measured() -> None:
+    text = "\n" + SPEC.read_text()
+    for name in read_bounds(SPEC):
+        row = text.partition(f"\n{name}:")[2].partition("\n\n")[0]
+        assert "# measured" in row, name
+
+
+def test_a_quantile_lies_evenly_within_its_bucket() -> None:
+    counts = {0.01: 0.0, 0.02: 8.0, 0.05: 10.0, math.inf: 10.0}
+    assert quantile(counts, 0.4) == pytest.approx(0.015)
+    assert quantile(counts, 0.9) == pytest.approx(0.035)
+    assert quantile({0.01: 1.0, math.inf: 4.0}, 0.9) == 0.01
+    with pytest.raises(RuntimeError, match="counted a start"):
+        quantile({0.01: 0.0, math.inf: 0.0}, 0.5)
+
+
+def test_only_our_own_writes_are_counted() -> None:
+    def event(user: str, verb: str, resource: str, subresource: str | None = None, name: str = "sb-1") -> str:
+        target = {"resource": resource, "subresource": subresource, "name": name}
+        return json.dumps({"user": {"username": user}, "verb": verb, "objectRef": target})
+
+    ours = "system:serviceaccount:f-test:f-sandlot"
+    lines = [
+        event(f"{ours}-gateway", "create", "sandboxes"),
+        event(f"{ours}-controller", "patch", "sandboxes", "status"),
+        event(f"{ours}-controller", "patch", "sandboxes", "status"),
+        event(f"{ours}-controller", "create", "pods", name="i-1"),
+        event(f"{ours}-controller", "update", "leases"),
+        event(f"{ours}-controller", "watch", "pods"),
+        event("system:serviceaccount:other-test:f-sandlot-gateway", "create", "sandboxes"),
+        event("system:node:worker", "patch", "pods", "status"),
+        event("system:kube-scheduler", "create", "pods", "binding"),
+    ]
+    warm, cold = counted("\n".join(lines), namespace="f-test", cold={"i-1"})
+    assert warm == {
+        "gateway create sandboxes": 1,
+        "controller patch sandboxes/status": 2,
+        "controller update leases": 1,
+    }
+    assert cold == {"controller create pods": 1}
