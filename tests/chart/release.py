@@ -13,26 +13,23 @@ import pytest
 from tests.chart.render import CHART, Resource, helm, render
 from tests.kube.apiserver import ApiServer
 
-MONITORS = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {"name": "servicemonitors.monitoring.coreos.com"},
-    "spec": {
-        "group": "monitoring.coreos.com",
-        "scope": "Namespaced",
-        "names": {"kind": "ServiceMonitor", "plural": "servicemonitors"},
-        "versions": [
-            {
-                "name": "v1",
-                "served": True,
-                "storage": True,
-                "schema": {
-                    "openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-                },
-            }
-        ],
-    },
-}
+
+def definition(kind: str) -> dict[str, Any]:
+    """Of a resource of the Prometheus operator: whatever is in it is taken."""
+    plural = f"{kind.lower()}s"
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.monitoring.coreos.com"},
+        "spec": {
+            "group": "monitoring.coreos.com",
+            "scope": "Namespaced",
+            "names": {"kind": kind, "plural": plural},
+            "versions": [version],
+        },
+    }
 
 
 @dataclass(frozen=True)
@@ -104,7 +101,8 @@ class Release:
 
 @pytest.fixture
 def release(apiserver: ApiServer, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Release]:
-    apiserver.apply_crd(MONITORS)
+    for kind in ("ServiceMonitor", "PrometheusRule"):
+        apiserver.apply_crd(definition(kind))
     namespace = apiserver.namespace("chart")
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
     apiserver.call(

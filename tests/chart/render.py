@@ -25,9 +25,12 @@ ALL: dict[str, Any] = {
     "image": {"registry": "registry.example/sandlot", "tag": "v9", "pullSecrets": ["pull"]},
     "gateway": {
         "config": {"publicUrl": "https://sandlot.example", "maxSandboxes": 5000, "drain": 60.5},
+        "checkpoints": {"claim": "kept"},
+        "tls": {"existingSecret": "certificate"},
+        "ssh": {"port": 22, "host": "ssh.sandlot.example"},
         "autoscaling": {"enabled": True},
         "antiAffinity": "hard",
-        "service": {"type": "LoadBalancer", "port": 80, "annotations": {"example.com/internal": "true"}},
+        "service": {"type": "LoadBalancer", "port": 80, "tlsPort": 443, "annotations": {"example.com/internal": "true"}},
         "podAnnotations": {"example.com/a": "b"},
         "nodeSelector": {"pool": "system"},
         "tolerations": TOLERATIONS,

@@ -1,4 +1,4 @@
-"""Every query of the Grafana dashboards asks for a metric that there really is, by labels it really has."""
+"""Every query of the Grafana dashboards and of docs/metrics.md asks for a metric that there is, by labels it has."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ import pytest
 import sandlot_controller
 import sandlot_gateway
 
+from tests import metrics_page
 from tests.chart.render import CHART, NAMESPACE, Resource, of_kind
 
 FILES = sorted((CHART / "dashboards").glob("*.json"))
 # Prometheus adds these to whatever it scrapes.
 FROM_OUTSIDE = {"namespace", "pod", "le"}
-WORDS = {"sum", "max", "by", "rate", "histogram_quantile"}
-SUFFIXES = {"Counter": ("_total",), "Gauge": ("",), "live": ("",), "Histogram": ("_bucket", "_sum", "_count")}
+WORDS = {"sum", "max", "by", "rate", "histogram_quantile", "and"}
+OF_TYPE = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count")}
+SUFFIXES = {"live": ("",), **{kind.title(): suffixes for kind, suffixes in OF_TYPE.items()}}
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +42,24 @@ def metrics() -> dict[str, set[str]]:
 def test_queries_ask_for_what_there_is(file: Any, metrics: dict[str, set[str]]) -> None:
     expressions = list(_expressions(json.loads(file.read_text())))
     assert expressions
+    _check(expressions, metrics)
+
+
+def test_the_page_s_queries_ask_for_what_there_is(metrics: dict[str, set[str]]) -> None:
+    _check(metrics_page.queries(), metrics)
+
+
+def test_the_page_tells_the_labels_that_the_sources_give(metrics: dict[str, set[str]]) -> None:
+    told = {
+        name + suffix: set(labels)
+        for program in ("Gateway", "Controller")
+        for name, (kind, labels) in metrics_page.documented(program).items()
+        for suffix in OF_TYPE[kind]
+    }
+    assert told == metrics
+
+
+def _check(expressions: list[str], metrics: dict[str, set[str]]) -> None:
     for expression in expressions:
         names = set(re.findall(r"sandlot_\w+", expression))
         assert names, expression

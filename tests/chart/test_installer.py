@@ -59,8 +59,24 @@ def test_installs_and_restarts_once(version: int, tmp_path: Path) -> None:
         assert installed.read_bytes() == (node.source / name).read_bytes()
         assert installed.stat().st_mode & 0o777 == 0o755
     runtimes = tomllib.loads(node.config.read_text())["plugins"][PLUGINS[version]]["containerd"]["runtimes"]
-    assert runtimes["runsc"] == {"runtime_type": "io.containerd.runsc.v1"}
+    options = {
+        "TypeUrl": "io.containerd.runsc.v1.options",
+        "ConfigPath": "/etc/containerd/sandlot-runsc.toml",
+    }
+    assert runtimes["runsc"] == {"runtime_type": "io.containerd.runsc.v1", "options": options}
     assert runtimes["runc"] == {"runtime_type": "io.containerd.runc.v2"}
+
+
+@pytest.mark.parametrize("driver", ["true", "false"])
+def test_gvisor_manages_control_groups_as_runc_does(driver: str, tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    with node.config.open("a") as file:
+        for name, value in (("runc", driver), ("other", "true" if driver == "false" else "false")):
+            table = f'[plugins."{PLUGINS[3]}".containerd.runtimes.{name}.options]'
+            file.write(f"  {table}\n    SystemdCgroup = {value}\n")
+    assert node.install().returncode == 0
+    settings = tomllib.loads((node.root / "etc/containerd/sandlot-runsc.toml").read_text())
+    assert settings == {"runsc_config": {"systemd-cgroup": driver}}
 
 
 def test_a_new_runsc_needs_no_restart(tmp_path: Path) -> None:

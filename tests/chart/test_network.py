@@ -138,10 +138,25 @@ def test_who_reaches_the_gateway(peers: dict[str, Peer], defaults: list[Resource
     gateway = peers["gateway"]
     others = [peer for peer in peers.values() if peer is not gateway]
     assert all(_may(defaults, peer, gateway, 8642) for peer in others)
-    assert not any(_may(defaults, peer, gateway, 8643) for peer in others)
+    assert not any(_may(defaults, peer, gateway, port) for peer in others for port in (8622, 8643))
     chosen = render({"networkPolicy": {"clients": [{"podSelector": {"matchLabels": {"app": "web"}}}]}})
     welcome = {n for n, peer in peers.items() if _may(chosen, peer, gateway, 8642)}
     assert welcome == {"sandbox-0", "sandbox-1", "same namespace"}
+
+
+@pytest.mark.parametrize(
+    ("door", "port"),
+    [({"tls": {"existingSecret": "certificate"}}, 8643), ({"ssh": {"port": 22}}, 8622)],
+    ids=["https", "ssh"],
+)
+def test_who_comes_by_another_door_is_a_client(
+    peers: dict[str, Peer], door: dict[str, Any], port: int
+) -> None:
+    gateway = peers["gateway"]
+    assert _may(render({"gateway": door}), peers["other"], gateway, port)
+    clients = [{"podSelector": {"matchLabels": {"app": "web"}}}]
+    chosen = render({"gateway": door, "networkPolicy": {"clients": clients}})
+    assert {n for n, peer in peers.items() if _may(chosen, peer, gateway, port)} == {"same namespace"}
 
 
 def test_the_controller_only_shows_its_health(defaults: list[Resource], peers: dict[str, Peer]) -> None:

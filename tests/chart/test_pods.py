@@ -25,7 +25,8 @@ def test_nothing_that_restricted_forbids(deployment: Resource) -> None:
     assert pod["securityContext"]["runAsUser"] > 0
     assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
     assert not {"hostNetwork", "hostPID", "hostIPC"} & pod.keys()
-    assert {next(iter(volume.keys() - {"name"})) for volume in pod["volumes"]} <= {"secret", "emptyDir"}
+    kinds = {next(iter(volume.keys() - {"name"})) for volume in pod["volumes"]}
+    assert kinds <= {"secret", "emptyDir", "persistentVolumeClaim"}
     for container in pod["containers"]:
         assert container["securityContext"] == {
             "allowPrivilegeEscalation": False,
@@ -55,7 +56,10 @@ def test_probes_ask_a_port_that_there_is(deployment: Resource) -> None:
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     paths = {"startupProbe": "/healthz", "livenessProbe": "/healthz", "readinessProbe": "/readyz"}
     for probe, path in paths.items():
-        assert container[probe]["httpGet"] == {"path": path, "port": container["ports"][0]["name"]}
+        asked = container[probe]["httpGet"]
+        assert asked["path"] == path
+        assert asked["port"] in {port["name"] for port in container["ports"]}
+        assert (asked["port"] == "https") == (asked.get("scheme") == "HTTPS")
 
 
 def test_an_account_of_its_own(deployment: Resource, resources: list[Resource]) -> None:
@@ -70,7 +74,7 @@ def test_the_secrets_are_where_the_settings_say(deployment: Resource, resources:
     secrets = {each["name"]: each["secret"]["secretName"] for each in pod["volumes"] if "secret" in each}
     mounts = {each["mountPath"]: each for each in container["volumeMounts"]}
     files = [variables[name] for name in ("SANDLOT_KEY_FILE", "SANDLOT_API_KEYS_FILE") if name in variables]
-    assert len(files) == len(secrets)
+    assert len(files) == len(secrets.keys() - {"tls"})
     for file in files:
         directory, _, key = file.rpartition("/")
         assert mounts[directory]["readOnly"] is True
@@ -156,6 +160,19 @@ def test_secrets_of_the_users_own() -> None:
     assert of_kind(resources, "Secret") == []
     volumes = one(resources, "Deployment", "sandlot-gateway")["spec"]["template"]["spec"]["volumes"]
     assert {each["secret"]["secretName"] for each in volumes if "secret" in each} == {"mine", "keys"}
+
+
+def test_checkpoints_have_a_place_only_where_a_claim_is_named(
+    defaults: list[Resource], everything: list[Resource], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateway = one(everything, "Deployment", "sandlot-gateway")
+    directory = str(_load(gateway, monkeypatch).checkpoints())
+    pod = gateway["spec"]["template"]["spec"]
+    mounts = {mount["mountPath"]: mount["name"] for mount in pod["containers"][0]["volumeMounts"]}
+    volume = next(each for each in pod["volumes"] if each["name"] == mounts[directory])
+    assert volume["persistentVolumeClaim"] == {"claimName": "kept"}
+    without = one(defaults, "Deployment", "sandlot-gateway")
+    assert directory not in str(without)
 
 
 def test_the_installer_is_privileged_only_while_it_installs(everything: list[Resource]) -> None:

@@ -12,10 +12,15 @@ GATEWAY_RULES = [
         "resources": ["sandboxes", "sandboxpools"],
         "verbs": [*READ, "create", "patch", "delete"],
     },
+    {"apiGroups": ["sandlot.dev"], "resources": ["sandboxes/status"], "verbs": ["patch"]},
 ]
 CONTROLLER_RULES = [
-    {"apiGroups": [""], "resources": ["pods"], "verbs": [*READ, "create", "delete"]},
-    {"apiGroups": ["sandlot.dev"], "resources": ["sandboxes"], "verbs": [*READ, "delete"]},
+    {"apiGroups": [""], "resources": ["pods"], "verbs": [*READ, "create", "delete", "deletecollection"]},
+    {
+        "apiGroups": ["sandlot.dev"],
+        "resources": ["sandboxes"],
+        "verbs": [*READ, "delete", "deletecollection"],
+    },
     {"apiGroups": ["sandlot.dev"], "resources": ["sandboxpools"], "verbs": READ},
     {
         "apiGroups": ["sandlot.dev"],
@@ -24,7 +29,6 @@ CONTROLLER_RULES = [
     },
 ]
 LEASE_RULES = [
-    {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create"]},
     {
         "apiGroups": ["coordination.k8s.io"],
         "resources": ["leases"],
@@ -34,10 +38,7 @@ LEASE_RULES = [
 ]
 
 
-SCHEDULER_LEASE_RULES = [
-    LEASE_RULES[0],
-    LEASE_RULES[1] | {"resourceNames": ["sandlot-scheduler"]},
-]
+SCHEDULER_LEASE_RULES = [LEASE_RULES[0] | {"resourceNames": ["sandlot-scheduler"]}]
 
 
 def test_the_roles_to_the_letter(resources: list[Resource]) -> None:

@@ -31,6 +31,8 @@ from tests.chart.render import CHART, ROOT, refusal, render
         ({"gateway": {"config": {"startTimeout": 0}}}, "at '/gateway/config/startTimeout': exclusiveMinimum"),
         ({"gateway": {"resources": {"limits": {"memory": "1 GB"}}}}, "at '/gateway/resources/limits/memory'"),
         ({"gateway": {"service": {"port": 70000}}}, "at '/gateway/service/port'"),
+        ({"gateway": {"ssh": {"port": -1}}}, "at '/gateway/ssh/port': minimum"),
+        ({"gateway": {"ssh": {"host": "ssh://x"}}}, "at '/gateway/ssh/host'"),
         ({"gateway": {"tolerations": [{"keys": "x"}]}}, "at '/gateway/tolerations/0': additional properties 'keys'"),
         ({"image": {"pullPolicy": "Sometimes"}}, "at '/image/pullPolicy': value must be one of"),
         ({"image": {"pullSecrets": "pull"}}, "at '/image/pullSecrets': got string, want array"),

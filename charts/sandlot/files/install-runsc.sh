@@ -31,12 +31,24 @@ for name in runsc containerd-shim-runsc-v1; do
     echo "installed $name"
 done
 
+# gVisor does not find out by itself who manages the control groups; with the wrong one its pods have no limits.
+systemd=false
+runc=$(sed -n "/runtimes\.[\"']\{0,1\}runc[\"']\{0,1\}\.options\]/,/^[[:space:]]*\[/p" "$config")
+if echo "$runc" | grep -Eq '^[[:space:]]*SystemdCgroup[[:space:]]*=[[:space:]]*true'; then
+    systemd=true
+fi
+settings=/etc/containerd/sandlot-$handler.toml
+printf '[runsc_config]\nsystemd-cgroup = "%s"\n' "$systemd" > "$host$settings.new"
+mv -f "$host$settings.new" "$host$settings"
 if ! grep -Eq "runtimes\.[\"']?$handler[\"']?\]" "$config"; then
     cp -p "$config" "$config.new"
     {
         echo
         echo "[plugins.\"$plugin\".containerd.runtimes.$handler]"
         echo "  runtime_type = \"io.containerd.runsc.v1\""
+        echo "[plugins.\"$plugin\".containerd.runtimes.$handler.options]"
+        echo "  TypeUrl = \"io.containerd.runsc.v1.options\""
+        echo "  ConfigPath = \"$settings\""
     } >> "$config.new"
     # A node that dies, or a restart that fails, after the next line must not be taken for done.
     : > "$pending"
