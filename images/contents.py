@@ -58,7 +58,7 @@ IMAGES = (
         title="Sandlot's gateway",
         debian=RUNTIME,
         packages=("kube", "sidecar", "gateway"),
-        extras=("kubernetes",),
+        extras=("kubernetes", "ssh"),
         entrypoint=("python3", "-m", "sandlot_gateway"),
         user="65532:65532",
         ports=(8642,),
@@ -85,7 +85,7 @@ IMAGES = (
     Image(
         name="python",
         title="A sandbox with Python and a shell",
-        debian=("python3", "ca-certificates", "procps"),
+        debian=("python3", "python-is-python3", "ca-certificates", "procps"),
         command=("python3",),
     ),
 )
