@@ -10,7 +10,7 @@ from pathlib import Path
 import yaml
 
 SPEC = Path(__file__).with_name("rangespec.yaml")
-_FIELDS = {"what", "unit", "at_most", "at_least"}
+_FIELDS = {"what", "unit", "of", "where", "at_most", "at_least"}
 
 
 class SpecError(Exception):
@@ -19,13 +19,18 @@ class SpecError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """One row: exactly one of `at_most` and `at_least` is set."""
+    """One row: exactly one of `at_most` and `at_least` is set.
+
+    `of` is where a load test's summary has the value, `where` the kind of place it holds in ("" for every one).
+    """
 
     name: str
     what: str
     unit: str
     at_most: float | None = None
     at_least: float | None = None
+    of: str = ""
+    where: str = ""
 
     def held(self, value: float) -> bool:
         """False also for a value that is no number."""
@@ -76,7 +81,8 @@ def _bound(name: str, row: object) -> Bound:
     (limit,) = limits.values()
     if isinstance(limit, bool) or not isinstance(limit, int | float):
         raise SpecError(f"{name}: {limit!r} is not a number")
-    return Bound(name=name, what=str(row.get("what", name)), unit=str(row.get("unit", "")), **limits)
+    texts = {key: str(row.get(key, "")) for key in ("unit", "of", "where")}
+    return Bound(name=name, what=str(row.get("what", name)), **texts, **limits)
 
 
 def missed(values: Mapping[str, float], *, bounds: Mapping[str, Bound]) -> list[str]:

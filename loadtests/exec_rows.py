@@ -56,13 +56,13 @@ async def rate(client: AsyncClient, *, rounds: int = 6, seconds: float = 2.5) ->
     latencies: list[float] = []
     boxes = await asyncio.gather(*(AsyncSandbox.create(client=client) for _ in range(SANDBOXES)))
     try:
-        await _execs(boxes, seconds=2.0)
+        await execs(boxes, seconds=2.0)
         for _ in range(rounds):
             floors.append(await asyncio.to_thread(spawn_rate, seconds=seconds))
-            found, times = await _execs(boxes, seconds=seconds)
+            found, times = await execs(boxes, seconds=seconds)
             spread.append(found)
             latencies += times
-            single.append((await _execs(boxes[:1], seconds=seconds))[0])
+            single.append((await execs(boxes[:1], seconds=seconds))[0])
     finally:
         await asyncio.gather(*(box.delete() for box in boxes))
     ratios = [through / floor for through, floor in zip(spread, floors, strict=True)]
@@ -80,7 +80,7 @@ async def rate(client: AsyncClient, *, rounds: int = 6, seconds: float = 2.5) ->
     )
 
 
-async def _execs(boxes: list[AsyncSandbox], *, seconds: float) -> tuple[float, list[float]]:
+async def execs(boxes: list[AsyncSandbox], *, seconds: float) -> tuple[float, list[float]]:
     """Execs per second, and the seconds of each, with CALLERS in flight over the boxes.
 
     As in the floor's loops, what ends after the window does not count, nor does the time until it ends.

@@ -1,0 +1,65 @@
+"""`make bench-cluster`: the chart on a real Kubernetes, each row with its floor or with `pods/exec` as the baseline."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from loadtests.cluster.create_rows import creates
+from loadtests.cluster.exec_rows import latency, rate
+from loadtests.cluster.many_pods import many_pods
+from loadtests.cluster.site import RUNTIMES, Installation, Site
+from loadtests.cluster.start_rows import claimable, cold_burst
+from loadtests.cluster.writes_rows import writes
+from loadtests.running import Group, Readings, main
+
+SPEC = Path(__file__).with_name("rangespec-cluster.yaml")
+
+
+def groups(installation: Installation, *, own_cluster: bool) -> list[Group]:
+    """`own_cluster`: there is no audit log to read."""
+
+    def on_site(
+        rows: tuple[str, ...], measure: Callable[[Site, str], Awaitable[Readings]], runtime: str
+    ) -> Group:
+        async def measured() -> Readings:
+            return await measure(await installation.site(), runtime)
+
+        return Group(tuple(f"{row}_{runtime}" for row in rows), measured)
+
+    async def counted() -> Readings:
+        return await writes(await installation.site())
+
+    made: list[Group] = []
+    for runtime in RUNTIMES:
+        made += [
+            on_site(("exec", "pods_exec"), latency, runtime),
+            on_site(("pods_exec_rate",), rate, runtime),
+            on_site(("create", "back_to_back", "burst", "burst_over_spawns"), creates, runtime),
+            on_site(("claimable",), claimable, runtime),
+            on_site(("cold_burst",), cold_burst, runtime),
+        ]
+    if not own_cluster:
+        made.append(Group(("writes_warm", "writes_cold"), counted))
+    made.append(Group(("gateway_memory",), many_pods))
+    return made
+
+
+def run() -> int:
+    installation = Installation()
+    own = bool(os.environ.get("SANDLOT_TEST_CONTEXT"))
+    if own:
+        print("writes_warm and writes_cold are left out: they need the test cluster's audit log", flush=True)
+    return main(
+        groups(installation, own_cluster=own),
+        spec=SPEC,
+        name="bench-cluster",
+        description=__doc__ or "",
+        around=installation,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(run())

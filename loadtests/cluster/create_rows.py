@@ -1,0 +1,200 @@
+"""Creates from a warm pool until the first output: alone, back to back while the pool refills, and 20 at once."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from sandlot import AsyncPools, AsyncSandbox
+from sandlot.report.scale import seconds as as_time
+from sandlot.report.stats import median, percentile
+
+from loadtests.cluster.site import Pool, Site
+from loadtests.reading import Reading
+
+AT_ONCE = 20
+ROUNDS = 2
+BURSTS = 3
+PRIMED = 4  # left in the pool for when the refill's pods are being started
+REST = 0.5  # seconds after a start in which the node still works at it
+PREPARED = 8.0  # seconds until 20 loops of Python's are there, under gVisor too
+# What the same first command costs without us: one spawn in each of the same pods, all at one moment of the nodes' clocks.
+_SPAWN_AT = """
+import subprocess, sys, time
+command = ["sh", "-c", "echo ready"]
+subprocess.run(command, capture_output=True, check=True)
+at = float(sys.argv[1])
+assert time.time() < at, "the machine is too slow to begin at one moment"
+time.sleep(at - time.time())
+subprocess.run(command, capture_output=True, check=True)
+print(time.time() - at)
+"""
+
+
+async def creates(site: Site, runtime: str, *, rounds: int = 20) -> dict[str, Reading]:
+    """The rows `create_RUNTIME`, `back_to_back_RUNTIME`, `burst_RUNTIME` and the last over its floor: one pool of 20."""
+    async with site.pool(runtime, size=AT_ONCE) as pool:
+        warm_up = await _first_output(pool)
+        await _settle(pool)
+        settled = []
+        for _ in range(rounds):
+            settled.append(await _first_output(pool))
+            await _settle(pool)
+        await _end([warm_up, *settled])
+        await _settle(pool)
+        bursts = [await _burst(pool) for _ in range(BURSTS)]
+        rush: list[_Taken] = []
+        among_starts: list[_Taken] = []
+        for _ in range(ROUNDS):
+            found, late = await _back_to_back(pool)
+            rush += found
+            among_starts += late
+            await _settle(pool)
+    firsts = [taken.first for taken in settled]
+    alone = Reading(
+        value=median(firsts) * 1000,
+        parts={
+            "create p50": as_time(median([taken.created for taken in settled])),
+            "claim p50": as_time(median([taken.claim for taken in settled])),
+            "p90": as_time(percentile(firsts, 0.9)),
+            "from the pool": f"{sum(taken.hit for taken in settled)} of {rounds}",
+        },
+        curves={f"create to first output, {runtime}": firsts},
+    )
+    rushed = [taken.first for taken in rush]
+    refilling = Reading(
+        value=median(rushed) / median(firsts),
+        parts={
+            "p50": as_time(median(rushed)),
+            "p90": as_time(percentile(rushed, 0.9)),
+            "last": as_time(max(rushed)),
+            "settled p50": as_time(median(firsts)),
+            "while pods are being started, p50": as_time(median([taken.first for taken in among_starts])),
+            "from the pool": f"{sum(taken.hit for taken in rush)} of {len(rush)}",
+        },
+        curves={f"create to first output, refilling, {runtime}": rushed},
+    )
+    last = [max(taken.first for taken in burst.taken) for burst in bursts]
+    made = [max(taken.created for taken in burst.taken) for burst in bursts]
+    every = [taken for burst in bursts for taken in burst.taken]
+    together = Reading(
+        value=median(last) * 1000,
+        parts={
+            "rounds": ", ".join(as_time(each) for each in last),
+            "last create": as_time(median(made)),
+            "spawns at once in the same pods, last": as_time(median([burst.floor for burst in bursts])),
+            "the client's CPU": as_time(median([burst.client for burst in bursts])),
+            "median sandbox": as_time(median([taken.first for taken in every])),
+            "from the pool": f"{sum(taken.hit for taken in every)} of {len(every)}",
+        },
+        curves={f"create to first output, 20 at once, {runtime}": [taken.first for taken in every]},
+    )
+    floors = [burst.floor for burst in bursts]
+    over = [mine / floor for mine, floor in zip(last, floors, strict=True)]
+    beside = Reading(
+        value=median(over),
+        parts={
+            "rounds": ", ".join(f"{each:.1f}" for each in over),
+            "last output": as_time(median(last)),
+            "last spawn": as_time(median(floors)),
+        },
+    )
+    return {
+        f"create_{runtime}": alone,
+        f"back_to_back_{runtime}": refilling,
+        f"burst_{runtime}": together,
+        f"burst_over_spawns_{runtime}": beside,
+    }
+
+
+class _Taken:
+    """One sandbox and what its caller waited, in seconds."""
+
+    def __init__(self, box: AsyncSandbox, *, created: float, first: float) -> None:
+        self.box = box
+        self.created = created
+        self.first = first
+        self.hit = box.info.pool_hit
+        self.claim = box.info.timings.get("claim", 0.0)
+
+
+async def _first_output(pool: Pool) -> _Taken:
+    begun = time.perf_counter()
+    box = await pool.create()
+    created = time.perf_counter() - begun
+    result = await box.exec("echo ready")
+    first = time.perf_counter() - begun
+    assert result.stdout == "ready\n", result
+    return _Taken(box, created=created, first=first)
+
+
+async def _back_to_back(pool: Pool) -> tuple[list[_Taken], list[_Taken]]:
+    """Each asked for when the one before has answered: as many as the pool has, then with pods that are starting."""
+    taken = [await _first_output(pool) for _ in range(AT_ONCE - PRIMED)]
+    await _refilling(pool)
+    among_starts = [await _first_output(pool) for _ in range(PRIMED)]
+    await _end([*taken, *among_starts])
+    return taken, among_starts
+
+
+async def _refilling(pool: Pool) -> None:
+    """Until the first pods of the refill are being started on a node."""
+    async with asyncio.timeout(30):
+        while True:
+            if any(pod.status.phase == "Pending" and pod.spec.node_name for pod in await pool.pods()):
+                return
+            await asyncio.sleep(0.02)
+
+
+class _Burst:
+    """20 at once; `floor`: the last of as many spawns in the same pods, `client`: CPU seconds of this process."""
+
+    def __init__(self, taken: list[_Taken], *, floor: float, client: float) -> None:
+        self.taken = taken
+        self.floor = floor
+        self.client = client
+
+
+async def _burst(pool: Pool) -> _Burst:
+    # A trainer's client has its connections; opening them is not what is asked.
+    await asyncio.gather(*(AsyncPools(client=pool.client).list() for _ in range(AT_ONCE)))
+    spent = time.process_time()
+    begun = time.perf_counter()
+
+    async def one() -> _Taken:
+        taken = await _first_output(pool)
+        taken.first = time.perf_counter() - begun
+        return taken
+
+    found = await asyncio.gather(*(one() for _ in range(AT_ONCE)))
+    spent = time.process_time() - spent
+    await _settle(pool)
+    floor = await _spawns_at_once(found)
+    await _end(found)
+    await _settle(pool)
+    return _Burst(found, floor=floor, client=spent)
+
+
+async def _spawns_at_once(taken: list[_Taken]) -> float:
+    """Seconds until the last has ended."""
+    words = ["python3", "-S", "-c", _SPAWN_AT, str(time.time() + PREPARED)]
+    told = await asyncio.gather(*(each.box.exec(words, timeout=60) for each in taken))
+    for result in told:
+        assert result.exit_code == 0, result
+    return max(float(result.stdout) for result in told)
+
+
+async def _settle(pool: Pool) -> None:
+    """Until the pool is full and no pod is on its way in or out."""
+    async with asyncio.timeout(300):
+        while True:
+            await pool.full(AT_ONCE, timeout=300)
+            pods = await pool.pods()
+            if all(pod.metadata.deletion_timestamp is None and pod.status.phase == "Running" for pod in pods):
+                break
+            await asyncio.sleep(0.2)
+    await asyncio.sleep(REST)
+
+
+async def _end(taken: list[_Taken]) -> None:
+    await asyncio.gather(*(each.box.delete() for each in taken))

@@ -1,0 +1,205 @@
+"""The chart as the benchmark installs it, and what its rows ask of the installation and of its cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shlex
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from kubernetes import client as kubernetes
+from kubernetes import config
+from sandlot import AsyncClient, AsyncPools, AsyncSandbox, SandboxInfo
+from sandlot_kube import paths
+from sandlot_kube.access import from_environment
+from sandlot_kube.client import KubeClient
+from sandlot_kube.objects import Pod
+
+from tests.cluster.shell import ClusterError
+from tests.kubernetes.stack import IMAGE, Stack
+
+RUNTIMES = ("runc", "gvisor")
+KEPT = 5  # seconds that an ended Sandbox stays: the rows that count writes wait for its removal
+_TEMPLATE = {"image": IMAGE, "cpu": 1, "memory": 512 << 20, "disk": 1 << 30}
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """An installation. Pools are made and taken away by the rows, one at a time."""
+
+    stack: Stack
+    url: str
+    api_key: str
+
+    def client(self) -> AsyncClient:
+        return AsyncClient(url=self.url, api_key=self.api_key)
+
+    def core(self) -> kubernetes.CoreV1Api:
+        """A client of the API server; it is not to be shared between threads."""
+        made = config.new_client_from_config(
+            config_file=self.stack.kubeconfig, context=self.stack.context, persist_config=False
+        )
+        return kubernetes.CoreV1Api(made)
+
+    @asynccontextmanager
+    async def pool(self, runtime: str, *, size: int, cpu: float = 1) -> AsyncIterator[Pool]:
+        """A pool that is full; at the end it and all sandboxes and pods are gone."""
+        async with self.client() as client, self._kube() as kube:
+            pool = Pool(self, f"bench-{runtime}", client, kube)
+            template = {**_TEMPLATE, "cpu": cpu}
+            if runtime == "gvisor":
+                template["runtimeClass"] = "gvisor"
+            metadata = {"name": pool.name, "namespace": self.stack.sandboxes}
+            body = {
+                "apiVersion": "sandlot.dev/v1alpha1",
+                "kind": "SandboxPool",
+                "metadata": metadata,
+                "spec": {"size": size, "template": template},
+            }
+            try:
+                await self.kubectl("apply", "-f", "-", stdin=json.dumps(body))
+                await pool.full(size, timeout=60 + 6 * size)
+                yield pool
+            finally:
+                await self.kubectl("delete", "sandboxpool", pool.name, "-n", self.stack.sandboxes)
+                await self.empty()
+
+    @asynccontextmanager
+    async def _kube(self) -> AsyncIterator[KubeClient]:
+        access = from_environment(self.stack.context, environ={"KUBECONFIG": self.stack.kubeconfig})
+        kube = KubeClient(access)
+        try:
+            yield kube
+        finally:
+            await kube.close()
+
+    async def kubectl(self, *words: str, stdin: str | None = None) -> str:
+        return await asyncio.to_thread(self.stack.kubectl, *words, stdin=stdin, timeout=300)
+
+    async def pods(self, *, component: str) -> list[dict[str, Any]]:
+        """Of `gateway` or `controller`."""
+        label = f"app.kubernetes.io/component={component}"
+        found = await asyncio.to_thread(self.stack.get, "pods", "-n", self.stack.namespace, "-l", label)
+        return found["items"]
+
+    async def empty(self, *, timeout: float = 240) -> None:
+        """Ends every sandbox and waits until no pod is left. Raises TimeoutError."""
+        listing = ("get", "pods", "-n", self.stack.sandboxes, "-o", "name")
+        async with self.client() as client, asyncio.timeout(timeout):
+            while (await self.kubectl(*listing)).strip():
+                # Each time anew: the pages of one listing may be of gateways that do not know the same ones yet.
+                for info in await AsyncSandbox.list(client=client):
+                    box = await AsyncSandbox.connect(info.id, client=client)
+                    await box.delete()
+                await asyncio.sleep(0.5)
+
+    async def in_pod(self, pod: str, command: str, *, namespace: str, container: str) -> str:
+        """What a shell command prints in a container."""
+        return await self.kubectl("exec", pod, "-n", namespace, "-c", container, "--", "sh", "-c", command)
+
+    async def metrics(self, pod: str) -> str:
+        """What one gateway tells Prometheus."""
+        script = (
+            "import sys, urllib.request as u; "
+            "print(u.urlopen(u.Request('http://127.0.0.1:8642/metrics', "
+            "headers={'Authorization': 'Bearer ' + sys.argv[1]})).read().decode())"
+        )
+        command = f"python3 -c {shlex.quote(script)} {shlex.quote(self.api_key)}"
+        return await self.in_pod(pod, command, namespace=self.stack.namespace, container="gateway")
+
+
+class PodList(msgspec.Struct):
+    items: list[Pod]
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    site: Site
+    name: str
+    client: AsyncClient
+    kube: KubeClient
+
+    async def pods(self) -> list[Pod]:
+        """Those of all sandboxes, warm ones too."""
+        body = await self.kube.request("GET", paths.pods(self.site.stack.sandboxes))
+        return msgspec.json.decode(body, type=PodList).items
+
+    async def create(self, *, wait: float = 120) -> AsyncSandbox:
+        return await AsyncSandbox.create(IMAGE, pool=self.name, client=self.client, wait=wait)
+
+    async def create_cold(self, *, wait: float = 120) -> AsyncSandbox:
+        """One that no pool has, under the chart's default runtime."""
+        return await AsyncSandbox.create(
+            IMAGE, cpu=1, memory=480 << 20, disk=1 << 30, client=self.client, wait=wait
+        )
+
+    async def full(self, size: int, *, timeout: float = 120) -> None:
+        """Waits until so many can be claimed and none is on its way. Raises TimeoutError."""
+        pools = AsyncPools(client=self.client)
+        async with asyncio.timeout(timeout):
+            while True:
+                found = [pool for pool in await pools.list() if pool.name == self.name]
+                if found and found[0].ready >= size and not found[0].starting:
+                    return
+                await asyncio.sleep(0.05)
+
+    async def pod_of(self, box: AsyncSandbox | SandboxInfo) -> str:
+        """The pod that runs this sandbox."""
+        async with asyncio.timeout(30):
+            while True:
+                found = json.loads(
+                    await self.site.kubectl("get", "sandboxes", "-n", self.site.stack.sandboxes, "-o", "json")
+                )
+                for item in found["items"]:
+                    spec = item["spec"]
+                    if spec.get("sandboxId", spec.get("madeFor")) == box.id and "waitingUntil" not in spec:
+                        return spec.get("podName") or item["metadata"]["name"]
+                await asyncio.sleep(0.1)
+
+
+class Installation:
+    """Installs at the first use, uninstalls at the end: `async with`."""
+
+    def __init__(self) -> None:
+        self._stack: Stack | None = None
+        self._site: Site | None = None
+
+    async def __aenter__(self) -> Installation:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        if self._stack is not None:
+            await asyncio.to_thread(self._stack.uninstall)
+
+    async def site(self) -> Site:
+        """Raises ClusterError."""
+        if self._site is None:
+            if self._stack is not None:
+                raise ClusterError("the chart could not be installed")
+            self._stack = stack = _stack()
+            await asyncio.to_thread(_install, stack)
+            self._site = Site(stack, stack.url, stack.api_key)
+        return self._site
+
+
+def _stack() -> Stack:
+    kubeconfig = os.environ.get("KUBECONFIG") or os.path.expanduser("~/.kube/config")
+    context = os.environ.get("SANDLOT_TEST_CONTEXT")
+    return Stack(kubeconfig, context, "", os.environ.get("SANDLOT_TEST_RELEASE", "sandlot"))
+
+
+def _install(stack: Stack) -> None:
+    """Both runtimes side by side, each in pools of its own; else as the chart's defaults are."""
+    values = {
+        "pools": {},
+        "controller.config.retention": KEPT,
+        # 64 sandboxes on four cores: what they request is not what is measured.
+        "sandboxes.pods.cpuShare": 0.04,
+    }
+    words = [word for name, value in values.items() for word in ("--set-json", f"{name}={json.dumps(value)}")]
+    stack.install(*words)

@@ -1,0 +1,95 @@
+"""What our parts write to the API server for one sandbox, by the test cluster's audit log."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Collection
+
+from sandlot import AsyncSandbox
+
+from loadtests.cluster.site import KEPT, Pool, Site
+from loadtests.reading import Reading
+from tests.cluster import cluster
+from tests.cluster.faults import CONTROL_PLANE
+
+LOG = "/var/log/kubernetes/audit.log"
+AT_ONCE, BATCHES = 4, 2
+USED = 3.0  # seconds that a sandbox lives: longer than the delay after which its status says so
+Found = Counter[str]
+
+
+async def writes(site: Site) -> dict[str, Reading]:
+    """The rows `writes_warm` and `writes_cold`: from a sandbox's create to the removal of its resource."""
+    await _gone(site)
+    async with site.pool("runc", size=AT_ONCE) as pool:
+        begun = await asyncio.to_thread(_position)
+        for _ in range(BATCHES):
+            await _lives(pool, [await pool.create() for _ in range(AT_ONCE)])
+            await pool.full(AT_ONCE)
+        # Of another size than the pool's: nothing warm fits.
+        boxes = await asyncio.gather(*(pool.create_cold() for _ in range(AT_ONCE)))
+        cold = {await pool.pod_of(box) for box in boxes}
+        await _lives(pool, boxes)
+        await _gone(site)
+        text = await asyncio.to_thread(_since, begun)
+    warm_found, cold_found = counted(text, namespace=site.stack.namespace, cold=cold)
+    warm = AT_ONCE * BATCHES
+    # What removes many at once is shared by all of them.
+    together = {name: count for name, count in warm_found.items() if " deletecollection " in name}
+    for name, count in together.items():
+        warm_found[name] = count * warm / (warm + len(cold))
+        cold_found[name] = count * len(cold) / (warm + len(cold))
+    return {"writes_warm": _reading(warm_found, warm), "writes_cold": _reading(cold_found, len(cold))}
+
+
+async def _lives(pool: Pool, boxes: list[AsyncSandbox]) -> None:
+    await asyncio.gather(*(box.exec("true") for box in boxes))
+    await asyncio.sleep(USED)
+    await asyncio.gather(*(box.delete() for box in boxes))
+
+
+async def _gone(site: Site) -> None:
+    """Until no Sandbox is left; ended ones are removed once a minute."""
+    listing = ("get", "sandboxes", "-n", site.stack.sandboxes, "-o", "name")
+    async with asyncio.timeout(KEPT + 240):
+        while True:
+            if not (await site.kubectl(*listing)).strip():
+                return
+            await asyncio.sleep(1.0)
+
+
+def _position() -> int:
+    return int(cluster.recorded().on_node(CONTROL_PLANE, "stat", "-c", "%s", LOG))
+
+
+def _since(position: int) -> str:
+    return cluster.recorded().on_node(CONTROL_PLANE, "tail", "-c", f"+{position + 1}", LOG)
+
+
+def counted(text: str, *, namespace: str, cold: Collection[str]) -> tuple[Found, Found]:
+    """Writes of the accounts of a namespace by part, verb and resource: of all else, and about those named `cold`."""
+    ours = f"system:serviceaccount:{namespace}:"
+    warm_found: Found = Counter()
+    cold_found: Found = Counter()
+    for line in text.splitlines():
+        event = json.loads(line)
+        user = event["user"]["username"]
+        if not user.startswith(ours) or event["verb"] in ("get", "list", "watch"):
+            continue
+        target = event.get("objectRef", {})
+        resource = "/".join(filter(None, (target.get("resource"), target.get("subresource"))))
+        found = cold_found if target.get("name") in cold else warm_found
+        found[f"{user.rpartition('-')[2]} {event['verb']} {resource}"] += 1
+    return warm_found, cold_found
+
+
+def _reading(found: Found, sandboxes: int) -> Reading:
+    """The Lease is renewed every few seconds, however many sandboxes there are."""
+    per = {name: count for name, count in found.most_common() if not name.endswith(" leases")}
+    parts = {name: f"{count / sandboxes:.2f}" for name, count in per.items()}
+    leases = sum(found.values()) - sum(per.values())
+    if leases:
+        parts["renewals of the Lease, not counted"] = f"{leases:.0f}"
+    return Reading(value=sum(per.values()) / sandboxes, parts={"sandboxes": str(sandboxes), **parts})

@@ -1,0 +1,1 @@
+"""The load test: profiles as data, generator processes, merged events, a report and its bounds."""

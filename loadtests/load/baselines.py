@@ -1,0 +1,66 @@
+"""What the same command costs without us, taken in the same run: before the first phase and after the last."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+
+from sandlot import AsyncSandbox
+from sandlot.errors import SandlotError
+
+from loadtests.floors import IN_SANDBOX, spawn_once, spawn_rate
+from loadtests.load.profile import Baseline
+
+BATCH = 16  # spawns in a sandbox by one op
+
+
+@dataclass
+class Taken:
+    """One baseline: seconds of each call of one caller, calls a second of many, and why it could not be taken."""
+
+    times: list[float] = field(default_factory=list)
+    rates: list[float] = field(default_factory=list)
+    failures: int = 0
+    missing: str = ""
+
+
+Baselines = dict[str, Taken]
+MakeSandbox = Callable[[], Awaitable[AsyncSandbox]]
+
+
+async def on_the_spot(taken: Baselines, plan: Baseline) -> None:
+    """`spawn`: `subprocess.run` beside the load generator, by one caller and by a loop on each core."""
+    found = taken.setdefault("spawn", Taken())
+    found.times += await asyncio.to_thread(_spawns, plan.command, plan.seconds)
+    found.rates.append(await asyncio.to_thread(spawn_rate, seconds=plan.seconds, command=plan.command))
+
+
+def _spawns(command: Sequence[str], seconds: float) -> list[float]:
+    spawn_once(command)  # opens files that later ones find in the cache
+    end = time.monotonic() + seconds
+    times = [spawn_once(command)]
+    while time.monotonic() < end:
+        times.append(spawn_once(command))
+    return times
+
+
+async def in_a_sandbox(taken: Baselines, plan: Baseline, make: MakeSandbox) -> None:
+    """`spawn_inside`: the same within one of our sandboxes, as an op that spawns: the runtime's part of a command."""
+    found = taken.setdefault("spawn_inside", Taken())
+    try:
+        async with await make() as box:
+            end = time.monotonic() + plan.seconds
+            while True:
+                script = ["python3", "-S", "-c", IN_SANDBOX, str(BATCH), *plan.command]
+                result = await box.exec(script, timeout=120)
+                if not result.ok:
+                    found.missing = (result.stderr or result.stdout).strip()[-200:] or result.verdict
+                    return
+                found.times += json.loads(result.stdout)
+                if time.monotonic() >= end:
+                    return
+    except SandlotError as error:
+        found.missing = str(error)[:200]

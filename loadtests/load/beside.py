@@ -1,0 +1,60 @@
+"""The same command spawned now and then beside the load: what the machine, as busy as it is, gives anybody at that time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+from loadtests.floors import spawn_once
+from loadtests.load.events import BESIDE, Event, Journal
+
+EVERY = 0.1  # seconds between two: about a fiftieth of a core
+
+
+class Beside:
+    """Writes an event for each spawn. Baselines before and after a phase cannot see what else ran during it."""
+
+    def __init__(self, *, command: Sequence[str], journal: Journal, zero: float) -> None:
+        self._command = command
+        self._journal = journal
+        self._zero = zero
+
+    @asynccontextmanager
+    async def during(self, phase: str) -> AsyncIterator[None]:
+        task = asyncio.create_task(self._again_and_again(phase))
+        try:
+            yield
+        finally:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+            self._journal.flush()
+
+    async def _again_and_again(self, phase: str) -> None:
+        number = 0
+        while True:
+            # Shielded: a thread cannot be cancelled, and its child must not outlive the phase.
+            spawn = asyncio.create_task(asyncio.to_thread(spawn_once, self._command))
+            try:
+                took = await asyncio.shield(spawn)
+            except asyncio.CancelledError:
+                await spawn
+                raise
+            ended = time.monotonic() - self._zero
+            began = round(ended - took, 6)
+            self._journal.add(
+                Event(
+                    phase=phase,
+                    process=-1,
+                    number=number,
+                    kind=BESIDE,
+                    intended=began,
+                    began=began,
+                    ended=round(ended, 6),
+                )
+            )
+            number += 1
+            await asyncio.sleep(EVERY)

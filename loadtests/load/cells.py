@@ -1,0 +1,19 @@
+"""Rows that the terminal's table and the report's page show alike."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sandlot.report.scale import seconds
+
+
+def baseline_cells(name: str, found: dict[str, Any]) -> tuple[str, ...]:
+    """Name, calls, p50, p99, calls a second by many callers, what is missing; empty where it was not measured."""
+    return (
+        name,
+        str(found["count"]),
+        seconds(found["p50"]) if "p50" in found else "",
+        seconds(found["p99"]) if "p99" in found else "",
+        f"{found['rate']:.1f}" if "rate" in found else "",
+        found.get("missing", ""),
+    )

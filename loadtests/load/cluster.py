@@ -1,0 +1,169 @@
+"""The chart on a cluster as a place for load tests: installed at the beginning, looked into, uninstalled at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from types import TracebackType
+
+import msgspec
+from kubernetes.client import ApiException
+from sandlot import AsyncClient
+from sandlot_kube.errors import KubeError
+
+from loadtests.cluster.baseline import pods_exec, pods_exec_rate
+from loadtests.cluster.site import Installation, Pool, Site
+from loadtests.load.baselines import Baselines, MakeSandbox, Taken
+from loadtests.load.kubelet import Account, NodeStats
+from loadtests.load.proc import ProcProbe
+from loadtests.load.profile import Baseline
+from loadtests.load.sampling import Nodes, Probe, Usage
+from tests.kubernetes.stack import IMAGE
+
+MANY_SECONDS = 6.0  # a call may take seconds when 64 wait for it
+PODS = 4  # that the threads of the baseline share
+
+
+class Cluster:
+    """The cluster of $KUBECONFIG and $SANDLOT_TEST_CONTEXT; `runtime` is that of the sandboxes, runc or gvisor."""
+
+    kind = "cluster"
+    image: str | None = IMAGE
+    every = 5.0  # the kubelets' own figures are older than that
+
+    def __init__(self, *, runtime: str) -> None:
+        self.name = f"the chart on a cluster, sandboxes under {runtime}"
+        self._runtime = runtime
+        self._installation = Installation()
+        self._site: Site | None = None
+        self._pool: Pool | None = None
+        self._client: AsyncClient | None = None
+
+    @property
+    def site(self) -> Site:
+        assert self._site is not None, "the chart is installed"
+        return self._site
+
+    @property
+    def client(self) -> AsyncClient:
+        assert self._client is not None, "the chart is installed"
+        return self._client
+
+    async def __aenter__(self) -> Cluster:
+        await self._installation.__aenter__()
+        try:
+            self._site = await self._installation.site()
+        except BaseException:
+            await self._installation.__aexit__()
+            raise
+        self._client = self._site.client()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.client.aclose()
+        await self._installation.__aexit__()
+
+    @asynccontextmanager
+    async def pool(self, *, size: int, cpu: float | None) -> AsyncIterator[str | None]:
+        """Always one, since its template says which runtime a sandbox has; of size 0 too."""
+        async with self.site.pool(self._runtime, size=size, cpu=cpu or 1) as pool:
+            self._pool = pool
+            yield pool.name
+        self._pool = None
+
+    def probe(self, generators: Callable[[], list[int]]) -> Probe:
+        account = Account(parts=self.site.stack.namespace, sandboxes=self.site.stack.sandboxes)
+        names: list[str] = []
+        here = ProcProbe(mark=f"no-stack-of-{os.getpid()}", gateway=0, generators=generators)
+
+        async def look() -> dict[str, Usage]:
+            names.extend([] if names else await self._node_names())
+            own, stats = await asyncio.gather(here(), self._stats(names))
+            return account.add(stats) | own
+
+        return look
+
+    async def _stats(self, names: list[str]) -> list[NodeStats]:
+        assert self._pool is not None
+        kube = self._pool.kube
+
+        async def one(name: str) -> NodeStats:
+            # A kubelet that does not answer is missing in one sample, which is no reason to stop.
+            with contextlib.suppress(KubeError):
+                path = f"/api/v1/nodes/{name}/proxy/stats/summary"
+                body = await kube.request("GET", path, params={"only_cpu_and_memory": "true"})
+                return msgspec.json.decode(body, type=NodeStats)
+            return NodeStats()
+
+        return await asyncio.gather(*(one(name) for name in names))
+
+    async def _node_names(self) -> list[str]:
+        assert self._pool is not None
+        body = await self._pool.kube.request("GET", "/api/v1/nodes")
+        return [item["metadata"]["name"] for item in msgspec.json.decode(body)["items"]]
+
+    def nodes(self) -> Nodes:
+        ready: dict[str, set[str]] = {}
+
+        async def look() -> dict[str, int]:
+            assert self._pool is not None
+            with contextlib.suppress(KubeError):
+                for pod in await self._pool.pods():
+                    condition = pod.condition("Ready")
+                    if condition is not None and condition.status == "True" and pod.spec.node_name:
+                        ready.setdefault(pod.spec.node_name, set()).add(pod.metadata.uid)
+            return {node: len(uids) for node, uids in sorted(ready.items())}
+
+        return look
+
+    async def baselines(self, taken: Baselines, plan: Baseline, *, make: MakeSandbox) -> None:
+        """`pods_exec`: the official client, one caller; `pods_exec_threads`: a thread and a client for each of many."""
+        assert self._pool is not None
+        boxes = await asyncio.gather(*(make() for _ in range(PODS)))
+        try:
+            pods = [await self._pool.pod_of(box) for box in boxes]
+            await self._one_caller(taken.setdefault("pods_exec", Taken()), plan, pod=pods[0])
+            await self._many_callers(taken.setdefault("pods_exec_threads", Taken()), plan, pods=pods)
+        finally:
+            await asyncio.gather(*(box.delete() for box in boxes))
+
+    async def _one_caller(self, found: Taken, plan: Baseline, *, pod: str) -> None:
+        def loop() -> None:
+            core = self.site.core()
+            end = time.monotonic() + plan.seconds
+            while time.monotonic() < end:
+                found.times.append(
+                    pods_exec(core, namespace=self.site.stack.sandboxes, pod=pod, command=plan.command)
+                )
+
+        with _missing(found):
+            await asyncio.to_thread(loop)
+
+    async def _many_callers(self, found: Taken, plan: Baseline, *, pods: list[str]) -> None:
+        with _missing(found):
+            rate, failures = await asyncio.to_thread(
+                pods_exec_rate,
+                self.site.core,
+                namespace=self.site.stack.sandboxes,
+                pods=pods,
+                callers=plan.callers,
+                seconds=max(plan.seconds * 2, MANY_SECONDS),
+                command=plan.command,
+            )
+            found.rates.append(rate)
+            found.failures += failures
+
+
+@contextlib.contextmanager
+def _missing(found: Taken) -> Iterator[None]:
+    """A baseline that cannot be taken is told as missing and stops nothing."""
+    try:
+        yield
+    except (RuntimeError, ApiException) as error:
+        found.missing = (str(error) or type(error).__name__)[:200]

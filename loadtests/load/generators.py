@@ -1,0 +1,96 @@
+"""The generator processes as the command sees them: starts them, gives each its share of a phase, collects what they found."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from loadtests.load.messages import Assignment, Done, Setup
+from loadtests.load.profile import Phase
+
+ROOT = Path(__file__).resolve().parents[2]
+LINE = 64 << 20  # bytes: an hour's lags are one line
+STOP_SECONDS = 20.0
+
+
+class GeneratorFailed(Exception):
+    """A generator process ended by itself; the message is the end of what it wrote."""
+
+
+class Generators:
+    """`async with` starts them and ends them."""
+
+    def __init__(self, setups: Sequence[Setup], *, log: Path) -> None:
+        self._setups = setups
+        self._log = log
+        self._processes: list[asyncio.subprocess.Process] = []
+
+    @property
+    def pids(self) -> list[int]:
+        return [process.pid for process in self._processes]
+
+    async def __aenter__(self) -> Generators:
+        try:
+            for _ in self._setups:
+                self._processes.append(await self._started())
+            async with asyncio.TaskGroup() as group:
+                for process, setup in zip(self._processes, self._setups, strict=True):
+                    # Its answer says that all is imported: a phase that begins before is late in its first tasks.
+                    group.create_task(self._one(process, msgspec.json.encode(setup) + b"\n"))
+        except BaseException:
+            await self._stop()
+            raise
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._stop()
+
+    async def run(self, phase: Phase, *, start: float) -> list[Done]:
+        """One phase in all of them, from a moment of the monotonic clock on. Raises GeneratorFailed."""
+        line = msgspec.json.encode(Assignment(phase=phase, start=start)) + b"\n"
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(self._one(process, line)) for process in self._processes]
+        return [msgspec.json.decode(task.result(), type=Done) for task in tasks]
+
+    async def _started(self) -> asyncio.subprocess.Process:
+        with self._log.open("ab") as log:
+            return await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "loadtests.load.worker"),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=log,
+                cwd=ROOT,
+                limit=LINE,
+                start_new_session=True,  # a ^C is for the command, which then ends them in order
+            )
+
+    async def _one(self, process: asyncio.subprocess.Process, line: bytes) -> bytes:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(line)
+        with contextlib.suppress(ConnectionError):
+            await process.stdin.drain()
+        answer = await process.stdout.readline()
+        if not answer:
+            await process.wait()
+            words = self._log.read_text(errors="replace")[-1500:].strip()
+            raise GeneratorFailed(
+                f"a generator process ended with {process.returncode}: {words or 'it said nothing'}"
+            )
+        return answer
+
+    async def _stop(self) -> None:
+        for process in self._processes:
+            assert process.stdin is not None
+            process.stdin.close()
+        for process in self._processes:
+            try:
+                await asyncio.wait_for(process.wait(), STOP_SECONDS)
+            except TimeoutError:
+                process.kill()
+                await process.wait()

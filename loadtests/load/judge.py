@@ -1,0 +1,75 @@
+"""Reads the values that have bounds out of a summary, and tells which bounds of a profile are missed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from loadtests.bounds import Bound, SpecError, read_bounds
+
+SPEC = Path(__file__).resolve().parents[1] / "rangespec-load.yaml"
+SHORT = 2.0  # a short run has few samples: its bounds are this many times wider; one of 0 stays 0
+
+
+def bounds_of(profile: str, *, on: str, short: bool, path: Path = SPEC) -> dict[str, Bound]:
+    """Those of a profile in this kind of place, by name. Raises SpecError."""
+    found = {
+        name: bound
+        for name, bound in read_bounds(path).items()
+        if name.partition(".")[0] == profile and bound.where in ("", on)
+    }
+    for name, bound in found.items():
+        if not bound.of:
+            raise SpecError(f"{name}: needs `of`: a path into the summary, or one divided by another")
+    return {name: _wider(bound) if short else bound for name, bound in found.items()}
+
+
+def _wider(bound: Bound) -> Bound:
+    if bound.at_most is not None:
+        return replace(bound, at_most=bound.at_most * SHORT)
+    assert bound.at_least is not None
+    return replace(bound, at_least=bound.at_least / SHORT)
+
+
+def value_of(formula: str, summary: Mapping[str, Any]) -> float:
+    """`path` or `path / path`; no number where the summary has none."""
+    dividend, _, divisor = formula.partition(" / ")
+    value = _at(dividend, summary)
+    if not divisor:
+        return value
+    below = _at(divisor, summary)
+    return value / below if below else math.nan
+
+
+def _at(path: str, summary: Mapping[str, Any]) -> float:
+    value: Any = summary
+    for key in path.strip().split("."):
+        if not isinstance(value, Mapping) or key not in value:
+            return math.nan
+        value = value[key]
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return math.nan
+    return float(value)
+
+
+def judged(bounds: Mapping[str, Bound], summary: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """A row for each bound, as the summary tells it; a value that is missing misses its bound."""
+    rows: list[dict[str, Any]] = []
+    for name, bound in bounds.items():
+        value = value_of(bound.of, summary)
+        rows.append(
+            {
+                "name": name,
+                "what": bound.what,
+                "of": bound.of,
+                "value": None if math.isnan(value) else round(value, 4),
+                "unit": bound.unit,
+                "limit": bound.limit,
+                "used": None if math.isinf(bound.used(value)) else round(bound.used(value), 4),
+                "held": bound.held(value),
+            }
+        )
+    return rows

@@ -1,0 +1,73 @@
+"""What the processes of a local stack use, by /proc: gateway, sidecars, the sandboxes' commands, and the generator."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from loadtests.load.sampling import Usage
+
+_TICK = os.sysconf("SC_CLK_TCK")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+class ProcProbe:
+    """`mark` is on the command lines of all that belongs to the stack; `generators` gives the generator's processes.
+
+    Memory is what a process does not share with a file; pages that processes share by a fork count in each.
+    """
+
+    def __init__(self, *, mark: str, gateway: int, generators: Callable[[], list[int]]) -> None:
+        self._mark = mark.encode()
+        self._gateway = gateway
+        self._generators = generators
+        self._seen: dict[tuple[int, str], float] = {}  # (pid, start time) -> CPU seconds at the last look
+        self._totals: dict[str, float] = {}
+        self._first = True
+
+    async def __call__(self) -> dict[str, Usage]:
+        return await asyncio.to_thread(self._look)
+
+    def _look(self) -> dict[str, Usage]:
+        found: dict[str, Usage] = {}
+        generators = set(self._generators())
+        parts: dict[int, str] = {}
+        seen: dict[tuple[int, str], float] = {}
+        for pid in sorted(int(entry) for entry in os.listdir("/proc") if entry.isdigit()):
+            folder = Path("/proc") / str(pid)
+            try:
+                fields = (folder / "stat").read_text().rpartition(")")[2].split()
+                part = self._part(folder, pid, parts.get(int(fields[1]), ""), generators)
+                if not part:
+                    continue
+                parts[pid] = part
+                resident, shared = (folder / "statm").read_text().split()[1:3]
+                descriptors = len(os.listdir(folder / "fd")) if part == "gateway" else 0
+            except OSError:
+                continue  # it has ended meanwhile
+            cpu = (int(fields[11]) + int(fields[12])) / _TICK
+            key = (pid, fields[19])
+            # What a process used before the first look is not the run's.
+            before = self._seen.get(key, cpu if self._first else 0.0)
+            seen[key] = cpu
+            self._totals[part] = self._totals.get(part, 0.0) + cpu - before
+            usage = found.setdefault(part, Usage(cpu=0.0, memory=0, processes=0))
+            usage.memory += (int(resident) - int(shared)) * _PAGE
+            usage.processes += 1
+            usage.descriptors += descriptors
+        for part, usage in found.items():
+            usage.cpu = round(self._totals[part], 3)
+        self._seen, self._first = seen, False
+        return found
+
+    def _part(self, folder: Path, pid: int, parent: str, generators: set[int]) -> str:
+        """Processes come in the order of their numbers, so that a parent is nearly always known before its children."""
+        if pid == self._gateway:
+            return "gateway"
+        if pid in generators:
+            return "generator"
+        if self._mark in (folder / "cmdline").read_bytes():
+            return "sidecars"
+        return "commands" if parent in ("sidecars", "commands") else ""

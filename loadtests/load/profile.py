@@ -1,0 +1,261 @@
+"""What a load test does, read from YAML: parameters, a warm pool, baselines, and a list of phases."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, cast
+
+import msgspec
+import yaml
+from msgspec import Meta
+
+from loadtests.floors import COMMAND
+
+PROFILES = Path(__file__).resolve().parents[1] / "profiles"
+Count = Annotated[int, Meta(ge=1)]
+Seconds = Annotated[float, Meta(gt=0)]
+Scalar = int | float | str
+_NAME = re.compile(r"\$([a-z][a-z0-9_]*)")
+
+
+class ProfileError(Exception):
+    """The profile cannot be used; the message names the file, the field, and what would be right."""
+
+
+class _Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    pass
+
+
+class Closed(_Strict, frozen=True):
+    """So many callers, each of which begins its next task when the last one has ended: `tasks` in all, or for `seconds`."""
+
+    callers: Count
+    tasks: Count | None = None
+    seconds: Seconds | None = None
+
+    def __post_init__(self) -> None:
+        _one_of(self, "tasks", "seconds")
+
+
+class Open(_Strict, frozen=True):
+    """Tasks begin at moments of their own, whatever became of earlier ones; `in_flight` bounds what the generator holds."""
+
+    rate: Annotated[float, Meta(gt=0)]
+    seconds: Seconds
+    spacing: Literal["even", "poisson"] = "poisson"
+    in_flight: Count = 2000
+
+
+class Rest(_Strict, frozen=True):
+    """Nothing is asked for; what the parts use meanwhile is still recorded."""
+
+    seconds: Seconds
+
+
+class Step(_Strict, frozen=True):
+    """One thing that a task does in its sandbox. Exactly one of the first five fields says what.
+
+    A command finds its own number, unique in the run, in $NUMBER; `{number}` in `expect` stands for it.
+    """
+
+    exec: str | list[str] | None = None
+    write: str | None = None  # a path
+    read: str | None = None  # a path
+    pause: Annotated[float, Meta(ge=0)] | None = None
+    repeat: Count | None = None
+
+    times: Count = 1  # exec: how many
+    at_once: Count = 1  # exec: how many of them together
+    expect: str | None = None  # exec, read: what must come out, exactly
+    timeout: Seconds = 60.0  # exec
+    content: str | None = None  # write
+    bytes: Count | None = None  # write: so many of them instead
+    steps: list[Step] = []  # repeat
+
+    def __post_init__(self) -> None:
+        kind = _one_of(self, "exec", "write", "read", "pause", "repeat")
+        if kind == "write":
+            _one_of(self, "content", "bytes")
+        if (kind == "repeat") != bool(self.steps):
+            raise ValueError("`repeat` and `steps` belong together")
+        if self.at_once > self.times:
+            raise ValueError(f"`at_once` ({self.at_once}) is more than `times` ({self.times})")
+
+
+class Phase(_Strict, frozen=True):
+    """One kind of load. Exactly one of `closed`, `open` and `rest` says how it comes.
+
+    `sandbox`: each task has its `own`; or makes one that later phases find (`keep`); or uses one of those (`kept`).
+    `ledger` is a file in the sandbox to which commands append $NUMBER: it tells what was lost and what ran twice.
+    """
+
+    name: Annotated[str, Meta(pattern="^[a-z][a-z0-9_]*$")]
+    closed: Closed | None = None
+    open: Open | None = None
+    rest: Rest | None = None
+    sandbox: Literal["own", "keep", "kept"] = "own"
+    steps: list[Step] = []
+    ledger: str | None = None
+
+    def __post_init__(self) -> None:
+        kind = _one_of(self, "closed", "open", "rest")
+        if kind == "rest" and (self.steps or self.ledger):
+            raise ValueError("a phase that rests has no steps and no ledger")
+        if self.sandbox == "kept" and kind != "rest" and not self.steps:
+            raise ValueError("`steps` is empty: tasks in kept sandboxes would do nothing")
+
+
+class Baseline(_Strict, frozen=True):
+    """What is run without us before the first phase and after the last, for about `seconds` each.
+
+    `callers` are the threads of the baselines that have many.
+    """
+
+    command: list[str] = msgspec.field(default_factory=lambda: list(COMMAND))
+    seconds: Seconds = 2.0
+    callers: Count = 64
+
+
+class Profile(_Strict, frozen=True):
+    """`pool` is how many sandboxes are kept warm, `processes` how many generate load; `cpu` is cores a sandbox."""
+
+    what: str
+    phases: Annotated[list[Phase], Meta(min_length=1)]
+    processes: Count = 1
+    pool: Annotated[int, Meta(ge=0)] = 0
+    cpu: Annotated[float, Meta(gt=0)] | None = None
+    baseline: Baseline = Baseline()
+
+    def __post_init__(self) -> None:
+        kept = False
+        seen: set[str] = set()
+        for phase in self.phases:
+            if phase.name in seen:
+                raise ValueError(f"two phases are called {phase.name!r}")
+            seen.add(phase.name)
+            if phase.sandbox == "kept" and not kept:
+                raise ValueError(f"phase {phase.name!r} wants kept sandboxes, and none before it keeps any")
+            kept = kept or phase.sandbox == "keep"
+            if phase.closed is not None:
+                self._each_process_has_some(phase, phase.closed)
+
+    def _each_process_has_some(self, phase: Phase, load: Closed) -> None:
+        """A process without a caller would leave its tasks undone, one without a task would keep no sandbox."""
+        for field, number in (("callers", load.callers), ("tasks", load.tasks)):
+            if number is not None and number < self.processes:
+                wanted = f"at least `processes` ({self.processes}), so that each has one"
+                raise ValueError(f"phase {phase.name!r}: `closed.{field}` is {number} and must be {wanted}")
+
+
+class Loaded(msgspec.Struct, frozen=True, kw_only=True):
+    """A profile with its parameters filled in."""
+
+    name: str
+    short: bool
+    parameters: dict[str, Scalar]
+    profile: Profile
+
+
+def names(folder: Path = PROFILES) -> list[str]:
+    """The profiles that there are."""
+    return sorted(path.stem for path in folder.glob("*.yaml"))
+
+
+def load(
+    name: str, *, short: bool = False, given: Mapping[str, str] | None = None, folder: Path = PROFILES
+) -> Loaded:
+    """The profile of this name; `given` parameters win over those of `short:`, and those over `parameters:`.
+
+    Raises ProfileError.
+    """
+    path = folder / f"{name}.yaml"
+    try:
+        document = yaml.safe_load(path.read_text())
+    except FileNotFoundError as error:
+        raise ProfileError(f"there is no profile {name!r}; there are {', '.join(names(folder))}") from error
+    except (OSError, yaml.YAMLError) as error:
+        raise ProfileError(f"{path.name}: {error}") from error
+    try:
+        return parse(document, name=name, short=short, given=given or {})
+    except ProfileError as error:
+        raise ProfileError(f"{path.name}: {error}") from error
+
+
+def parse(document: object, *, name: str, short: bool, given: Mapping[str, str]) -> Loaded:
+    """The same of a document that was read already. Raises ProfileError."""
+    if not isinstance(document, dict):
+        raise ProfileError("must be a mapping")
+    rest = dict(cast("dict[str, Any]", document))
+    parameters = _scalars(rest.pop("parameters", {}), field="parameters")
+    shorter = _scalars(rest.pop("short", {}), field="short")
+    for source, values in (("short", shorter), ("the command line", given)):
+        for key in values:
+            if key not in parameters:
+                there = ", ".join(parameters) or "none"
+                raise ProfileError(f"{source}: there is no parameter {key!r}; there are {there}")
+    if short:
+        parameters |= shorter
+    for key, text in given.items():
+        parameters[key] = _number_or_text(text)
+    used: set[str] = set()
+    filled = _filled(rest, parameters=parameters, used=used)
+    unused = [key for key in parameters if key not in used]
+    if unused:
+        raise ProfileError(f"parameters.{unused[0]}: nothing uses it")
+    try:
+        profile = msgspec.convert(filled, Profile)
+    except msgspec.ValidationError as error:
+        raise ProfileError(_readable(str(error))) from error
+    return Loaded(name=name, short=short, parameters=parameters, profile=profile)
+
+
+def _scalars(value: object, *, field: str) -> dict[str, Scalar]:
+    try:
+        return msgspec.convert(value, dict[str, Scalar])
+    except msgspec.ValidationError as error:
+        raise ProfileError(
+            f"{field}: must map names to numbers or strings ({_readable(str(error))})"
+        ) from error
+
+
+def _number_or_text(text: str) -> Scalar:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _filled(value: Any, *, parameters: Mapping[str, Scalar], used: set[str]) -> Any:
+    """The value with each string that is `$name`, and nothing else, replaced by that parameter."""
+    if isinstance(value, dict):
+        return {key: _filled(item, parameters=parameters, used=used) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_filled(item, parameters=parameters, used=used) for item in value]
+    if isinstance(value, str) and (match := _NAME.fullmatch(value)):
+        key = match[1]
+        if key not in parameters:
+            raise ProfileError(f"{value} is used and not among the parameters ({', '.join(parameters)})")
+        used.add(key)
+        return parameters[key]
+    return value
+
+
+def _one_of(struct: msgspec.Struct, *fields: str) -> str:
+    """The one of these fields that is set. Raises ValueError."""
+    chosen = [field for field in fields if getattr(struct, field) is not None]
+    if len(chosen) != 1:
+        had = " and ".join(chosen) or "none"
+        raise ValueError(f"needs exactly one of {', '.join(fields)}; it has {had}")
+    return chosen[0]
+
+
+def _readable(message: str) -> str:
+    """msgspec's `what - at $.path` as `path: what`."""
+    what, separator, path = message.partition(" - at `$")
+    if not separator:
+        return what
+    return f"{path.rstrip('`').lstrip('.') or 'the profile'}: {what[0].lower()}{what[1:]}"

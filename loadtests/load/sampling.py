@@ -1,0 +1,117 @@
+"""Looks at the parts again and again while a run goes on: CPU, memory and descriptors of each, sandboxes by state."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import msgspec
+from sandlot import AsyncClient
+from sandlot._protocol.messages import Request, TransportError
+from sandlot.errors import SandlotError
+
+_STATES = re.compile(r'^sandlot_sandboxes\{status="(\w+)"\} (\S+)$', re.MULTILINE)
+_GAUGES = {
+    "warm": re.compile(r"^sandlot_ready_instances (\S+)$", re.MULTILINE),
+    "waiting": re.compile(r"^sandlot_creates_waiting (\S+)$", re.MULTILINE),
+    "starting": re.compile(r"^sandlot_starts_in_flight (\S+)$", re.MULTILINE),
+}
+
+
+class Usage(msgspec.Struct, kw_only=True):
+    """What a part uses: CPU seconds so far (only their difference means something), bytes, processes, open files."""
+
+    cpu: float
+    memory: int
+    processes: int = 1
+    descriptors: int = 0
+
+
+class Sample(msgspec.Struct, kw_only=True):
+    """One look, `at` seconds since the run began. `nodes` counts the pods that have become ready on each node."""
+
+    at: float
+    parts: dict[str, Usage]
+    sandboxes: dict[str, int]
+    nodes: dict[str, int] = {}
+
+
+Probe = Callable[[], Awaitable[dict[str, Usage]]]
+Nodes = Callable[[], Awaitable[dict[str, int]]]
+
+
+class Sampler:
+    """`async with` looks every `every` seconds; `take` looks at once. The samples also go to a file, a line each."""
+
+    def __init__(
+        self,
+        *,
+        client: AsyncClient,
+        probe: Probe,
+        nodes: Nodes,
+        path: Path,
+        zero: float,
+        every: float = 1.0,
+    ) -> None:
+        self.samples: list[Sample] = []
+        self._client = client
+        self._probe = probe
+        self._nodes = nodes
+        self._file = path.open("wb")
+        self._zero = zero
+        self._every = every
+        self._task: asyncio.Task[None] | None = None
+        self._one = asyncio.Lock()
+
+    async def __aenter__(self) -> Sampler:
+        self._task = asyncio.create_task(self._again_and_again())
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        assert self._task is not None
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        self._file.close()
+
+    async def take(self, *, at: float | None = None) -> Sample:
+        """One sample, now or at a moment of the monotonic clock."""
+        if at is not None:
+            await asyncio.sleep(at - time.monotonic())
+        async with self._one:
+            parts, sandboxes, nodes = await asyncio.gather(self._probe(), self._sandboxes(), self._nodes())
+            sample = Sample(
+                at=round(time.monotonic() - self._zero, 3), parts=parts, sandboxes=sandboxes, nodes=nodes
+            )
+            self.samples.append(sample)
+            self._file.write(msgspec.json.encode(sample) + b"\n")
+            self._file.flush()
+            return sample
+
+    async def _again_and_again(self) -> None:
+        while True:
+            await asyncio.sleep(self._every)
+            await self.take()
+
+    async def _sandboxes(self) -> dict[str, int]:
+        """By state, as the gateway tells; nothing when it does not answer in time, which is no reason to stop."""
+        end = await self._client.endpoint()
+        headers = {"Authorization": f"Bearer {end.api_key}"}
+        request = Request("GET", end.origin, f"{end.prefix}/metrics", headers=headers, timeout=5.0)
+        with contextlib.suppress(TransportError, SandlotError):
+            answer = await self._client.transport.request(request)
+            if answer.status == 200:
+                return states(answer.body.decode())
+        return {}
+
+
+def states(text: str) -> dict[str, int]:
+    """The numbers of sandboxes by state in what a gateway tells Prometheus; states that are empty are left out."""
+    found = {state.lower(): int(float(number)) for state, number in _STATES.findall(text)}
+    for name, pattern in _GAUGES.items():
+        if match := pattern.search(text):
+            found[name] = int(float(match[1]))
+    return {name: number for name, number in found.items() if number}

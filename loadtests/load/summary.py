@@ -1,0 +1,156 @@
+"""Turns the events, samples and baselines of a run into the numbers that are told and bounded: `summary.json`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sandlot.report.stats import percentile
+
+from loadtests.load.baselines import Baselines
+from loadtests.load.events import Event
+from loadtests.load.lag import FULL, LATE
+from loadtests.load.messages import Done
+from loadtests.load.sampling import Sample
+
+SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999, "max": 1.0}
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A phase as it ran, in seconds since the run began."""
+
+    name: str
+    begun: float
+    ended: float
+    done: Sequence[Done]
+
+
+def quantiles(values: Iterable[float]) -> dict[str, float]:
+    """Exact, from all values; nothing for none."""
+    ordered = sorted(values)
+    return {name: round(percentile(ordered, share), 6) for name, share in SHARES.items()} if ordered else {}
+
+
+def of_phase(span: Span, *, events: Sequence[Event], samples: Sequence[Sample]) -> dict[str, Any]:
+    """Calls by kind, verdicts, ledger, generator and parts of one phase."""
+    kinds: dict[str, list[Event]] = {}
+    for event in events:
+        kinds.setdefault(event.kind, []).append(event)
+    outcomes = Counter(event.outcome for event in events if event.is_call)
+    found: dict[str, Any] = {
+        "seconds": round(span.ended - span.begun, 3),
+        "calls": sum(1 for event in events if event.is_call),
+        "wrong": outcomes["wrong"],
+        "refused": outcomes["refused"],
+        "infrastructure": outcomes["infrastructure"],
+        "kinds": {kind: _of_kind(of_it, begun=span.begun) for kind, of_it in kinds.items()},
+        "generator": of_generator(span.done),
+        "parts": of_parts([sample for sample in samples if span.begun <= sample.at <= span.ended]),
+    }
+    ledgers = [done.ledger for done in span.done if done.ledger is not None]
+    if ledgers:
+        found["ledger"] = {
+            name: sum(getattr(ledger, name) for ledger in ledgers)
+            for name in ("recorded", "lost", "twice", "unread")
+        }
+    return found
+
+
+def _of_kind(events: Sequence[Event], *, begun: float) -> dict[str, Any]:
+    good = [event for event in events if event.outcome == "ok"]
+    last = max(event.ended for event in events)
+    found: dict[str, Any] = {
+        "count": len(events),
+        "ok": len(good),
+        "rate": round(len(good) / max(last - begun, 1e-9), 3),
+        "latency": quantiles(event.latency for event in good),
+        "service": quantiles(event.service for event in good),
+        "verdicts": dict(Counter(event.verdict for event in events)),
+    }
+    if any(event.warm or event.queued or event.started for event in good):
+        found["warm"] = sum(event.warm for event in good)
+        found["queued"] = quantiles(event.queued for event in good)
+        # What the caller waited beyond what the server told of queue and start.
+        found["untold"] = quantiles(max(0.0, event.service - event.queued - event.started) for event in good)
+    if any(event.cpu for event in good):
+        found["cpu"] = round(sum(event.cpu for event in good), 3)
+    return found
+
+
+def of_generator(done: Sequence[Done]) -> dict[str, Any]:
+    """How late the generator was and what it used; `lagged` says that it measured itself, with the reasons."""
+    cpu, wall = sum(one.cpu for one in done), max((one.wall for one in done), default=0.0)
+    calls = sum(one.calls for one in done)
+    lag = quantiles(value for one in done for value in one.lags)
+    sends = quantiles(value for one in done for value in one.sends)
+    busiest = max((one.cpu / one.wall for one in done if one.wall > 0), default=0.0)
+    reasons: list[str] = []
+    if lag.get("p99", 0.0) > LATE:
+        reasons.append(f"its event loop was {lag['p99'] * 1000:.0f} ms late (p99)")
+    if sends.get("p99", 0.0) > LATE:
+        reasons.append(f"it began tasks {sends['p99'] * 1000:.0f} ms after their moment (p99)")
+    if busiest > FULL:
+        reasons.append(f"one of its processes used {busiest:.0%} of a core")
+    return {
+        "processes": len(done),
+        "cpu_ms_per_call": round(cpu / calls * 1000, 4) if calls else 0.0,
+        "cores": round(cpu / wall, 4) if wall else 0.0,
+        "lag": lag,
+        "sends": sends,
+        "lagged": bool(reasons),
+        "reasons": reasons,
+    }
+
+
+def of_parts(samples: Sequence[Sample]) -> dict[str, Any]:
+    """What each part used between the first and the last of these samples: cores, bytes, and how both grew."""
+    found: dict[str, Any] = {}
+    for part in dict.fromkeys(part for sample in samples for part in sample.parts):
+        seen = [(sample.at, sample.parts[part]) for sample in samples if part in sample.parts]
+        (begun, first), (ended, last) = seen[0], seen[-1]
+        seconds = ended - begun
+        found[part] = {
+            "cores": round((last.cpu - first.cpu) / seconds, 4) if seconds > 0 else 0.0,
+            "memory": max(usage.memory for _, usage in seen),
+            "memory_growth": _growth([usage.memory for _, usage in seen]),
+            "processes": max(usage.processes for _, usage in seen),
+        }
+        if last.descriptors:
+            found[part]["descriptors"] = max(usage.descriptors for _, usage in seen)
+            found[part]["descriptors_growth"] = _growth([usage.descriptors for _, usage in seen])
+    return found
+
+
+def _growth(values: Sequence[int]) -> float:
+    """The last fifth over the second: the first one is warming up."""
+    step = max(1, len(values) // 5)
+    early = values[step : 2 * step] or values[:1]
+    late = values[-step:]
+    return round((sum(late) / len(late)) / max(sum(early) / len(early), 1.0), 4)
+
+
+def of_baselines(taken: Baselines) -> dict[str, Any]:
+    """Of each: quantiles of one caller, calls a second of many, and how far the rates of this run differ."""
+    found: dict[str, Any] = {}
+    for name, one in taken.items():
+        found[name] = quantiles(one.times) | {"count": len(one.times), "failures": one.failures}
+        if one.rates:
+            found[name] |= {
+                "rate": round(sum(one.rates) / len(one.rates), 3),
+                "rates": [round(rate, 3) for rate in one.rates],
+            }
+        if one.missing:
+            found[name]["missing"] = one.missing
+    return found
+
+
+def lagged(phases: Mapping[str, Any]) -> list[str]:
+    """A line for each phase whose generator lagged while it made calls."""
+    return [
+        f"{name}: {', '.join(phase['generator']['reasons'])}"
+        for name, phase in phases.items()
+        if phase["calls"] and phase["generator"]["lagged"]
+    ]

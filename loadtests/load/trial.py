@@ -1,0 +1,172 @@
+"""One profile from beginning to end: pool, baselines, phases, samples; then its events are merged and summed up."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import platform
+import secrets
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from sandlot import AsyncSandbox
+
+from loadtests.load import events as journal
+from loadtests.load import summary
+from loadtests.load.baselines import Baselines, in_a_sandbox, on_the_spot
+from loadtests.load.beside import Beside
+from loadtests.load.events import Event
+from loadtests.load.generators import Generators
+from loadtests.load.messages import Setup
+from loadtests.load.peers import peers as take_peers
+from loadtests.load.places import Place
+from loadtests.load.profile import Loaded, Phase
+from loadtests.load.sampling import Sample, Sampler
+from loadtests.load.summary import Span
+
+AHEAD = 0.1  # seconds between telling the processes of a phase and its beginning
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """All that a run found; `summary` is what `summary.json` holds, without the bounds."""
+
+    events: list[Event]
+    samples: list[Sample]
+    spans: list[Span]
+    baselines: Baselines
+    summary: dict[str, Any]
+
+
+async def trial(
+    loaded: Loaded, *, place: Place, folder: Path, seed: int, every: float, peers: bool, tell: Tell
+) -> Found:
+    """Runs it, and leaves `events.jsonl` and `samples.jsonl` in the folder. Raises what stops a run as a whole."""
+    profile = loaded.profile
+    parts = _emptied(folder)
+    label = f"loadtest-{secrets.token_hex(4)}"
+    zero, began = time.monotonic(), datetime.now(UTC)
+    taken: Baselines = {}
+    spans: list[Span] = []
+    endpoint = await place.client.endpoint()
+    async with AsyncExitStack() as stack:
+        pool = await stack.enter_async_context(place.pool(size=profile.pool, cpu=profile.cpu))
+        stack.push_async_callback(_end_all, place, label)
+
+        async def make() -> AsyncSandbox:
+            return await AsyncSandbox.create(
+                place.image, cpu=profile.cpu, pool=pool, labels=(label,), client=place.client
+            )
+
+        async def baselines() -> None:
+            await on_the_spot(taken, profile.baseline)
+            await in_a_sandbox(taken, profile.baseline, make)
+            await place.baselines(taken, profile.baseline, make=make)
+            if peers:
+                await take_peers(taken, profile.baseline, make)
+
+        tell("baselines")
+        await baselines()
+        setups = [
+            Setup(
+                url=endpoint.url,
+                api_key=endpoint.api_key,
+                image=place.image,
+                pool=pool,
+                cpu=profile.cpu,
+                label=label,
+                process=process,
+                processes=profile.processes,
+                zero=zero,
+                journal=str(parts / f"{process}.jsonl"),
+                seed=seed,
+            )
+            for process in range(profile.processes)
+        ]
+        generators = await stack.enter_async_context(Generators(setups, log=folder / "generators.log"))
+        sampler = await stack.enter_async_context(
+            Sampler(
+                client=place.client,
+                probe=place.probe(lambda: generators.pids),
+                nodes=place.nodes(),
+                path=folder / "samples.jsonl",
+                zero=zero,
+                every=every,
+            )
+        )
+        spawns = journal.Journal(parts / "beside.jsonl")
+        stack.callback(spawns.close)
+        beside = Beside(command=profile.baseline.command, journal=spawns, zero=zero)
+        for phase in profile.phases:
+            tell(f"phase {phase.name}")
+            async with contextlib.nullcontext() if phase.rest else beside.during(phase.name):
+                spans.append(await _phase(phase, generators=generators, sampler=sampler, zero=zero))
+        await _end_all(place, label)
+        tell("baselines again")
+        await baselines()
+    found = _merge(parts, folder=folder)
+    shutil.rmtree(parts)
+    told: dict[str, Any] = {
+        "profile": loaded.name,
+        "what": profile.what,
+        "short": loaded.short,
+        "parameters": loaded.parameters,
+        "began": began.isoformat(timespec="seconds"),
+        "seed": seed,
+        "place": {"kind": place.kind, "name": place.name},
+        "machine": {
+            "cores": len(os.sched_getaffinity(0)),
+            "kernel": f"{platform.system()} {platform.release()}",
+            "python": platform.python_version(),
+        },
+        "baselines": summary.of_baselines(taken),
+        "phases": {
+            span.name: summary.of_phase(
+                span,
+                events=[event for event in found if event.phase == span.name],
+                samples=sampler.samples,
+            )
+            for span in spans
+        },
+    }
+    told["lagged"] = summary.lagged(told["phases"])
+    return Found(events=found, samples=sampler.samples, spans=spans, baselines=taken, summary=told)
+
+
+def _emptied(folder: Path) -> Path:
+    """Where the generator processes write, each a file of its own."""
+    parts = folder / "parts"
+    shutil.rmtree(parts, ignore_errors=True)
+    parts.mkdir(parents=True)
+    (folder / "generators.log").unlink(missing_ok=True)
+    return parts
+
+
+async def _phase(phase: Phase, *, generators: Generators, sampler: Sampler, zero: float) -> Span:
+    start = time.monotonic() + AHEAD
+    done, _ = await asyncio.gather(generators.run(phase, start=start), sampler.take(at=start))
+    last = await sampler.take()
+    return Span(name=phase.name, begun=start - zero, ended=last.at, done=done)
+
+
+async def _end_all(place: Place, label: str) -> None:
+    await AsyncSandbox.delete_many(labels=(label,), client=place.client)
+
+
+def _merge(parts: Path, *, folder: Path) -> list[Event]:
+    """The events of all processes in one file, in the order of their ends."""
+    files: Sequence[Path] = sorted(parts.glob("*.jsonl"))
+    found = list(journal.merged(journal.read(path) for path in files))
+    whole = journal.Journal(folder / "events.jsonl")
+    for event in found:
+        whole.add(event)
+    whole.close()
+    return found

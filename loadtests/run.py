@@ -1,0 +1,182 @@
+"""`make loadtest PROFILE=...`: loads a stack as a training run would; exits with 1 when a bound is missed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from sandlot.errors import SandlotError
+from sandlot.grade.errors import GradeError
+from sandlot_kube.errors import KubeError
+
+from loadtests.bounds import Bound, SpecError
+from loadtests.load import judge, profile
+from loadtests.load.cluster import Cluster
+from loadtests.load.figures import write_figures
+from loadtests.load.generators import GeneratorFailed
+from loadtests.load.page import write_page
+from loadtests.load.places import Local, Place, Server
+from loadtests.load.plots import plots
+from loadtests.load.profile import Loaded, ProfileError
+from loadtests.load.tables import tables
+from loadtests.load.trial import trial
+from tests.cluster.shell import ClusterError
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+class Runtime(StrEnum):
+    RUNC = "runc"
+    GVISOR = "gvisor"
+
+
+class On(StrEnum):
+    LOCAL = "local"
+    CLUSTER = "cluster"
+    SERVER = "server"
+
+
+@app.command()
+def loadtest(
+    profiles: Annotated[
+        list[str], typer.Argument(help="Files of loadtests/profiles, or `all`.", metavar="PROFILE...")
+    ],
+    on: Annotated[
+        On, typer.Option(help="A stack of its own here, the chart on $KUBECONFIG, or --url.")
+    ] = On.LOCAL,
+    url: Annotated[str, typer.Option(envvar="SANDLOT_URL", help="The server, with --on server.")] = "",
+    api_key: Annotated[str, typer.Option(envvar="SANDLOT_API_KEY", help="Its key.")] = "",
+    image: Annotated[str, typer.Option(help="The sandboxes' image, with --on server.")] = "",
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A parameter of the profile.")
+    ] = None,
+    short: Annotated[bool, typer.Option("--short", help="The profile's short version.")] = False,
+    peers: Annotated[
+        bool, typer.Option("--peers", help="Other systems' agents too, with --on local.")
+    ] = False,
+    seed: Annotated[int, typer.Option(help="Of the arrivals.")] = 1,
+    every: Annotated[
+        float | None, typer.Option(min=0.1, help="Seconds between two looks at the parts: 1, on a cluster 5.")
+    ] = None,
+    runtime: Annotated[Runtime, typer.Option(help="Of the sandboxes, with --on cluster.")] = Runtime.RUNC,
+    reports: Annotated[Path, typer.Option(help="A folder for each profile is made in it.")] = Path(
+        "reports/load"
+    ),
+    spec: Annotated[Path, typer.Option(help="The bounds.")] = judge.SPEC,
+) -> None:
+    """Load a stack by profiles; each leaves events.jsonl, samples.jsonl, summary.json and report.html."""
+    console = Console(width=None if sys.stdout.isatty() else 140, highlight=False)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was started is ended on the way out
+    try:
+        given = _given(set_ or [])
+        wanted = profile.names() if profiles == ["all"] else profiles
+        loaded = [profile.load(name, short=short, given=given) for name in wanted]
+        if peers and on is not On.LOCAL:
+            raise ProfileError("--peers: their programs are on this machine: only with --on local")
+        bounds = {one.name: judge.bounds_of(one.name, on=on.value, short=short, path=spec) for one in loaded}
+        place = _place(on, url=url, api_key=api_key, image=image, runtime=runtime)
+    except (ProfileError, SpecError) as error:
+        console.print(str(error), style="red", markup=False)
+        raise typer.Exit(2) from error
+    failed: list[str] = []
+    missed: list[str] = []
+    try:
+        missed = asyncio.run(
+            _all(
+                loaded,
+                place=place,
+                bounds=bounds,
+                reports=reports,
+                seed=seed,
+                every=every or place.every,
+                peers=peers,
+                console=console,
+            )
+        )
+    except* (SandlotError, GradeError, GeneratorFailed, ClusterError, KubeError, TimeoutError) as group:
+        failed = [
+            f"the load test cannot go on: {str(error) or type(error).__name__}" for error in _leaves(group)
+        ]
+    for line in [*missed, *failed]:
+        console.print(line, style="red", markup=False)
+    raise typer.Exit(2 if failed else 1 if missed else 0)
+
+
+async def _all(
+    loaded: list[Loaded],
+    *,
+    place: Place,
+    bounds: dict[str, dict[str, Bound]],
+    reports: Path,
+    seed: int,
+    every: float,
+    peers: bool,
+    console: Console,
+) -> list[str]:
+    """A line for each bound that was missed."""
+    missed: list[str] = []
+    async with place:
+        for one in loaded:
+            folder = reports / one.name
+            found = await trial(
+                one,
+                place=place,
+                folder=folder,
+                seed=seed,
+                every=every,
+                peers=peers,
+                tell=lambda text, name=one.name: console.print(f"{name}: {text}", style="dim"),
+            )
+            rows = judge.judged(bounds[one.name], found.summary)
+            found.summary["bounds"] = rows
+            (folder / "summary.json").write_text(json.dumps(found.summary, indent=1) + "\n")
+            write_page(folder / "report.html", found)
+            write_figures(folder / "figures", plots(found))
+            for table in tables(found.summary):
+                console.print(table)
+            for line in found.summary["lagged"]:
+                console.print(f"the load generator lagged, its times are too long: {line}", style="yellow")
+            console.print(
+                f"written: {folder}/report.html, summary.json, events.jsonl, samples.jsonl, figures"
+            )
+            missed += [
+                f"bound missed: {row['name']} is {row['value']}, must be {row['limit']} {row['unit']}".rstrip()
+                for row in rows
+                if not row["held"]
+            ]
+    return missed
+
+
+def _given(words: list[str]) -> dict[str, str]:
+    for word in words:
+        if "=" not in word:
+            raise ProfileError(f"--set {word}: must be NAME=VALUE")
+    return {name: value for name, _, value in (word.partition("=") for word in words)}
+
+
+def _place(on: On, *, url: str, api_key: str, image: str, runtime: Runtime) -> Place:
+    if on is On.LOCAL:
+        return Local()
+    if on is On.CLUSTER:
+        return Cluster(runtime=runtime.value)
+    if not url or not api_key:
+        raise ProfileError("--on server: needs --url and --api-key, or SANDLOT_URL and SANDLOT_API_KEY")
+    return Server(url=url, api_key=api_key, image=image or None)
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
+    found: list[BaseException] = []
+    for error in group.exceptions:
+        found += _leaves(error) if isinstance(error, BaseExceptionGroup) else [error]
+    return found
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,41 @@
+"""A published agent of another system, run in a sandbox of ours and called as the load tests do."""
+
+from __future__ import annotations
+
+import pytest
+from sandlot import AsyncClient, AsyncSandbox
+
+from loadtests.load.baselines import Baselines
+from loadtests.load.peers import PEERS, Peer, peers
+from loadtests.load.profile import Baseline
+from tests.prime.environments import IndexUnreachable, environment
+from tests.stack import private_stack
+
+SWEREX = PEERS["swerex"]
+
+
+async def test_an_agent_answers_and_leaves_with_its_sandbox() -> None:
+    try:
+        environment(SWEREX.package, SWEREX.version)
+    except IndexUnreachable as error:
+        pytest.skip(f"no package index: {error}")
+    taken: Baselines = {}
+    broken = Peer("swe-rex", SWEREX.version, "swerex-remote", options=("--wrong",))
+    with private_stack() as stack:
+        async with AsyncClient(url=stack.url, api_key=stack.api_key) as client:
+            plan = Baseline(seconds=0.5, callers=4)
+            await peers(
+                taken,
+                plan,
+                lambda: AsyncSandbox.create(client=client),
+                which={"swerex": SWEREX, "broken": broken},
+            )
+            assert await AsyncSandbox.list(client=client) == []
+    assert len(taken["swerex"].times) > 2
+    assert all(0 < seconds < 5 for seconds in taken["swerex"].times)
+    assert taken["swerex"].rates[0] > 0
+    assert not taken["swerex"].missing
+    assert len(taken["sandlot"].times) > 2
+    assert taken["sandlot"].rates[0] > 0
+    assert taken["broken"].times == []
+    assert "ended with 2" in taken["broken"].missing

@@ -1,0 +1,141 @@
+"""Profiles: all of them can be read, parameters win in their order, and what is wrong is named with what would be right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from loadtests.load import profile
+from loadtests.load.profile import Loaded, ProfileError
+
+ALL = ("burst", "churn", "code-reward", "fan-out", "idle", "python-env", "soak", "steady", "swe-agent")
+CLOSED = {"name": "a", "closed": {"callers": 2, "tasks": 4}, "steps": [{"exec": "true"}]}
+
+
+def parsed(document: dict[str, Any], *, given: dict[str, str] | None = None, short: bool = False) -> Loaded:
+    return profile.parse({"what": "a test", **document}, name="t", short=short, given=given or {})
+
+
+def test_there_is_a_profile_for_each_kind_of_run() -> None:
+    assert tuple(profile.names()) == ALL
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_each_can_be_read_and_its_short_version_is_smaller(name: str) -> None:
+    whole, short = profile.load(name), profile.load(name, short=True)
+    assert whole.profile.what == short.profile.what
+    assert [phase.name for phase in whole.profile.phases] == [phase.name for phase in short.profile.phases]
+    assert whole.parameters.keys() == short.parameters.keys()
+    for phase in short.profile.phases:
+        load = phase.open or phase.rest
+        assert load is None or load.seconds <= 5
+
+
+def test_parameters_of_the_command_line_win_over_the_short_ones_and_those_over_the_profile() -> None:
+    phases = [{**CLOSED, "closed": {"callers": "$callers", "tasks": "$tasks"}}]
+    document: dict[str, Any] = {
+        "parameters": {"callers": 8, "tasks": 80},
+        "short": {"tasks": 4, "callers": 2},
+        "phases": phases,
+    }
+    assert parsed(document).profile.phases[0].closed == profile.Closed(callers=8, tasks=80)
+    assert parsed(document, short=True).profile.phases[0].closed == profile.Closed(callers=2, tasks=4)
+    given = parsed(document, short=True, given={"tasks": "6"})
+    assert given.profile.phases[0].closed == profile.Closed(callers=2, tasks=6)
+    assert given.parameters == {"callers": 2, "tasks": 6}
+
+
+def test_shell_variables_are_left_alone() -> None:
+    steps = [{"exec": "echo $NUMBER $tasks"}]
+    loaded = parsed(
+        {
+            "parameters": {"tasks": 3},
+            "phases": [{**CLOSED, "closed": {"callers": 1, "tasks": "$tasks"}, "steps": steps}],
+        }
+    )
+    assert loaded.profile.phases[0].steps[0].exec == "echo $NUMBER $tasks"
+
+
+@pytest.mark.parametrize(
+    ("document", "words"),
+    [
+        ({"phases": []}, "phases: expected `array` of length >= 1"),
+        (
+            {"phases": [{**CLOSED, "closed": {"callers": 0}}]},
+            r"phases\[0\].closed.callers: expected `int` >= 1",
+        ),
+        ({"phases": [{**CLOSED, "closed": {"callers": 1}}]}, "exactly one of tasks, seconds; it has none"),
+        (
+            {"phases": [{**CLOSED, "rest": {"seconds": 1}}]},
+            "one of closed, open, rest; it has closed and rest",
+        ),
+        (
+            {"phases": [{**CLOSED, "steps": [{"exec": "a", "read": "b"}]}]},
+            r"phases\[0\].steps\[0\]: needs exactly one",
+        ),
+        ({"phases": [{**CLOSED, "steps": [{"write": "/a"}]}]}, "one of content, bytes; it has none"),
+        ({"phases": [{**CLOSED, "steps": [{"repeat": 3}]}]}, "`repeat` and `steps` belong together"),
+        (
+            {"phases": [{**CLOSED, "steps": [{"exec": "a", "at_once": 3}]}]},
+            r"`at_once` \(3\) is more than `times`",
+        ),
+        ({"phases": [{**CLOSED, "name": "A b"}]}, r"phases\[0\].name: expected `str` matching regex"),
+        ({"phases": [CLOSED, CLOSED]}, "two phases are called 'a'"),
+        ({"phases": [{**CLOSED, "sandbox": "kept"}]}, "none before it keeps any"),
+        ({"phases": [CLOSED], "processes": 3}, "`closed.callers` is 2 and must be at least `processes`"),
+        ({"phases": [CLOSED], "proceses": 2}, "unknown field `proceses`"),
+        ({"phases": [CLOSED], "pool": "$pool"}, r"\$pool is used and not among the parameters"),
+        ({"phases": [CLOSED], "parameters": {"pool": 3}}, "parameters.pool: nothing uses it"),
+        ({"phases": [CLOSED], "parameters": {"pool": [3]}}, "parameters: must map names to numbers"),
+        ({"phases": [CLOSED], "short": {"pool": 3}}, "short: there is no parameter 'pool'"),
+    ],
+)
+def test_what_is_wrong_is_named(document: dict[str, Any], words: str) -> None:
+    with pytest.raises(ProfileError, match=words):
+        parsed(document)
+
+
+def test_files_that_are_no_profiles(tmp_path: Path) -> None:
+    with pytest.raises(ProfileError, match="no profile 'stedy'; there are burst, churn"):
+        profile.load("stedy")
+    with pytest.raises(ProfileError, match="the command line: there is no parameter 'rat'; there are rate"):
+        profile.load("steady", given={"rat": "3"})
+    (tmp_path / "a.yaml").write_text("what: [")
+    with pytest.raises(ProfileError, match=r"a\.yaml: while parsing"):
+        profile.load("a", folder=tmp_path)
+    (tmp_path / "b.yaml").write_text("- 3")
+    with pytest.raises(ProfileError, match=r"b\.yaml: must be a mapping"):
+        profile.load("b", folder=tmp_path)
+
+
+scalars = st.one_of(
+    st.none(), st.booleans(), st.integers(-5, 5), st.floats(allow_nan=False), st.text(max_size=5)
+)
+documents = st.recursive(
+    scalars,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                ["what", "phases", "name", "closed", "open", "rest", "steps", "exec", "pool", "callers"]
+            ),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@given(documents)
+def test_any_document_is_a_profile_or_an_error_with_a_message(document: Any) -> None:
+    try:
+        loaded = profile.parse(document, name="t", short=False, given={})
+    except ProfileError as error:
+        assert str(error)
+    else:
+        assert loaded.profile.phases

@@ -1,0 +1,358 @@
+"""`python -m loadtests.run` as a person calls it, on a local stack: what it leaves, what it says, how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from loadtests import publish
+from loadtests.load import events, profile
+from loadtests.load.events import Event
+from loadtests.processes import with_mark
+from tests.stack import Stack, private_stack
+
+ROOT = Path(__file__).resolve().parents[2]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+def command(*words: str, reports: Path) -> list[str]:
+    return [sys.executable, "-m", "loadtests.run", *words, "--reports", str(reports)]
+
+
+def run(
+    *words: str, reports: Path, timeout: float = 120, env: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(*words, reports=reports),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        env={**os.environ, **(env or {})},
+    )
+
+
+@dataclass(frozen=True)
+class Result:
+    code: int
+    said: str
+    reports: Path
+
+    def summary(self, name: str) -> dict[str, Any]:
+        return json.loads((self.reports / name / "summary.json").read_text())
+
+    def events(self, name: str) -> list[Event]:
+        return list(events.read(self.reports / name / "events.jsonl"))
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Result:
+    """The short version of every profile, one after the other on one stack."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root: real namespaces and cgroups")
+    reports = tmp_path_factory.mktemp("load")
+    # A directory of its own for what the command makes, so that nothing else on the machine is taken for its leavings.
+    with tempfile.TemporaryDirectory(prefix="sandlot-") as home:
+        done = run("all", "--short", "--every", "0.5", reports=reports, timeout=280, env={"TMPDIR": home})
+        assert with_mark(home) == []
+        assert home not in Path("/proc/self/mountinfo").read_text()
+        assert os.listdir(home) == []
+    return Result(done.returncode, done.stdout + done.stderr, reports)
+
+
+def test_every_profile_keeps_its_bounds(whole: Result) -> None:
+    assert whole.code == 0, whole.said
+    for name in profile.names():
+        rows = whole.summary(name)["bounds"]
+        assert rows, f"{name} has no bounds"
+        assert all(row["held"] for row in rows)
+
+
+@pytest.mark.parametrize("name", profile.names())
+def test_the_summary_counts_what_the_events_say(whole: Result, name: str) -> None:
+    summary, found = whole.summary(name), whole.events(name)
+    assert summary["short"]
+    assert [event.ended for event in found] == sorted(event.ended for event in found)
+    for phase, told in summary["phases"].items():
+        of_it = [event for event in found if event.phase == phase]
+        assert Counter(event.kind for event in of_it) == {
+            kind: numbers["count"] for kind, numbers in told["kinds"].items()
+        }
+        for kind, numbers in told["kinds"].items():
+            latencies = sorted(event.latency for event in of_it if event.kind == kind)
+            assert numbers["latency"]["max"] == pytest.approx(latencies[-1], abs=1e-5)
+            assert latencies[0] <= numbers["latency"]["p50"] <= latencies[-1]
+        assert all(event.intended <= event.began <= event.ended for event in of_it)
+        assert told["infrastructure"] == told["wrong"] == told["refused"] == 0
+    assert not (whole.reports / name / "parts").exists()
+
+
+def test_each_profile_does_what_its_parameters_say(whole: Result) -> None:
+    def kinds(name: str, phase: str) -> dict[str, Any]:
+        return whole.summary(name)["phases"][phase]["kinds"]
+
+    def count(name: str, phase: str, kind: str) -> int:
+        return kinds(name, phase)[kind]["count"]
+
+    def given(name: str) -> Any:
+        return profile.load(name, short=True).parameters
+
+    reward = given("code-reward")
+    assert count("code-reward", "rollouts", "task") == reward["rollouts"]
+    assert count("code-reward", "rollouts", "exec") == reward["rollouts"] * reward["tests"]
+    agent = given("swe-agent")
+    assert count("swe-agent", "turns", "exec") == agent["rollouts"] * (2 * agent["turns"] + 1)
+    assert count("swe-agent", "turns", "write") == agent["rollouts"] * agent["turns"]
+    session = given("python-env")
+    assert count("python-env", "turns", "exec") == session["rollouts"] * (session["turns"] + 1)
+    burst = given("burst")
+    assert burst["creates"] == 3 * burst["pool"]
+    assert count("burst", "burst", "create") == burst["creates"]
+    assert 1 <= kinds("burst", "burst")["create"]["warm"] <= burst["creates"]
+    assert count("churn", "churn", "create") == count("churn", "churn", "delete") >= 2
+    idle = given("idle")
+    assert count("idle", "fill", "create") == count("idle", "answer", "exec") == idle["sandboxes"]
+    fan = given("fan-out")
+    assert count("fan-out", "fan_out", "exec") == fan["calls"]
+    assert whole.summary("fan-out")["phases"]["fan_out"]["generator"]["processes"] == 1
+
+
+def test_code_reward_runs_the_tests_of_a_rollout_together(whole: Result) -> None:
+    tests = [event for event in whole.events("code-reward") if event.kind == "exec" and event.number == 0]
+    assert max(event.began for event in tests) < min(event.ended for event in tests)
+
+
+def test_processes_share_the_load_and_none_begins_a_task_twice(whole: Result) -> None:
+    found = [event for event in whole.events("steady") if event.phase == "steady" and event.kind == "task"]
+    assert {event.process for event in found} == {0, 1}
+    assert sorted(event.number for event in found) == list(range(len(found)))
+    # Both follow one schedule: its moments, merged, are those of a single one.
+    moments = [event.intended for event in sorted(found, key=lambda event: event.number)]
+    assert moments == sorted(moments)
+    assert len(found) == pytest.approx(80, abs=36)
+
+
+def test_ledgers_of_the_sandboxes_agree_with_what_was_answered(whole: Result) -> None:
+    for name, phase in (
+        ("steady", "steady"),
+        ("soak", "soak"),
+        ("swe-agent", "turns"),
+        ("fan-out", "fan_out"),
+    ):
+        told = whole.summary(name)["phases"][phase]
+        assert told["ledger"] == {
+            "recorded": told["kinds"]["exec"]["count"],
+            "lost": 0,
+            "twice": 0,
+            "unread": 0,
+        }
+
+
+def test_the_parts_of_the_stack_are_sampled(whole: Result) -> None:
+    idle = whole.summary("idle")["phases"]["idle"]["parts"]
+    assert idle["gateway"]["memory"] > 20 << 20
+    assert idle["gateway"]["descriptors"] > 5
+    assert idle["sidecars"]["processes"] >= 4 * 2
+    busy = whole.summary("code-reward")["phases"]["rollouts"]["parts"]
+    assert busy["gateway"]["cores"] > 0
+    assert busy["generator"]["processes"] == 2
+    lines = (whole.reports / "idle" / "samples.jsonl").read_text().splitlines()
+    running = [json.loads(line)["sandboxes"].get("running", 0) for line in lines]
+    assert max(running) == profile.load("idle", short=True).parameters["sandboxes"]
+
+
+def test_baselines_are_of_the_same_run(whole: Result) -> None:
+    found = whole.summary("steady")["baselines"]
+    assert found["spawn"]["count"] > 5
+    assert len(found["spawn"]["rates"]) == 2  # before and after
+    assert 0 < found["spawn"]["p50"] < 1
+    assert found["spawn_inside"]["count"] >= 32
+
+
+def test_the_same_command_is_spawned_beside_the_load(whole: Result) -> None:
+    spawns = [
+        event for event in whole.events("steady") if event.phase == "steady" and event.kind == events.BESIDE
+    ]
+    assert len(spawns) >= 5
+    assert all(event.process == -1 and 0 < event.latency < 5 for event in spawns)
+    assert not any(event.kind == events.BESIDE and event.phase == "idle" for event in whole.events("idle"))
+    told = whole.summary("steady")["phases"]["steady"]
+    assert told["calls"] == told["kinds"]["exec"]["count"]
+
+
+def test_the_page_needs_nothing_but_a_browser(whole: Result) -> None:
+    for name in profile.names():
+        page = (whole.reports / name / "report.html").read_text()
+        assert page.count("<svg") >= 7
+        assert 'name="viewport"' in page
+        assert not re.search(r"<(script|link|img|iframe)|url\(|@import|src=", page)
+        for heading in (
+            "Latency over time",
+            "Throughput",
+            "Sandboxes by state",
+            "CPU",
+            "Memory",
+            "How calls ended",
+        ):
+            assert f"<h2>{heading}</h2>" in page
+        assert "polyline" in page
+        assert len(page) < 1 << 20
+
+
+def test_each_plot_is_a_file_of_its_own(whole: Result) -> None:
+    for name in profile.names():
+        folder = whole.reports / name / "figures"
+        assert {"latency-over-time.svg", "throughput.svg", "memory.svg"} <= set(os.listdir(folder))
+        for path in folder.iterdir():
+            root = ElementTree.parse(path).getroot()
+            assert root.tag == "{http://www.w3.org/2000/svg}svg"
+    steady = (whole.reports / "steady" / "figures" / "latency-over-time.svg").read_text()
+    assert ">exec p99 (ms)</text>" in steady
+
+
+def test_reports_become_a_page_whose_other_words_stay(whole: Result, tmp_path: Path) -> None:
+    page = tmp_path / "performance.md"
+    page.write_text(f"# Before\n\n{publish.BEGIN}\nold\n{publish.END}\n\nAfter.\n")
+    publish.publish(whole.reports, tmp_path)
+    publish.publish(whole.reports, tmp_path)
+    text = page.read_text()
+    assert text.startswith("# Before\n")
+    assert text.endswith("\nAfter.\n")
+    assert "\nold\n" not in text
+    for name in profile.names():
+        assert text.count(f"\n### {name}\n") == 1
+        assert (tmp_path / "performance" / f"{name}-latency-over-time.svg").is_file()
+    assert re.search(r"^\| steady: exec \| \d+ \|", text, re.MULTILINE)
+    with pytest.raises(publish.PublishError, match=r"no summary\.json"):
+        publish.publish(tmp_path / "nowhere", tmp_path)
+    page.write_text("nothing")
+    with pytest.raises(publish.PublishError, match="must have a line"):
+        publish.publish(whole.reports, tmp_path)
+
+
+def test_a_missed_bound_fails_the_command_and_is_named(tmp_path: Path) -> None:
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(
+        "churn.rate: {what: impossible, of: phases.churn.kinds.create.rate / baselines.spawn.rate, at_least: 1000}\n"
+        "churn.lost: {of: phases.churn.infrastructure, at_most: 0}\n"
+    )
+    with private_stack() as stack:
+        done = run("churn", *server(stack), "--spec", str(spec), "--set", "seconds=1", reports=tmp_path)
+    assert done.returncode == 1
+    assert "bound missed: churn.rate is " in done.stdout
+    assert "must be ≥ 500" in done.stdout  # half of it, as the run is short
+    assert "bound missed: churn.lost" not in done.stdout
+    assert "class=bad" in (tmp_path / "churn" / "report.html").read_text()
+
+
+def server(stack: Stack) -> list[str]:
+    return ["--short", "--on", "server", "--url", stack.url, "--api-key", stack.api_key]
+
+
+def test_a_generator_that_was_held_up_is_told(tmp_path: Path) -> None:
+    words = ("--set", "seconds=3", "--set", "rate=20", "--set", "processes=1")
+    with private_stack() as stack:
+        process = subprocess.Popen(
+            command("steady", *server(stack), *words, reports=tmp_path),
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )
+        assert process.stdout is not None
+        said = ""
+        while "phase steady" not in said:
+            said += process.stdout.readline()
+        (generator,) = [pid for pid in children(process.pid) if b"loadtests.load.worker" in cmdline(pid)]
+        time.sleep(0.5)  # into the phase
+        os.kill(generator, signal.SIGSTOP)
+        time.sleep(1.0)
+        os.kill(generator, signal.SIGCONT)
+        said += process.communicate(timeout=60)[0]
+    assert "the load generator lagged, its times are too long: steady: " in said
+    summary = json.loads((tmp_path / "steady" / "summary.json").read_text())
+    generator_told = summary["phases"]["steady"]["generator"]
+    assert generator_told["lag"]["max"] > 0.8
+    assert generator_told["sends"]["max"] > 0.5
+    # What was intended in the second that it stood still waited, and that is in the latency, not in the service time.
+    execs = summary["phases"]["steady"]["kinds"]["exec"]
+    assert execs["latency"]["max"] > 0.5
+    assert execs["service"]["p50"] < execs["latency"]["max"] / 2
+    assert "the load generator lagged" in (tmp_path / "steady" / "report.html").read_text()
+
+
+def children(pid: int) -> list[int]:
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def cmdline(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+def test_an_interrupted_run_ends_its_sandboxes_and_its_processes(tmp_path: Path) -> None:
+    with private_stack() as stack:
+        process = subprocess.Popen(
+            command("steady", *server(stack), "--set", "seconds=60", reports=tmp_path),
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )
+        assert process.stdout is not None
+        said = ""
+        while "phase steady" not in said:
+            said += process.stdout.readline()
+        workers = children(process.pid)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+        assert process.returncode != 0
+        assert not any(Path(f"/proc/{pid}").exists() for pid in workers)
+        assert list_sandboxes(stack) == []
+
+
+def list_sandboxes(stack: Stack) -> list[str]:
+    from sandlot import Client, Sandbox
+
+    with Client(url=stack.url, api_key=stack.api_key) as client:
+        return [info.id for info in Sandbox.list(client=client)]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("stedy",), "there is no profile 'stedy'; there are burst, churn"),
+        (("steady", "--set", "rate"), "--set rate: must be NAME=VALUE"),
+        (("steady", "--set", "rate=fast"), "steady.yaml: phases[2].open.rate: expected `float`, got `str`"),
+        (("steady", "--on", "server", "--url", ""), "--on server: needs --url and --api-key"),
+        (("steady", "--spec", "/nowhere.yaml"), "/nowhere.yaml"),
+    ],
+)
+def test_wrong_arguments_end_at_once_with_the_reason(
+    tmp_path: Path, words: tuple[str, ...], said: str
+) -> None:
+    done = run(*words, reports=tmp_path)
+    assert done.returncode == 2
+    assert said in done.stdout.replace("\n", " ")
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_a_server_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    words = ("--short", "--on", "server", "--url", "http://127.0.0.1:9", "--api-key", "k")
+    done = run("churn", *words, reports=tmp_path, timeout=110)
+    assert done.returncode == 2
+    assert "the load test cannot go on" in done.stdout
