@@ -1,16 +1,10 @@
 #!/usr/bin/env bash
-# The tests on a real Kubernetes, from nothing to nothing: cluster up, images, chart, tests, down.
-# With SANDLOT_TEST_CONTEXT a cluster of your own is used, and left as it was but for the chart's uninstall.
+# The tests on a real Kubernetes. With SANDLOT_TEST_CONTEXT a cluster of your own is used, none of its nodes is killed,
+# and it is left as it was.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-python=.venv/bin/python
+.venv/bin/python -m tests.prime.environments
 if [ -n "${SANDLOT_TEST_CONTEXT:-}" ]; then
-    exec $python -m pytest tests/kubernetes "$@"
+    exec .venv/bin/python -m pytest tests/kubernetes "$@"
 fi
-trap '$python -m tests.cluster down' EXIT
-$python -m tests.cluster up
-$python -m tests.cluster load-image $($python -m images build)
-if ! $python -m tests.cluster run -- env SANDLOT_TEST_CLUSTER=1 $python -m pytest tests/kubernetes "$@"; then
-    $python -m tests.cluster logs
-    exit 1
-fi
+exec bash tools/with_cluster.sh bash tools/again.sh tests/kubernetes tests/cluster/test_live.py "$@"

@@ -48,7 +48,12 @@ def heal(*, component: str, target: str | None) -> None:
     match component:
         case "apiserver" | "etcd":
             name = f"{STATIC_PODS[component]}.yaml"
-            script = f"! test -e /etc/kubernetes/stopped/{name} || mv /etc/kubernetes/stopped/{name} /etc/kubernetes/manifests/"
+            # As at a boot, when nothing answers: beside an API server without its etcd, whose answers never come, a
+            # kubelet takes minutes to start what it has seen die.
+            script = (
+                f"! test -e /etc/kubernetes/stopped/{name} || {{ systemctl stop kubelet; pkill -KILL -x kube-apiserver; "
+                f"mv /etc/kubernetes/stopped/{name} /etc/kubernetes/manifests/ && systemctl start kubelet; }}"
+            )
             engine.on_node(CONTROL_PLANE, "sh", "-c", script)
             cluster.wait_for_api(engine)
         case "kubelet":

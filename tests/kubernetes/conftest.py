@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 from sandlot import Client
@@ -11,11 +11,27 @@ from sandlot import Client
 from tests.kubernetes.stack import Stack
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "tests/kubernetes" in str(item.path):
             item.add_marker(pytest.mark.cluster)
             item.add_marker(pytest.mark.timeout(300))
+    # What a killed node leaves broken spoils no other test. After pytest's own order, which is by runtime.
+    items.sort(key=lambda item: item.path.name in ("test_outages.py", "test_live.py"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failure comes with the cluster's events and logs of its moment."""
+    report = yield
+    if report.failed:
+        for name, value in getattr(item, "funcargs", {}).items():
+            if isinstance(value, Stack):
+                report.sections.append((f"cluster ({name})", value.report()))
+    return report
 
 
 @pytest.fixture(scope="session", params=["gvisor", "runc"])
@@ -24,14 +40,11 @@ def stack(request: pytest.FixtureRequest) -> Iterator[Stack]:
     context = os.environ.get("SANDLOT_TEST_CONTEXT")
     if not context and not os.environ.get("SANDLOT_TEST_CLUSTER"):
         pytest.skip("no cluster: `make test-cluster` makes one and runs these")
-    kubeconfig = os.environ.get("KUBECONFIG") or os.path.expanduser("~/.kube/config")
-    made = Stack(kubeconfig, context, "gvisor" if request.param == "gvisor" else "")
+    made = Stack.of_environment(runtime=request.param)
     try:
         made.install()
         yield made
     finally:
-        if request.session.testsfailed:
-            print(made.report())
         made.uninstall()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,9 +14,6 @@ from tests.cluster.paths import BIN
 from tests.cluster.shell import ClusterError, run
 
 CHART = Path(__file__).resolve().parents[2] / "charts" / "sandlot"
-RELEASE = "sandlot"
-NAMESPACE = "sandlot-test"
-SANDBOXES = f"{RELEASE}-sandboxes"
 IMAGE = "sandlot.test/python:dev"
 POOL = 3
 
@@ -33,6 +31,27 @@ class Stack:
     kubeconfig: str
     context: str | None
     runtime: str  # the runtime class of sandboxes, "" for the nodes' default
+    release: str = "sandlot"  # of Helm; two releases live side by side
+
+    @classmethod
+    def of_environment(cls, *, runtime: str, release: str | None = None) -> Stack:
+        """On the cluster of $KUBECONFIG and $SANDLOT_TEST_CONTEXT; `runtime` "gvisor" or "runc"."""
+        return cls(
+            kubeconfig=os.environ.get("KUBECONFIG") or os.path.expanduser("~/.kube/config"),
+            context=os.environ.get("SANDLOT_TEST_CONTEXT"),
+            runtime="gvisor" if runtime == "gvisor" else "",
+            release=release or os.environ.get("SANDLOT_TEST_RELEASE", "sandlot"),
+        )
+
+    @property
+    def namespace(self) -> str:
+        """Of the gateway and the controller."""
+        return f"{self.release}-test"
+
+    @property
+    def sandboxes(self) -> str:
+        """The namespace of the sandboxes."""
+        return f"{self.release}-sandboxes"
 
     def kubectl(self, *words: str, stdin: str | None = None, timeout: float = 120) -> str:
         context = ["--context", self.context] if self.context else []
@@ -48,7 +67,7 @@ class Stack:
         context = ["--kube-context", self.context] if self.context else []
         return run([program("helm"), "--kubeconfig", self.kubeconfig, *context, *words], timeout=timeout)
 
-    def install(self, *more: str) -> None:
+    def install(self, *more: str, chart: Path = CHART) -> None:
         """Install or upgrade, and wait until gateway and controller are there."""
         template = {"image": IMAGE, "cpu": 1, "memory": 512 << 20, "disk": 1 << 30}
         values = {
@@ -58,39 +77,36 @@ class Stack:
             "gvisor": {"enabled": bool(self.runtime), "createRuntimeClass": False},
             "pools": {"default": {"size": POOL, "template": template}},
         }
-        command = [
-            "upgrade",
-            "--install",
-            RELEASE,
-            str(CHART),
-            "--namespace",
-            NAMESPACE,
-            "--create-namespace",
-        ]
+        command = ["upgrade", "--install", self.release, str(chart), "--namespace", self.namespace]
+        command.append("--create-namespace")
         assignments = ",".join(f"{name}={json.dumps(value)}" for name, value in values.items())
         self.helm(*command, "--set-json", assignments, "--wait", "--timeout", "4m", *more)
 
     def uninstall(self) -> None:
-        self.helm("uninstall", RELEASE, "--namespace", NAMESPACE, "--wait", "--ignore-not-found")
-        self.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found", "--wait", timeout=300)
+        self.helm("uninstall", self.release, "--namespace", self.namespace, "--wait", "--ignore-not-found")
+        self.kubectl("delete", "namespace", self.namespace, "--ignore-not-found", "--wait", timeout=300)
 
     @property
     def api_key(self) -> str:
-        secrets = self.get("secrets", "-n", NAMESPACE)["items"]
+        secrets = self.get("secrets", "-n", self.namespace)["items"]
         keys = [item["data"]["api-key"] for item in secrets if "api-key" in (item.get("data") or {})]
         return base64.b64decode(keys[0]).decode().strip().partition(":")[0]
 
     @property
     def url(self) -> str:
         """The gateway's NodePort on the first node that is not the control plane."""
-        services = self.get("services", "-n", NAMESPACE)["items"]
+        services = self.get("services", "-n", self.namespace)["items"]
         ports = [
             port["nodePort"] for item in services for port in item["spec"]["ports"] if "nodePort" in port
         ]
+        return f"http://{self.node_address}:{ports[0]}"
+
+    @property
+    def node_address(self) -> str:
+        """Of the first node that is not the control plane."""
         nodes = self.get("nodes", "-l", "!node-role.kubernetes.io/control-plane")["items"]
         addresses = nodes[0]["status"]["addresses"]
-        address = next(item["address"] for item in addresses if item["type"] == "InternalIP")
-        return f"http://{address}:{ports[0]}"
+        return next(item["address"] for item in addresses if item["type"] == "InternalIP")
 
     def report(self) -> str:
         """What a failed test should print: events, resources, logs."""
@@ -98,11 +114,20 @@ class Stack:
         for words in (
             ("get", "pods,sandboxes,sandboxpools", "-A", "-o", "wide"),
             ("get", "events", "-A", "--sort-by=.lastTimestamp"),
-            ("logs", "-n", NAMESPACE, "-l", "app.kubernetes.io/name=sandlot", "--tail=80", "--prefix"),
-            ("logs", "-n", SANDBOXES, "-l", "app.kubernetes.io/name=sandlot", "-c", "sidecar", "--tail=30"),
+            ("logs", "-n", self.namespace, "-l", "app.kubernetes.io/name=sandlot", "--tail=80", "--prefix"),
+            (
+                "logs",
+                "-n",
+                self.sandboxes,
+                "-l",
+                "app.kubernetes.io/component=sandbox",
+                "-c",
+                "sidecar",
+                "--tail=30",
+            ),
         ):
             try:
-                parts.append(f"$ kubectl {' '.join(words)}\n{self.kubectl(*words)}")
+                parts.append(f"$ kubectl {' '.join(words)}\n{self.kubectl(*words, timeout=10)}")
             except ClusterError as error:
                 parts.append(f"$ kubectl {' '.join(words)}: {error}")
         return "\n".join(parts)

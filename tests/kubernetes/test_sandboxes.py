@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from sandlot import Client, Sandbox
 
-from tests.kubernetes.stack import IMAGE, POOL, SANDBOXES, Stack
+from tests.kubernetes.stack import IMAGE, POOL, Stack
 
 
 def eventually(what: Callable[[], bool], *, seconds: float = 90.0) -> None:
@@ -19,7 +19,7 @@ def eventually(what: Callable[[], bool], *, seconds: float = 90.0) -> None:
 
 
 def ready_in_pool(stack: Stack) -> int:
-    return int(stack.get("sandboxpools", "-n", SANDBOXES)["items"][0].get("status", {}).get("ready", 0))
+    return int(stack.get("sandboxpools", "-n", stack.sandboxes)["items"][0].get("status", {}).get("ready", 0))
 
 
 def test_a_pool_fills_and_a_create_takes_from_it(stack: Stack, client: Client) -> None:
@@ -48,6 +48,12 @@ def test_files_and_environment(client: Client) -> None:
         assert box.files.read("/tmp/in.bin") == bytes(range(256)) * 1000
 
 
+def test_output_that_does_not_fit_into_the_sidecars_memory_is_whole(client: Client) -> None:
+    with Sandbox.create(IMAGE, client=client, cpu=1, memory=512 << 20, disk=1 << 30) as box:
+        result = box.exec("head -c 3000000 /dev/zero | tr '\\0' z", timeout=60)
+        assert (len(result.stdout), result.stdout.strip("z")) == (3_000_000, "")
+
+
 def test_a_delete_is_told_by_the_resource_and_the_pod_goes(stack: Stack, client: Client) -> None:
     box = Sandbox.create(IMAGE, client=client, cpu=1, memory=512 << 20, disk=1 << 30)
     eventually(lambda: any(r["spec"].get("sandboxId") == box.id for r in _resources(stack)))
@@ -60,7 +66,7 @@ def test_a_delete_is_told_by_the_resource_and_the_pod_goes(stack: Stack, client:
 
     eventually(ended)
     eventually(
-        lambda: pod not in [p["metadata"]["name"] for p in stack.get("pods", "-n", SANDBOXES)["items"]]
+        lambda: pod not in [p["metadata"]["name"] for p in stack.get("pods", "-n", stack.sandboxes)["items"]]
     )
 
 
@@ -70,10 +76,12 @@ def test_a_pod_that_is_killed_ends_its_sandbox_with_a_verdict_of_the_infrastruct
     box = Sandbox.create(IMAGE, client=client, cpu=1, memory=512 << 20, disk=1 << 30)
     eventually(lambda: any(r["spec"].get("sandboxId") == box.id for r in _resources(stack)))
     pod = next(r for r in _resources(stack) if r["spec"].get("sandboxId") == box.id)["spec"]["podName"]
-    stack.kubectl("delete", "pod", pod, "-n", SANDBOXES, "--wait=false")
+    stack.kubectl("delete", "pod", pod, "-n", stack.sandboxes, "--wait=false")
     eventually(lambda: box.refresh().verdict is not None)
     assert box.refresh().verdict in ("evicted", "sandbox_lost", "sidecar_lost")
 
 
 def _resources(stack: Stack) -> list[dict]:
-    return stack.get("sandboxes", "-n", SANDBOXES)["items"]
+    """Those of sandboxes that have their instance."""
+    found = stack.get("sandboxes", "-n", stack.sandboxes)["items"]
+    return [each for each in found if each["spec"]["state"] == "Running"]

@@ -1,0 +1,101 @@
+"""Ends what runs on the test cluster as a crash would, and tells who is who: gateways, the controller that leads."""
+
+from __future__ import annotations
+
+import json
+import os
+import urllib.request
+from typing import Any
+
+import pytest
+from sandlot import Sandbox
+
+from tests.cluster import faults
+from tests.kubernetes.boxes import resource_of, until
+from tests.kubernetes.stack import Stack
+
+# On a machine that does other things too a kubelet takes its time to tell.
+SOON = 30.0  # seconds
+
+
+def own_cluster_only() -> None:
+    """Another's cluster is not ours to break."""
+    if os.environ.get("SANDLOT_TEST_CONTEXT"):
+        pytest.skip("kills on the cluster of `make cluster` only")
+
+
+def kill(namespace: str, pod: str, container: str) -> None:
+    """SIGKILL to the first process of a container."""
+    faults.kill(component="container", target=f"{namespace}/{pod}/{container}")
+
+
+def pods(stack: Stack, component: str) -> list[dict[str, Any]]:
+    """Of `gateway` or `controller`, those that are not on their way out."""
+    selector = f"app.kubernetes.io/name=sandlot,app.kubernetes.io/component={component}"
+    found = stack.get("pods", "-n", stack.namespace, "-l", selector)["items"]
+    return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
+
+
+def whole(stack: Stack, component: str) -> None:
+    """Waits until every pod of it is ready again."""
+
+    def ready() -> bool:
+        found = pods(stack, component)
+        return len(found) == 2 and all(is_ready(pod) for pod in found)
+
+    until(ready, seconds=120)
+
+
+def is_ready(pod: dict[str, Any]) -> bool:
+    conditions = pod["status"].get("conditions", [])
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+
+
+def running_requests(stack: Stack, gateway: dict[str, Any]) -> float:
+    """How many requests to sandboxes one gateway has in hand."""
+    url = f"http://{gateway['status']['podIP']}:8642/metrics"
+    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {stack.api_key}"})
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        lines = answer.read().decode().splitlines()
+    return float(next(line for line in lines if line.startswith("sandlot_running ")).split()[1])
+
+
+def holder(stack: Stack) -> str:
+    """The controller's process that holds the Lease: its pod, and a word of its own; empty while none does."""
+    leases = stack.get("leases.coordination.k8s.io", "-n", stack.namespace)["items"]
+    (held,) = [one for one in leases if one["metadata"]["name"].endswith("-controller")]
+    return str(held.get("spec", {}).get("holderIdentity", ""))
+
+
+def leader(stack: Stack) -> str:
+    """That process's pod."""
+    return holder(stack).rpartition("_")[0]
+
+
+def verdict(box: Sandbox) -> str | None:
+    found = box.refresh().verdict
+    return None if found is None else str(found)
+
+
+def ended(stack: Stack, box: Sandbox, *, pod: str, seconds: float = SOON) -> str:
+    """The verdict, once callers are told of it; the resource then says the same, and the pod is gone."""
+    told = str(until(lambda: verdict(box), seconds=seconds))
+    until(lambda: resource_of(stack, box).get("status", {}).get("verdict") == told, seconds=SOON)
+    until(lambda: pod not in sandbox_pods(stack), seconds=SOON)
+    return told
+
+
+def sandbox_pods(stack: Stack) -> dict[str, dict[str, Any]]:
+    """By name, those on their way out too."""
+    return {pod["metadata"]["name"]: pod for pod in stack.get("pods", "-n", stack.sandboxes)["items"]}
+
+
+def evict(stack: Stack, pod: str) -> None:
+    """As `kubectl drain` does."""
+    body = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": pod, "namespace": stack.sandboxes},
+    }
+    path = f"/api/v1/namespaces/{stack.sandboxes}/pods/{pod}/eviction"
+    stack.kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(body))

@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# A command on a real Kubernetes, from nothing to nothing: cluster up, images on its nodes, the command in its network
+# (kubectl and helm in PATH, KUBECONFIG set), down. A cluster that is up stays up.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+cluster=".venv/bin/python -m tests.cluster"
+if ! $cluster status >/dev/null 2>&1; then
+    trap '$cluster down' EXIT
+fi
+$cluster up
+$cluster load-image $(.venv/bin/python -m images build)
+if ! $cluster run -- env SANDLOT_TEST_CLUSTER=1 "$@"; then
+    $cluster logs
+    exit 1
+fi
