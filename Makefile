@@ -1,12 +1,12 @@
 # What a person does with this repository. Every target sets up what it needs; see `make help`.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-cluster cluster cluster-images cluster-down check bench format generate lock clean
+.PHONY: help setup demo demo-cluster test test-cluster test-outages cluster cluster-images cluster-down check bench bench-cluster loadtest loadtest-cluster format generate lock clean
 
 RUN := .venv/bin
 export PYTHONDONTWRITEBYTECODE :=
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup:  ## make .venv with the pinned dependencies and the packages
 	@bash tools/setup.sh
@@ -26,6 +26,12 @@ cluster-images: setup  ## make the images and bring them to the cluster's nodes
 test-cluster: setup  ## the tests on a real Kubernetes: cluster up, images, chart, tests, down
 	bash tools/test_cluster.sh
 
+test-outages: setup  ## of these, only the ones that kill nodes, the API server and etcd
+	bash tools/test_outages.sh
+
+demo-cluster: setup  ## the demo in gVisor sandboxes on a real Kubernetes: cluster up, images, chart, demo, down
+	bash tools/demo_cluster.sh
+
 cluster-down: setup  ## take the cluster away; what was built stays in the cache
 	$(RUN)/python -m tests.cluster down
 
@@ -33,6 +39,7 @@ check: setup  ## lint, types, architecture contracts, generated files
 	$(RUN)/ruff format --check .
 	$(RUN)/ruff check .
 	$(RUN)/python tools/async_to_sync.py --check
+	$(RUN)/python tools/protobuf.py --check
 	$(RUN)/python tools/chart_docs.py --check
 	$(RUN)/python -m images generate --check
 	$(RUN)/lint-imports
@@ -42,12 +49,22 @@ check: setup  ## lint, types, architecture contracts, generated files
 bench: setup  ## measure against floors in the same run; fails when a bound is missed
 	$(RUN)/python -m loadtests.bench
 
+bench-cluster: setup  ## measure the chart on a real Kubernetes against pods/exec and spawns in the pod
+	bash tools/bench_cluster.sh
+
+loadtest: setup  ## load a stack as a training run does: PROFILE=steady (or all), ARGS="--short"
+	$(RUN)/python -m loadtests.run $(PROFILE) $(ARGS)
+
+loadtest-cluster: setup  ## the same on a real Kubernetes: cluster up, images, chart, load, down
+	bash tools/loadtest_cluster.sh $(PROFILE) $(ARGS)
+
 format: setup  ## format the code
 	$(RUN)/ruff check --fix .
 	$(RUN)/ruff format .
 
 generate: setup  ## write the generated files again
 	$(RUN)/python tools/async_to_sync.py
+	$(RUN)/python tools/protobuf.py
 	$(RUN)/python tools/chart_docs.py
 	$(RUN)/python -m images generate
 

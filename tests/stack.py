@@ -8,9 +8,16 @@ import select
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
+
+import pytest
+
+from tests.leaks import no_leaks
 
 
 class Stack:
@@ -108,3 +115,17 @@ class Stack:
             capture_output=True,
             timeout=60,
         )
+
+
+@contextmanager
+def private_stack(*options: str) -> Iterator[Stack]:
+    """In a directory of its own, with a look at what is left behind; skips the test without root."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root: real namespaces and cgroups")
+    # Not pytest's own directory: its long path leaves no room for the names of Unix sockets (108 bytes).
+    with (
+        tempfile.TemporaryDirectory(prefix="sandlot-") as directory,
+        no_leaks(marker=directory, descriptors=False),
+        Stack(Path(directory) / "state", options=options) as running,
+    ):
+        yield running
