@@ -158,7 +158,7 @@ async def test_a_deleted_pod_is_a_lost_sandbox(cluster: Cluster) -> None:
     async with cluster.controlled():
         await cold(cluster)
         await cluster.delete(paths.pods(cluster.namespace, ID))
-        await cluster.until(lambda: ended(cluster, ID, "sandbox_lost"), "the verdict is there")
+        await cluster.until(lambda: ended(cluster, ID, "evicted"), "the verdict is there")
         await cluster.until(lambda: not cluster.pods, "no other pod is made")
         assert cluster.made == [ID]
 

@@ -144,7 +144,7 @@ def test_when_a_pod_is_over() -> None:
             "oom",
             "memory limit",
         ),
-        (PodStatus(phase="Pending"), False, "start_failed", "gone"),
+        (PodStatus(phase="Pending"), False, "evicted", "deleted"),
         (None, True, "sandbox_lost", "gone"),
     ],
 )

@@ -108,7 +108,7 @@ class SandboxLoop:
                 self._orphan(pod)
             return
         if gone:
-            self._world.remember(pod.metadata.name, verdicts.of_pod(pod) or verdicts.of_missing_pod())
+            self._world.remember(pod.metadata.name, verdicts.of_deleted_pod(pod))
         self._had_pod.add(name)
         if self._open:
             self._look(name)

@@ -42,6 +42,10 @@ class Verdict:
     certain: bool = True
 
 
+# As its sidecar says of a SIGTERM: whoever is asked first, the verdict is the same.
+_DELETED = Verdict(EVICTED, "the pod was deleted")
+
+
 def of_pod(pod: Pod) -> Verdict | None:
     """None: nothing is known to be wrong with it."""
     status = pod.status
@@ -61,7 +65,7 @@ def of_pod(pod: Pod) -> Verdict | None:
         return Verdict(START_FAILED, f"{reason}: {status.message or 'the node refused the pod'}")
     # Before the containers: they end because of it, and how they do says nothing.
     if pod.metadata.deletion_timestamp is not None:
-        return Verdict(SANDBOX_LOST, "the pod was deleted")
+        return _DELETED
     sandbox = pod.container(names.CONTAINER_SANDBOX)
     sidecar = pod.container(names.CONTAINER_SIDECAR)
     for container in (sandbox, sidecar):
@@ -76,7 +80,13 @@ def of_pod(pod: Pod) -> Verdict | None:
     return None
 
 
+def of_deleted_pod(pod: Pod) -> Verdict:
+    """As it was last seen; a deletion without grace leaves no mark on it."""
+    return of_pod(pod) or _DELETED
+
+
 def of_missing_pod() -> Verdict:
+    """For one that nobody saw go."""
     return Verdict(SANDBOX_LOST, "the pod is gone")
 
 

@@ -17,6 +17,6 @@ def is_over(pod: Pod) -> bool:
 
 def death_of(pod: Pod | None, *, started: bool) -> tuple[str, str]:
     """Verdict and message; `pod` as it was last seen, None when it is not there any more."""
-    found = (verdicts.of_pod(pod) if pod is not None else None) or verdicts.of_missing_pod()
+    found = verdicts.of_missing_pod() if pod is None else verdicts.of_deleted_pod(pod)
     lost = found.verdict in (verdicts.SANDBOX_LOST, verdicts.SIDECAR_LOST)
     return verdicts.START_FAILED if lost and not started else found.verdict, found.message
