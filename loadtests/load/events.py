@@ -36,6 +36,7 @@ class Event(msgspec.Struct, omit_defaults=True, kw_only=True):
     message: str = ""
     queued: float = 0.0  # seconds in the server's queue, as it told
     started: float = 0.0  # seconds that a cold start took of a create, as it told
+    claimed: float = 0.0  # seconds until the sidecar had taken the claim, as it told
     cpu: float = 0.0  # CPU seconds of the command, as the sidecar told
     warm: bool = False  # a create that was served from the pool
 

@@ -73,8 +73,10 @@ def _of_kind(events: Sequence[Event], *, begun: float) -> dict[str, Any]:
     if any(event.warm or event.queued or event.started for event in good):
         found["warm"] = sum(event.warm for event in good)
         found["queued"] = quantiles(event.queued for event in good)
-        # What the caller waited beyond what the server told of queue and start.
-        found["untold"] = quantiles(max(0.0, event.service - event.queued - event.started) for event in good)
+        found["start"] = quantiles(event.started for event in good)
+        found["claim"] = quantiles(event.claimed for event in good)
+        told = ((event.service, event.queued + event.started + event.claimed) for event in good)
+        found["untold"] = quantiles(max(0.0, service - by_server) for service, by_server in told)
     if any(event.cpu for event in good):
         found["cpu"] = round(sum(event.cpu for event in good), 3)
     return found

@@ -138,8 +138,9 @@ class _Run:
             event.queued, event.cpu = result.usage.queued, result.usage.cpu
         elif isinstance(result, AsyncSandbox):
             event.sandbox, event.warm = result.id, result.info.pool_hit
-            event.queued = result.info.timings.get("queued", 0.0)
-            event.started = result.info.timings.get("start", 0.0)
+            timings = result.info.timings
+            event.queued, event.started = timings.get("queued", 0.0), timings.get("start", 0.0)
+            event.claimed = timings.get("claim", 0.0)
         self.actor.journal.add(event)
 
     async def call(

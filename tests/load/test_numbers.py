@@ -107,7 +107,7 @@ def test_a_phase_is_counted_by_kind_outcome_and_verdict() -> None:
         event(outcome="infrastructure", verdict="node_lost", ended=4.0),
         event(outcome="refused", verdict="busy", ended=4.0),
         event(outcome="wrong", verdict="unexpected", ended=4.0),
-        event(kind="create", ended=2.0, warm=True, queued=0.5, started=1.0),
+        event(kind="create", ended=2.0, warm=True, queued=0.5, started=0.75, claimed=0.25),
         event(kind="task", outcome="infrastructure", verdict="node_lost", ended=5.0),
     ]
     span = Span(
