@@ -6,7 +6,8 @@ import asyncio
 import socket
 
 import pytest
-from sandlot_gateway.data.dial import DialSettings, split_host_port
+from sandlot_gateway.data.conn import Connection
+from sandlot_gateway.data.dial import DialSettings, dial, split_host_port
 from sandlot_gateway.data.pool import DialError, HttpPool, PoolSettings, UpstreamError
 
 from tests.dataplane.upstreams import Peer, Request, echo, eventually
@@ -258,6 +259,99 @@ async def test_a_dial_that_hangs_times_out(pool, stack):
     finally:
         for sock in (*fillers, listener):
             sock.close()
+
+
+def test_a_lost_first_packet_costs_less_than_the_kernels_second():
+    settings = DialSettings(attempts=4, timeout=2.0, first_timeout=0.25)
+    assert [settings.timeout_of(attempt) for attempt in (1, 2, 3, 4)] == [0.25, 0.75, 2.0, 2.0]
+
+
+class Dialling:
+    """Dials of a test's choice: each waits until it is let go."""
+
+    def __init__(self, *addresses: str | None) -> None:
+        """None: one that fails."""
+        self._addresses = iter(addresses)
+        self.let_go: list[asyncio.Event] = []
+
+    async def __call__(self) -> Connection:
+        address = next(self._addresses)
+        go = asyncio.Event()
+        self.let_go.append(go)
+        await go.wait()
+        if address is None:
+            raise DialError("nowhere", "refused")
+        return await dial(address, settings=QUICK)
+
+
+async def test_who_waits_for_a_new_connection_gets_one_that_is_given_back(pool, upstream):
+    answer = asyncio.Event()
+
+    async def behave(peer: Peer) -> None:
+        while True:
+            await peer.body(await peer.request())
+            await answer.wait()
+            peer.send(OK)
+
+    server = await upstream(behave)
+    one = pool()
+    dialling = Dialling(server.address)
+    fetching = asyncio.create_task(one.fetch(server.address, "GET", "/"))
+    await eventually(lambda: server.connections == 1)
+    waiting = asyncio.create_task(one.acquire(server.address, dialling))
+    await eventually(lambda: len(dialling.let_go) == 1)
+    answer.set()
+    await fetching
+    connection = await waiting
+    assert (server.connections, one.busy_connections, one.idle_connections) == (1, 1, 0)
+    one.release(connection)
+    dialling.let_go[0].set()
+    await eventually(lambda: one.idle_connections == 2)  # what was dialled is there for the next
+    assert (await one.fetch(server.address, "GET", "/")).body == b"ok"
+    assert (server.connections, one.busy_connections, one.idle_connections) == (2, 0, 2)
+
+
+async def test_of_two_that_wait_one_gets_what_was_dialled_first_and_one_the_failure(pool, upstream):
+    server = await upstream(echo())
+    one = pool()
+    dialling = Dialling(None, server.address)
+    waiting = [asyncio.create_task(one.acquire(server.address, dialling)) for _ in range(2)]
+    await eventually(lambda: len(dialling.let_go) == 2)
+    dialling.let_go[1].set()
+    connection = await waiting[0]
+    dialling.let_go[0].set()
+    with pytest.raises(DialError, match="refused"):
+        await waiting[1]
+    one.release(connection, reusable=False)
+    assert (one.busy_connections, one.idle_connections) == (0, 0)
+
+
+async def test_what_was_dialled_for_one_that_has_gone_is_kept(pool, upstream):
+    server = await upstream(echo())
+    one = pool()
+    dialling = Dialling(server.address)
+    gone = asyncio.create_task(one.acquire(server.address, dialling))
+    await eventually(lambda: len(dialling.let_go) == 1)
+    gone.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await gone
+    dialling.let_go[0].set()
+    await eventually(lambda: one.idle_connections == 1)
+    assert (await one.fetch(server.address, "GET", "/")).body == b""
+    assert server.connections == 1
+
+
+async def test_closing_the_pool_ends_the_dials_under_way(pool):
+    one = pool()
+    dialling = Dialling(None, None)
+    waiting = [asyncio.create_task(one.acquire("unix:/nowhere", dialling)) for _ in range(2)]
+    await eventually(lambda: len(dialling.let_go) == 2)
+    not_begun = asyncio.create_task(one.acquire("unix:/nowhere", dialling))
+    await asyncio.sleep(0)
+    await one.close()
+    for task in (*waiting, not_begun):
+        with pytest.raises(DialError, match="closed"):
+            await task
 
 
 @pytest.mark.parametrize(

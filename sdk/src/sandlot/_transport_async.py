@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, cast
 from sandlot._limits import most_connections
 from sandlot._protocol.http1 import Origin, ProtocolError, ResponseParser, chunk, request_head
 from sandlot._protocol.messages import Request, Response, TransportError, os_reason
+from sandlot._protocol.retry import CONNECT_TIMEOUTS
 
 if TYPE_CHECKING:
     import ssl
 
-CONNECT_TIMEOUT = 10.0
+TLS_TIMEOUT = 10.0
 SOFT_LIMIT = 512  # connections of buffered calls to one server before a call waits for a free one
 PATIENCE = 0.1  # seconds it waits, before it opens one more after all
 IDLE_LIMIT = 60.0  # seconds a connection is kept unused
@@ -263,18 +264,20 @@ class _Pool:
         try:
             async with self._dials:
                 context = self._tls() if origin.secure else None
-                _, connection = await asyncio.wait_for(
-                    self._loop.create_connection(
-                        lambda: _Connection(self, self._loop),
-                        origin.host,
-                        origin.port,
-                        ssl=context,
-                        server_hostname=origin.host if origin.secure else None,
-                    ),
-                    CONNECT_TIMEOUT,
-                )
+                sock = await _connected(self._loop, origin)
+                try:
+                    async with asyncio.timeout(TLS_TIMEOUT):
+                        _, connection = await self._loop.create_connection(
+                            lambda: _Connection(self, self._loop),
+                            ssl=context,
+                            sock=sock,
+                            server_hostname=origin.host if origin.secure else None,
+                        )
+                except BaseException:
+                    sock.close()
+                    raise
         except (OSError, TimeoutError) as error:
-            reason = os_reason(error) if str(error) else f"no connection within {CONNECT_TIMEOUT:g} s"
+            reason = os_reason(error) if str(error) else "the server does not take the connection"
             raise TransportError(f"{origin.authority}: {reason}", sent=False) from error
         finally:
             self._pending -= 1
@@ -287,6 +290,29 @@ class _Pool:
 
             self._ssl = ssl.create_default_context()
         return self._ssl
+
+
+async def _connected(loop: asyncio.AbstractEventLoop, origin: Origin) -> socket.socket:
+    """Raises OSError."""
+    addresses = await loop.getaddrinfo(origin.host, origin.port, type=socket.SOCK_STREAM)
+    failure: OSError = TimeoutError()
+    for timeout in CONNECT_TIMEOUTS:
+        for family, kind, number, _, address in addresses:
+            sock = socket.socket(family, kind, number)
+            sock.setblocking(False)
+            try:
+                async with asyncio.timeout(timeout):
+                    await loop.sock_connect(sock, address)
+                return sock
+            except OSError as error:
+                sock.close()
+                failure = error
+            except BaseException:
+                sock.close()
+                raise
+        if not isinstance(failure, TimeoutError):
+            raise failure
+    raise TimeoutError(f"no connection within {sum(CONNECT_TIMEOUTS):g} s")
 
 
 def _set(future: asyncio.Future[None]) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from sandlot._limits import most_connections
 from sandlot._protocol.http1 import Origin, ProtocolError, ResponseParser, chunk, request_head
 from sandlot._protocol.messages import Request, Response, TransportError, os_reason
+from sandlot._protocol.retry import CONNECT_TIMEOUTS
 
 if TYPE_CHECKING:
     import ssl
@@ -163,7 +164,7 @@ class _Pool:
         if not self._slots.acquire(timeout=CONNECT_TIMEOUT):
             raise TransportError("too many open connections in this process", sent=False)
         try:
-            sock = socket.create_connection((origin.host, origin.port), timeout=CONNECT_TIMEOUT)
+            sock = _connected(origin)
             again: tuple[type[OSError], ...] = (BlockingIOError,)
             try:
                 _keep_alive(sock)
@@ -193,6 +194,18 @@ class _Pool:
 
                 self._ssl = ssl.create_default_context()
             return self._ssl
+
+
+def _connected(origin: Origin) -> socket.socket:
+    """Raises OSError."""
+    for timeout in CONNECT_TIMEOUTS:
+        try:
+            sock = socket.create_connection((origin.host, origin.port), timeout=timeout)
+        except TimeoutError:
+            continue
+        sock.settimeout(CONNECT_TIMEOUT)
+        return sock
+    raise TimeoutError(f"no connection within {sum(CONNECT_TIMEOUTS):g} s")
 
 
 def _keep_alive(sock: socket.socket) -> None:

@@ -7,6 +7,7 @@ import os
 import random
 import socket
 from dataclasses import dataclass
+from typing import cast
 
 from .conn import Connection
 from .errors import DialError
@@ -14,15 +15,26 @@ from .errors import DialError
 
 @dataclass(frozen=True, slots=True)
 class DialSettings:
+    """Times in seconds."""
+
     attempts: int = 3
-    timeout: float = 3.0  # seconds for one attempt
-    backoff: float = 0.02  # seconds before the second attempt, doubled after, ± 50 %
+    timeout: float = 3.0  # for the last attempt, and for a full backlog
+    first_timeout: float = 0.25  # for the first one; those between have three times the one before
+    backoff: float = 0.02  # before the second attempt, doubled after, ± 50 %
+
+    def timeout_of(self, attempt: int) -> float:
+        """`attempt`: 1 is the first."""
+        if attempt >= self.attempts:
+            return self.timeout
+        return min(self.timeout, self.first_timeout * 3 ** (attempt - 1))
 
 
 async def dial(address: str, *, settings: DialSettings) -> Connection:
     """A connection to `address`; raises DialError after the last attempt.
 
-    Nothing has been sent when an attempt fails, which is why trying again cannot run a command twice.
+    Nothing has been sent when an attempt fails, which is why trying again cannot run a command twice. A first packet
+    that got lost is repeated by the kernel after a second; whatever puts a node's packet filter anew, with every pod
+    that comes or goes, loses some. So the first attempt is a short one.
     """
     loop = asyncio.get_running_loop()
     delay = settings.backoff
@@ -31,7 +43,7 @@ async def dial(address: str, *, settings: DialSettings) -> Connection:
     while True:
         attempt += 1
         try:
-            return await _connect(address, timeout=settings.timeout)
+            return await _connect(address, timeout=settings.timeout_of(attempt))
         except BlockingIOError as error:
             # A full backlog of a Unix socket: the server lives and is behind, so wait for it as TCP would.
             if loop.time() >= give_up_at:
@@ -72,8 +84,7 @@ async def _connect(address: str, *, timeout: float) -> Connection:
         except ValueError as error:
             raise DialError(address, str(error)) from error
         async with asyncio.timeout(timeout):
-            infos = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            family, _, _, _, target = infos[0]
+            family, target = _literal(host, port) or await _resolved(host, port)
             sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
             try:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -92,6 +103,26 @@ async def _connect(address: str, *, timeout: float) -> Connection:
         sock.close()
         raise
     return connection
+
+
+_Target = tuple[socket.AddressFamily, tuple[str, int] | tuple[str, int, int, int]]
+
+
+def _literal(host: str, port: int) -> _Target | None:
+    """An address needs no resolver, which has a thread of its own that has to get a core first."""
+    for family in (socket.AF_INET, socket.AF_INET6):
+        try:
+            socket.inet_pton(family, host)
+        except OSError:
+            continue
+        return family, (host, port)
+    return None
+
+
+async def _resolved(host: str, port: int) -> _Target:
+    infos = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    family, _, _, _, target = infos[0]
+    return family, cast("tuple[str, int]", target)
 
 
 def _keep_alive(sock: socket.socket) -> None:

@@ -63,10 +63,18 @@ class Answer:
             raise UpstreamError(f"the answer (status {self.status}) is not JSON: {error}") from error
 
 
+@dataclass(slots=True)
+class _Line:
+    """Who waits for a connection of one key. There are never more of them than dials under way."""
+
+    waiting: deque[asyncio.Future[Connection]] = field(default_factory=deque)
+    dials: int = 0
+
+
 class HttpPool:
     """Connections by key (an address, or a tunnel through one), last used first.
 
-    A connection is used again only when its response was complete, the peer wants it kept, and the kernel knows
+    Who waits for a new one gets one that is given back meanwhile, and the new one is kept. A connection is used again only when its response was complete, the peer wants it kept, and the kernel knows
     of no byte and no end on it. A failed dial is retried (dial.py); nothing after it ever is.
     """
 
@@ -76,6 +84,8 @@ class HttpPool:
         self._idle: dict[str, deque[Connection]] = {}
         self._idle_count = 0
         self._busy: set[Connection] = set()
+        self._lines: dict[str, _Line] = {}
+        self._dials: set[asyncio.Task[None]] = set()
         self._sweeper: asyncio.TimerHandle | None = None
         self._closed = False
 
@@ -138,33 +148,83 @@ class HttpPool:
 
         Give it back with `release`, whatever happened. Raises DialError.
         """
-        if self._closed:
-            raise DialError(key, "the pool is closed")
-        idle = self._idle.get(key)
-        while idle:
-            connection = idle.pop()
-            self._idle_count -= 1
-            if not idle:
-                del self._idle[key]
-            connection.idle = False
-            if not connection.closed and _is_quiet(connection):
+        while not self._closed:
+            connection = self._take_idle(key)
+            fresh = False
+            if connection is None:
+                connection = await self._new(key, dial_with)
+                fresh = (
+                    connection.uses == 0
+                )  # an end of it is for the one who uses it: dialling again would be for ever
+            if fresh or (not connection.closed and _is_quiet(connection)):
                 self._busy.add(connection)
                 return connection
+            self._busy.discard(connection)
             connection.close()
+        raise DialError(key, "the pool is closed")
+
+    def _take_idle(self, key: str) -> Connection | None:
+        idle = self._idle.get(key)
+        if not idle:
+            return None
+        connection = idle.pop()
+        self._idle_count -= 1
+        if not idle:
+            del self._idle[key]
+        connection.idle = False
+        return connection
+
+    async def _new(self, key: str, dial_with: Dial | None) -> Connection:
+        """One that was dialled for this call, or what the key's line got before. Raises DialError."""
+        line = self._lines.setdefault(key, _Line())
+        line.dials += 1
+        loop = asyncio.get_running_loop()
+        given: asyncio.Future[Connection] = loop.create_future()
+        line.waiting.append(given)
+        task = loop.create_task(self._dial(key, line, dial_with))
+        self._dials.add(task)
+        task.add_done_callback(self._dials.discard)
+        try:
+            # Shielded, so that nobody finds a cancelled one in the line.
+            return await asyncio.shield(given)
+        except asyncio.CancelledError:
+            if not given.done():
+                line.waiting.remove(given)
+            elif given.exception() is None:
+                self._busy.discard(given.result())
+                self._offer(given.result())
+            raise
+
+    async def _dial(self, key: str, line: _Line, dial_with: Dial | None) -> None:
         try:
             connection = await (dial(key, settings=self._settings.dial) if dial_with is None else dial_with())
-        except DialError:
-            if self._observer is not None:
-                self._observer.dialled(ok=False)
-            raise
+        except Exception as error:
+            self._dialled(key, line, ok=False)
+            if len(line.waiting) > line.dials:
+                # Of those that wait the last: the others have the dials that are left.
+                line.waiting.pop().set_exception(error)
+        else:
+            connection.address = key
+            self._offer(connection)
+            self._dialled(key, line, ok=True)
+
+    def _dialled(self, key: str, line: _Line, *, ok: bool) -> None:
+        line.dials -= 1
+        if not line.dials:
+            del self._lines[key]
         if self._observer is not None:
-            self._observer.dialled(ok=True)
+            self._observer.dialled(ok=ok)
+
+    def _offer(self, connection: Connection) -> None:
+        """To the first in its key's line, else to whoever asks next."""
+        line = self._lines.get(connection.address)
         if self._closed:
             connection.close()
-            raise DialError(key, "the pool is closed")
-        connection.address = key
-        self._busy.add(connection)
-        return connection
+        elif line is not None and line.waiting:
+            self._busy.add(connection)
+            line.waiting.popleft().set_result(connection)
+        else:
+            self._keep(connection)
 
     def release(self, connection: Connection, *, reusable: bool = True) -> None:
         """Keep a connection whose response was read to its end; close any other at once."""
@@ -182,7 +242,7 @@ class HttpPool:
         ):
             connection.close()
             return
-        self._keep(connection)
+        self._offer(connection)
 
     async def prime(self, key: str) -> None:
         """Have a connection at hand for the first request, however late it comes. Raises DialError."""
@@ -221,6 +281,14 @@ class HttpPool:
     async def close(self) -> None:
         """Close every connection, also those in use: their users get UpstreamError."""
         self._closed = True
+        dials = list(self._dials)
+        for task in dials:
+            task.cancel()
+        await asyncio.gather(*dials, return_exceptions=True)
+        for key, line in self._lines.items():
+            for given in line.waiting:
+                given.set_exception(DialError(key, "the pool is closed"))
+            line.waiting.clear()
         if self._sweeper is not None:
             self._sweeper.cancel()
             self._sweeper = None

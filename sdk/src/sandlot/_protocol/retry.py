@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 FIRST_DELAY = 0.05
 MAX_DELAY = 2.0
+# Seconds for each attempt at a connection. A first packet that got lost is repeated by the kernel only after a second,
+# and in a cluster where pods come and go some are: those that find a node's packet filter being put anew.
+CONNECT_TIMEOUTS = (0.3, 0.9, 2.7, 6.1)
 STRANGER_PATIENCE = 2.0  # seconds for a server that has never answered this client: probably a wrong URL
 
 
