@@ -85,6 +85,7 @@ ALLOWED: dict[str, Allowed] = {
     "variable SANDLOT_TARGET": Allowed("None", "the mark by which the sidecar finds the container"),
     "variable SANDLOT_SANDBOX_ID": Allowed(r"sb-\w+", "so that code can tell where it runs"),
     "variable SANDLOT_OP": Allowed(r"\w+", "the op's own id: descendants are found by it where there is no cgroup"),
+    "status Seccomp": Allowed("2", "under gVisor: what its kernel would let code do to its pod's packet filter is refused"),
     "device core": Allowed("None", "a link to the kernel's memory, which neither can read"),
     "device mqueue": Allowed("there", "under gVisor too, where a container has none"),
     "device termination-log": Allowed("None", "a file of the node's for the container's last words"),

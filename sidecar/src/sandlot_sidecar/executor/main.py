@@ -8,6 +8,7 @@ import select
 import signal
 import socket
 
+from .. import kernel
 from . import files, syscalls, wire
 from .errors import ExecutorError, from_os
 from .sandbox import Sandbox
@@ -253,7 +254,7 @@ def run(control: socket.socket) -> None:
     if os.getppid() != parent:
         return
     syscalls.set_name("sandlot-exec")
-    if os.path.exists("/proc/self/ns/pid_for_children"):
+    if not kernel.is_gvisor():
         # Orphaned ops are reaped here, not whenever the machine's own PID 1 comes to it: until then they are in the
         # way. Not under gVisor, where a reaper takes orphans also from the namespaces below it.
         syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 
-from . import syscalls, target, targetgroups, users
+from .. import kernel
+from . import seccomp, syscalls, target, targetgroups, users
 from .confinement import Confinement
 from .errors import SetupError
 from .store import PLACE, Store
@@ -25,6 +26,8 @@ class Pod:
         self.fd = os.pidfd_open(pid)
         self.confinement = Confinement(home=home, pid=pid)
         self.notes = list(self.confinement.notes)
+        # On the executor, since code could make use of any process of its sandbox that had no filter.
+        self.guarded = kernel.is_gvisor() and seccomp.guard_network()
         self.store = self._open_store(root)
         # Only with the container's own view are the paths of its groups those that can be mounted.
         self.groups_hidden = home.enter_cgroup_namespace(pid)

@@ -95,7 +95,11 @@ class Sandbox:
             "bash": shells["bash"].endswith("bash"),
             "shell": shells["sh"] or None,
             "init_pid": self.init.pid,
-            **({"env": pod.environment, "workdir": pod.workdir} if pod is not None else {}),
+            **(
+                {"env": pod.environment, "workdir": pod.workdir, "guarded": pod.guarded}
+                if pod is not None
+                else {}
+            ),
         }
 
     @property
@@ -332,7 +336,7 @@ class Sandbox:
             if directory is None:
                 raise ExecutorError(
                     "unsupported",
-                    "it takes a control group of version 2 that can be written; gVisor has none",
+                    "it takes a control group of version 2 that can be written",
                 )
             self._egress = Egress(directory)
         try:

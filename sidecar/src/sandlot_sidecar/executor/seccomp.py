@@ -1,9 +1,14 @@
-"""Refuses the system calls that no namespace holds: keyrings, user namespaces, bpf and the like, as Docker does."""
+"""Refuses the system calls that no namespace holds: keyrings, user namespaces, bpf and the like, as Docker does.
+
+Another filter is for gVisor's kernel alone, which asks for CAP_NET_ADMIN where a socket was made, and then acts where
+the caller is: with a raw socket out of a user namespace's own network, code could write its pod's packet filter.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
+import socket
 import struct
 
 from . import syscalls
@@ -58,6 +63,43 @@ def program(machine: str) -> bytes | None:
     if tables is None:
         return None
     return _line(_LOAD, 0, 0, 4) + b"".join(_block(*table) for table in tables) + _line(_RETURN, 0, 0, _ALLOW)
+
+
+# As above: the architecture, then setsockopt.
+_SETSOCKOPT = {"x86_64": (X86_64[0], 54), "aarch64": (AARCH64[0], 208)}
+_REPLACE = 64  # of a packet filter, for IPv4 and IPv6
+
+
+def network_program(machine: str) -> bytes | None:
+    """The filter that leaves a pod's packet filter, and the marks it knows, to the sidecar; None where none was written."""
+    if machine not in _SETSOCKOPT:
+        return None
+    architecture, number = _SETSOCKOPT[machine]
+    lines = [
+        _line(_LOAD, 0, 0, 4),
+        _line(_EQUAL, 0, 11, architecture),
+        _line(_LOAD, 0, 0, 0),
+        _line(_EQUAL, 0, 9, number),
+        _line(_LOAD, 0, 0, 24),  # the level
+        _line(_EQUAL, 0, 2, socket.SOL_SOCKET),
+        _line(_LOAD, 0, 0, 32),  # the option
+        _line(_EQUAL, 4, 5, socket.SO_MARK),
+        _line(_EQUAL, 1, 0, socket.IPPROTO_IP),
+        _line(_EQUAL, 0, 3, socket.IPPROTO_IPV6),
+        _line(_LOAD, 0, 0, 32),
+        _line(_EQUAL, 0, 1, _REPLACE),
+        _line(_RETURN, 0, 0, _ERRNO | errno.EPERM),
+        _line(_RETURN, 0, 0, _ALLOW),
+    ]
+    return b"".join(lines)
+
+
+def guard_network() -> bool:
+    """Put that filter on this process and all its children; whether there is one. Raises OSError."""
+    filters = network_program(os.uname().machine)
+    if filters is not None:
+        syscalls.set_filter(filters)
+    return filters is not None
 
 
 def install() -> None:
