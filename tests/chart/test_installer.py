@@ -32,10 +32,12 @@ class Node:
         self._log = directory / "restarts"
         self._log.touch()
 
-    def install(self, *, restart: str | None = None) -> subprocess.CompletedProcess[str]:
+    def install(
+        self, *, restart: str | None = None, net_raw: str = "true"
+    ) -> subprocess.CompletedProcess[str]:
         command = ("sh", "-c", restart or f"echo restarted >> {self._log}")
         return subprocess.run(
-            ["sh", str(SCRIPT), str(self.root), str(self.source), "runsc", *command],
+            ["sh", str(SCRIPT), str(self.root), str(self.source), "runsc", net_raw, *command],
             capture_output=True,
             text=True,
             timeout=30,
@@ -76,7 +78,16 @@ def test_gvisor_manages_control_groups_as_runc_does(driver: str, tmp_path: Path)
             file.write(f"  {table}\n    SystemdCgroup = {value}\n")
     assert node.install().returncode == 0
     settings = tomllib.loads((node.root / "etc/containerd/sandlot-runsc.toml").read_text())
-    assert settings == {"runsc_config": {"systemd-cgroup": driver}}
+    assert settings == {"runsc_config": {"systemd-cgroup": driver, "net-raw": "true"}}
+
+
+def test_raw_sockets_can_be_switched_off_later(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    for wanted in ("true", "false"):
+        assert node.install(net_raw=wanted).returncode == 0
+        settings = tomllib.loads((node.root / "etc/containerd/sandlot-runsc.toml").read_text())
+        assert settings["runsc_config"]["net-raw"] == wanted
+    assert node.restarts == 1
 
 
 def test_a_new_runsc_needs_no_restart(tmp_path: Path) -> None:
@@ -123,6 +134,6 @@ def test_the_daemon_set_runs_this_script(everything: list[Resource]) -> None:
     assert script.strip() == SCRIPT.read_text().strip()
     pod = one(everything, "DaemonSet", "gvisor-installer")["spec"]["template"]["spec"]
     command = pod["initContainers"][0]["command"]
-    assert command[:5] == ["sh", "/script/install-runsc.sh", "/host", "/opt/gvisor", "runsc"]
+    assert command[:6] == ["sh", "/script/install-runsc.sh", "/host", "/opt/gvisor", "runsc", "true"]
     handler = one(everything, "RuntimeClass", "gvisor")["handler"]
     assert command[4] == handler

@@ -33,7 +33,8 @@ def cgroup_v2(root: Path = Path("/sys/fs/cgroup")) -> bool:
 
 def runsc_config(*, v2: bool) -> str:
     """gVisor's configuration on a node."""
-    return f'[runsc_config]\nplatform = "systrap"\nsystemd-cgroup = "{"true" if v2 else "false"}"\n'
+    settings = {"platform": "systrap", "systemd-cgroup": str(v2).lower(), "net-raw": "true"}
+    return "[runsc_config]\n" + "".join(f'{name} = "{value}"\n' for name, value in settings.items())
 
 
 def containerd_patch(*, v2: bool) -> str:

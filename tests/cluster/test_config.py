@@ -23,6 +23,7 @@ def test_kubelet_runc_and_runsc_use_the_same_cgroup_driver(v2: bool) -> None:
     assert config.kubelet_patch(v2=v2)["cgroupDriver"] == ("systemd" if v2 else "cgroupfs")
     assert runtimes["runc"]["options"]["SystemdCgroup"] is v2
     assert runsc["systemd-cgroup"] == str(v2).lower()
+    assert runsc["net-raw"] == "true"
 
 
 def test_the_runtime_class_names_a_runtime_that_containerd_has() -> None:

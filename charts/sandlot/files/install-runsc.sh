@@ -1,9 +1,9 @@
 #!/bin/sh
-# Puts gVisor on a node and tells its containerd: install-runsc.sh HOST_ROOT SOURCE HANDLER RESTART_COMMAND...
+# Puts gVisor on a node and tells its containerd: install-runsc.sh HOST_ROOT SOURCE HANDLER NET_RAW RESTART_COMMAND...
 # May run any number of times; containerd is restarted only when its configuration has changed.
 set -eu
-host=$1 source=$2 handler=$3
-shift 3
+host=$1 source=$2 handler=$3 net_raw=$4
+shift 4
 config=$host/etc/containerd/config.toml
 pending=$host/etc/containerd/.sandlot-restart
 
@@ -38,7 +38,7 @@ if echo "$runc" | grep -Eq '^[[:space:]]*SystemdCgroup[[:space:]]*=[[:space:]]*t
     systemd=true
 fi
 settings=/etc/containerd/sandlot-$handler.toml
-printf '[runsc_config]\nsystemd-cgroup = "%s"\n' "$systemd" > "$host$settings.new"
+printf '[runsc_config]\nsystemd-cgroup = "%s"\nnet-raw = "%s"\n' "$systemd" "$net_raw" > "$host$settings.new"
 mv -f "$host$settings.new" "$host$settings"
 if ! grep -Eq "runtimes\.[\"']?$handler[\"']?\]" "$config"; then
     cp -p "$config" "$config.new"
