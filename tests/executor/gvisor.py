@@ -45,7 +45,15 @@ def _memory_group(name: str) -> Path:
 class GvisorPod:
     """The pod: `start` makes the sandbox and the target, `command` runs the sidecar's container to its end."""
 
-    def __init__(self, *, user: dict[str, Any] | None = None, readonly: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        user: dict[str, Any] | None = None,
+        readonly: bool = False,
+        network: str | None = None,
+        net_raw: bool = True,
+    ) -> None:
+        """`network`: a network namespace by its path, without one it has only a loopback."""
         self.id = f"i-{uuid.uuid4().hex[:16]}"
         self.directory = Path(tempfile.mkdtemp(prefix="sandlot-gvisor-", dir="/tmp"))
         self.directory.chmod(0o755)
@@ -55,8 +63,10 @@ class GvisorPod:
         self._group = _memory_group(self.id)
         self._runsc = [
             find_runsc() or "runsc", "--root", str(self.directory / "state"), "--platform=systrap",
-            "--ignore-cgroups", "--network=none", "--host-uds=all",
+            "--ignore-cgroups", f"--network={'sandbox' if network else 'none'}", "--host-uds=all",
+            f"--net-raw={str(net_raw).lower()}",
         ]  # fmt: skip
+        self._network = network
 
     def start(self) -> GvisorPod:
         """Start the sandbox and the container that does nothing."""
@@ -67,7 +77,15 @@ class GvisorPod:
         )
         self._pids_of = f"/proc/{json.loads(state.stdout)['pid']}/ns/pid"
         env = [f"PATH={PATH}", "FROM_IMAGE=yes", f"SANDLOT_TARGET={self.id}"]
-        self._write("target", args=WAITS, env=env, user=self._user, cwd="/work", readonly=self._readonly)
+        self._write(
+            "target",
+            args=WAITS,
+            env=env,
+            user=self._user,
+            cwd="/work",
+            readonly=self._readonly,
+            capabilities=[name for name in CAPABILITIES if name != "CAP_NET_RAW"],
+        )
         self._run("target")
         return self
 
@@ -158,7 +176,8 @@ class GvisorPod:
             {KIND: "container", SANDBOX_ID: self._name("pause")} if self._pids_of else {KIND: "sandbox"}
         )
         pids = {"type": "pid", **({"path": self._pids_of} if self._pids_of else {})}
-        kinds = [{"type": kind} for kind in ("mount", "uts", "ipc", "network")]
+        kinds = [{"type": kind} for kind in ("mount", "uts", "ipc")]
+        kinds.append({"type": "network", **({"path": self._network} if self._network else {})})
         mounts = [{"destination": "/proc", "type": "proc", "source": "proc"},
                   {"destination": "/dev", "type": "tmpfs", "source": "tmpfs"},
                   {"destination": "/sys", "type": "sysfs", "source": "sysfs", "options": ["ro"]}]  # fmt: skip

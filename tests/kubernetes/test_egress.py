@@ -10,7 +10,7 @@ import httpx
 import pytest
 from sandlot import Client, Sandbox
 
-from tests.kubernetes.attacks import CONNECT
+from tests.kubernetes.attacks import UNDO
 from tests.kubernetes.boxes import pod_of, pods_exec, warm
 from tests.kubernetes.stack import Stack
 
@@ -44,17 +44,37 @@ def server(stack: Stack) -> str:
     return stack.get("service", "kube-dns", "-n", "kube-system")["spec"]["clusterIP"]
 
 
+# Whether the name server answers over each protocol; a question for the root's servers.
+ASK = r"""
+import json, socket, struct, sys
+query = struct.pack('!6H', 7, 0x100, 1, 0, 0, 0) + bytes([0, 0, 2, 0, 1])
+def ask(kind):
+    with socket.socket(socket.AF_INET, kind) as sock:
+        sock.settimeout(3)
+        try:
+            sock.connect((sys.argv[1], 53))
+            sock.send(query if kind == socket.SOCK_DGRAM else struct.pack('!H', len(query)) + query)
+            return len(sock.recv(512)) > 0
+        except OSError:
+            return False
+print(json.dumps([ask(socket.SOCK_STREAM), ask(socket.SOCK_DGRAM)]))
+"""
+
+
 def question(server: str) -> list[str]:
-    return ["python3", "-c", CONNECT, json.dumps({"dns": (server, 53)})]
+    return ["python3", "-c", ASK, server]
 
 
 def reached(box: Sandbox, server: str) -> bool:
-    return json.loads(box.exec(question(server), timeout=60, check=True).stdout)["dns"]
+    """By connections and by datagrams alike."""
+    connected, sent = json.loads(box.exec(question(server), timeout=60, check=True).stdout)
+    assert connected == sent
+    return connected
 
 
-@pytest.mark.parametrize("stack", ["runc"], indirect=True)
-def test_under_runc_it_holds_when_it_is_answered(stack: Stack, box: Sandbox, server: str) -> None:
+def test_it_holds_when_it_is_answered(stack: Stack, box: Sandbox, server: str) -> None:
     policy = Policy(stack, box)
+    assert policy.get()["policy"] == EVERYTHING
     assert reached(box, server)
     for lists, canonical, still in (
         ({"deny": [f"{server}:53"]}, {"allowlist": None, "denylist": [f"{server}/32:53"]}, False),
@@ -69,23 +89,34 @@ def test_under_runc_it_holds_when_it_is_answered(stack: Stack, box: Sandbox, ser
         # Any gateway tells it: the sidecar has it.
         assert [policy.get() for _ in range(6)] == [told] * 6
     pod = pod_of(stack, box)["metadata"]["name"]
-    assert json.loads(pods_exec(stack, pod, question(server))) == {"dns": True}, "of the sandbox alone"
+    beside = json.loads(pods_exec(stack, pod, question(server)))
+    assert beside == [not stack.runtime] * 2, "under runc of the sandbox alone, under gVisor of its pod"
     assert policy.put(deny=[]).json()["generation"] == 7
     assert reached(box, server)
 
 
-@pytest.mark.parametrize("stack", ["gvisor"], indirect=True)
-def test_under_gvisor_a_change_is_refused_and_nothing_changes(
-    stack: Stack, box: Sandbox, server: str
+def test_a_reset_keeps_it_and_no_other_sandbox_has_it(
+    stack: Stack, client: Client, box: Sandbox, server: str
 ) -> None:
+    Policy(stack, box).put(allow=[])
+    box.reset()
+    assert not reached(box, server)
+    with warm(client) as other:
+        assert reached(other, server)
+
+
+def test_code_in_the_sandbox_cannot_undo_it(stack: Stack, box: Sandbox, server: str) -> None:
+    assert Policy(stack, box).put(allow=[]).status_code == 200
+    assert json.loads(box.exec(["python3", "-c", UNDO], timeout=60, check=True).stdout) == []
+    assert not reached(box, server)
+
+
+def test_what_cannot_be_held_is_refused_and_changes_nothing(stack: Stack, box: Sandbox, server: str) -> None:
+    if not stack.runtime:
+        pytest.skip("under runc as many rules are held as may be asked for")
     policy = Policy(stack, box)
-    refused = policy.put(allow=[])
-    assert (refused.status_code, refused.json()["errors"][0]["param"]) == (422, "allowlist")
-    assert "gVisor has none" in refused.json()["detail"]
-    assert policy.get() == {
-        "policy": EVERYTHING,
-        "generation": 1,
-        "applied_generation": 1,
-        "applied": True,
-    }
+    refused = policy.put(deny=[server, *(f"10.{n}.0.0/16:{n + 1}" for n in range(200))])
+    assert (refused.status_code, refused.json()["errors"][0]["param"]) == (422, "denylist")
+    assert "gVisor takes 32768 bytes of rules" in refused.json()["detail"]
+    assert policy.get()["policy"] == EVERYTHING
     assert reached(box, server)

@@ -15,44 +15,13 @@ import pytest
 
 from tests.prime_rpc.conftest import make_box
 from tests.prime_rpc.support import Box
+from tests.probe import PROBE, SERVER
 from tests.stack import Stack, private_stack
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(120)]
 
 EVERYTHING = {"allowlist": None, "denylist": []}
 NOTHING = {"allowlist": [], "denylist": None}
-SERVER = """
-import socket, threading
-def tcp(family, port):
-    s = socket.create_server(("", port), family=family)
-    while True: threading.Thread(target=echo, args=(s.accept()[0],), daemon=True).start()
-def echo(c):
-    while data := c.recv(99): c.sendall(data)
-def udp(port):
-    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(("", port))
-    while True: data, peer = s.recvfrom(99); s.sendto(data, peer)
-for target, args in (tcp, (socket.AF_INET, 7001)), (tcp, (socket.AF_INET, 7002)), (tcp, (socket.AF_INET6, 7006)), (udp, (7003,)):
-    threading.Thread(target=target, args=args, daemon=True).start()
-print("up", flush=True); input()
-"""
-PROBE = """
-import errno, socket, sys
-def said(kind, host, port):
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        with socket.socket(family, socket.SOCK_STREAM if kind == "tcp" else socket.SOCK_DGRAM) as s:
-            s.settimeout(5)
-            if kind == "sendto":
-                s.sendto(b"hi", (host, port))
-            else:
-                s.connect((host, port)); s.send(b"hi")
-            return s.recv(9).decode()
-    except TimeoutError: return "silence"
-    except OSError as e: return errno.errorcode[e.errno]
-for line in sys.stdin:
-    kind, host, port = line.split()
-    print(said(kind, host, int(port)), flush=True)
-"""
 
 
 @dataclass(frozen=True)
@@ -93,7 +62,7 @@ def net(stack: Stack) -> Iterator[Net]:
         ip("-n", name, "link", "set", far, "up")
         ip("-n", name, "link", "set", "lo", "up")
         pipe = subprocess.PIPE
-        command = ["ip", "netns", "exec", name, sys.executable, "-c", SERVER]
+        command = ["ip", "netns", "exec", name, sys.executable, "-c", SERVER, "0.0.0.0", "::"]
         server = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
         assert server.stdout is not None
         assert server.stdout.readline() == "up\n"

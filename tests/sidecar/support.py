@@ -24,23 +24,30 @@ MEMORY = 512 << 20
 
 
 class Receiver:
-    """The gateway's side of webhooks: a real HTTP server on a Unix socket that keeps what it was sent."""
+    """The gateway's side of webhooks: a real HTTP server on a Unix socket, or over TCP, that keeps what it was sent."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, host: str | None = None) -> None:
         self.path = path
+        self.host = host
+        self.port = 0
         self.events: list[dict[str, Any]] = []
         self.statuses: list[int] = []  # answers to give before 200
         self._changed = asyncio.Event()
         self._server: asyncio.Server | None = None
 
     async def start(self) -> None:
-        self._server = await asyncio.start_unix_server(self._serve, self.path)
+        if self.host is not None:
+            self._server = await asyncio.start_server(self._serve, self.host, self.port)
+            self.port = self._server.sockets[0].getsockname()[1]
+        else:
+            self._server = await asyncio.start_unix_server(self._serve, self.path)
 
     async def stop(self) -> None:
         if self._server is not None:
             self._server.close()
             await self._server.wait_closed()
-            unlink(self.path)
+            if self.host is None:
+                unlink(self.path)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

@@ -51,6 +51,28 @@ async def test_a_name_is_looked_up_early_and_again_after_a_failure(early: str) -
         await server.wait_closed()
 
 
+async def test_where_a_lookup_is_in_vain_the_last_address_is_used() -> None:
+    """As under a policy that holds the name server back."""
+    gateway = Gateway()
+    server = await asyncio.start_server(gateway.answer, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    told = webhooks.Webhooks(
+        url=f"http://no-such-name.invalid:{port}/hook",
+        instance_id="i-1",
+        token="t",
+        heartbeat=0,
+        document=dict,
+    )
+    told._address = "127.0.0.1"
+    try:
+        told.ready()
+        assert (await asyncio.wait_for(gateway.told.get(), 20))["event"] == "ready"
+    finally:
+        await told.close()
+        server.close()
+        await server.wait_closed()
+
+
 async def test_a_claim_that_was_not_told_before_the_end_is_not_told() -> None:
     gateway = Gateway()
     server = await asyncio.start_server(gateway.answer, "127.0.0.1", 0)

@@ -132,7 +132,7 @@ class Instance:
             if self.record.claim is not None:
                 await self._apply(self.record.claim)
             if self.record.egress is not None:
-                await self._hold_egress(self.record.egress)
+                await self._hold_egress(self.record.egress, instead_of=egress.NONE)
             self._set_environment()
             self.ops.pool.open()
             await self._prove()
@@ -281,15 +281,21 @@ class Instance:
             self.record.egress = {**wanted, "generation": held["generation"] + (not same)}
             try:
                 self._store()  # first: after a crash in between it is applied, not forgotten
-                await self._hold_egress(wanted)
-            except (claims.StoreError, ExecutorError):
+                await self._hold_egress(wanted, instead_of=held)
+            except (claims.StoreError, ApiError):
                 self.record.egress = before
                 self._store()
                 raise
             except ExecutorGone as error:
                 raise ApiError(503, "broken", str(error)) from error
 
-    async def _hold_egress(self, policy: dict[str, Any]) -> None:
+    async def _hold_egress(self, policy: dict[str, Any], *, instead_of: dict[str, Any]) -> None:
+        if self.setup.get("guarded"):
+            from . import egress_tables
+
+            before = egress.rules(instead_of)
+            egress_tables.hold(**egress.rules(policy), instead_of=(before["allow"], before["rules"]))
+            return
         from . import egress_programs
 
         await self.executor.ask("egress", programs=egress_programs.programs(**egress.rules(policy)))
@@ -393,6 +399,8 @@ class Instance:
     async def _after_reset(self, kept: dict[str, Any] | None) -> None:
         record = self.record
         if kept is None:
+            if record.egress is not None and self.setup.get("guarded"):
+                await self._hold_egress(egress.NONE, instead_of=record.egress)
             self.restoration.reset()
             record.generation += 1
             record.claim = record.claimed_at = record.egress = None

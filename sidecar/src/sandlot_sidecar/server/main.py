@@ -9,7 +9,7 @@ import resource
 import signal
 import socket
 
-from . import log
+from . import log, mark
 from .executor_client import ExecutorClient
 from .file_routes import FileRoutes
 from .http import Http
@@ -97,6 +97,7 @@ def _listen(address: str) -> tuple[socket.socket, str | None]:
         host, _, port = address.rpartition(":")
         host = host.strip("[]")
         sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+        mark.put_on(sock)
         try:
             # Were the option set before, gVisor would let user code take one address of ours and be taken for us.
             sock.bind((host, int(port)))

@@ -9,7 +9,7 @@ import socket
 import threading
 import time
 
-from . import hmac256, log
+from . import hmac256, log, mark
 from .errors import SidecarError
 
 TYPE_CHECKING = False
@@ -102,6 +102,19 @@ async def _address(host: str) -> str:
         raise WebhookError(f"{type(error).__name__}: {error}") from error
 
 
+async def _connect(address: str, port: int) -> socket.socket:
+    """A connection that no policy of the sandbox's holds. Raises OSError."""
+    sock = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        mark.put_on(sock)
+        sock.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(sock, (address, port))
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
 async def post(target: Target, body: bytes, headers: dict[str, str], *, address: str | None) -> int:
     """One attempt; returns the answer's status. `address`: the host's, None for a socket. Raises WebhookError."""
     lines = [f"POST {target.path} HTTP/1.1", f"Host: {target.host}", "Content-Type: application/json"]
@@ -113,7 +126,9 @@ async def post(target: Target, body: bytes, headers: dict[str, str], *, address:
             if target.socket is not None:
                 reader, writer = await asyncio.open_unix_connection(target.socket)
             else:
-                reader, writer = await asyncio.open_connection(address, target.port)
+                reader, writer = await asyncio.open_connection(
+                    sock=await _connect(address or "", target.port)
+                )
             writer.write("\r\n".join(lines).encode("latin-1") + body)
             status = await reader.readline()
         words = status.split()
@@ -147,7 +162,8 @@ class Webhooks:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._ready: asyncio.Task[bool] | None = None
         self._early: asyncio.Task[None] | None = None
-        self._address: str | None = None  # until it fails: a lookup costs more than the webhook does
+        self._address: str | None = None  # kept, since a lookup costs more than the webhook does
+        self._moved = True  # whether to look up again
         self._timer: asyncio.TimerHandle | None = None
         self._claim: asyncio.TimerHandle | None = None
         self.on_unwanted: Callable[[], None] = lambda: None
@@ -163,13 +179,22 @@ class Webhooks:
     def prepare(self) -> None:
         """Look up where to while there is nothing to tell yet."""
         if self._target is not None and self._target.socket is None:
-            self._early = asyncio.get_running_loop().create_task(self._look_up(self._target.host))
+            self._early = asyncio.get_running_loop().create_task(self._look_up_early(self._target.host))
 
-    async def _look_up(self, host: str) -> None:
+    async def _look_up_early(self, host: str) -> None:
         try:
-            self._address = await _address(host)
+            await self._look_up(host)
         except WebhookError:
             return  # the webhook itself tries again, and tells
+
+    async def _look_up(self, host: str) -> None:
+        """Raises WebhookError where there is no address, also no earlier one: a policy may hold the lookup back."""
+        try:
+            self._address = await _address(host)
+            self._moved = False
+        except WebhookError:
+            if self._address is None:
+                raise
 
     def ready(self) -> None:
         """A command has run: say so until somebody has heard it."""
@@ -264,10 +289,10 @@ class Webhooks:
             "X-Sandlot-Signature": "sha256=" + hmac256.hexdigest(self._token, body),
         }
         try:
-            if target.socket is None and self._address is None:
-                self._address = await _address(target.host)
+            if target.socket is None and self._moved:
+                await self._look_up(target.host)
             return await post(target, body, headers, address=self._address)
         except WebhookError as error:
-            self._address = None  # it may have moved
+            self._moved = True  # it may have
             log.event("webhook_failed", webhook=event, error=str(error))
             return 0

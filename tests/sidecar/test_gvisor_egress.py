@@ -1,0 +1,216 @@
+"""What a sandbox may reach under gVisor: real packets from a pod's own network to servers on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+import pytest_asyncio
+
+from tests.executor.cable import Cable, cable
+from tests.executor.gvisor import GvisorPod, find_runsc
+from tests.kubernetes.attacks import UNDO
+from tests.probe import PROBE
+from tests.sidecar.support import Receiver
+from tests.sidecar.test_gvisor import GvisorSidecar
+
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.skipif(find_runsc() is None, reason="needs runsc: gVisor without Kubernetes"),
+    pytest.mark.skipif(shutil.which("ip") is None, reason="needs the program ip (package iproute2)"),
+]
+
+PORT = 8700
+SILENT = "silence"
+
+
+class Box(GvisorSidecar):
+    """Speaks and listens on the pod's network, as in a cluster."""
+
+    def __init__(self, pod: GvisorPod, net: Cable) -> None:
+        super().__init__(pod)
+        self.net = net
+        self.webhooks = Receiver(self.webhooks.path, host=net.there)
+        self.config["listen"] = f"0.0.0.0:{PORT}"
+
+    async def launch(self) -> None:
+        self.config["webhook"] = f"http://{self.net.there}:{self.webhooks.port}/internal/sidecar"
+        self.reconnect(f"http://{self.net.here}:{PORT}")
+        await super().launch()
+
+    async def prepare(self) -> None:
+        await self.claim()
+        await self.call("PUT", "/v1/files?path=/probe.py", content=PROBE.encode())
+
+    async def put(self, *, allow: bool, rules: list[list[int]]) -> httpx.Response:
+        body = {"policy": {"rules": len(rules)}, "allow": allow, "rules": rules}
+        return await self.instance("PUT", "/v1/egress", json=body)
+
+    async def set(self, *, allow: bool, rules: list[list[int]]) -> int:
+        answer = await self.put(allow=allow, rules=rules)
+        assert answer.status_code == 200, answer.text
+        return answer.json()["generation"]
+
+    async def reaches(self, *targets: str) -> list[str]:
+        lines = "".join(f"{each}\n" for each in targets)
+        answer = await self.exec("python3 /probe.py 1", stdin=lines)
+        assert answer["exit_code"] == 0, answer
+        return answer["stdout"].split()
+
+    async def undo(self) -> list[str]:
+        answer = await self.exec(["python3", "-c", UNDO], timeout=60)
+        assert answer["exit_code"] == 0, answer
+        return json.loads(answer["stdout"])
+
+
+Make = Callable[..., Awaitable[Box]]
+
+
+@pytest.fixture
+def net() -> Iterator[Cable]:
+    with cable() as made:
+        yield made
+
+
+@pytest_asyncio.fixture
+async def make(net: Cable) -> AsyncIterator[Make]:
+    """Starts pods at the end of the cable; arguments are the pod's."""
+    made: list[Box] = []
+
+    async def start(**options: Any) -> Box:
+        box = Box(GvisorPod(network=net.namespace, **options), net)
+        made.append(box)
+        await asyncio.to_thread(box.pod.start)
+        await box.start()
+        await box.prepare()
+        return box
+
+    yield start
+    for box in made:
+        try:
+            await box.close()
+        finally:
+            await asyncio.to_thread(box.pod.close)
+
+
+def number(address: str) -> int:
+    return int.from_bytes(bytes(int(part) for part in address.split(".")), "big")
+
+
+def rule(address: str, low: int = 0, high: int = 0, *, prefix: int = 32) -> list[int]:
+    return [number(address), prefix, low, high or low]
+
+
+async def test_it_holds_when_it_is_answered_for_all_that_is_sent(make: Make, net: Cable) -> None:
+    box = await make()
+    targets = [
+        f"tcp {net.there} 7001",
+        f"udp {net.there} 7003",
+        f"sendto {net.there} 7003",
+        f"tcp {net.there6} 7006",
+    ]
+    assert await box.reaches(*targets) == ["hi"] * 4
+    assert await box.set(allow=False, rules=[rule(net.there, prefix=30)]) == 2
+    assert await box.reaches(*targets) == [SILENT] * 3 + ["hi"]
+    assert await box.reaches(f"tcp ::ffff:{net.there} 7001") == [SILENT]
+    assert await box.set(allow=True, rules=[]) == 3
+    assert await box.reaches(*targets) == [SILENT] * 4
+    assert await box.set(allow=True, rules=[rule(net.there)]) == 4
+    assert await box.reaches(*targets) == ["hi"] * 3 + [SILENT]
+    assert await box.set(allow=True, rules=[rule("192.0.2.0", prefix=24)]) == 5
+    assert await box.reaches(targets[0]) == [SILENT]
+    assert await box.set(allow=False, rules=[]) == 6
+    assert await box.reaches(*targets) == ["hi"] * 4
+
+
+async def test_ports_are_told_apart(make: Make, net: Cable) -> None:
+    box = await make()
+    targets = [f"tcp {net.there} 7001", f"tcp {net.there} 7002", f"sendto {net.there} 7003"]
+    await box.set(allow=False, rules=[rule(net.there, 7002)])
+    assert await box.reaches(*targets) == ["hi", SILENT, "hi"]
+    await box.set(allow=True, rules=[rule(net.there, 7002, 7003)])
+    assert await box.reaches(*targets) == [SILENT, "hi", "hi"]
+    # More ranges of one address than one match takes, and the last of them counts.
+    several = [rule(net.there, 100 * n, 100 * n + 1) for n in range(1, 9)]
+    await box.set(allow=True, rules=[*several, rule(net.there, 7001)])
+    assert await box.reaches(*targets) == ["hi", SILENT, SILENT]
+
+
+async def test_what_runs_is_held_too_and_the_sidecar_is_not(make: Make, net: Cable) -> None:
+    box = await make()
+    old = (
+        "import os, socket, time\n"
+        f"s = socket.create_connection(('{net.there}', 7001)); s.settimeout(1)\n"
+        "s.sendall(b'one'); print(s.recv(9).decode(), flush=True); open('/joined', 'w')\n"
+        "while not os.path.exists('/again'): time.sleep(0.02)\n"
+        "s.sendall(b'two')\n"
+        "try: print(s.recv(9).decode())\n"
+        "except TimeoutError: print('silence')\n"
+    )
+    await box.call("PUT", "/v1/files?path=/old.py", content=old.encode())
+    await box.op("python3 /old.py", id="old", detach=True)
+    await box.exec("until [ -e /joined ]; do sleep 0.02; done")
+    await box.set(allow=True, rules=[])
+    await box.exec("touch /again")
+    await box.ended("old")
+    output = await box.call("GET", "/v1/ops/old/output?stream=stdout")
+    assert output.text.split() == ["one", SILENT]
+    # Its loopback stays, and so does who calls the sidecar, on a new connection too.
+    assert await box.reaches(f"tcp 127.0.0.1 {PORT}", "tcp 127.0.0.1 1") == ["HTTP/1.1", "ECONNREFUSED"]
+    box.reconnect(f"http://{net.here}:{PORT}")
+    big = "x" * 1_000_000
+    assert (await box.exec(["cat"], stdin=big))["stdout"] == big
+    # What the sidecar tells arrives.
+    assert (await box.instance("POST", "/v1/reset", json={"keep_claim": True})).status_code == 200
+    await box.webhooks.wait("ready", count=2)
+
+
+async def test_a_reset_keeps_it_with_its_claim_and_takes_it_away_without(make: Make, net: Cable) -> None:
+    box = await make()
+    target = f"tcp {net.there} 7001"
+    await box.set(allow=False, rules=[rule(net.there)])
+    for keep, seen in ((True, SILENT), (False, "hi")):
+        answer = await box.instance("POST", "/v1/reset", json={"keep_claim": keep})
+        assert answer.json()["equal"] is True, answer.text
+        await box.prepare()
+        assert await box.reaches(target) == [seen]
+    assert (await box.instance("GET", "/v1/egress")).json() == {"policy": None, "generation": 1}
+
+
+@pytest.mark.parametrize("net_raw", [True, False])
+async def test_code_cannot_write_the_filter(make: Make, net: Cable, net_raw: bool) -> None:
+    box = await make(net_raw=net_raw)
+    if net_raw:
+        await box.set(allow=True, rules=[])
+    assert await box.undo() == []
+    assert await box.reaches(f"tcp {net.there} 7001") == [SILENT if net_raw else "hi"]
+
+
+async def test_without_raw_sockets_it_is_refused_and_says_what_is_needed(make: Make, net: Cable) -> None:
+    box = await make(net_raw=False)
+    refused = await box.put(allow=True, rules=[])
+    assert (refused.status_code, refused.json()["error"]) == (409, "unsupported")
+    assert 'net-raw = "true"' in refused.json()["message"]
+    assert (await box.instance("GET", "/v1/egress")).json() == {"policy": None, "generation": 1}
+    assert await box.reaches(f"tcp {net.there} 7001") == ["hi"]
+    assert (await box.put(allow=False, rules=[])).json()["generation"] == 1
+
+
+async def test_more_rules_than_gvisor_takes_are_refused_and_change_nothing(make: Make, net: Cable) -> None:
+    box = await make()
+    nets = [[(10 << 24) + (n << 8), 24, 0, 0] for n in range(1024)]
+    with_ports = [[address, prefix, 1, 2] for address, prefix, _, _ in nets]
+    await box.set(allow=False, rules=[rule(net.there)])
+    for rules in (nets, with_ports, nets[:210], with_ports[:139]):
+        refused = await box.put(allow=False, rules=rules)
+        assert (refused.status_code, refused.json()["error"]) == (409, "unsupported"), len(rules)
+        assert "gVisor takes 32768 bytes of rules" in refused.json()["message"]
+    assert await box.reaches(f"tcp {net.there} 7001") == [SILENT]
+    for rules in (nets[:200], with_ports[:130]):
+        await box.set(allow=False, rules=[*rules, rule(net.there)])
+        assert await box.reaches(f"tcp {net.there} 7001") == [SILENT]
