@@ -15,6 +15,8 @@ from typing import Any
 
 from sandlot.report.scale import seconds
 
+from loadtests.load.cells import fault_lines
+
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 BEGIN, END = "<!-- load tests: begin -->", "<!-- load tests: end -->"
 PLOTS = {"latency-over-time": "latency over time", "latency-by-share-of-calls": "latency by share of calls"}
@@ -51,8 +53,10 @@ def section(summaries: Sequence[dict[str, Any]]) -> Iterator[str]:
 
 def _how(told: dict[str, Any]) -> str:
     parameters = ", ".join(f"{name} {value}" for name, value in told["parameters"].items())
+    broken = "; ".join(line for found in told["phases"].values() for line in fault_lines(found))
     lagged = "; ".join(told["lagged"])
-    return f"Parameters: {parameters}." + (f" The generator lagged: {lagged}." if lagged else "")
+    said = ((broken, "Faults"), (lagged, "The generator lagged"))
+    return f"Parameters: {parameters}." + "".join(f" {what}: {text}." for text, what in said if text)
 
 
 def _calls(told: dict[str, Any]) -> Iterator[str]:

@@ -13,7 +13,6 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from sandlot.errors import SandlotError
-from sandlot.grade.errors import GradeError
 from sandlot_kube.errors import KubeError
 
 from loadtests.bounds import Bound, SpecError
@@ -22,7 +21,7 @@ from loadtests.load.cluster import Cluster
 from loadtests.load.figures import write_figures
 from loadtests.load.generators import GeneratorFailed
 from loadtests.load.page import write_page
-from loadtests.load.places import Local, Place, Server
+from loadtests.load.places import Local, Place, PlaceFailed, Server
 from loadtests.load.plots import plots
 from loadtests.load.profile import Loaded, ProfileError
 from loadtests.load.tables import tables
@@ -82,6 +81,7 @@ def loadtest(
             raise ProfileError("--peers: their programs are on this machine: only with --on local")
         bounds = {one.name: judge.bounds_of(one.name, on=on.value, short=short, path=spec) for one in loaded}
         place = _place(on, url=url, api_key=api_key, image=image, runtime=runtime)
+        loaded = _bearable(loaded, place=place, all_of_them=profiles == ["all"])
     except (ProfileError, SpecError) as error:
         console.print(str(error), style="red", markup=False)
         raise typer.Exit(2) from error
@@ -100,7 +100,7 @@ def loadtest(
                 console=console,
             )
         )
-    except* (SandlotError, GradeError, GeneratorFailed, ClusterError, KubeError, TimeoutError) as group:
+    except* (SandlotError, PlaceFailed, GeneratorFailed, ClusterError, KubeError, TimeoutError) as group:
         failed = [
             f"the load test cannot go on: {str(error) or type(error).__name__}" for error in _leaves(group)
         ]
@@ -169,6 +169,16 @@ def _place(on: On, *, url: str, api_key: str, image: str, runtime: Runtime) -> P
     if not url or not api_key:
         raise ProfileError("--on server: needs --url and --api-key, or SANDLOT_URL and SANDLOT_API_KEY")
     return Server(url=url, api_key=api_key, image=image or None)
+
+
+def _bearable(loaded: list[Loaded], *, place: Place, all_of_them: bool) -> list[Loaded]:
+    """Those that may be run there: what belongs to somebody else is not broken. Raises ProfileError."""
+    breaking = [one.name for one in loaded if any(phase.faults for phase in one.profile.phases)]
+    if place.breakable or not breaking:
+        return loaded
+    if not all_of_them:
+        raise ProfileError(f"{breaking[0]}: its `faults` kill parts: only on a stack or a cluster of its own")
+    return [one for one in loaded if one.name not in breaking]
 
 
 def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:

@@ -52,6 +52,7 @@ class Stack:
             stdout=subprocess.PIPE,
             stderr=(self.state_dir.parent / f"{self.state_dir.name}.log").open("ab"),
             env={**os.environ, **self.env},
+            start_new_session=True,  # a ^C is for whoever uses it, who then ends it in order
         )
         assert self.process.stdout is not None
         deadline = time.monotonic() + timeout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from sandlot.report.scale import seconds
@@ -17,3 +18,10 @@ def baseline_cells(name: str, found: dict[str, Any]) -> tuple[str, ...]:
         f"{found['rate']:.1f}" if "rate" in found else "",
         found.get("missing", ""),
     )
+
+
+def fault_lines(found: dict[str, Any]) -> Iterator[str]:
+    """What was broken in a phase, when, and how long it was away."""
+    for fault in found.get("faults", ()):
+        away = seconds(fault["away"])
+        yield f"{fault['kill']} killed {fault['at']:.1f} s after the run's beginning, whole after {away}"

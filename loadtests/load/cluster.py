@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from types import TracebackType
+from typing import Any
 
 import msgspec
 from kubernetes.client import ApiException
@@ -19,9 +20,12 @@ from loadtests.cluster.baseline import pods_exec, pods_exec_rate
 from loadtests.cluster.site import Installation, Pool, Site
 from loadtests.load.baselines import Baselines, MakeSandbox, Taken
 from loadtests.load.kubelet import Account, NodeStats
+from loadtests.load.places import PlaceFailed
 from loadtests.load.proc import ProcProbe
 from loadtests.load.profile import Baseline
 from loadtests.load.sampling import Nodes, Probe, Usage
+from tests.cluster.shell import ClusterError
+from tests.kubernetes import killing
 from tests.kubernetes.stack import IMAGE
 
 MANY_SECONDS = 6.0  # a call may take seconds when 64 wait for it
@@ -42,6 +46,8 @@ class Cluster:
         self._site: Site | None = None
         self._pool: Pool | None = None
         self._client: AsyncClient | None = None
+        self._killed: dict[str, Any] = {}
+        self.breakable = not os.environ.get("SANDLOT_TEST_CONTEXT")  # another's cluster is not ours to break
 
     @property
     def site(self) -> Site:
@@ -80,7 +86,7 @@ class Cluster:
     def probe(self, generators: Callable[[], list[int]]) -> Probe:
         account = Account(parts=self.site.stack.namespace, sandboxes=self.site.stack.sandboxes)
         names: list[str] = []
-        here = ProcProbe(mark=f"no-stack-of-{os.getpid()}", gateway=0, generators=generators)
+        here = ProcProbe(mark=f"no-stack-of-{os.getpid()}", gateway=lambda: 0, generators=generators)
 
         async def look() -> dict[str, Usage]:
             names.extend([] if names else await self._node_names())
@@ -132,6 +138,23 @@ class Cluster:
             await self._many_callers(taken.setdefault("pods_exec_threads", Taken()), plan, pods=pods)
         finally:
             await asyncio.gather(*(box.delete() for box in boxes))
+
+    async def kill(self, part: str) -> None:
+        """SIGKILL to the process of one of its pods."""
+        stack = self.site.stack
+        try:
+            self._killed = (await asyncio.to_thread(killing.pods, stack, part))[0]
+            name = self._killed["metadata"]["name"]
+            await asyncio.to_thread(killing.kill, stack.namespace, name, part)
+        except (IndexError, ClusterError) as error:
+            raise PlaceFailed(f"no {part} could be killed: {error}") from error
+
+    async def whole(self, part: str) -> None:
+        """Its Deployment has all its pods again, the killed one started anew."""
+        try:
+            await asyncio.to_thread(killing.whole_again, self.site.stack, part, killed=self._killed)
+        except (AssertionError, ClusterError) as error:
+            raise PlaceFailed(f"{part} was killed and did not come back: {error}") from error
 
     async def _one_caller(self, found: Taken, plan: Baseline, *, pod: str) -> None:
         def loop() -> None:

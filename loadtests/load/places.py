@@ -2,33 +2,42 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import secrets
+import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
 from types import TracebackType
 from typing import Protocol
 
 from sandlot import AsyncClient, AsyncPools
 from sandlot.errors import NotFound
-from sandlot.grade.stack import PrivateStack
 
 from loadtests.load.baselines import Baselines, MakeSandbox
 from loadtests.load.proc import ProcProbe
 from loadtests.load.profile import Baseline
 from loadtests.load.sampling import Nodes, Probe
+from tests.stack import Stack
 
 FILL_SECONDS = 600.0
+
+
+class PlaceFailed(Exception):
+    """The place cannot be made, or what was broken in it does not come back; the message says why."""
 
 
 class Place(Protocol):
     """`async with` prepares it and leaves it as it was.
 
-    `kind` is what a bound's `where` names, `every` the seconds between two looks at its parts.
+    `kind` is what a bound's `where` names, `every` the seconds between two looks at its parts, `breakable` whether parts
+    of it may be killed.
     """
 
     kind: str
+    breakable: bool
     image: str | None
     every: float
 
@@ -56,31 +65,62 @@ class Place(Protocol):
         """Those that only this kind of place has; `make` gives a sandbox to take them in."""
         ...
 
+    async def kill(self, part: str) -> None:
+        """One process of `gateway`, as a crash would. Raises PlaceFailed."""
+        ...
+
+    async def whole(self, part: str) -> None:
+        """Returns once what was killed serves again. Raises PlaceFailed."""
+        ...
+
 
 class Local:
-    """A private stack, ended with all its sandboxes."""
+    """A private stack, ended with all its sandboxes. It has one gateway."""
 
     kind = "local"
+    breakable = True
     image: str | None = "host"
     every = 1.0
     name = "a local stack"
 
     def __init__(self) -> None:
-        self._stack = PrivateStack()
+        self._directory = tempfile.TemporaryDirectory(prefix="sandlot-load-")
+        self._stack = Stack(Path(self._directory.name) / "state")
+        self._stack.api_key = secrets.token_hex(16)
+        self._client: AsyncClient | None = None
 
     @property
     def client(self) -> AsyncClient:
-        return self._stack.client
+        assert self._client is not None, "the stack runs"
+        return self._client
 
     async def __aenter__(self) -> Local:
-        await self._stack.__aenter__()
+        try:
+            await asyncio.to_thread(self._started)
+        except BaseException:
+            await self._end()
+            raise
+        self._client = AsyncClient(url=self._stack.url, api_key=self._stack.api_key)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._stack.__aexit__(kind, error, trace)
-        self._stack.remove()
+        await self.client.aclose()
+        await self._end()
+
+    async def _end(self) -> None:
+        await asyncio.to_thread(self._stack.__exit__, None, None, None)
+        self._directory.cleanup()
+
+    def _started(self) -> None:
+        try:
+            self._stack.start()
+        except AssertionError as error:
+            raise PlaceFailed(f"the local stack did not start: {error}") from error
+
+    def _pid(self) -> int:
+        return self._stack.process.pid if self._stack.process is not None else 0
 
     @asynccontextmanager
     async def pool(self, *, size: int, cpu: float | None) -> AsyncIterator[str | None]:
@@ -88,7 +128,7 @@ class Local:
             yield name
 
     def probe(self, generators: Callable[[], list[int]]) -> Probe:
-        return ProcProbe(mark=str(self._stack.state_dir), gateway=self._stack.pid, generators=generators)
+        return ProcProbe(mark=str(self._stack.state_dir), gateway=self._pid, generators=generators)
 
     def nodes(self) -> Nodes:
         return no_nodes
@@ -96,11 +136,19 @@ class Local:
     async def baselines(self, taken: Baselines, plan: Baseline, *, make: MakeSandbox) -> None:
         return
 
+    async def kill(self, part: str) -> None:
+        await asyncio.to_thread(self._stack.kill)
+
+    async def whole(self, part: str) -> None:
+        """Started again at once, as its supervisor would."""
+        await asyncio.to_thread(self._started)
+
 
 class Server:
-    """The server of a URL and an API key. What its parts use is not seen from here."""
+    """The server of a URL and an API key. What its parts use is not seen from here, and none of them is ours to kill."""
 
     kind = "server"
+    breakable = False
     every = 1.0
 
     def __init__(self, *, url: str, api_key: str, image: str | None) -> None:
@@ -123,12 +171,18 @@ class Server:
 
     def probe(self, generators: Callable[[], list[int]]) -> Probe:
         # No process has this in its command line: what is left is the generator.
-        return ProcProbe(mark=f"no-stack-of-{os.getpid()}", gateway=0, generators=generators)
+        return ProcProbe(mark=f"no-stack-of-{os.getpid()}", gateway=lambda: 0, generators=generators)
 
     def nodes(self) -> Nodes:
         return no_nodes
 
     async def baselines(self, taken: Baselines, plan: Baseline, *, make: MakeSandbox) -> None:
+        return
+
+    async def kill(self, part: str) -> None:
+        raise PlaceFailed(f"{self.name} is another's: its {part} is not killed")
+
+    async def whole(self, part: str) -> None:
         return
 
 

@@ -14,12 +14,13 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 class ProcProbe:
-    """`mark` is on the command lines of all that belongs to the stack; `generators` gives the generator's processes.
+    """`mark` is on the command lines of all that belongs to the stack. `gateway` gives its process, which may be another
+    one after a fault, or 0; `generators` gives the generator's processes.
 
     Memory is what a process does not share with a file; pages that processes share by a fork count in each.
     """
 
-    def __init__(self, *, mark: str, gateway: int, generators: Callable[[], list[int]]) -> None:
+    def __init__(self, *, mark: str, gateway: Callable[[], int], generators: Callable[[], list[int]]) -> None:
         self._mark = mark.encode()
         self._gateway = gateway
         self._generators = generators
@@ -32,14 +33,14 @@ class ProcProbe:
 
     def _look(self) -> dict[str, Usage]:
         found: dict[str, Usage] = {}
-        generators = set(self._generators())
+        generators, gateway = set(self._generators()), self._gateway()
         parts: dict[int, str] = {}
         seen: dict[tuple[int, str], float] = {}
         for pid in sorted(int(entry) for entry in os.listdir("/proc") if entry.isdigit()):
             folder = Path("/proc") / str(pid)
             try:
                 fields = (folder / "stat").read_text().rpartition(")")[2].split()
-                part = self._part(folder, pid, parts.get(int(fields[1]), ""), generators)
+                part = self._part(folder, pid, parts.get(int(fields[1]), ""), gateway, generators)
                 if not part:
                     continue
                 parts[pid] = part
@@ -62,9 +63,9 @@ class ProcProbe:
         self._seen, self._first = seen, False
         return found
 
-    def _part(self, folder: Path, pid: int, parent: str, generators: set[int]) -> str:
+    def _part(self, folder: Path, pid: int, parent: str, gateway: int, generators: set[int]) -> str:
         """Processes come in the order of their numbers, so that a parent is nearly always known before its children."""
-        if pid == self._gateway:
+        if pid == gateway:
             return "gateway"
         if pid in generators:
             return "generator"

@@ -84,6 +84,13 @@ class Step(_Strict, frozen=True):
             raise ValueError(f"`at_once` ({self.at_once}) is more than `times` ({self.times})")
 
 
+class Fault(_Strict, frozen=True):
+    """What is broken while a phase goes on, `at` seconds after its beginning: one process of this part is killed."""
+
+    at: Annotated[float, Meta(ge=0)]
+    kill: Literal["gateway"]
+
+
 class Phase(_Strict, frozen=True):
     """One kind of load. Exactly one of `closed`, `open` and `rest` says how it comes.
 
@@ -98,13 +105,25 @@ class Phase(_Strict, frozen=True):
     sandbox: Literal["own", "keep", "kept"] = "own"
     steps: list[Step] = []
     ledger: str | None = None
+    faults: list[Fault] = []
 
     def __post_init__(self) -> None:
         kind = _one_of(self, "closed", "open", "rest")
+        self._faults_are_within(getattr(self, kind).seconds, kind=kind)
         if kind == "rest" and (self.steps or self.ledger):
             raise ValueError("a phase that rests has no steps and no ledger")
         if self.sandbox == "kept" and kind != "rest" and not self.steps:
             raise ValueError("`steps` is empty: tasks in kept sandboxes would do nothing")
+
+    def _faults_are_within(self, seconds: float | None, *, kind: str) -> None:
+        for index, fault in enumerate(self.faults):
+            if seconds is None:
+                raise ValueError(f"`faults` needs `{kind}.seconds`: a phase of so many tasks may end before")
+            if fault.at >= seconds:
+                field = f"`faults[{index}].at`"
+                raise ValueError(
+                    f"{field} is {fault.at:g} and must be less than `{kind}.seconds` ({seconds:g})"
+                )
 
 
 class Baseline(_Strict, frozen=True):

@@ -10,6 +10,7 @@ from typing import Any
 from sandlot.report.stats import percentile
 
 from loadtests.load.baselines import Baselines
+from loadtests.load.breaking import Broken
 from loadtests.load.events import Event
 from loadtests.load.lag import FULL, LATE
 from loadtests.load.messages import Done
@@ -26,6 +27,7 @@ class Span:
     begun: float
     ended: float
     done: Sequence[Done]
+    broken: Sequence[Broken] = ()
 
 
 def quantiles(values: Iterable[float]) -> dict[str, float]:
@@ -56,6 +58,10 @@ def of_phase(span: Span, *, events: Sequence[Event], samples: Sequence[Sample]) 
             name: sum(getattr(ledger, name) for ledger in ledgers)
             for name in ("recorded", "lost", "twice", "unread")
         }
+    if span.broken:
+        found["faults"] = [
+            {"kill": one.kill, "at": one.at, "away": round(one.away, 3)} for one in span.broken
+        ]
     return found
 
 

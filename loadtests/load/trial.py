@@ -22,6 +22,7 @@ from loadtests.load import events as journal
 from loadtests.load import summary
 from loadtests.load.baselines import Baselines, in_a_sandbox, on_the_spot
 from loadtests.load.beside import Beside
+from loadtests.load.breaking import carry_out
 from loadtests.load.events import Event
 from loadtests.load.generators import Generators
 from loadtests.load.messages import Setup
@@ -108,7 +109,9 @@ async def trial(
         for phase in profile.phases:
             tell(f"phase {phase.name}")
             async with contextlib.nullcontext() if phase.rest else beside.during(phase.name):
-                spans.append(await _phase(phase, generators=generators, sampler=sampler, zero=zero))
+                spans.append(
+                    await _phase(phase, generators=generators, sampler=sampler, place=place, zero=zero)
+                )
         await _end_all(place, label)
         tell("baselines again")
         await baselines()
@@ -150,11 +153,18 @@ def _emptied(folder: Path) -> Path:
     return parts
 
 
-async def _phase(phase: Phase, *, generators: Generators, sampler: Sampler, zero: float) -> Span:
+async def _phase(
+    phase: Phase, *, generators: Generators, sampler: Sampler, place: Place, zero: float
+) -> Span:
     start = time.monotonic() + AHEAD
-    done, _ = await asyncio.gather(generators.run(phase, start=start), sampler.take(at=start))
+    async with asyncio.TaskGroup() as group:
+        done = group.create_task(generators.run(phase, start=start))
+        broken = group.create_task(carry_out(phase.faults, place=place, start=start, zero=zero))
+        group.create_task(sampler.take(at=start))
     last = await sampler.take()
-    return Span(name=phase.name, begun=start - zero, ended=last.at, done=done)
+    return Span(
+        name=phase.name, begun=start - zero, ended=last.at, done=done.result(), broken=broken.result()
+    )
 
 
 async def _end_all(place: Place, label: str) -> None:

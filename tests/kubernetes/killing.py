@@ -46,6 +46,23 @@ def whole(stack: Stack, component: str) -> None:
     until(ready, seconds=120)
 
 
+def whole_again(stack: Stack, component: str, *, killed: dict[str, Any]) -> None:
+    """The same once the kubelet has started this pod's killed container again: before, it still takes it for ready."""
+    name, before = killed["metadata"]["name"], _restarts(killed)
+
+    def restarted() -> bool:
+        return any(
+            pod["metadata"]["name"] == name and _restarts(pod) > before for pod in pods(stack, component)
+        )
+
+    until(restarted, seconds=120, pause=0.5)
+    whole(stack, component)
+
+
+def _restarts(pod: dict[str, Any]) -> int:
+    return sum(status["restartCount"] for status in pod["status"].get("containerStatuses", []))
+
+
 def is_ready(pod: dict[str, Any]) -> bool:
     conditions = pod["status"].get("conditions", [])
     return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)

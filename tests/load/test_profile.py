@@ -12,8 +12,12 @@ from hypothesis import strategies as st
 from loadtests.load import profile
 from loadtests.load.profile import Loaded, ProfileError
 
-ALL = ("burst", "churn", "code-reward", "fan-out", "idle", "python-env", "soak", "steady", "swe-agent")
+ALL = (
+    *("burst", "churn", "code-reward", "failover", "fan-out", "idle", "python-env", "soak", "steady"),
+    "swe-agent",
+)
 CLOSED = {"name": "a", "closed": {"callers": 2, "tasks": 4}, "steps": [{"exec": "true"}]}
+OPEN = {"name": "a", "open": {"rate": 3, "seconds": 20}, "steps": [{"exec": "true"}]}
 
 
 def parsed(document: dict[str, Any], *, given: dict[str, str] | None = None, short: bool = False) -> Loaded:
@@ -84,6 +88,23 @@ def test_shell_variables_are_left_alone() -> None:
             r"`at_once` \(3\) is more than `times`",
         ),
         ({"phases": [{**CLOSED, "name": "A b"}]}, r"phases\[0\].name: expected `str` matching regex"),
+        (
+            {"phases": [{**OPEN, "faults": [{"at": 3, "kill": "node"}]}]},
+            r"phases\[0\].faults\[0\].kill: invalid enum value 'node'",
+        ),
+        (
+            {"phases": [{**OPEN, "faults": [{"at": -1, "kill": "gateway"}]}]},
+            r"phases\[0\].faults\[0\].at: expected `float` >= 0",
+        ),
+        ({"phases": [{**OPEN, "faults": [{"kill": "gateway"}]}]}, "missing required field `at`"),
+        (
+            {"phases": [{**OPEN, "faults": [{"at": 3, "kill": "gateway"}, {"at": 20, "kill": "gateway"}]}]},
+            r"phases\[0\]: `faults\[1\].at` is 20 and must be less than `open.seconds` \(20\)",
+        ),
+        (
+            {"phases": [{**CLOSED, "faults": [{"at": 3, "kill": "gateway"}]}]},
+            "`faults` needs `closed.seconds`: a phase of so many tasks may end before",
+        ),
         ({"phases": [CLOSED, CLOSED]}, "two phases are called 'a'"),
         ({"phases": [{**CLOSED, "sandbox": "kept"}]}, "none before it keeps any"),
         ({"phases": [CLOSED], "processes": 3}, "`closed.callers` is 2 and must be at least `processes`"),

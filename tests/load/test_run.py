@@ -151,6 +151,7 @@ def test_ledgers_of_the_sandboxes_agree_with_what_was_answered(whole: Result) ->
         ("soak", "soak"),
         ("swe-agent", "turns"),
         ("fan-out", "fan_out"),
+        ("failover", "failover"),
     ):
         told = whole.summary(name)["phases"][phase]
         assert told["ledger"] == {
@@ -159,6 +160,28 @@ def test_ledgers_of_the_sandboxes_agree_with_what_was_answered(whole: Result) ->
             "twice": 0,
             "unread": 0,
         }
+
+
+def test_a_killed_gateway_is_told_and_its_callers_only_waited(whole: Result) -> None:
+    summary, given = whole.summary("failover"), profile.load("failover", short=True).parameters
+    told = summary["phases"]["failover"]
+    (fault,) = told["faults"]
+    assert fault["kill"] == "gateway"
+    assert 0 < fault["away"] < 60
+    # What was wanted in the moment of the kill was answered when the gateway was back, and not before.
+    of_it = [
+        event for event in whole.events("failover") if event.phase == "failover" and event.kind == "exec"
+    ]
+    gone = [event for event in of_it if fault["at"] <= event.intended < fault["at"] + fault["away"] / 2]
+    assert gone
+    assert min(event.latency for event in gone) > 0.1 * fault["away"]
+    assert told["kinds"]["exec"]["latency"]["max"] >= 0.5 * fault["away"]
+    begun = min(event.intended for event in of_it)
+    assert fault["at"] - begun == pytest.approx(float(given["kill_at"]), abs=3)
+    # The new process is the one that is sampled after it.
+    lines = (whole.reports / "failover" / "samples.jsonl").read_text().splitlines()
+    assert "gateway" in json.loads(lines[-1])["parts"]
+    assert "gateway killed" in (whole.reports / "failover" / "report.html").read_text()
 
 
 def test_the_parts_of_the_stack_are_sampled(whole: Result) -> None:
@@ -340,6 +363,10 @@ def list_sandboxes(stack: Stack) -> list[str]:
         (("steady", "--set", "rate=fast"), "steady.yaml: phases[2].open.rate: expected `float`, got `str`"),
         (("steady", "--on", "server", "--url", ""), "--on server: needs --url and --api-key"),
         (("steady", "--spec", "/nowhere.yaml"), "/nowhere.yaml"),
+        (
+            ("failover", "--on", "server", "--url", "http://127.0.0.1:9", "--api-key", "k"),
+            "failover: its `faults` kill parts: only on a stack or a cluster of its own",
+        ),
     ],
 )
 def test_wrong_arguments_end_at_once_with_the_reason(
