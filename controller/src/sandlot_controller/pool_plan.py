@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from sandlot_controller.pool_pods import PodView, PoolPods
+
 
 @dataclass(frozen=True, slots=True)
 class PlanSettings:
@@ -25,26 +27,11 @@ class PlanSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class PodView:
-    """A living pod of a pool, as the plan needs it."""
-
-    name: str
-    build: str  # what it was made of: one of another build than the pool's goes as soon as it can be spared
-    age: float = 0.0  # seconds since it was made
-    node: str | None = None
-    ready_since: float | None = None  # None: starting
-    claimed: bool = False
-    askable: bool = False  # its sidecar has an address
-    unschedulable: bool = False
-    avoids: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
 class PoolView:
     name: str
     build: str
     size: int
-    pods: Sequence[PodView] = ()
+    pods: PoolPods
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,12 +142,11 @@ class Planner:
         if state.build != view.build:
             state.build = view.build
             state.failures, state.message, state.retry_at = 0, None, 0.0
-        present = {pod.name for pod in view.pods}
         state.expected = {
-            name: until for name, until in state.expected.items() if until > now and name not in present
+            name: until for name, until in state.expected.items() if until > now and name not in view.pods
         }
         again += state.expected.values()
-        state.refused = {name: until for name, until in state.refused.items() if name in present}
+        state.refused = {name: until for name, until in state.refused.items() if name in view.pods}
         if not state.failures:
             return
         for pod in view.pods:
@@ -185,13 +171,14 @@ class Planner:
         sizes = {view.name: view.size for view in pools}
         for view in pools:
             state = self._pools[view.name]
-            current = [pod for pod in _unclaimed(view.pods) if pod.build == view.build]
-            count = view.size - len(current) - len(state.expected)
+            ready = view.pods.count(view.build, ready=True)
+            starting = view.pods.count(view.build, ready=False)
+            count = view.size - ready - starting - len(state.expected)
             # The scheduler has no node for those; more of them would wait all the same.
-            if count <= 0 or any(pod.unschedulable for pod in current):
+            if count <= 0 or any(_stuck(view)):
                 state.short_since = None
                 continue
-            if (until := self._yield_until(state, current, now=now)) > now:
+            if (until := self._yield_until(state, some=ready > 0, now=now)) > now:
                 again.append(until)
                 continue
             if now < state.retry_at:
@@ -199,8 +186,7 @@ class Planner:
                 continue
             if state.failures:
                 # One start at a time finds out whether the reason is gone.
-                under_way = len(state.expected) + sum(pod.ready_since is None for pod in current)
-                count = min(count, max(0, 1 - under_way))
+                count = min(count, max(0, 1 - len(state.expected) - starting))
             if count > 0:
                 missing[view.name] = count
         creates: list[str] = []
@@ -213,10 +199,10 @@ class Planner:
                 del missing[name]
         return creates
 
-    def _yield_until(self, state: _Pool, current: Sequence[PodView], *, now: float) -> float:
+    def _yield_until(self, state: _Pool, *, some: bool, now: float) -> float:
+        """`some`: it has ready ones to give away meanwhile."""
         if state.short_since is None:
             state.short_since = now
-        some = any(pod.ready_since is not None for pod in current)
         longest = self.settings.longest_yield if some else self.settings.yields
         return min(state.claimed_at + self.settings.yields, state.short_since + longest)
 
@@ -225,7 +211,7 @@ class Planner:
     ) -> PodView | None:
         state = self._pools[view.name]
         if state.retiring is not None:
-            if any(pod.name == state.retiring for pod in view.pods):
+            if state.retiring in view.pods:
                 return None
             state.retiring = None
         candidates = list(self._candidates(view, full=full))
@@ -237,25 +223,28 @@ class Planner:
 
     def _candidates(self, view: PoolView, *, full: tuple[str, ...]) -> Iterable[PodView]:
         """What should go, the best first. A pod on a node without an address cannot be asked yet."""
-        pods = [pod for pod in _unclaimed(view.pods) if pod.node is None or pod.askable]
-        current = [pod for pod in pods if pod.build == view.build]
-        outdated = [pod for pod in pods if pod.build != view.build]
-        stuck = [pod for pod in current if pod.unschedulable]
+        pods = view.pods
+        outdated = [pod for pod in pods.outdated(view.build) if _can_go(pod)]
+        stuck = [pod for pod in _stuck(view) if _can_go(pod)]
         # Made when those nodes were at their cap; its replacement may go there.
         yield from (pod for pod in stuck if pod.avoids - set(full))
-        everybody = [pod for pod in _unclaimed(view.pods) if pod.build == view.build]
-        if len(everybody) > view.size:
+        if pods.count(view.build, ready=True) + pods.count(view.build, ready=False) > view.size:
+            current = (pod for pod in pods.unclaimed() if pod.build == view.build and _can_go(pod))
             yield from sorted(
-                current, key=lambda pod: (pod.node is not None, pod.ready_since is not None, pod.age)
+                current, key=lambda pod: (pod.node is not None, pod.ready_since is not None, -pod.since)
             )
         yield from (pod for pod in outdated if pod.ready_since is None)
-        ready = sum(pod.ready_since is not None for pod in _unclaimed(view.pods))
         # An old one goes when the pool is at its size without it, or when it holds the room that a new one needs.
-        if ready > view.size or stuck or view.size == 0:
+        if len(pods.ready) > view.size or stuck or view.size == 0:
             yield from sorted(
-                (pod for pod in outdated if pod.ready_since is not None), key=lambda pod: -pod.age
+                (pod for pod in outdated if pod.ready_since is not None), key=lambda pod: pod.since
             )
 
 
-def _unclaimed(pods: Sequence[PodView]) -> list[PodView]:
-    return [pod for pod in pods if not pod.claimed]
+def _can_go(pod: PodView) -> bool:
+    return pod.node is None or pod.askable
+
+
+def _stuck(view: PoolView) -> Iterable[PodView]:
+    """Those of the pool's build that the scheduler has no node for."""
+    return (pod for pod in view.pods.starting.values() if pod.unschedulable and pod.build == view.build)

@@ -9,6 +9,7 @@ import secrets
 from sandlot_kube import names
 from sandlot_kube.errors import KubeError
 from sandlot_kube.objects import Pod, SandboxPool
+from sandlot_kube.template import Template
 from sandlot_kube.waiting import wait_set
 
 from sandlot_controller import pod as pods
@@ -17,7 +18,9 @@ from sandlot_controller.api import Api
 from sandlot_controller.metrics import Metrics
 from sandlot_controller.pool_deaths import PoolDeaths
 from sandlot_controller.pool_demand import Demands
-from sandlot_controller.pool_plan import Planner, PlanSettings, PodView, PoolView
+from sandlot_controller.pool_living import Living
+from sandlot_controller.pool_plan import Planner, PlanSettings, PoolView
+from sandlot_controller.pool_pods import PoolPods
 from sandlot_controller.pool_status import PoolStatuses
 from sandlot_controller.retry import until_done
 from sandlot_controller.settings import Settings
@@ -25,6 +28,7 @@ from sandlot_controller.sidecar import Sidecars, SidecarUnreachable
 from sandlot_controller.status import PoolCounts
 from sandlot_controller.tasks import Tasks
 from sandlot_controller.tokens import InstanceTokens
+from sandlot_controller.usable_nodes import UsableNodes
 from sandlot_controller.world import World
 
 _log = logging.getLogger(__name__)
@@ -68,6 +72,9 @@ class PoolLoop:
             clock=world.clock,
             look=world.changed.set,
         )
+        self._living = Living(world, self._deaths, claimed=self._claimed, ready=self._ready)
+        self._usable = UsableNodes(world, settings=settings)
+        self._builds: dict[str, tuple[Template, str]] = {}  # by pool
         self._measured: set[str] = set()
         self.beat = world.clock()
         world.pod_listeners.append(self._on_pod)
@@ -103,9 +110,11 @@ class PoolLoop:
         now = self._world.clock()
         self.beat = now
         self._deaths.due = due = [now + _REST]
-        living = self._living(now=now)
-        views = [self._view(name, living.get(name, []), now=now) for name in self._names(living)]
-        starting = pool_starts.by_node(self._world, settings=self._settings)
+        living = self._living.now(now)
+        # Those with a resource, and those of which only pods are left.
+        names = sorted(self._world.pools.keys() | living.keys())
+        views = [self._view(name, living.get(name) or PoolPods(), now=now) for name in names]
+        starting = pool_starts.by_node(self._world, usable=self._usable)
         plan = self._planner.plan(
             views, starting=starting, unplaced=pool_starts.unplaced(self._world), now=now
         )
@@ -120,57 +129,27 @@ class PoolLoop:
                 due += [] if again_at is None else [again_at]
         self._statuses.keep(self._world.pools.keys())
         self._demands.keep(self._world.pools.keys())
+        for gone in self._builds.keys() - self._world.pools.keys():
+            del self._builds[gone]
         if plan.again_at is not None:
             due.append(plan.again_at)
         return min(due)
 
-    def _names(self, living: dict[str, list[PodView]]) -> list[str]:
-        """Those with a resource, and those of which only pods are left."""
-        return sorted(self._world.pools.keys() | living.keys())
+    def _claimed(self, name: str, pool: str) -> None:
+        now = self._world.clock()
+        if self._demands.claimed(name, pool, now=now):
+            self._planner.claimed(pool, now=now)
 
-    def _living(self, *, now: float) -> dict[str, list[PodView]]:
-        """The pods of each pool; dead ones that nobody owns are taken away in passing."""
-        living: dict[str, list[PodView]] = {}
-        for name, pod in list(self._world.pods.items()):
-            pool = pod.metadata.labels.get(names.LABEL_POOL)
-            if pool is None:
-                continue
-            if pod.metadata.deletion_timestamp is not None:
-                self._deaths.let_go(pod, now=now)
-                continue
-            if name in self._deaths.leaving:
-                continue
-            claimed = self._world.claimed(name)
-            if name in self._world.claims:
-                if self._demands.claimed(name, pool, now=now):
-                    self._planner.claimed(pool, now=now)
-            elif self._deaths.dead(pod, pool, now=now):
-                continue
-            living.setdefault(pool, []).append(self._pod_view(pod, claimed=claimed, now=now))
-        return living
+    def _ready(self, name: str, pool: str) -> None:
+        if name in self._measured:
+            return
+        self._measured.add(name)
+        since, first_seen = self._world.ready_since[name], self._world.first_seen[name]
+        if since > first_seen:  # else it was there before us
+            self._metrics.starts.labels("pool").observe(since - first_seen)
+            self._demands.of(pool).started(seconds=since - first_seen)
 
-    def _pod_view(self, pod: Pod, *, claimed: bool, now: float) -> PodView:
-        name = pod.metadata.name
-        since = self._world.ready_since.get(name)
-        first_seen = self._world.first_seen.get(name, now)
-        if since is not None and name not in self._measured:
-            self._measured.add(name)
-            if since > first_seen:  # else it was there before us
-                self._metrics.starts.labels("pool").observe(since - first_seen)
-                self._demands.of(pod.metadata.labels[names.LABEL_POOL]).started(seconds=since - first_seen)
-        return PodView(
-            name,
-            pod.metadata.annotations.get(pods.ANNOTATION_BUILD, ""),
-            age=now - first_seen,
-            node=pod.spec.node_name,
-            ready_since=since,
-            claimed=claimed,
-            askable=pod.status.pod_ip is not None,
-            unschedulable=pool_starts.unschedulable(pod),
-            avoids=pods.avoided(pod.metadata),
-        )
-
-    def _view(self, name: str, living: list[PodView], *, now: float) -> PoolView:
+    def _view(self, name: str, living: PoolPods, *, now: float) -> PoolView:
         pool = self._world.pools.get(name)
         if pool is None or pool.metadata.deletion_timestamp is not None:
             return PoolView(name, "", 0, living)
@@ -178,19 +157,25 @@ class PoolLoop:
         size = spec.size or 0
         if spec.size is None and spec.min_size is not None and spec.max_size is not None:
             size = self._demands.of(name).size(least=spec.min_size, most=spec.max_size, now=now)
-        return PoolView(name, pods.build(spec.template, settings=self._settings), size, living)
+        return PoolView(name, self._build(name, spec.template), size, living)
+
+    def _build(self, name: str, template: Template) -> str:
+        known = self._builds.get(name)
+        if known is None or known[0] != template:
+            known = self._builds[name] = template, pods.build(template, settings=self._settings)
+        return known[1]
 
     def _counts(self, view: PoolView) -> PoolCounts:
-        free = [pod for pod in view.pods if not pod.claimed]
+        starting = view.pods.starting
         failures, message = self._planner.trouble(view.name)
-        if message is None and (stuck := next((pod for pod in free if pod.unschedulable), None)) is not None:
+        if message is None and (stuck := next((pod for pod in starting.values() if pod.unschedulable), None)):
             condition = self._world.pods[stuck.name].condition("PodScheduled")
             message = condition.message if condition else None
         return PoolCounts(
             size=view.size,
-            ready=sum(pod.ready_since is not None for pod in free),
-            starting=sum(pod.ready_since is None for pod in free),
-            claimed=sum(pod.claimed for pod in view.pods),
+            ready=len(view.pods.ready),
+            starting=len(starting),
+            claimed=len(view.pods.claimed),
             failures=failures,
             message=message,
         )
@@ -232,6 +217,7 @@ class PoolLoop:
             _log.warning("pool %s: %s could not be deleted: %s", pool, name, error)
         finally:
             self._planner.retired(pool, name, gone=gone, now=self._world.clock())
+            self._living.changed(name)
             self._world.changed.set()
 
     async def _ask(self, pod: Pod) -> bool:

@@ -18,13 +18,13 @@ from sandlot_controller import pod as pods
 from sandlot_controller import sandbox_plan, status
 from sandlot_controller.api import Api
 from sandlot_controller.metrics import Metrics
-from sandlot_controller.objects import is_usable
 from sandlot_controller.retry import until_done
 from sandlot_controller.sandbox_plan import MISSING_GRACE, Create, Drop, End, Facts, Run, Tell
 from sandlot_controller.settings import Settings
 from sandlot_controller.tasks import Tasks
 from sandlot_controller.timers import Timers
 from sandlot_controller.tokens import InstanceTokens
+from sandlot_controller.usable_nodes import UsableNodes
 from sandlot_controller.world import World
 
 _log = logging.getLogger(__name__)
@@ -49,6 +49,7 @@ class SandboxLoop:
         self._metrics = metrics
         self._tasks = Tasks()
         self._timers = Timers()
+        self._usable = UsableNodes(world, settings=settings)
         self._wake = asyncio.Event()
         self._open = False  # all watches have been listed: what is missing is missing
         self._queue: deque[str] = deque()  # cold ones that wait for their turn
@@ -200,7 +201,7 @@ class SandboxLoop:
 
     def _admit(self) -> None:
         """Start as many of those that wait as may be starting at one time, the oldest first."""
-        limit = self._settings.cold_starts_per_node * max(1, self._nodes())
+        limit = self._settings.cold_starts_per_node * max(1, len(self._usable.names()))
         while self._queue and len(self._starting) < limit:
             name = self._queue.popleft()
             if name not in self._queued:
@@ -211,12 +212,6 @@ class SandboxLoop:
                 self._starting.add(name)
                 self._tasks.spawn(f"create {name}", self._create(sandbox))
         self._metrics.waiting.set(len(self._queued))
-
-    def _nodes(self) -> int:
-        selector, tolerations = self._settings.node_selector, self._settings.tolerations
-        return sum(
-            is_usable(node, selector=selector, tolerations=tolerations) for node in self._world.nodes.values()
-        )
 
     async def _create(self, sandbox: Sandbox) -> None:
         name = sandbox.metadata.name

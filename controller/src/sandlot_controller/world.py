@@ -30,6 +30,7 @@ class World:
         self.words: dict[str, float] = {}  # claimed pods that no Sandbox names → since when we know
         self.first_seen: dict[str, float] = {}  # pods and sandboxes
         self.ready_since: dict[str, float] = {}  # pods
+        self.starts: set[str] = set()  # pods that are neither ready nor over
         self.odd_since: dict[str, float] = {}  # pods of which the gateway may know the end
         self.silent_since: dict[str, float] = {}  # nodes
         self.lost: dict[
@@ -37,6 +38,8 @@ class World:
         ] = {}  # pods that died and were taken away without an owner that we knew of
         self.pod_listeners: list[Callable[[Pod, bool], None]] = []  # the flag: it is gone
         self.sandbox_listeners: list[Callable[[Sandbox, bool], None]] = []
+        self.claim_listeners: list[Callable[[str], None]] = []  # a pod whose owner may be another now
+        self.nodes_version = 0  # another number whenever a node may have become usable, or the opposite
         self.changed = asyncio.Event()
         self._sandbox_watch: Reflector[Sandbox] | None = None
 
@@ -92,6 +95,7 @@ class World:
     def claimed_by_word(self, pod: str) -> None:
         """Its sidecar says that it has an owner, and nothing else does."""
         self.words.setdefault(pod, self.clock())
+        self._tell_claim(pod)
 
     def remember(self, pod: str, verdict: Verdict) -> None:
         """The first one stays."""
@@ -116,12 +120,17 @@ class World:
         ready = pod.condition("Ready")
         if ready is not None and ready.status == "True":
             self.ready_since.setdefault(name, self.clock())
+        if name in self.ready_since or pod.status.phase in ("Failed", "Succeeded"):
+            self.starts.discard(name)
+        else:
+            self.starts.add(name)
         self._tell_pod(pod, gone=False)
 
     def pod_deleted(self, pod: Pod) -> None:
         name = pod.metadata.name
         self.pods.pop(name, None)
         self.words.pop(name, None)
+        self.starts.discard(name)
         for times in (self.ready_since, self.odd_since):
             times.pop(name, None)
         if name not in self.sandboxes:
@@ -152,6 +161,7 @@ class World:
             pod = sandbox.spec.pod_name or name
             self.claims.setdefault(pod, name)
             self.words.pop(pod, None)
+            self._tell_claim(pod)
         self._tell_sandbox(sandbox, gone=False)
 
     def sandbox_deleted(self, sandbox: Sandbox) -> None:
@@ -163,9 +173,14 @@ class World:
             # Its pod is used and goes; until it is gone it must not count as a warm one.
             if pod in self.pods:
                 self.claimed_by_word(pod)
+            self._tell_claim(pod)
         if name not in self.pods:
             self.first_seen.pop(name, None)
         self._tell_sandbox(sandbox, gone=True)
+
+    def _tell_claim(self, pod: str) -> None:
+        for listener in self.claim_listeners:
+            listener(pod)
 
     def _tell_sandbox(self, sandbox: Sandbox, *, gone: bool) -> None:
         self.changed.set()
@@ -205,6 +220,9 @@ class World:
         # Heartbeats of 1,000 nodes change nothing that we look at.
         if before is None or (before.spec, before.ready()) != (node.spec, node.ready()):
             self._node_news(name)
+        elif before.metadata.labels != node.metadata.labels:
+            self.nodes_version += 1
+            self.changed.set()
 
     def node_deleted(self, node: Node) -> None:
         self.nodes.pop(node.metadata.name, None)
@@ -212,6 +230,7 @@ class World:
         self._node_news(node.metadata.name)
 
     def _node_news(self, name: str) -> None:
+        self.nodes_version += 1
         for pod in list(self.pods.values()):
             if pod.spec.node_name == name:
                 self._tell_pod(pod, gone=False)

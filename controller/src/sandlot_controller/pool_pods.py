@@ -1,0 +1,80 @@
+"""The living pods of one pool, in the groups that a plan asks for: to put or drop one costs the same among any number."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class PodView:
+    """A living pod of a pool, as the plan needs it."""
+
+    name: str
+    build: str  # what it was made of: one of another build than the pool's goes as soon as it can be spared
+    since: float = 0.0  # when it was first seen
+    node: str | None = None
+    ready_since: float | None = None  # None: starting
+    claimed: bool = False
+    askable: bool = False  # its sidecar has an address
+    unschedulable: bool = False
+    avoids: frozenset[str] = frozenset()
+
+
+class PoolPods:
+    """Those that somebody has claimed are counted; the others are ready or starting."""
+
+    def __init__(self, views: Iterable[PodView] = ()) -> None:
+        self.claimed: dict[str, PodView] = {}
+        self.ready: dict[str, PodView] = {}
+        self.starting: dict[str, PodView] = {}
+        self._builds: Counter[tuple[str, bool]] = (
+            Counter()
+        )  # of the unclaimed: build, and whether it is ready
+        for view in views:
+            self.put(view)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.ready or name in self.starting or name in self.claimed
+
+    def __len__(self) -> int:
+        return len(self.ready) + len(self.starting) + len(self.claimed)
+
+    def __iter__(self) -> Iterator[PodView]:
+        yield from self.unclaimed()
+        yield from self.claimed.values()
+
+    def unclaimed(self) -> Iterator[PodView]:
+        yield from self.ready.values()
+        yield from self.starting.values()
+
+    def put(self, view: PodView) -> None:
+        """As it is now, whatever it was before."""
+        self.drop(view.name)
+        self._group(view)[view.name] = view
+        if not view.claimed:
+            self._builds[view.build, view.ready_since is not None] += 1
+
+    def drop(self, name: str) -> None:
+        for group in (self.ready, self.starting, self.claimed):
+            if (view := group.pop(name, None)) is not None:
+                if not view.claimed:
+                    self._builds[view.build, view.ready_since is not None] -= 1
+                return
+
+    def count(self, build: str, *, ready: bool) -> int:
+        """The unclaimed ones of a build that are ready, or that are starting."""
+        return self._builds[build, ready]
+
+    def outdated(self, build: str) -> list[PodView]:
+        """The unclaimed ones of other builds."""
+        current = self._builds[build, True] + self._builds[build, False]
+        if current == len(self.ready) + len(self.starting):
+            return []
+        return [view for view in self.unclaimed() if view.build != build]
+
+    def _group(self, view: PodView) -> dict[str, PodView]:
+        if view.claimed:
+            return self.claimed
+        return self.starting if view.ready_since is None else self.ready

@@ -1,0 +1,26 @@
+"""The nodes that sandboxes may run on: looked through only when one of them has changed."""
+
+from __future__ import annotations
+
+from sandlot_controller.objects import is_usable
+from sandlot_controller.settings import Settings
+from sandlot_controller.world import World
+
+
+class UsableNodes:
+    def __init__(self, world: World, *, settings: Settings) -> None:
+        self._world = world
+        self._settings = settings
+        self._version = -1
+        self._names: list[str] = []
+
+    def names(self) -> list[str]:
+        if self._version != self._world.nodes_version:
+            self._version = self._world.nodes_version
+            selector, tolerations = self._settings.node_selector, self._settings.tolerations
+            self._names = [
+                name
+                for name, node in self._world.nodes.items()
+                if is_usable(node, selector=selector, tolerations=tolerations)
+            ]
+        return self._names
