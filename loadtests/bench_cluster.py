@@ -7,6 +7,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from loadtests.cluster import simulated
 from loadtests.cluster.create_rows import creates
 from loadtests.cluster.exec_rows import latency, rate
 from loadtests.cluster.many_pods import many_pods
@@ -44,6 +45,7 @@ def groups(installation: Installation, *, own_cluster: bool) -> list[Group]:
     if not own_cluster:
         made.append(Group(("writes_warm", "writes_cold"), counted))
     made.append(Group(("gateway_memory",), many_pods))
+    made.append(Group(simulated.ROWS, simulated.simulated))
     return made
 
 

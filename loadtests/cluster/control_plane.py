@@ -1,0 +1,114 @@
+"""A control plane without machines: API server, etcd, kube-scheduler, and nodes and pods that kwok plays."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import yaml
+from sandlot_kube import paths
+from sandlot_kube.client import MERGE_PATCH, KubeClient
+
+from tests.kube.apiserver import ApiServer, binary, why_not
+
+AT_ONCE = 32  # requests of ours
+_CRDS = Path(__file__).resolve().parents[2] / "charts" / "sandlot" / "crds"
+_ROOM = {"pods": "1000", "cpu": "64", "memory": "512Gi", "ephemeral-storage": "1Ti"}
+
+
+def missing(*programs: str) -> str | None:
+    """Why there can be none here."""
+    absent = [name for name in programs if binary(name) is None]
+    return why_not() or (f"needs {' and '.join(absent)} of the test cluster" if absent else None)
+
+
+@contextmanager
+def api_server(directory: Path) -> Iterator[ApiServer]:
+    """With our resources' definitions; its files go with it."""
+    home = directory / "apiserver"
+    home.mkdir()
+    server = ApiServer(home)
+    try:
+        server.start_etcd()
+        server.start()
+        for path in sorted(_CRDS.glob("*.yaml")):
+            server.apply_crd(yaml.safe_load(path.read_text()))
+        yield server
+    finally:
+        server.close()
+        shutil.rmtree(home, ignore_errors=True)
+
+
+@contextmanager
+def kwok(directory: Path, server: ApiServer, *, stages: Path) -> Iterator[None]:
+    """Plays all nodes, and the pods that are bound to them, as its stages say."""
+    kubeconfig = server.kubeconfig(directory / "kwok.kubeconfig")
+    words = ["--kubeconfig", str(kubeconfig), "--manage-all-nodes", "--config", str(stages)]
+    with _running("kwok", words, directory=directory):
+        yield
+
+
+@contextmanager
+def scheduler(directory: Path, server: ApiServer) -> Iterator[None]:
+    """As fast as it can: what a cluster's own limits its requests to is not what is measured."""
+    config = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "clientConnection": {
+            "kubeconfig": str(server.kubeconfig(directory / "scheduler.kubeconfig")),
+            "qps": 5000,
+            "burst": 5000,
+        },
+        "leaderElection": {"leaderElect": False},
+    }
+    path = directory / "scheduler.json"
+    path.write_text(json.dumps(config))
+    with _running("kube-scheduler", ["--config", str(path), "--secure-port=0"], directory=directory):
+        yield
+
+
+async def make_nodes(client: KubeClient, count: int) -> None:
+    """`kwok-0` and so on, without the taint of a new node, which a cluster's controllers take away."""
+    slots = asyncio.Semaphore(AT_ONCE)
+
+    async def make(name: str) -> None:
+        body = {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": name, "annotations": {"kwok.x-k8s.io/node": "fake"}},
+            "status": {"allocatable": _ROOM, "capacity": _ROOM},
+        }
+        async with slots:
+            await client.request("POST", paths.nodes(), body=body)
+            await client.request(
+                "PATCH", paths.nodes(name), body={"spec": {"taints": None}}, content_type=MERGE_PATCH
+            )
+
+    async with asyncio.TaskGroup() as group:
+        for number in range(count):
+            group.create_task(make(f"kwok-{number}"))
+
+
+@contextmanager
+def _running(name: str, words: list[str], *, directory: Path) -> Iterator[None]:
+    program = binary(name)
+    assert program is not None
+    with (directory / f"{name}.log").open("wb") as log:
+        process = subprocess.Popen(
+            [str(program), *words], stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=directory
+        )
+    try:
+        yield
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()

@@ -1,0 +1,159 @@
+"""Gateway and controller as processes of their own over a bare API server, and what a gateway tells of itself."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import socket
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import psutil
+
+from tests.kube.apiserver import ApiServer
+
+MASTER = b"m" * 32  # the key from which the parts make their tokens
+_LEARNED = 300.0  # seconds for a gateway to ask 5,000 sidecars, beside the API server on the same cores
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    process: psutil.Process
+    url: str
+    api_key: str
+    took: float  # seconds until it was ready, or knew what it was to know
+
+    async def number(self, name: str) -> float:
+        """One of its metrics."""
+        # A connection, and no client: one that is made for each look takes a third of a core.
+        authority = self.url.removeprefix("http://")
+        host, _, port = authority.rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        try:
+            head = f"GET /metrics HTTP/1.1\r\nhost: {authority}\r\nauthorization: Bearer {self.api_key}\r\n"
+            writer.write(f"{head}connection: close\r\n\r\n".encode())
+            text = (await reader.read()).decode()
+        finally:
+            writer.close()
+        for line in text.splitlines():
+            if line.startswith(f"{name} "):
+                return float(line.split()[1])
+        raise RuntimeError(f"{self.url}/metrics tells no {name}: {text[:200]}")
+
+
+@asynccontextmanager
+async def gateway(
+    home: Path, server: ApiServer, namespace: str, *, sandboxes: int = 0
+) -> AsyncIterator[Part]:
+    """One that knows so many sandboxes. `home` is made."""
+    kubeconfig = _prepare(home, server, namespace, user="gateway")
+    key = secrets.token_hex(16)
+    words = ["--backend", "kubernetes", "--port", "0", "--namespace", namespace, "--api-key", key]
+    words += ["--key-file", str(home / "master"), "--state-dir", str(home / "state")]
+    words += ["--kube-context", "test"]
+    begun = time.monotonic()
+    with (home / "gateway.log").open("wb") as log:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "sandlot_gateway", *words),
+            env={**os.environ, "KUBECONFIG": str(kubeconfig)},
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=log,
+        )
+    try:
+        assert process.stdout is not None
+        async with asyncio.timeout(_LEARNED):
+            line = (await process.stdout.readline()).decode().split()
+            if not line:
+                raise RuntimeError(f"the gateway did not start: {_last_words(home / 'gateway.log')}")
+            made = Part(psutil.Process(process.pid), line[-1], key, 0.0)
+
+            async def knows() -> bool:
+                return await made.number("sandlot_live_sandboxes") >= sandboxes
+
+            await until(knows)
+        yield replace(made, took=time.monotonic() - begun)
+    finally:
+        await _end(process)
+
+
+@asynccontextmanager
+async def controller(
+    home: Path, server: ApiServer, namespace: str, *, retention: float
+) -> AsyncIterator[Part]:
+    """One that works. `home` is made, its log is in there. What it tells sidecars of a gateway leads nowhere."""
+    kubeconfig = _prepare(home, server, namespace, user="controller")
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        port = sock.getsockname()[1]
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith("SANDLOT_")},
+        "KUBECONFIG": str(kubeconfig),
+        "SANDLOT_NAMESPACE": namespace,
+        "SANDLOT_LEASE_NAMESPACE": namespace,
+        "SANDLOT_KEY_FILE": str(home / "master"),
+        "SANDLOT_WEBHOOK_URL": "http://gateway.sandlot.svc.cluster.local.:8642/internal/sidecar",
+        "SANDLOT_SIDECAR_IMAGE": "sandlot/sidecar:1",
+        "SANDLOT_HEALTH_HOST": "127.0.0.1",
+        "SANDLOT_HEALTH_PORT": str(port),
+        "SANDLOT_RETENTION": str(retention),
+    }
+    begun = time.monotonic()
+    with (home / "controller.log").open("wb") as log:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "sandlot_controller"),
+            env=environment,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        made = Part(psutil.Process(process.pid), f"http://127.0.0.1:{port}", "none", 0.0)
+        async with asyncio.timeout(_LEARNED):
+            await until(lambda: _leads(made, process, log=home / "controller.log"))
+        yield replace(made, took=time.monotonic() - begun)
+    finally:
+        await _end(process)
+
+
+async def until(met: Callable[[], Awaitable[bool]], *, pause: float = 0.5) -> None:
+    """Asks again and again: nobody tells of it."""
+    while True:
+        if await met():
+            return
+        await asyncio.sleep(pause)
+
+
+async def _leads(controller: Part, process: asyncio.subprocess.Process, *, log: Path) -> bool:
+    if process.returncode is not None:
+        raise RuntimeError(f"the controller ended: {_last_words(log)}")
+    try:
+        return await controller.number("sandlot_controller_leader") == 1
+    except ConnectionError:
+        return False
+
+
+def cpu(process: psutil.Process) -> float:
+    """Seconds, of all its threads."""
+    return sum(process.cpu_times()[:2])
+
+
+def _prepare(home: Path, server: ApiServer, namespace: str, *, user: str) -> Path:
+    home.mkdir()
+    (home / "master").write_bytes(MASTER)
+    return server.kubeconfig(home / "kubeconfig", namespace=namespace, token=server.tokens[user])
+
+
+def _last_words(log: Path) -> str:
+    return log.read_text(errors="replace")[-1500:]
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        process.kill()
+    await process.wait()

@@ -1,0 +1,113 @@
+"""Answers like the sidecars of any number of pods, at one port of all of loopback; the token says which is meant."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import resource
+import socket
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httptools
+from sandlot_gateway.tokens import Tokens
+from sandlot_kube.names import SIDECAR_PORT
+
+
+class StubPods:
+    """`asked` has when each was first asked for its state, by name, in seconds of the wall clock."""
+
+    def __init__(self, *, master: bytes) -> None:
+        self.asked: dict[str, float] = {}
+        self._tokens = Tokens(master)
+        self._states: dict[str, dict[str, Any]] = {}  # by token
+
+    def know(self, name: str) -> None:
+        """A pod of this name is there, and nobody's."""
+        state = {"instance_id": name, "address": None, "generation": 1, "phase": "warm", "notes": []}
+        self._states.setdefault(self._tokens.instance(name), state)
+
+    @asynccontextmanager
+    async def listening(self) -> AsyncIterator[None]:
+        """Raises OSError where another's sidecars listen on loopback."""
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        sock = socket.socket()
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # A socket for each address would take as many descriptors as the connections that come to it.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"lo\0")
+        sock.bind(("0.0.0.0", SIDECAR_PORT))
+        connections: set[_Connection] = set()
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(lambda: _Connection(self, connections), sock=sock, backlog=4096)
+        try:
+            yield
+        finally:
+            server.close()
+            for connection in list(connections):
+                connection.transport.abort()
+
+    def answer(self, method: bytes, path: bytes, *, token: str, body: bytes) -> tuple[int, dict[str, Any]]:
+        state = self._states.get(token)
+        if state is None:
+            return 503, {"error": "starting"}
+        match method, path:
+            case b"GET", b"/v1/state":
+                self.asked.setdefault(state["instance_id"], time.time())
+            case b"POST", b"/v1/claim":
+                if state["phase"] != "warm":
+                    return 409, {"error": "already_claimed"}
+                claim = json.loads(body)
+                told = {name: claim.get(name) for name in ("sandbox_id", "meta")}
+                state |= {"phase": "claimed", "claimed_at": time.time(), **told}
+            case b"POST", b"/v1/end":
+                wanted = json.loads(body)
+                if wanted.get("only_unclaimed") and state["phase"] == "claimed":
+                    return 409, {"error": "claimed"}
+                state |= {"phase": "ended", "verdict": wanted["verdict"]}
+            case _:
+                return 404, {"error": "no_such_route"}
+        return 200, state
+
+
+class _Connection(asyncio.Protocol):
+    transport: asyncio.Transport
+
+    def __init__(self, pods: StubPods, connections: set[_Connection]) -> None:
+        self._pods = pods
+        self._connections = connections
+        self._parser = httptools.HttpRequestParser(self)
+        self._path = self._token = self._body = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        self._connections.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._connections.discard(self)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError:
+            self.transport.close()
+
+    def on_url(self, url: bytes) -> None:
+        self._path, self._body = url, b""
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if name.lower() == b"authorization":
+            self._token = value.removeprefix(b"Bearer ")
+
+    def on_body(self, body: bytes) -> None:
+        self._body += body
+
+    def on_message_complete(self) -> None:
+        method = self._parser.get_method()
+        status, told = self._pods.answer(method, self._path, token=self._token.decode(), body=self._body)
+        body = json.dumps(told).encode()
+        head = b"HTTP/1.1 %d x\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+        self.transport.write(head % (status, len(body)) + body)
