@@ -189,7 +189,10 @@ def archives(*, root: Path, out: Path) -> list[Path]:
     pause = out / "pause"
     run(["gcc", "-Os", "-static", "-s", "-o", pause, HERE / "node" / "pause.c"])
     tools = out / "tools.layer"
-    write_layer(tools, entries=closure(root, programs=TOOLS), epoch=EPOCH)
+    # Without it nft tells protocols as numbers, and kube-proxy, which reads its own rules again an hour after its start,
+    # takes those of every Service for somebody else's and deletes them.
+    protocols = Entry(path="etc/protocols", source=root / "etc/protocols")
+    write_layer(tools, entries=[*closure(root, programs=TOOLS), protocols], epoch=EPOCH)
     names = control_plane_images()
     cni = [
         Entry(path="usr/bin/kubectl", source=BIN / "kubectl"),

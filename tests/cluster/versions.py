@@ -40,6 +40,7 @@ NODE_PACKAGES = (
     "bash",
     "ca-certificates",
     "jq",
+    "netbase",
     "procps",
     "runc",
 )
