@@ -31,7 +31,7 @@ class Part:
 
     async def number(self, name: str) -> float:
         """One of its metrics."""
-        # A connection, and no client: one that is made for each look takes a third of a core.
+        # A bare connection: a client that is made for each look costs more than the look.
         authority = self.url.removeprefix("http://")
         host, _, port = authority.rpartition(":")
         reader, writer = await asyncio.open_connection(host, int(port))
