@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from sandlot_gateway.backends.base import Instance, Template
+from sandlot_gateway.backends.base import Events, Instance, Template
 from sandlot_gateway.backends.local.backend import LocalBackend, LocalSettings
 from sandlot_gateway.data.pool import HttpPool
 from sandlot_gateway.tokens import Tokens
@@ -20,7 +20,7 @@ SETTLE = 15.0  # seconds after the last start: a runner that is not needed leave
 WINDOW = 10.0  # seconds in which wake-ups are counted
 
 
-class _Ready:
+class _Ready(Events):
     """The gateway's end of the webhook: acknowledges everything and passes on each `ready`."""
 
     def __init__(self) -> None:
@@ -51,7 +51,9 @@ class _Ready:
     def instance_found(self, instance: Instance, state: dict[str, Any]) -> None:
         raise AssertionError("a fresh state directory holds no instance")
 
-    def instance_lost(self, instance_id: str, *, verdict: str, message: str) -> None:
+    def instance_lost(
+        self, instance_id: str, *, verdict: str, message: str, exit_code: int | None = None
+    ) -> None:
         self._news.put_nowait(f"{instance_id}: {verdict}: {message}")
 
     def warm_count(self, pool: str) -> int:

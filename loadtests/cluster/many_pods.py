@@ -72,11 +72,13 @@ def _resident(process: psutil.Process) -> int:
 async def _make_objects(client: KubeClient, namespace: str) -> dict[str, bytes]:
     """Pods as the controller makes them, and a Sandbox for each; the stub's answers by token."""
     tokens = Tokens(parts.MASTER)
-    settings = Settings(
-        namespace=namespace,
-        key_file=Path("/nonexistent"),
-        webhook_url="http://gateway.sandlot.svc.cluster.local.:8642/internal/sidecar",
-        sidecar_image="sandlot/sidecar:1",
+    settings = Settings.model_validate(
+        {
+            "namespace": namespace,
+            "key_file": Path("/nonexistent"),
+            "webhook_url": "http://gateway.sandlot.svc.cluster.local.:8642/internal/sidecar",
+            "sidecar_image": "sandlot/sidecar:1",
+        }
     )
     crd = {"image": "python:3.12", "cpu": 1, "memory": 1 << 30, "disk": 5 << 30, "pids": 1024}
     resource = {

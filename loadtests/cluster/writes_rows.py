@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from sandlot import AsyncSandbox
 
@@ -38,10 +38,13 @@ async def writes(site: Site) -> dict[str, Reading]:
     warm = AT_ONCE * BATCHES
     # What removes many at once is shared by all of them.
     together = {name: count for name, count in warm_found.items() if " deletecollection " in name}
-    for name, count in together.items():
-        warm_found[name] = count * warm / (warm + len(cold))
-        cold_found[name] = count * len(cold) / (warm + len(cold))
-    return {"writes_warm": _reading(warm_found, warm), "writes_cold": _reading(cold_found, len(cold))}
+    share = warm / (warm + len(cold))
+    shared_by_warm = {name: count * share for name, count in together.items()}
+    shared_by_cold = {name: count * (1 - share) for name, count in together.items()}
+    return {
+        "writes_warm": _reading(warm_found | shared_by_warm, warm),
+        "writes_cold": _reading(cold_found | shared_by_cold, len(cold)),
+    }
 
 
 async def _lives(pool: Pool, boxes: list[AsyncSandbox]) -> None:
@@ -85,9 +88,10 @@ def counted(text: str, *, namespace: str, cold: Collection[str]) -> tuple[Found,
     return warm_found, cold_found
 
 
-def _reading(found: Found, sandboxes: int) -> Reading:
+def _reading(found: Mapping[str, float], sandboxes: int) -> Reading:
     """The Lease is renewed every few seconds, however many sandboxes there are."""
-    per = {name: count for name, count in found.most_common() if not name.endswith(" leases")}
+    most_first = sorted(found.items(), key=lambda item: -item[1])
+    per = {name: count for name, count in most_first if not name.endswith(" leases")}
     parts = {name: f"{count / sandboxes:.2f}" for name, count in per.items()}
     leases = sum(found.values()) - sum(per.values())
     if leases:

@@ -135,7 +135,7 @@ class Kubelet:
         self.sidecars: dict[str, Sidecar] = {}
         self.sandboxes: dict[str, Sandbox] = {}
         self.make_cold = True
-        self.controls = True  # pods go when their Sandbox is deleted
+        self.controls = True  # pods go when their Sandbox has ended or is deleted
         self._tokens = Tokens(key)
         self._news = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -247,7 +247,8 @@ class Kubelet:
         if sandbox.status.phase == "Ended" and (
             before is None or before.spec.waits or before.status.phase != "Ended"
         ):
-            self._own(self.delete_pod(pod))
+            if self.controls:
+                self._own(self.delete_pod(pod))
         elif sandbox.spec.pod_name is None and before is None and self.make_cold:
             self._own(self.pod(sandbox.spec.template, cold=name))
 

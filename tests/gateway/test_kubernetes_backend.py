@@ -574,6 +574,25 @@ async def test_a_pod_whose_end_nobody_explains_is_lost_all_the_same(world: World
         assert told == "evicted"
 
 
+async def test_the_end_of_a_pod_brings_back_no_sandbox_resource_that_was_removed(world: World) -> None:
+    """As after a retention that is shorter than the pod takes to end."""
+    kubelet = world.kubelet
+    kubelet.controls = False
+    async with world.gateway(backend={"verdict_wait": 0.2}) as gateway:
+        instance = await kubelet.pod(TEMPLATE, pool="default")
+        await gateway.warm()
+        made = await gateway.made()
+        await kubelet.until(lambda: made["id"] in kubelet.sandboxes)
+        await gateway.client.delete(f"/api/v1/sandbox/{made['id']}")
+        await kubelet.until(lambda: kubelet.sandboxes[made["id"]].status.verdict)
+        world.server.call("DELETE", paths.sandboxes(world.namespace, made["id"]))
+        await kubelet.until(lambda: not kubelet.sandboxes)
+        await kubelet.delete_pod(instance)
+        await gateway.until(lambda: not gateway.gateway.backend.stats()["instances"])
+    # The gateway has written what it wanted to write.
+    assert world.server.call("GET", paths.sandboxes(world.namespace))["items"] == []
+
+
 async def test_an_image_that_cannot_be_pulled_is_told_to_the_caller(world: World) -> None:
     kubelet = world.kubelet
     kubelet.make_cold = False

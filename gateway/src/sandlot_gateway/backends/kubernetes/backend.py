@@ -317,8 +317,9 @@ class KubernetesBackend:
         entry.over = entry.over or heard
         if entry.claim is None:
             return
-        if instance_id in self._late_ends or self._records.has_end(instance_id):
-            return  # of this one's own `deleted`, too: its sidecar says so again
+        # Of this one's own `deleted`, too: its sidecar says so again, and its pod may end when the Sandbox is removed.
+        if entry.end_told or instance_id in self._late_ends or self._records.has_end(instance_id):
+            return
         write = partial(self._write_end, entry, verdict=verdict, message=message, exit_code=exit_code)
         if heard and verdict == "deleted":
             # Asked for by another gateway, or by this one before its last start.
@@ -353,6 +354,7 @@ class KubernetesBackend:
 
     def _write_end(self, entry: Entry, *, verdict: str, message: str | None, exit_code: int | None) -> None:
         instance = entry.instance
+        entry.end_told = True
         if entry.claim is not None:
             self._write_claim(entry, entry.claim)
         ended = ending(verdict, message=message, exit_code=exit_code)

@@ -47,6 +47,7 @@ class Entry:
     warm_since: float | None = None  # it has said that nobody has claimed it, on the monotonic clock
     claim: Claim | None = None
     over: bool = False  # its sidecar has said so
+    end_told: bool = False  # its Sandbox has its end, or will have
     leaving: bool = False  # nobody shall have it (again)
     began: float = field(default_factory=time.monotonic)
 
