@@ -36,8 +36,9 @@ def bare_node() -> Iterator[str]:
 
     for name in PROGRAMS:
         path = f"/usr/local/bin/{name}"
-        # A program that is mounted there cannot be replaced; what is below the mount is an empty file.
-        on_node(f"cp {path} {path}.kept; umount {path} 2>/dev/null || true; rm -f {path}")
+        # A program that is mounted there cannot be replaced; what is below the mount is an empty file. Lazily, since
+        # other releases' sandboxes run on this node, and the program with them.
+        on_node(f"cp {path} {path}.kept; umount -l {path} 2>/dev/null || true; rm -f {path}")
     on_node(f"cp -p {CONFIG} {CONFIG}.kept")
     try:
         yield node

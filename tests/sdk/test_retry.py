@@ -65,6 +65,16 @@ def test_a_server_never_heard_of_is_given_up_soon() -> None:
     assert seconds <= 2.0
 
 
+def test_a_sandbox_that_is_not_reached_is_waited_for_until_a_cluster_has_said_what_became_of_its_node() -> (
+    None
+):
+    for code in ("sidecar_unreachable", "sidecar_lost"):
+        _, seconds = drive(retry(window=60.0), Failure(sent=True, status=502, code=code))
+        assert 170.0 < seconds <= 180.0
+    _, seconds = drive(retry(window=60.0), Failure(sent=True, status=502, code="bad_gateway"))
+    assert seconds <= 60.0
+
+
 def test_nothing_is_sent_after_the_deadline() -> None:
     _, seconds = drive(retry(window=60.0, deadline=103.0), LOST)
     assert seconds <= 3.0

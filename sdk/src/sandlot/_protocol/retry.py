@@ -10,6 +10,9 @@ MAX_DELAY = 2.0
 # Seconds for each attempt at a connection. A first packet that got lost is repeated by the kernel only after a second,
 # and in a cluster where pods come and go some are: those that find a node's packet filter being put anew.
 CONNECT_TIMEOUTS = (0.3, 0.9, 2.7, 6.1)
+# Times the window: a gateway that lives says of a sandbox that it cannot reach it, and a cluster takes a minute or two
+# to find out that a node is lost. Who gives up before that never hears the verdict.
+UNREACHABLE_PATIENCE = 3.0
 STRANGER_PATIENCE = 2.0  # seconds for a server that has never answered this client: probably a wrong URL
 
 
@@ -27,6 +30,11 @@ class Failure:
         """The server refused at once, and nothing has run."""
         return self.status == 429 or (self.status == 503 and self.code != "internal")
 
+    @property
+    def unreachable(self) -> bool:
+        """The server has an answer: that it does not reach the sandbox."""
+        return self.status == 502 and self.code in ("sidecar_unreachable", "sidecar_lost")
+
 
 def retryable_status(status: int, *, code: str = "") -> bool:
     """Whether this answer says nothing about the request itself, so that another attempt may fare better."""
@@ -38,7 +46,8 @@ class Retry:
 
     `safe` requests (idempotent ones, or ones that carry an op id) are sent again whatever happened; others only
     when nothing can have run. Lost connections are retried until `window` seconds after the first failure in a
-    row, refusals of a busy server until `busy_window` seconds after, and nothing after `deadline`.
+    row, a sandbox that the server does not reach three times as long, refusals of a busy server until `busy_window`
+    seconds after, and nothing after `deadline`.
     """
 
     __slots__ = ("_attempt", "_first", "_random", "busy_window", "deadline", "safe", "window")
@@ -71,6 +80,8 @@ class Retry:
         if self._first is None:
             self._first = now
         window = self.busy_window if failure.busy else self.window
+        if failure.unreachable:
+            window *= UNREACHABLE_PATIENCE
         if stranger and not failure.sent:
             window = min(window, STRANGER_PATIENCE)
         delay = min(MAX_DELAY, FIRST_DELAY * 2**self._attempt)
