@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import httpx
 import pytest
 
+from tests.cable import Cable, cable, serving
 from tests.prime_rpc.conftest import make_box
 from tests.prime_rpc.support import Box
-from tests.probe import PROBE, SERVER
+from tests.probe import PROBE
 from tests.stack import Stack, private_stack
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(120)]
 
 EVERYTHING = {"allowlist": None, "denylist": []}
 NOTHING = {"allowlist": [], "denylist": None}
-
-
-@dataclass(frozen=True)
-class Net:
-    """The address of a server in another network, and of this end of the cable to it."""
-
-    there: str
-    here: str
-    there6: str
 
 
 @pytest.fixture(scope="module")
@@ -40,39 +28,11 @@ def stack() -> Iterator[Stack]:
 
 
 @pytest.fixture(scope="module")
-def net(stack: Stack) -> Iterator[Net]:
+def net(stack: Stack) -> Iterator[Cable]:
     if shutil.which("ip") is None:
         pytest.skip("needs the program ip (package iproute2)")
-    number = os.getpid() % 250
-    name, near, far = f"sandlot-{os.getpid()}", f"slh{os.getpid()}", f"sln{os.getpid()}"
-    made = Net(f"198.18.{number}.2", f"198.18.{number}.1", f"fd5a:{number:x}::2")
-
-    def ip(*arguments: str) -> None:
-        subprocess.run(["ip", *arguments], check=True, capture_output=True)
-
-    ip("netns", "add", name)
-    server = None
-    try:
-        ip("link", "add", near, "type", "veth", "peer", "name", far, "netns", name)
-        ip("addr", "add", f"{made.here}/30", "dev", near)
-        ip("addr", "add", f"fd5a:{number:x}::1/64", "dev", near, "nodad")
-        ip("link", "set", near, "up")
-        ip("-n", name, "addr", "add", f"{made.there}/30", "dev", far)
-        ip("-n", name, "addr", "add", f"{made.there6}/64", "dev", far, "nodad")
-        ip("-n", name, "link", "set", far, "up")
-        ip("-n", name, "link", "set", "lo", "up")
-        pipe = subprocess.PIPE
-        command = ["ip", "netns", "exec", name, sys.executable, "-c", SERVER, "0.0.0.0", "::"]
-        server = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
-        assert server.stdout is not None
-        assert server.stdout.readline() == "up\n"
+    with cable("h", network=18) as made, serving("0.0.0.0", "::", namespace=made.namespace):
         yield made
-    finally:
-        if server is not None:
-            server.kill()
-            server.communicate()
-        subprocess.run(["ip", "link", "del", near], check=False, capture_output=True)
-        ip("netns", "del", name)
 
 
 class Sandbox:
@@ -128,42 +88,42 @@ def sandbox(stack: Stack) -> Iterator[Sandbox]:
     made.delete()
 
 
-def test_a_denied_network_is_out_of_reach_until_it_is_allowed_again(sandbox: Sandbox, net: Net):
-    targets = [f"tcp {net.there} 7001", f"udp {net.there} 7003", f"sendto {net.there} 7003"]
+def test_a_denied_network_is_out_of_reach_until_it_is_allowed_again(sandbox: Sandbox, net: Cable):
+    targets = [f"tcp {net.inside} 7001", f"udp {net.inside} 7003", f"sendto {net.inside} 7003"]
     assert sandbox.reaches(*targets) == ["hi", "hi", "hi"]
-    assert sandbox.set(deny=[f"{net.here[:-1]}0/30"]) == 2
+    assert sandbox.set(deny=[f"{net.outside[:-1]}0/30"]) == 2
     assert sandbox.reaches(*targets) == ["EPERM", "EPERM", "EPERM"]
-    assert sandbox.reaches(f"tcp ::ffff:{net.there} 7001", f"tcp {net.there6} 7006") == ["EPERM", "hi"]
+    assert sandbox.reaches(f"tcp ::ffff:{net.inside} 7001", f"tcp {net.inside6} 7006") == ["EPERM", "hi"]
     assert sandbox.set(deny=[]) == 3
     assert sandbox.reaches(*targets) == ["hi", "hi", "hi"]
 
 
-def test_an_allowed_address_is_all_that_is_in_reach(sandbox: Sandbox, net: Net):
-    sandbox.set(allow=[net.there])
-    assert sandbox.reaches(f"tcp {net.there} 7001", f"udp {net.there} 7003") == ["hi", "hi"]
-    assert sandbox.reaches(f"tcp {net.here} 7001", f"tcp {net.there6} 7006") == ["EPERM", "EPERM"]
-    assert sandbox.reaches(f"tcp ::ffff:{net.there} 7001") == ["hi"]
+def test_an_allowed_address_is_all_that_is_in_reach(sandbox: Sandbox, net: Cable):
+    sandbox.set(allow=[net.inside])
+    assert sandbox.reaches(f"tcp {net.inside} 7001", f"udp {net.inside} 7003") == ["hi", "hi"]
+    assert sandbox.reaches(f"tcp {net.outside} 7001", f"tcp {net.inside6} 7006") == ["EPERM", "EPERM"]
+    assert sandbox.reaches(f"tcp ::ffff:{net.inside} 7001") == ["hi"]
     sandbox.set(allow=[])
-    assert sandbox.reaches(f"tcp {net.there} 7001", f"sendto {net.there} 7003") == ["EPERM", "EPERM"]
+    assert sandbox.reaches(f"tcp {net.inside} 7001", f"sendto {net.inside} 7003") == ["EPERM", "EPERM"]
 
 
-def test_ports_are_told_apart(sandbox: Sandbox, net: Net):
-    targets = [f"tcp {net.there} 7001", f"tcp {net.there} 7002", f"sendto {net.there} 7003"]
-    sandbox.set(deny=[f"{net.there}:7002"])
+def test_ports_are_told_apart(sandbox: Sandbox, net: Cable):
+    targets = [f"tcp {net.inside} 7001", f"tcp {net.inside} 7002", f"sendto {net.inside} 7003"]
+    sandbox.set(deny=[f"{net.inside}:7002"])
     assert sandbox.reaches(*targets) == ["hi", "EPERM", "hi"]
-    sandbox.set(allow=[f"{net.there}:7002-7003"])
+    sandbox.set(allow=[f"{net.inside}:7002-7003"])
     assert sandbox.reaches(*targets) == ["EPERM", "hi", "hi"]
 
 
-def test_what_runs_is_held_too_and_its_connections_are_cut(sandbox: Sandbox, net: Net):
+def test_what_runs_is_held_too_and_its_connections_are_cut(sandbox: Sandbox, net: Cable):
     serve = (
         "mkfifo /tmp/in /tmp/out; python3 /tmp/probe.py < /tmp/in > /tmp/out & exec 3> /tmp/in 4< /tmp/out;"
-        f"ask() {{ echo tcp {net.there} 7001 >&3; read answer <&4; echo $answer; }};"
+        f"ask() {{ echo tcp {net.inside} 7001 >&3; read answer <&4; echo $answer; }};"
         "ask; touch /tmp/asked; until [ -e /tmp/again ]; do sleep 0.02; done; ask"
     )
     old = (
         "import os, socket, time\n"
-        f"s = socket.create_connection(('{net.there}', 7001)); s.settimeout(1)\n"
+        f"s = socket.create_connection(('{net.inside}', 7001)); s.settimeout(1)\n"
         "s.sendall(b'one'); print(s.recv(9).decode(), flush=True); open('/tmp/joined', 'w')\n"
         "while not os.path.exists('/tmp/again'): time.sleep(0.02)\n"
         "s.sendall(b'two')\n"
@@ -174,7 +134,7 @@ def test_what_runs_is_held_too_and_its_connections_are_cut(sandbox: Sandbox, net
     sandbox.run("cat > /tmp/old.py", stdin=old)
     sandbox.run("sh /tmp/serve > /tmp/said 2>&1 & python3 /tmp/old.py > /tmp/kept 2>&1 &")
     sandbox.run("until [ -e /tmp/asked ] && [ -e /tmp/joined ]; do sleep 0.02; done")
-    sandbox.set(deny=[net.there])
+    sandbox.set(deny=[net.inside])
     sandbox.run("touch /tmp/again; until [ $(cat /tmp/said /tmp/kept | wc -l) = 4 ]; do sleep 0.02; done")
     assert sandbox.run("cat /tmp/said").split() == ["hi", "EPERM"]
     assert sandbox.run("cat /tmp/kept").split() == ["one", "silence"]
@@ -185,10 +145,10 @@ def test_the_machine_s_loopback_stays(sandbox: Sandbox, stack: Stack):
     assert sandbox.reaches(f"tcp 127.0.0.1 {stack.port}") != ["EPERM"]
 
 
-def test_other_sandboxes_are_not_held(stack: Stack, sandbox: Sandbox, net: Net):
+def test_other_sandboxes_are_not_held(stack: Stack, sandbox: Sandbox, net: Cable):
     other = Sandbox(stack, make_box(stack))
     sandbox.set(allow=[])
-    assert other.reaches(f"tcp {net.there} 7001") == ["hi"]
+    assert other.reaches(f"tcp {net.inside} 7001") == ["hi"]
     assert other.policy()["policy"] == EVERYTHING
     other.delete()
 
@@ -199,16 +159,16 @@ def test_no_socket_goes_round_it(sandbox: Sandbox):
         assert sandbox.run("python3 -", stdin=script) == "refused\n"
 
 
-def test_it_outlives_a_reset_and_a_gateway_and_not_its_sandbox(stack: Stack, sandbox: Sandbox, net: Net):
-    target = f"tcp {net.there} 7001"
-    generation = sandbox.set(deny=[net.there])
+def test_it_outlives_a_reset_and_a_gateway_and_not_its_sandbox(stack: Stack, sandbox: Sandbox, net: Cable):
+    target = f"tcp {net.inside} 7001"
+    generation = sandbox.set(deny=[net.inside])
     assert sandbox.post("/reset").status_code == 200
     sandbox.run("cat > /tmp/probe.py", stdin=PROBE)
     assert sandbox.reaches(target) == ["EPERM"]
     stack.kill()
     stack.start()
     told = sandbox.policy()
-    expected = {"allowlist": None, "denylist": [f"{net.there}/32"]}
+    expected = {"allowlist": None, "denylist": [f"{net.inside}/32"]}
     assert (told["policy"], told["generation"], told["applied"]) == (expected, generation, True)
     assert sandbox.reaches(target) == ["EPERM"]
     sandbox.delete()
@@ -225,10 +185,10 @@ def test_what_is_asked_for_is_told_canonically_and_only_a_change_counts(sandbox:
     assert sandbox.policy()["policy"]["denylist"] == ["10.0.0.1/32", "10.1.0.0/16:443", "192.0.2.1/32:80-90"]
 
 
-def test_a_thousand_entries_are_held(sandbox: Sandbox, net: Net):
+def test_a_thousand_entries_are_held(sandbox: Sandbox, net: Cable):
     entries = [f"10.{n // 256}.{n % 256}.0/24:{n + 1}-{n + 2}" for n in range(1023)]
-    sandbox.set(deny=[*entries, f"{net.there}:7001"])
-    assert sandbox.reaches(f"tcp {net.there} 7001", f"tcp {net.there} 7002") == ["EPERM", "hi"]
+    sandbox.set(deny=[*entries, f"{net.inside}:7001"])
+    assert sandbox.reaches(f"tcp {net.inside} 7001", f"tcp {net.inside} 7002") == ["EPERM", "hi"]
 
 
 @pytest.mark.parametrize(

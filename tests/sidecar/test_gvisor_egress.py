@@ -12,7 +12,7 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from tests.executor.cable import Cable, cable
+from tests.cable import Cable, cable, serving
 from tests.executor.gvisor import GvisorPod, find_runsc
 from tests.kubernetes.attacks import UNDO
 from tests.probe import PROBE
@@ -35,12 +35,12 @@ class Box(GvisorSidecar):
     def __init__(self, pod: GvisorPod, net: Cable) -> None:
         super().__init__(pod)
         self.net = net
-        self.webhooks = Receiver(self.webhooks.path, host=net.there)
+        self.webhooks = Receiver(self.webhooks.path, host=net.outside)
         self.config["listen"] = f"0.0.0.0:{PORT}"
 
     async def launch(self) -> None:
-        self.config["webhook"] = f"http://{self.net.there}:{self.webhooks.port}/internal/sidecar"
-        self.reconnect(f"http://{self.net.here}:{PORT}")
+        self.config["webhook"] = f"http://{self.net.outside}:{self.webhooks.port}/internal/sidecar"
+        self.reconnect(f"http://{self.net.inside}:{PORT}")
         await super().launch()
 
     async def prepare(self) -> None:
@@ -73,7 +73,7 @@ Make = Callable[..., Awaitable[Box]]
 
 @pytest.fixture
 def net() -> Iterator[Cable]:
-    with cable() as made:
+    with cable("g", network=19) as made, serving(made.outside, made.outside6):
         yield made
 
 
@@ -83,7 +83,7 @@ async def make(net: Cable) -> AsyncIterator[Make]:
     made: list[Box] = []
 
     async def start(**options: Any) -> Box:
-        box = Box(GvisorPod(network=net.namespace, **options), net)
+        box = Box(GvisorPod(network=net.path, **options), net)
         made.append(box)
         await asyncio.to_thread(box.pod.start)
         await box.start()
@@ -109,18 +109,18 @@ def rule(address: str, low: int = 0, high: int = 0, *, prefix: int = 32) -> list
 async def test_it_holds_when_it_is_answered_for_all_that_is_sent(make: Make, net: Cable) -> None:
     box = await make()
     targets = [
-        f"tcp {net.there} 7001",
-        f"udp {net.there} 7003",
-        f"sendto {net.there} 7003",
-        f"tcp {net.there6} 7006",
+        f"tcp {net.outside} 7001",
+        f"udp {net.outside} 7003",
+        f"sendto {net.outside} 7003",
+        f"tcp {net.outside6} 7006",
     ]
     assert await box.reaches(*targets) == ["hi"] * 4
-    assert await box.set(allow=False, rules=[rule(net.there, prefix=30)]) == 2
+    assert await box.set(allow=False, rules=[rule(net.outside, prefix=30)]) == 2
     assert await box.reaches(*targets) == [SILENT] * 3 + ["hi"]
-    assert await box.reaches(f"tcp ::ffff:{net.there} 7001") == [SILENT]
+    assert await box.reaches(f"tcp ::ffff:{net.outside} 7001") == [SILENT]
     assert await box.set(allow=True, rules=[]) == 3
     assert await box.reaches(*targets) == [SILENT] * 4
-    assert await box.set(allow=True, rules=[rule(net.there)]) == 4
+    assert await box.set(allow=True, rules=[rule(net.outside)]) == 4
     assert await box.reaches(*targets) == ["hi"] * 3 + [SILENT]
     assert await box.set(allow=True, rules=[rule("192.0.2.0", prefix=24)]) == 5
     assert await box.reaches(targets[0]) == [SILENT]
@@ -130,14 +130,14 @@ async def test_it_holds_when_it_is_answered_for_all_that_is_sent(make: Make, net
 
 async def test_ports_are_told_apart(make: Make, net: Cable) -> None:
     box = await make()
-    targets = [f"tcp {net.there} 7001", f"tcp {net.there} 7002", f"sendto {net.there} 7003"]
-    await box.set(allow=False, rules=[rule(net.there, 7002)])
+    targets = [f"tcp {net.outside} 7001", f"tcp {net.outside} 7002", f"sendto {net.outside} 7003"]
+    await box.set(allow=False, rules=[rule(net.outside, 7002)])
     assert await box.reaches(*targets) == ["hi", SILENT, "hi"]
-    await box.set(allow=True, rules=[rule(net.there, 7002, 7003)])
+    await box.set(allow=True, rules=[rule(net.outside, 7002, 7003)])
     assert await box.reaches(*targets) == [SILENT, "hi", "hi"]
     # More ranges of one address than one match takes, and the last of them counts.
-    several = [rule(net.there, 100 * n, 100 * n + 1) for n in range(1, 9)]
-    await box.set(allow=True, rules=[*several, rule(net.there, 7001)])
+    several = [rule(net.outside, 100 * n, 100 * n + 1) for n in range(1, 9)]
+    await box.set(allow=True, rules=[*several, rule(net.outside, 7001)])
     assert await box.reaches(*targets) == ["hi", SILENT, SILENT]
 
 
@@ -145,7 +145,7 @@ async def test_what_runs_is_held_too_and_the_sidecar_is_not(make: Make, net: Cab
     box = await make()
     old = (
         "import os, socket, time\n"
-        f"s = socket.create_connection(('{net.there}', 7001)); s.settimeout(1)\n"
+        f"s = socket.create_connection(('{net.outside}', 7001)); s.settimeout(1)\n"
         "s.sendall(b'one'); print(s.recv(9).decode(), flush=True); open('/joined', 'w')\n"
         "while not os.path.exists('/again'): time.sleep(0.02)\n"
         "s.sendall(b'two')\n"
@@ -162,7 +162,7 @@ async def test_what_runs_is_held_too_and_the_sidecar_is_not(make: Make, net: Cab
     assert output.text.split() == ["one", SILENT]
     # Its loopback stays, and so does who calls the sidecar, on a new connection too.
     assert await box.reaches(f"tcp 127.0.0.1 {PORT}", "tcp 127.0.0.1 1") == ["HTTP/1.1", "ECONNREFUSED"]
-    box.reconnect(f"http://{net.here}:{PORT}")
+    box.reconnect(f"http://{net.inside}:{PORT}")
     big = "x" * 1_000_000
     assert (await box.exec(["cat"], stdin=big))["stdout"] == big
     # What the sidecar tells arrives.
@@ -172,8 +172,8 @@ async def test_what_runs_is_held_too_and_the_sidecar_is_not(make: Make, net: Cab
 
 async def test_a_reset_keeps_it_with_its_claim_and_takes_it_away_without(make: Make, net: Cable) -> None:
     box = await make()
-    target = f"tcp {net.there} 7001"
-    await box.set(allow=False, rules=[rule(net.there)])
+    target = f"tcp {net.outside} 7001"
+    await box.set(allow=False, rules=[rule(net.outside)])
     for keep, seen in ((True, SILENT), (False, "hi")):
         answer = await box.instance("POST", "/v1/reset", json={"keep_claim": keep})
         assert answer.json()["equal"] is True, answer.text
@@ -188,7 +188,7 @@ async def test_code_cannot_write_the_filter(make: Make, net: Cable, net_raw: boo
     if net_raw:
         await box.set(allow=True, rules=[])
     assert await box.undo() == []
-    assert await box.reaches(f"tcp {net.there} 7001") == [SILENT if net_raw else "hi"]
+    assert await box.reaches(f"tcp {net.outside} 7001") == [SILENT if net_raw else "hi"]
 
 
 async def test_without_raw_sockets_it_is_refused_and_says_what_is_needed(make: Make, net: Cable) -> None:
@@ -197,7 +197,7 @@ async def test_without_raw_sockets_it_is_refused_and_says_what_is_needed(make: M
     assert (refused.status_code, refused.json()["error"]) == (409, "unsupported")
     assert 'net-raw = "true"' in refused.json()["message"]
     assert (await box.instance("GET", "/v1/egress")).json() == {"policy": None, "generation": 1}
-    assert await box.reaches(f"tcp {net.there} 7001") == ["hi"]
+    assert await box.reaches(f"tcp {net.outside} 7001") == ["hi"]
     assert (await box.put(allow=False, rules=[])).json()["generation"] == 1
 
 
@@ -205,12 +205,12 @@ async def test_more_rules_than_gvisor_takes_are_refused_and_change_nothing(make:
     box = await make()
     nets = [[(10 << 24) + (n << 8), 24, 0, 0] for n in range(1024)]
     with_ports = [[address, prefix, 1, 2] for address, prefix, _, _ in nets]
-    await box.set(allow=False, rules=[rule(net.there)])
+    await box.set(allow=False, rules=[rule(net.outside)])
     for rules in (nets, with_ports, nets[:210], with_ports[:139]):
         refused = await box.put(allow=False, rules=rules)
         assert (refused.status_code, refused.json()["error"]) == (409, "unsupported"), len(rules)
         assert "gVisor takes 32768 bytes of rules" in refused.json()["message"]
-    assert await box.reaches(f"tcp {net.there} 7001") == [SILENT]
+    assert await box.reaches(f"tcp {net.outside} 7001") == [SILENT]
     for rules in (nets[:200], with_ports[:130]):
-        await box.set(allow=False, rules=[*rules, rule(net.there)])
-        assert await box.reaches(f"tcp {net.there} 7001") == [SILENT]
+        await box.set(allow=False, rules=[*rules, rule(net.outside)])
+        assert await box.reaches(f"tcp {net.outside} 7001") == [SILENT]

@@ -1,0 +1,76 @@
+"""A cable between this machine and a network namespace of its own, and the servers of `tests.probe` at one end of it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from tests.probe import SERVER
+
+
+@dataclass(frozen=True)
+class Cable:
+    """`inside` is the end in the namespace, `outside` the other; IPv4 and IPv6 addresses. Needs root and the program ip."""
+
+    namespace: str
+    inside: str
+    inside6: str
+    outside: str
+    outside6: str
+
+    @property
+    def path(self) -> str:
+        """The namespace's."""
+        return f"/run/netns/{self.namespace}"
+
+
+@contextmanager
+def cable(kind: str, *, network: int) -> Iterator[Cable]:
+    """`kind`: a letter for the names of its devices; `network`: 198.18 or 198.19's last number."""
+    number = os.getpid() % 250
+    near, far = f"sl{kind}h{os.getpid()}", f"sl{kind}n{os.getpid()}"
+    net, net6 = f"198.{network}.{number}", f"fd{network}:{number:x}:"
+    made = Cable(f"sandlot-{kind}-{os.getpid()}", f"{net}.2", f"{net6}:2", f"{net}.1", f"{net6}:1")
+
+    def ip(*arguments: str) -> None:
+        subprocess.run(["ip", *arguments], check=True, capture_output=True)
+
+    def inside(*arguments: str) -> None:
+        ip("-n", made.namespace, *arguments)
+
+    ip("netns", "add", made.namespace)
+    try:
+        ip("link", "add", near, "type", "veth", "peer", "name", far, "netns", made.namespace)
+        ip("addr", "add", f"{made.outside}/30", "dev", near)
+        ip("addr", "add", f"{made.outside6}/64", "dev", near, "nodad")
+        ip("link", "set", near, "up")
+        inside("addr", "add", f"{made.inside}/30", "dev", far)
+        inside("addr", "add", f"{made.inside6}/64", "dev", far, "nodad")
+        inside("link", "set", far, "up")
+        inside("link", "set", "lo", "up")
+        inside("route", "add", "default", "via", made.outside)
+        yield made
+    finally:
+        subprocess.run(["ip", "link", "del", near], check=False, capture_output=True)
+        ip("netns", "del", made.namespace)
+
+
+@contextmanager
+def serving(four: str, six: str, *, namespace: str | None = None) -> Iterator[None]:
+    """The servers at these addresses; `namespace`: in that one."""
+    within = [] if namespace is None else ["ip", "netns", "exec", namespace]
+    pipe = subprocess.PIPE
+    server = subprocess.Popen(
+        [*within, sys.executable, "-c", SERVER, four, six], stdin=pipe, stdout=pipe, text=True
+    )
+    try:
+        assert server.stdout is not None
+        assert server.stdout.readline() == "up\n"
+        yield
+    finally:
+        server.kill()
+        server.communicate()
