@@ -285,21 +285,27 @@ def server(stack: Stack) -> list[str]:
     return ["--short", "--on", "server", "--url", stack.url, "--api-key", stack.api_key]
 
 
+def in_steady(*words: str, reports: Path) -> tuple[subprocess.Popen[str], str]:
+    """A run that has begun with the phase `steady`, and what it has said until then."""
+    process = subprocess.Popen(
+        command("steady", *words, reports=reports),
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    assert process.stdout is not None
+    said = ""
+    while "phase steady" not in said:
+        said += process.stdout.readline()
+    return process, said
+
+
 def test_a_generator_that_was_held_up_is_told(tmp_path: Path) -> None:
     words = ("--set", "seconds=3", "--set", "rate=20", "--set", "processes=1")
     with private_stack() as stack:
-        process = subprocess.Popen(
-            command("steady", *server(stack), *words, reports=tmp_path),
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env={**os.environ, "PYTHONUNBUFFERED": "1"},
-        )
-        assert process.stdout is not None
-        said = ""
-        while "phase steady" not in said:
-            said += process.stdout.readline()
+        process, said = in_steady(*server(stack), *words, reports=tmp_path)
         (generator,) = [pid for pid in children(process.pid) if b"loadtests.load.worker" in cmdline(pid)]
         time.sleep(0.5)  # into the phase
         os.kill(generator, signal.SIGSTOP)
@@ -328,18 +334,7 @@ def cmdline(pid: int) -> bytes:
 
 def test_an_interrupted_run_ends_its_sandboxes_and_its_processes(tmp_path: Path) -> None:
     with private_stack() as stack:
-        process = subprocess.Popen(
-            command("steady", *server(stack), "--set", "seconds=60", reports=tmp_path),
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            env={**os.environ, "PYTHONUNBUFFERED": "1"},
-        )
-        assert process.stdout is not None
-        said = ""
-        while "phase steady" not in said:
-            said += process.stdout.readline()
+        process, _ = in_steady(*server(stack), "--set", "seconds=60", reports=tmp_path)
         workers = children(process.pid)
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=60)

@@ -74,8 +74,9 @@ class _Line:
 class HttpPool:
     """Connections by key (an address, or a tunnel through one), last used first.
 
-    Who waits for a new one gets one that is given back meanwhile, and the new one is kept. A connection is used again only when its response was complete, the peer wants it kept, and the kernel knows
-    of no byte and no end on it. A failed dial is retried (dial.py); nothing after it ever is.
+    Who waits for a new one gets one that is given back meanwhile, and the new one is kept. A connection is used again
+    only when its response was complete, the peer wants it kept, and the kernel knows of no byte and no end on it. A
+    failed dial is retried (dial.py); nothing after it ever is.
     """
 
     def __init__(self, *, settings: PoolSettings | None = None, observer: PoolObserver | None = None) -> None:
@@ -150,13 +151,12 @@ class HttpPool:
         """
         while not self._closed:
             connection = self._take_idle(key)
-            fresh = False
+            just_made = False
             if connection is None:
                 connection = await self._new(key, dial_with)
-                fresh = (
-                    connection.uses == 0
-                )  # an end of it is for the one who uses it: dialling again would be for ever
-            if fresh or (not connection.closed and _is_quiet(connection)):
+                just_made = connection.uses == 0
+            # Where a peer ends every connection at once, its user hears of that; dialling again would be for ever.
+            if just_made or (not connection.closed and _is_quiet(connection)):
                 self._busy.add(connection)
                 return connection
             self._busy.discard(connection)
