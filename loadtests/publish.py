@@ -1,6 +1,6 @@
-"""Puts the load tests' last reports into docs/performance.md: `python -m loadtests.publish [REPORTS]`, figures beside it.
+"""Makes a page of the load tests' last reports: `python -m loadtests.publish NAME [REPORTS]` writes docs/performance/NAME.md.
 
-Only what is between the marks is written; the rest of the page belongs to whoever writes it.
+The page and the figures in the folder beside it are wholly generated; what they mean is said in docs/performance.md.
 """
 
 from __future__ import annotations
@@ -18,17 +18,28 @@ from sandlot.report.scale import seconds
 from loadtests.load.cells import fault_lines
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
-BEGIN, END = "<!-- load tests: begin -->", "<!-- load tests: end -->"
 PLOTS = {"latency-over-time": "latency over time", "latency-by-share-of-calls": "latency by share of calls"}
+NAMES = ("local", "runc", "gvisor")
+# Beside the generator a spawn is what there is to compare with, in a cluster the API server's own way to a command.
+COMPARED = {"pods_exec": "`pods/exec`", "spawn": "bare spawn"}
+MIB = 1 << 20
 
 
 class PublishError(Exception):
     """Nothing was written; the message says why."""
 
 
-def section(summaries: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """The lines between the marks: a table of all bounds, then each profile with its calls and plots."""
-    yield from ("| profile | what | bound | measured |", "|---|---|---|---|")
+def page(name: str, summaries: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Its lines: a table of all bounds, then each profile with its calls and plots."""
+    places = dict.fromkeys(told["place"]["name"] for told in summaries)
+    machines = dict.fromkeys(_machine(told["machine"]) for told in summaries)
+    yield from (f"# Load tests: {name}", "")
+    yield (
+        f"Written by `python -m loadtests.publish`: the last run of each profile on {' and '.join(places)}; "
+        f"{'; '.join(machines)}. [Performance](../performance.md) says what to read in it, "
+        "[load tests](../loadtests.md) how it is measured."
+    )
+    yield from ("", "| profile | what | bound | measured |", "|---|---|---|---|")
     for told in summaries:
         for row in told["bounds"]:
             value = "none" if row["value"] is None else f"{row['value']:.3g} {row['unit']}".strip()
@@ -36,19 +47,19 @@ def section(summaries: Sequence[dict[str, Any]]) -> Iterator[str]:
             limit = f"{row['limit']} {row['unit']}".strip()
             yield f"| `{told['profile']}` | {row['what']} | {limit} | {measured} |"
     for told in summaries:
-        yield from (
-            "",
-            f"### {told['profile']}",
-            "",
-            f"{told['what']} On {told['place']['name']}. {_how(told)}",
-            "",
-        )
+        yield from ("", f"## {told['profile']}", "", f"{told['what']} {_how(told)}", "")
         yield from _calls(told)
         yield ""
+        yield from _parts(told)
+        yield ""
         yield " ".join(
-            f"![{told['profile']}: {words}](performance/{told['profile']}-{plot}.svg)"
+            f"![{told['profile']}: {words}]({name}/{told['profile']}-{plot}.svg)"
             for plot, words in PLOTS.items()
         )
+
+
+def _machine(told: dict[str, Any]) -> str:
+    return f"{told['cores']} cores, {told['kernel']}, Python {told['python']}"
 
 
 def _how(told: dict[str, Any]) -> str:
@@ -56,59 +67,71 @@ def _how(told: dict[str, Any]) -> str:
     broken = "; ".join(line for found in told["phases"].values() for line in fault_lines(found))
     lagged = "; ".join(told["lagged"])
     said = ((broken, "Faults"), (lagged, "The generator lagged"))
-    return f"Parameters: {parameters}." + "".join(f" {what}: {text}." for text, what in said if text)
+    length = "Its short version. " if told["short"] else ""
+    return f"{length}Parameters: {parameters}." + "".join(f" {what}: {text}." for text, what in said if text)
 
 
 def _calls(told: dict[str, Any]) -> Iterator[str]:
-    """Calls and baselines with their times, the latter also as multiples of a bare spawn's."""
-    spawn = told["baselines"]["spawn"]["p50"]
-    yield from ("| | calls | a second | p50 | p99 | p50 ÷ bare spawn |", "|---|---|---|---|---|---|")
+    """Calls and baselines with their times, also as multiples of the first baseline that this kind of place has."""
+    words, one = next(
+        (words, told["baselines"][name]["p50"])
+        for name, words in COMPARED.items()
+        if "p50" in told["baselines"].get(name, {})
+    )
+    yield from (f"| | calls | a second | p50 | p99 | p50 ÷ {words} |", "|---|---|---|---|---|---|")
     for phase, found in told["phases"].items():
         for kind, of_it in found["kinds"].items():
             if of_it["latency"]:
                 name = f"{phase}: {kind}"
-                yield _row(name, of_it["ok"], of_it["rate"], of_it["latency"], spawn)
+                yield _row(name, of_it["ok"], of_it["rate"], of_it["latency"], one)
     for name, found in told["baselines"].items():
         if "p50" in found:
-            yield _row(f"baseline: {name}", found["count"], found.get("rate"), found, spawn)
+            yield _row(f"baseline: {name}", found["count"], found.get("rate"), found, one)
 
 
-def _row(name: str, count: int, rate: float | None, times: dict[str, float], spawn: float) -> str:
+def _row(name: str, count: int, rate: float | None, times: dict[str, float], one: float) -> str:
     a_second = "" if rate is None else f"{rate:.4g}"
     p50, p99 = times["p50"], times["p99"]
-    ratio = p50 / spawn
-    times_spawn = f"{ratio:.2f}" if ratio < 10 else f"{ratio:.0f}"
-    return f"| {name} | {count} | {a_second} | {seconds(p50)} | {seconds(p99)} | {times_spawn} |"
+    ratio = p50 / one
+    multiple = f"{ratio:.2f}" if ratio < 10 else f"{ratio:.0f}"
+    return f"| {name} | {count} | {a_second} | {seconds(p50)} | {seconds(p99)} | {multiple} |"
 
 
-def publish(reports: Path, docs: Path = DOCS) -> None:
-    """Raises PublishError."""
-    page = docs / "performance.md"
+def _parts(told: dict[str, Any]) -> Iterator[str]:
+    """What each part used in the longest phase."""
+    phase, found = max(told["phases"].items(), key=lambda each: each[1]["seconds"])
+    yield from (f"| {phase}: part | cores | memory, most | growth | processes |", "|---|---|---|---|---|")
+    for part, used in found["parts"].items():
+        memory, growth = used["memory"] / MIB, used["memory_growth"]
+        yield f"| {part} | {used['cores']:.3f} | {memory:.0f} MiB | {growth:.2f} × | {used['processes']} |"
+
+
+def publish(name: str, reports: Path, docs: Path = DOCS) -> Path:
+    """Returns the page that it wrote. Raises PublishError."""
     found = sorted(reports.glob("*/summary.json"))
     if not found:
         raise PublishError(f"{reports}: no summary.json in its folders; `make loadtest` writes them")
-    text = page.read_text()
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise PublishError(f"{page}: must have a line {BEGIN} and one {END}")
     summaries = [json.loads(path.read_text()) for path in found]
-    lines = "\n".join(section(summaries))
-    figures = docs / "performance"
-    figures.mkdir(exist_ok=True)
+    figures = docs / "performance" / name
+    shutil.rmtree(figures, ignore_errors=True)
+    figures.mkdir(parents=True)
     for path, told in zip(found, summaries, strict=True):
         for plot in PLOTS:
             shutil.copyfile(
                 path.parent / "figures" / f"{plot}.svg", figures / f"{told['profile']}-{plot}.svg"
             )
-    page.write_text(f"{before}{BEGIN}\n{lines}\n{END}{after}")
+    written = figures.with_suffix(".md")
+    written.write_text("\n".join(page(name, summaries)) + "\n")
+    return written
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("name", choices=NAMES, help="what the page is called")
     parser.add_argument("reports", type=Path, nargs="?", default=Path("reports/load"))
     try:
-        publish(parser.parse_args().reports)
+        given = parser.parse_args()
+        print(publish(given.name, given.reports))
     except PublishError as error:
         print(error, file=sys.stderr)
         return 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -14,6 +15,7 @@ from typing import Any
 import msgspec
 from kubernetes.client import ApiException
 from sandlot import AsyncClient
+from sandlot_kube import paths
 from sandlot_kube.errors import KubeError
 
 from loadtests.cluster.baseline import pods_exec, pods_exec_rate
@@ -23,13 +25,15 @@ from loadtests.load.kubelet import Account, NodeStats
 from loadtests.load.places import PlaceFailed
 from loadtests.load.proc import ProcProbe
 from loadtests.load.profile import Baseline
-from loadtests.load.sampling import Nodes, Probe, Usage
+from loadtests.load.sampling import Counts, Probe, Usage
 from tests.cluster.shell import ClusterError
 from tests.kubernetes import killing
 from tests.kubernetes.stack import IMAGE
 
 MANY_SECONDS = 6.0  # a call may take seconds when 64 wait for it
 PODS = 4  # that the threads of the baseline share
+PORTS = {"gateway": 8642, "controller": 8080}  # where they tell Prometheus
+_OPEN_FILES = re.compile(r"^process_open_fds (\S+)$", re.MULTILINE)
 
 
 class Cluster:
@@ -47,6 +51,7 @@ class Cluster:
         self._pool: Pool | None = None
         self._client: AsyncClient | None = None
         self._killed: dict[str, Any] = {}
+        self._parts: list[tuple[str, int, str]] = []  # component, port and name of their pods
         self.breakable = not os.environ.get("SANDLOT_TEST_CONTEXT")  # another's cluster is not ours to break
 
     @property
@@ -90,10 +95,35 @@ class Cluster:
 
         async def look() -> dict[str, Usage]:
             names.extend([] if names else await self._node_names())
-            own, stats = await asyncio.gather(here(), self._stats(names))
-            return account.add(stats) | own
+            own, stats, files = await asyncio.gather(here(), self._stats(names), self._open_files())
+            parts = account.add(stats)
+            for part, count in files.items():
+                if part in parts:
+                    parts[part].descriptors = count
+            return parts | own
 
         return look
+
+    async def _open_files(self) -> dict[str, int]:
+        """Of gateways and controllers, each as it tells Prometheus; those that do not answer are left out."""
+        assert self._pool is not None
+        kube, namespace = self._pool.kube, self.site.stack.namespace
+
+        async def one(part: str, port: int, name: str) -> tuple[str, int]:
+            with contextlib.suppress(KubeError):
+                path = f"/api/v1/namespaces/{namespace}/pods/{name}:{port}/proxy/metrics"
+                if told := _OPEN_FILES.search((await kube.request("GET", path)).decode()):
+                    return part, int(float(told[1]))
+            return part, 0
+
+        if not self._parts:
+            for part, port in PORTS.items():
+                pods = await self.site.pods(component=part)
+                self._parts += [(part, port, pod["metadata"]["name"]) for pod in pods]
+        found: dict[str, int] = {}
+        for part, count in await asyncio.gather(*(one(*each) for each in self._parts)):
+            found[part] = found.get(part, 0) + count
+        return found
 
     async def _stats(self, names: list[str]) -> list[NodeStats]:
         assert self._pool is not None
@@ -114,7 +144,7 @@ class Cluster:
         body = await self._pool.kube.request("GET", "/api/v1/nodes")
         return [item["metadata"]["name"] for item in msgspec.json.decode(body)["items"]]
 
-    def nodes(self) -> Nodes:
+    def nodes(self) -> Counts:
         ready: dict[str, set[str]] = {}
 
         async def look() -> dict[str, int]:
@@ -125,6 +155,25 @@ class Cluster:
                     if condition is not None and condition.status == "True" and pod.spec.node_name:
                         ready.setdefault(pod.spec.node_name, set()).add(pod.metadata.uid)
             return {node: len(uids) for node, uids in sorted(ready.items())}
+
+        return look
+
+    def objects(self) -> Counts:
+        namespace = self.site.stack.sandboxes
+        kinds = {"pods": paths.pods(namespace), "sandboxes": paths.sandboxes(namespace)}
+
+        async def one(path: str) -> int:
+            # The list's first item comes with the number of those that were left out.
+            assert self._pool is not None
+            found = msgspec.json.decode(await self._pool.kube.request("GET", path, params={"limit": "1"}))
+            return len(found["items"]) + found["metadata"].get("remainingItemCount", 0)
+
+        async def look() -> dict[str, int]:
+            counts: dict[str, int] = {}
+            with contextlib.suppress(KubeError):
+                for kind, path in kinds.items():
+                    counts[kind] = await one(path)
+            return counts
 
         return look
 

@@ -19,7 +19,7 @@ from sandlot.errors import NotFound
 from loadtests.load.baselines import Baselines, MakeSandbox
 from loadtests.load.proc import ProcProbe
 from loadtests.load.profile import Baseline
-from loadtests.load.sampling import Nodes, Probe
+from loadtests.load.sampling import Counts, Probe
 from tests.stack import Stack
 
 FILL_SECONDS = 600.0
@@ -59,7 +59,9 @@ class Place(Protocol):
 
     def probe(self, generators: Callable[[], list[int]]) -> Probe: ...
 
-    def nodes(self) -> Nodes: ...
+    def nodes(self) -> Counts: ...
+
+    def objects(self) -> Counts: ...
 
     async def baselines(self, taken: Baselines, plan: Baseline, *, make: MakeSandbox) -> None:
         """Those that only this kind of place has; `make` gives a sandbox to take them in."""
@@ -130,8 +132,11 @@ class Local:
     def probe(self, generators: Callable[[], list[int]]) -> Probe:
         return ProcProbe(mark=str(self._stack.state_dir), gateway=self._pid, generators=generators)
 
-    def nodes(self) -> Nodes:
-        return no_nodes
+    def nodes(self) -> Counts:
+        return no_counts
+
+    def objects(self) -> Counts:
+        return no_counts
 
     async def baselines(self, taken: Baselines, plan: Baseline, *, make: MakeSandbox) -> None:
         return
@@ -173,8 +178,11 @@ class Server:
         # No process has this in its command line: what is left is the generator.
         return ProcProbe(mark=f"no-stack-of-{os.getpid()}", gateway=lambda: 0, generators=generators)
 
-    def nodes(self) -> Nodes:
-        return no_nodes
+    def nodes(self) -> Counts:
+        return no_counts
+
+    def objects(self) -> Counts:
+        return no_counts
 
     async def baselines(self, taken: Baselines, plan: Baseline, *, make: MakeSandbox) -> None:
         return
@@ -205,5 +213,5 @@ async def gateway_pool(
             await pools.delete(name)
 
 
-async def no_nodes() -> dict[str, int]:
+async def no_counts() -> dict[str, int]:
     return {}

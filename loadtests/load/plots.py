@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from sandlot.report import charts
@@ -39,6 +39,10 @@ def plots(found: Found) -> dict[str, str]:
     }
     if any(sample.nodes for sample in found.samples):
         made["Pods ready, by node"] = charts.over_time(nodes(found.samples), unit="pods", steps=True)
+    if any(sample.objects for sample in found.samples):
+        made["Objects of the API server"] = charts.over_time(
+            objects(found.samples), unit="objects", steps=True
+        )
     return made | {"How calls ended": charts.stacked_bars(verdicts(calls))}
 
 
@@ -76,16 +80,15 @@ def throughput(events: Sequence[Event]) -> Lines:
 
 
 def states(samples: Sequence[Sample]) -> Lines:
-    """Every state in every sample, so that a state that empties goes to zero."""
-    names = dict.fromkeys(state for sample in samples for state in sample.sandboxes)
-    thin = _thinned(samples)
-    return {name: [(sample.at, float(sample.sandboxes.get(name, 0))) for sample in thin] for name in names}
+    return _counted([(sample.at, sample.sandboxes) for sample in _thinned(samples)])
 
 
 def nodes(samples: Sequence[Sample]) -> Lines:
-    names = dict.fromkeys(node for sample in samples for node in sample.nodes)
-    thin = _thinned(samples)
-    return {name: [(sample.at, float(sample.nodes.get(name, 0))) for sample in thin] for name in names}
+    return _counted([(sample.at, sample.nodes) for sample in _thinned(samples)])
+
+
+def objects(samples: Sequence[Sample]) -> Lines:
+    return _counted([(sample.at, sample.objects) for sample in _thinned(samples)])
 
 
 def cores(samples: Sequence[Sample]) -> Lines:
@@ -116,6 +119,12 @@ def verdicts(events: Sequence[Event]) -> dict[str, dict[str, int]]:
         of_it = counts.setdefault(event.kind, {})
         of_it[word] = of_it.get(word, 0) + 1
     return counts
+
+
+def _counted(looks: Sequence[tuple[float, Mapping[str, int]]]) -> Lines:
+    """Every name at every look, so that what empties goes to zero."""
+    names = dict.fromkeys(name for _, counts in looks for name in counts)
+    return {name: [(at, float(counts.get(name, 0))) for at, counts in looks] for name in names}
 
 
 def _thinned(samples: Sequence[Sample]) -> Sequence[Sample]:

@@ -1,4 +1,4 @@
-"""Looks at the parts again and again while a run goes on: CPU, memory and descriptors of each, sandboxes by state."""
+"""Looks at the parts again and again while a run goes on: what each uses, sandboxes by state, the API server's objects."""
 
 from __future__ import annotations
 
@@ -32,16 +32,20 @@ class Usage(msgspec.Struct, kw_only=True):
 
 
 class Sample(msgspec.Struct, kw_only=True):
-    """One look, `at` seconds since the run began. `nodes` counts the pods that have become ready on each node."""
+    """One look, `at` seconds since the run began.
+
+    `nodes` counts the pods that have become ready on each node, `objects` what the API server keeps, by resource.
+    """
 
     at: float
     parts: dict[str, Usage]
     sandboxes: dict[str, int]
     nodes: dict[str, int] = {}
+    objects: dict[str, int] = {}
 
 
 Probe = Callable[[], Awaitable[dict[str, Usage]]]
-Nodes = Callable[[], Awaitable[dict[str, int]]]
+Counts = Callable[[], Awaitable[dict[str, int]]]
 
 
 class Sampler:
@@ -52,7 +56,8 @@ class Sampler:
         *,
         client: AsyncClient,
         probe: Probe,
-        nodes: Nodes,
+        nodes: Counts,
+        objects: Counts,
         path: Path,
         zero: float,
         every: float = 1.0,
@@ -61,6 +66,7 @@ class Sampler:
         self._client = client
         self._probe = probe
         self._nodes = nodes
+        self._objects = objects
         self._file = path.open("wb")
         self._zero = zero
         self._every = every
@@ -82,9 +88,15 @@ class Sampler:
         if at is not None:
             await asyncio.sleep(at - time.monotonic())
         async with self._one:
-            parts, sandboxes, nodes = await asyncio.gather(self._probe(), self._sandboxes(), self._nodes())
+            parts, sandboxes, nodes, objects = await asyncio.gather(
+                self._probe(), self._sandboxes(), self._nodes(), self._objects()
+            )
             sample = Sample(
-                at=round(time.monotonic() - self._zero, 3), parts=parts, sandboxes=sandboxes, nodes=nodes
+                at=round(time.monotonic() - self._zero, 3),
+                parts=parts,
+                sandboxes=sandboxes,
+                nodes=nodes,
+                objects=objects,
             )
             self.samples.append(sample)
             self._file.write(msgspec.json.encode(sample) + b"\n")

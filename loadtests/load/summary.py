@@ -50,8 +50,11 @@ def of_phase(span: Span, *, events: Sequence[Event], samples: Sequence[Sample]) 
         "infrastructure": outcomes["infrastructure"],
         "kinds": {kind: _of_kind(of_it, begun=span.begun) for kind, of_it in kinds.items()},
         "generator": of_generator(span.done),
-        "parts": of_parts([sample for sample in samples if span.begun <= sample.at <= span.ended]),
     }
+    during = [sample for sample in samples if span.begun <= sample.at <= span.ended]
+    found["parts"] = of_parts(during)
+    if objects := of_objects(during):
+        found["objects"] = objects
     ledgers = [done.ledger for done in span.done if done.ledger is not None]
     if ledgers:
         found["ledger"] = {
@@ -130,6 +133,13 @@ def of_parts(samples: Sequence[Sample]) -> dict[str, Any]:
             found[part]["descriptors"] = max(usage.descriptors for _, usage in seen)
             found[part]["descriptors_growth"] = _growth([usage.descriptors for _, usage in seen])
     return found
+
+
+def of_objects(samples: Sequence[Sample]) -> dict[str, Any]:
+    """What the API server kept of each resource: the most, and how it grew."""
+    names = dict.fromkeys(name for sample in samples for name in sample.objects)
+    counts = {name: [sample.objects[name] for sample in samples if name in sample.objects] for name in names}
+    return {name: {"most": max(seen), "growth": _growth(seen)} for name, seen in counts.items()}
 
 
 def _growth(values: Sequence[int]) -> float:

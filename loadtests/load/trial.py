@@ -98,6 +98,7 @@ async def trial(
                 client=place.client,
                 probe=place.probe(lambda: generators.pids),
                 nodes=place.nodes(),
+                objects=place.objects(),
                 path=folder / "samples.jsonl",
                 zero=zero,
                 every=every,

@@ -173,6 +173,21 @@ def test_parts_are_told_by_cores_most_memory_and_growth() -> None:
     assert found["descriptors_growth"] == 1.0
 
 
+def test_objects_are_told_by_their_most_and_growth_and_a_look_without_an_answer_counts_for_nothing() -> None:
+    kept = [10, 10, 10, 0, 12, 12, 12, 12, 20, 20]
+    samples = [
+        Sample(at=float(at), parts={}, sandboxes={}, objects={"pods": 4, "sandboxes": count} if count else {})
+        for at, count in enumerate(kept)
+    ]
+    span = Span(name="p", begun=0.0, ended=9.0, done=[done()])
+    found = summary.of_phase(span, events=[], samples=samples)["objects"]
+    assert found == {
+        "pods": {"most": 4, "growth": 1.0},
+        "sandboxes": {"most": 20, "growth": pytest.approx(20 / 10, abs=1e-4)},
+    }
+    assert "objects" not in summary.of_phase(span, events=[], samples=samples[3:4])
+
+
 def test_states_are_read_from_what_a_gateway_tells_prometheus() -> None:
     text = (
         'sandlot_sandboxes{status="RUNNING"} 3.0\nsandlot_sandboxes{status="ERROR"} 0.0\n'

@@ -246,24 +246,23 @@ def test_each_plot_is_a_file_of_its_own(whole: Result) -> None:
     assert ">exec p99 (ms)</text>" in steady
 
 
-def test_reports_become_a_page_whose_other_words_stay(whole: Result, tmp_path: Path) -> None:
-    page = tmp_path / "performance.md"
-    page.write_text(f"# Before\n\n{publish.BEGIN}\nold\n{publish.END}\n\nAfter.\n")
-    publish.publish(whole.reports, tmp_path)
-    publish.publish(whole.reports, tmp_path)
+def test_reports_become_a_page_with_its_figures_beside_it(whole: Result, tmp_path: Path) -> None:
+    old = tmp_path / "performance" / "local" / "gone-latency-over-time.svg"
+    old.parent.mkdir(parents=True)
+    old.touch()
+    page = publish.publish("local", whole.reports, tmp_path)
     text = page.read_text()
-    assert text.startswith("# Before\n")
-    assert text.endswith("\nAfter.\n")
-    assert "\nold\n" not in text
+    assert page == tmp_path / "performance" / "local.md"
+    assert not old.exists()
     for name in profile.names():
-        assert text.count(f"\n### {name}\n") == 1
-        assert (tmp_path / "performance" / f"{name}-latency-over-time.svg").is_file()
+        assert text.count(f"\n## {name}\n") == 1
+    figures = re.findall(r"\]\((local/\S+\.svg)\)", text)
+    assert len(figures) == 2 * len(profile.names())
+    assert all((page.parent / figure).is_file() for figure in figures)
     assert re.search(r"^\| steady: exec \| \d+ \|", text, re.MULTILINE)
+    assert re.search(r"^\| gateway \| \d\.\d{3} \| \d+ MiB \|", text, re.MULTILINE)
     with pytest.raises(publish.PublishError, match=r"no summary\.json"):
-        publish.publish(tmp_path / "nowhere", tmp_path)
-    page.write_text("nothing")
-    with pytest.raises(publish.PublishError, match="must have a line"):
-        publish.publish(whole.reports, tmp_path)
+        publish.publish("local", tmp_path / "nowhere", tmp_path)
 
 
 def test_a_missed_bound_fails_the_command_and_is_named(tmp_path: Path) -> None:

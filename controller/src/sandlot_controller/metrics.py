@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
 _STARTS = (0.5, 1, 2, 3, 5, 8, 13, 20, 30, 60, 120, 300)
 
@@ -12,6 +12,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
         self.leader = Gauge("sandlot_controller_leader", "1 while this one works.", registry=self.registry)
         self.pods_created = Counter(
             "sandlot_controller_pods_created", "Pods made.", ["kind"], registry=self.registry
