@@ -58,7 +58,7 @@ def loadtest(
     ] = None,
     short: Annotated[bool, typer.Option("--short", help="The profile's short version.")] = False,
     peers: Annotated[
-        bool, typer.Option("--peers", help="Other systems' agents too, with --on local.")
+        bool, typer.Option("--peers", help="Other systems' agents too, each in a sandbox of ours.")
     ] = False,
     seed: Annotated[int, typer.Option(help="Of the arrivals.")] = 1,
     every: Annotated[
@@ -77,8 +77,6 @@ def loadtest(
         given = _given(set_ or [])
         wanted = profile.names() if profiles == ["all"] else profiles
         loaded = [profile.load(name, short=short, given=given) for name in wanted]
-        if peers and on is not On.LOCAL:
-            raise ProfileError("--peers: their programs are on this machine: only with --on local")
         bounds = {one.name: judge.bounds_of(one.name, on=on.value, short=short, path=spec) for one in loaded}
         place = _place(on, url=url, api_key=api_key, image=image, runtime=runtime)
         loaded = _bearable(loaded, place=place, all_of_them=profiles == ["all"])

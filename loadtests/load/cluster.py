@@ -14,14 +14,16 @@ from typing import Any
 
 import msgspec
 from kubernetes.client import ApiException
-from sandlot import AsyncClient
+from sandlot import AsyncClient, AsyncSandbox
 from sandlot_kube import paths
 from sandlot_kube.errors import KubeError
 
 from loadtests.cluster.baseline import pods_exec, pods_exec_rate
 from loadtests.cluster.site import Installation, Pool, Site
+from loadtests.load import peers_in_pod
 from loadtests.load.baselines import Baselines, MakeSandbox, Taken
 from loadtests.load.kubelet import Account, NodeStats
+from loadtests.load.peers import Peer
 from loadtests.load.places import PlaceFailed
 from loadtests.load.proc import ProcProbe
 from loadtests.load.profile import Baseline
@@ -187,6 +189,9 @@ class Cluster:
             await self._many_callers(taken.setdefault("pods_exec_threads", Taken()), plan, pods=pods)
         finally:
             await asyncio.gather(*(box.delete() for box in boxes))
+
+    async def peer(self, found: Taken, plan: Baseline, box: AsyncSandbox, peer: Peer) -> None:
+        await peers_in_pod.measure(found, plan, box, peer)
 
     async def kill(self, part: str) -> None:
         """SIGKILL to the process of one of its pods."""

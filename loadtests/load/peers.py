@@ -1,15 +1,16 @@
-"""Other systems' agents from a package index, run in one of our sandboxes and called directly, as a comparison."""
+"""Other systems' agents from a package index, run in sandboxes of ours, as a comparison; how they are called depends on the place.
+
+`python -m loadtests.load.peers` makes their environments: on the cluster's network there is no index.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import socket
+import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
 
 import aiohttp
 from sandlot import AsyncSandbox
@@ -39,6 +40,17 @@ class Peer:
     options: tuple[str, ...] = ()
     body: tuple[tuple[str, str], ...] = ()  # fields of a request besides the command
 
+    def environment(self) -> Path:
+        """Its Python; made at the first use. Raises EnvironmentFailed."""
+        return environment(self.package, self.version, also=self.also)
+
+    def arguments(self, *, port: int) -> list[str]:
+        return ["--host", "127.0.0.1", "--port", str(port), *self.options]
+
+    def request(self, command: list[str]) -> dict[str, object]:
+        """The body of its POST /execute."""
+        return {"command": command, "timeout": 60, **dict(self.body)}
+
 
 PEERS = {
     "swerex": Peer("swe-rex", "1.4.0", "swerex-remote", options=("--auth-token", TOKEN)),
@@ -46,15 +58,19 @@ PEERS = {
         "rl-rock", "1.11.0", "rocklet", also=("rl-rock[rocklet]==1.11.0",), body=(("sandbox_id", "peer"),)
     ),
 }
+# Measures one agent in one sandbox and adds to what was taken. Raises PeerFailed, SandlotError, aiohttp.ClientError.
+Measure = Callable[[Taken, Baseline, AsyncSandbox, Peer], Awaitable[None]]
 
 
 async def peers(
-    taken: Baselines, plan: Baseline, make: MakeSandbox, *, which: Mapping[str, Peer] = PEERS
+    taken: Baselines,
+    plan: Baseline,
+    make: MakeSandbox,
+    *,
+    measure: Measure,
+    which: Mapping[str, Peer] = PEERS,
 ) -> None:
-    """One caller, then `plan.callers` of them, of each agent, and as `sandlot` of ours, through the gateway.
-
-    For sandboxes that see this machine's files and network.
-    """
+    """Each agent in a sandbox of its own, and before them, as `sandlot`, the same command of ours by one and by many."""
     ours = taken.setdefault("sandlot", Taken())
     async with await make() as box:
 
@@ -66,79 +82,19 @@ async def peers(
             return time.perf_counter() - begun
 
         await exec()
-        ours.times += await _one(exec, seconds=plan.seconds)
-        ours.rates.append(await _many(exec, callers=plan.callers, seconds=plan.seconds))
+        ours.times += await one_caller(exec, seconds=plan.seconds)
+        ours.rates.append(await many_callers(exec, callers=plan.callers, seconds=plan.seconds))
     for name, peer in which.items():
         found = taken.setdefault(name, Taken())
         try:
-            python = await asyncio.to_thread(environment, peer.package, peer.version, also=peer.also)
-            async with (
-                await make() as box,
-                _running(box, peer, str(python.with_name(peer.program)), plan.command) as call,
-            ):
-                found.times += await _one(call, seconds=plan.seconds)
-                found.rates.append(await _many(call, callers=plan.callers, seconds=plan.seconds))
+            await asyncio.to_thread(peer.environment)
+            async with await make() as box:
+                await measure(found, plan, box, peer)
         except (EnvironmentFailed, SandlotError, PeerFailed, aiohttp.ClientError, ExceptionGroup) as error:
             found.missing = (str(error) or type(error).__name__)[-200:]
 
 
-class _Call:
-    """The plan's command by the agent's own route, over connections that are kept."""
-
-    def __init__(self, session: aiohttp.ClientSession, url: str, body: dict[str, Any]) -> None:
-        self._session = session
-        self._url = url
-        self._body = body
-
-    async def __call__(self) -> float:
-        begun = time.perf_counter()
-        async with self._session.post(f"{self._url}/execute", json=self._body) as answer:
-            told = await answer.json()
-            if answer.status != 200 or told.get("exit_code") != 0:
-                raise PeerFailed(f"{answer.status}: {told}")
-        return time.perf_counter() - begun
-
-    async def answered(self) -> None:
-        """Waits until the agent listens: it says nothing when it does."""
-        while True:
-            with contextlib.suppress(aiohttp.ClientError):
-                async with self._session.get(f"{self._url}/is_alive") as answer:
-                    if answer.status == 200:
-                        return
-            await asyncio.sleep(0.1)
-
-
-@asynccontextmanager
-async def _running(box: AsyncSandbox, peer: Peer, program: str, command: list[str]) -> AsyncIterator[_Call]:
-    """The agent as a command of the sandbox, killed at the end. Raises PeerFailed."""
-    port = _free_port()
-    words = [program, "--host", "127.0.0.1", "--port", str(port), *peer.options]
-    body = {"command": command, "timeout": 60, **dict(peer.body)}
-    connector = aiohttp.TCPConnector(limit=0)
-    async with (
-        await box.start(words, stdin=False) as process,
-        aiohttp.ClientSession(connector=connector, headers={"X-API-Key": TOKEN}) as session,
-    ):
-        call = _Call(session, f"http://127.0.0.1:{port}", body)
-        ended, answered = asyncio.create_task(process.wait()), asyncio.create_task(call.answered())
-        try:
-            await asyncio.wait((ended, answered), timeout=START_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-            if ended.done():
-                result = ended.result()
-                raise PeerFailed(
-                    f"{peer.program} ended with {result.exit_code}: {result.stderr.strip()[-100:]}"
-                )
-            if not answered.done():
-                raise PeerFailed(f"{peer.program} did not answer within {START_SECONDS:g} s")
-            await call()
-            yield call
-        finally:
-            for task in (ended, answered):
-                task.cancel()
-            await asyncio.gather(ended, answered, return_exceptions=True)
-
-
-async def _one(call: Call, *, seconds: float) -> list[float]:
+async def one_caller(call: Call, *, seconds: float) -> list[float]:
     end = time.monotonic() + seconds
     times = [await call()]
     while time.monotonic() < end:
@@ -146,7 +102,7 @@ async def _one(call: Call, *, seconds: float) -> list[float]:
     return times
 
 
-async def _many(call: Call, *, callers: int, seconds: float) -> float:
+async def many_callers(call: Call, *, callers: int, seconds: float) -> float:
     """Calls a second; what ends after the window does not count."""
     end = time.monotonic() + seconds
     count = 0
@@ -163,7 +119,13 @@ async def _many(call: Call, *, callers: int, seconds: float) -> float:
     return count / seconds
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def main() -> None:
+    for name, peer in PEERS.items():
+        try:
+            peer.environment()
+        except EnvironmentFailed as error:
+            print(f"{name}: {error}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -13,10 +13,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol
 
-from sandlot import AsyncClient, AsyncPools
+from sandlot import AsyncClient, AsyncPools, AsyncSandbox
 from sandlot.errors import NotFound
 
-from loadtests.load.baselines import Baselines, MakeSandbox
+from loadtests.load import peers_here, peers_in_pod
+from loadtests.load.baselines import Baselines, MakeSandbox, Taken
+from loadtests.load.peers import Peer
 from loadtests.load.proc import ProcProbe
 from loadtests.load.profile import Baseline
 from loadtests.load.sampling import Counts, Probe
@@ -65,6 +67,10 @@ class Place(Protocol):
 
     async def baselines(self, taken: Baselines, plan: Baseline, *, make: MakeSandbox) -> None:
         """Those that only this kind of place has; `make` gives a sandbox to take them in."""
+        ...
+
+    async def peer(self, found: Taken, plan: Baseline, box: AsyncSandbox, peer: Peer) -> None:
+        """Measures another system's agent in a sandbox of ours. Raises PeerFailed."""
         ...
 
     async def kill(self, part: str) -> None:
@@ -141,6 +147,9 @@ class Local:
     async def baselines(self, taken: Baselines, plan: Baseline, *, make: MakeSandbox) -> None:
         return
 
+    async def peer(self, found: Taken, plan: Baseline, box: AsyncSandbox, peer: Peer) -> None:
+        await peers_here.measure(found, plan, box, peer)
+
     async def kill(self, part: str) -> None:
         await asyncio.to_thread(self._stack.kill)
 
@@ -186,6 +195,9 @@ class Server:
 
     async def baselines(self, taken: Baselines, plan: Baseline, *, make: MakeSandbox) -> None:
         return
+
+    async def peer(self, found: Taken, plan: Baseline, box: AsyncSandbox, peer: Peer) -> None:
+        await peers_in_pod.measure(found, plan, box, peer)
 
     async def kill(self, part: str) -> None:
         raise PlaceFailed(f"{self.name} is another's: its {part} is not killed")

@@ -72,7 +72,7 @@ async def trial(
             await in_a_sandbox(taken, profile.baseline, make)
             await place.baselines(taken, profile.baseline, make=make)
             if peers:
-                await take_peers(taken, profile.baseline, make)
+                await take_peers(taken, profile.baseline, make, measure=place.peer)
 
         tell("baselines")
         await baselines()

@@ -1,0 +1,86 @@
+"""Other systems' agents in sandboxes that see this machine's files and network: called directly, without a gateway."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import aiohttp
+from sandlot import AsyncSandbox
+
+from loadtests.load.baselines import Taken
+from loadtests.load.peers import START_SECONDS, TOKEN, Peer, PeerFailed, many_callers, one_caller
+from loadtests.load.profile import Baseline
+
+
+async def measure(found: Taken, plan: Baseline, box: AsyncSandbox, peer: Peer) -> None:
+    """One caller, then `plan.callers` of them."""
+    async with _running(box, peer, plan.command) as call:
+        found.times += await one_caller(call, seconds=plan.seconds)
+        found.rates.append(await many_callers(call, callers=plan.callers, seconds=plan.seconds))
+
+
+class _Call:
+    """The plan's command by the agent's own route, over connections that are kept."""
+
+    def __init__(self, session: aiohttp.ClientSession, url: str, body: dict[str, object]) -> None:
+        self._session = session
+        self._url = url
+        self._body = body
+
+    async def __call__(self) -> float:
+        begun = time.perf_counter()
+        async with self._session.post(f"{self._url}/execute", json=self._body) as answer:
+            told = await answer.json()
+            if answer.status != 200 or told.get("exit_code") != 0:
+                raise PeerFailed(f"{answer.status}: {told}")
+        return time.perf_counter() - begun
+
+    async def answered(self) -> None:
+        """Waits until the agent listens: it says nothing when it does."""
+        while True:
+            with contextlib.suppress(aiohttp.ClientError):
+                async with self._session.get(f"{self._url}/is_alive") as answer:
+                    if answer.status == 200:
+                        return
+            await asyncio.sleep(0.1)
+
+
+@asynccontextmanager
+async def _running(box: AsyncSandbox, peer: Peer, command: list[str]) -> AsyncIterator[_Call]:
+    """The agent as a command of the sandbox, killed at the end. Raises PeerFailed."""
+    port = _free_port()
+    program = peer.environment().with_name(peer.program)
+    words = [str(program), *peer.arguments(port=port)]
+    connector = aiohttp.TCPConnector(limit=0)
+    async with (
+        await box.start(words, stdin=False) as process,
+        aiohttp.ClientSession(connector=connector, headers={"X-API-Key": TOKEN}) as session,
+    ):
+        call = _Call(session, f"http://127.0.0.1:{port}", peer.request(command))
+        ended, answered = asyncio.create_task(process.wait()), asyncio.create_task(call.answered())
+        try:
+            await asyncio.wait((ended, answered), timeout=START_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            if ended.done():
+                result = ended.result()
+                raise PeerFailed(
+                    f"{peer.program} ended with {result.exit_code}: {result.stderr.strip()[-100:]}"
+                )
+            if not answered.done():
+                raise PeerFailed(f"{peer.program} did not answer within {START_SECONDS:g} s")
+            await call()
+            yield call
+        finally:
+            for task in (ended, answered):
+                task.cancel()
+            await asyncio.gather(ended, answered, return_exceptions=True)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
