@@ -62,7 +62,7 @@ def loadtest(
     ] = False,
     seed: Annotated[int, typer.Option(help="Of the arrivals.")] = 1,
     every: Annotated[
-        float | None, typer.Option(min=0.1, help="Seconds between two looks at the parts: 1, on a cluster 5.")
+        float | None, typer.Option(min=0.1, help="Seconds between two looks at the parts: 1, on a cluster 15.")
     ] = None,
     runtime: Annotated[Runtime, typer.Option(help="Of the sandboxes, with --on cluster.")] = Runtime.RUNC,
     reports: Annotated[Path, typer.Option(help="A folder for each profile is made in it.")] = Path(

@@ -98,9 +98,13 @@ async def _run(box: AsyncSandbox, command: list[str]) -> str:
 
 
 def _packed(python: Path) -> bytes:
-    """The packages of an environment, as an archive that is unpacked into one folder."""
+    """The packages of an environment, as an archive that is unpacked into one folder, without their bytecode."""
+
+    def source(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
+        return None if Path(entry.name).name == "__pycache__" else entry
+
     (packages,) = python.parent.parent.glob("lib/python*/site-packages")
     made = io.BytesIO()
     with tarfile.open(fileobj=made, mode="w") as archive:
-        archive.add(packages, arcname=".")
+        archive.add(packages, arcname=".", filter=source)
     return made.getvalue()
