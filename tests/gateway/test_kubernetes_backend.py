@@ -16,6 +16,7 @@ import httpx
 import pytest
 from sandlot_gateway.app import Gateway
 from sandlot_gateway.backends.kubernetes.backend import KubernetesBackend, KubernetesSettings
+from sandlot_gateway.backends.kubernetes.translate import sandbox_body
 from sandlot_gateway.serve import serve
 from sandlot_gateway.settings import Settings
 from sandlot_kube import paths
@@ -23,6 +24,7 @@ from sandlot_kube.client import KubeClient
 from sandlot_kube.template import Template
 
 from tests.gateway.kubelet import Kubelet, apply_crds
+from tests.gateway.sidecars import new_instance_id
 from tests.kube.apiserver import ApiServer, apiserver
 
 __all__ = ["apiserver"]
@@ -557,6 +559,29 @@ async def test_what_another_gateway_has_claimed_is_not_ended_by_one_that_never_h
         assert (await one.client.delete(f"/api/v1/sandbox/{made['id']}")).status_code == 200
         assert await kubelet.until(lambda: kubelet.sandboxes[made["id"]].status.verdict) == "deleted"
         assert (await other.is_ended_somehow(made["id"]))["verdict"] == "deleted"
+
+
+async def test_what_another_gateway_has_started_for_its_own_create_is_left_to_it_for_a_while(
+    world: World,
+) -> None:
+    kubelet = world.kubelet
+    async with world.gateway(backend={"claimed_within": 3.0}) as gateway:
+        instance = new_instance_id()
+        body = sandbox_body(
+            instance, {"template": TEMPLATE, "state": "Started", "madeFor": "sb-of-another", "tenant": "alpha"}
+        )
+        client = KubeClient(world.server.access(namespace=world.namespace))
+        try:
+            await client.request("POST", paths.sandboxes(world.namespace), body=body)
+        finally:
+            await client.close()
+        sidecar = await gateway.until(lambda: kubelet.sidecars.get(instance))
+        backend = gateway.gateway.backend
+        await gateway.until(lambda: backend._records.of_pod(instance) and backend._instances.get(instance))
+        told = await gateway.client.post("/internal/sidecar", **sidecar.word("ready", phase="warm"))
+        assert told.status_code == 200, told.text
+        assert len(gateway.gateway.supply.ready) == 0
+        await gateway.warm()  # that gateway seems to be gone
 
 
 async def test_a_pod_whose_end_nobody_explains_is_lost_all_the_same(world: World) -> None:

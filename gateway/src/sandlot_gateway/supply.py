@@ -21,6 +21,9 @@ _OVERDUE = 3.0  # times as long as starts have taken of late
 
 _VERDICT_OF_ERROR = {"IMAGE_PULL_FAILED": "image_pull"}
 
+# Ends that only a sandbox with an owner has: an instance with one of them did start.
+_OF_OWNED = frozenset({"deleted", "deadline", "idle", "run_lost", "exited", "reset_failed"})
+
 
 class QueueFull(Exception):
     """As many creates wait as may; `retry_after` in seconds is a guess from recent starts."""
@@ -226,7 +229,11 @@ class Supply:
         self._pump()
 
     def lost(self, instance_id: str, *, verdict: str, message: str) -> None:
-        """This unclaimed instance is gone, or could not start."""
+        """This instance is gone, or could not start."""
+        if verdict in _OF_OWNED:
+            # Another gateway's create had it. Two such ends, taken for failed starts, would end a create that waits
+            # here, with the other one's verdict.
+            self.taken(instance_id)
         self.forget(instance_id)
         start = self._starting.pop(instance_id, None)
         if start is not None:
@@ -402,11 +409,12 @@ class Supply:
         return None if overdue else start.waiter
 
     def _start_failed(self, key: str, meant: Waiter[_Ask] | None, error: StartFailed, *, final: bool) -> None:
-        waiter = meant if meant is not None and meant.waiting else self._waiters.head(key)
-        if meant is not None:
-            meant.value.starting = False
+        waiter = meant or self._waiters.head(key)
         if waiter is None:
             return
+        waiter.value.starting = False
+        if not waiter.waiting:
+            return  # nobody waits for that start any more, and those who wait have their own
         waiter.value.attempts += 1
         if final or waiter.value.attempts >= self._attempts:
             self._waiters.remove(waiter)

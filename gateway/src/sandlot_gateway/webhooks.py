@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from sandlot_gateway.backends.base import Backend, Instance, Unavailable
+from sandlot_gateway.backends.base import Backend, Instance, LeftAlone, Unavailable
 from sandlot_gateway.lifecycle import Lifecycle
 from sandlot_gateway.supply import Supply
 from sandlot_gateway.tokens import Tokens
@@ -80,6 +80,8 @@ class Webhooks:
             instance = self._backend.hear(instance_id, state)
         except Unavailable:
             instance, status = None, 503
+        except LeftAlone:
+            return 200
         if instance is None:
             # An end needs no instance to be recorded; everything else of an unknown one is not wanted.
             if document.event == "ended":

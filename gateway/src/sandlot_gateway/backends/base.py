@@ -156,6 +156,10 @@ class Events(Protocol):
         ...
 
 
+class LeftAlone(Exception):
+    """What a sidecar says is not acted on here: another gateway is about to."""
+
+
 NotesChanged = Callable[[str, dict[str, Any]], None]
 
 
@@ -224,7 +228,8 @@ class Backend(Protocol):
     def hear(self, instance_id: str, state: dict[str, Any]) -> Instance | None:
         """The instance whose signed webhook this is; None when nobody wants it (any more).
 
-        Raises Unavailable when that cannot be told yet: the sidecar sends it again.
+        Raises Unavailable when that cannot be told yet, and the sidecar sends it again; LeftAlone when another gateway
+        is about to act on it, and the backend asks the sidecar itself should that one not do so.
         """
         ...
 

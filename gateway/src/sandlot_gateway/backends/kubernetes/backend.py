@@ -25,6 +25,7 @@ from ..base import (
     Claim,
     Events,
     Instance,
+    LeftAlone,
     Notes,
     PoolSpec,
     PoolStatus,
@@ -232,6 +233,10 @@ class KubernetesBackend:
         if entry.leaving:
             return None
         self._heard(entry, state)
+        if not entry.heard and state.get("phase") == "warm":
+            # Offered here, an instance that another gateway has started for a create of its own would be claimed by
+            # one of this gateway's in that moment.
+            raise LeftAlone
         return entry.instance
 
     def _told(self, entry: Entry, state: dict[str, Any]) -> bool:
