@@ -62,7 +62,8 @@ def loadtest(
     ] = False,
     seed: Annotated[int, typer.Option(help="Of the arrivals.")] = 1,
     every: Annotated[
-        float | None, typer.Option(min=0.1, help="Seconds between two looks at the parts: 1, on a cluster 15.")
+        float | None,
+        typer.Option(min=0.1, help="Seconds between two looks at the parts: 1, on a cluster 15."),
     ] = None,
     runtime: Annotated[Runtime, typer.Option(help="Of the sandboxes, with --on cluster.")] = Runtime.RUNC,
     reports: Annotated[Path, typer.Option(help="A folder for each profile is made in it.")] = Path(
@@ -77,7 +78,8 @@ def loadtest(
         given = _given(set_ or [])
         wanted = profile.names() if profiles == ["all"] else profiles
         loaded = [profile.load(name, short=short, given=given) for name in wanted]
-        bounds = {one.name: judge.bounds_of(one.name, on=on.value, short=short, path=spec) for one in loaded}
+        where = {on.value, runtime.value} if on is On.CLUSTER else {on.value}
+        bounds = {one.name: judge.bounds_of(one.name, on=where, short=short, path=spec) for one in loaded}
         place = _place(on, url=url, api_key=api_key, image=image, runtime=runtime)
         loaded = _bearable(loaded, place=place, all_of_them=profiles == ["all"])
     except (ProfileError, SpecError) as error:

@@ -56,11 +56,16 @@ class Event(msgspec.Struct, omit_defaults=True, kw_only=True):
         return self.ended - self.began
 
 
+# Ends that a caller causes: the tasks end their sandboxes themselves, so nobody has when they hear of one of these.
+_NOBODYS = frozenset({"deleted", "deadline", "idle", "run_lost"})
+
+
 def judged(error: errors.SandlotError) -> tuple[Outcome, str]:
     """What an error of the SDK means for the run."""
     match error:
         case errors.SandboxLost():
-            return ("infrastructure" if error.infrastructure else "wrong"), error.verdict
+            lost = error.infrastructure or error.verdict in _NOBODYS
+            return ("infrastructure" if lost else "wrong"), error.verdict
         case errors.Busy():
             return "refused", error.code or "busy"
         case errors.ConnectionFailed():

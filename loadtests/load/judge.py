@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,12 @@ SPEC = Path(__file__).resolve().parents[1] / "rangespec-load.yaml"
 SHORT = 2.0  # a short run has few samples: its bounds are this many times wider; one of 0 stays 0
 
 
-def bounds_of(profile: str, *, on: str, short: bool, path: Path = SPEC) -> dict[str, Bound]:
-    """Those of a profile in this kind of place, by name. Raises SpecError."""
+def bounds_of(profile: str, *, on: Collection[str], short: bool, path: Path = SPEC) -> dict[str, Bound]:
+    """Those of a profile by name; `on`: what a `where` may say of this place. Raises SpecError."""
     found = {
         name: bound
         for name, bound in read_bounds(path).items()
-        if name.partition(".")[0] == profile and bound.where in ("", on)
+        if name.partition(".")[0] == profile and bound.where in ("", *on)
     }
     for name, bound in found.items():
         if not bound.of:

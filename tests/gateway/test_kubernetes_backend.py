@@ -568,7 +568,8 @@ async def test_what_another_gateway_has_started_for_its_own_create_is_left_to_it
     async with world.gateway(backend={"claimed_within": 3.0}) as gateway:
         instance = new_instance_id()
         body = sandbox_body(
-            instance, {"template": TEMPLATE, "state": "Started", "madeFor": "sb-of-another", "tenant": "alpha"}
+            instance,
+            {"template": TEMPLATE, "state": "Started", "madeFor": "sb-of-another", "tenant": "alpha"},
         )
         client = KubeClient(world.server.access(namespace=world.namespace))
         try:

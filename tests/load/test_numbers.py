@@ -200,7 +200,8 @@ def test_states_are_read_from_what_a_gateway_tells_prometheus() -> None:
     ("error", "expected"),
     [
         (errors.SandboxLost("gone", verdict="node_lost"), ("infrastructure", "node_lost")),
-        (errors.SandboxLost("gone", verdict="timeout"), ("wrong", "timeout")),
+        (errors.SandboxLost("gone", verdict="oom"), ("wrong", "oom")),
+        (errors.SandboxLost("gone", verdict="deleted"), ("infrastructure", "deleted")),
         (errors.Busy("full"), ("refused", "busy")),
         (errors.ConnectionFailed("no"), ("infrastructure", "connection_failed")),
         (errors.WaitTimeout("late"), ("infrastructure", "wait_timeout")),
@@ -254,7 +255,7 @@ def test_every_bound_belongs_to_a_profile_and_says_what_was_measured() -> None:
         row = text.partition(f"\n{name}:")[2].partition("\n  at_")[0]
         assert "# measured" in row, name
     for name in profile.names():
-        assert judge.bounds_of(name, on="local", short=False)
+        assert judge.bounds_of(name, on={"local"}, short=False)
 
 
 def test_bounds_are_of_a_profile_and_a_place_and_wider_for_a_short_run(tmp_path: Path) -> None:
@@ -263,14 +264,14 @@ def test_bounds_are_of_a_profile_and_a_place_and_wider_for_a_short_run(tmp_path:
         "a.rate: {of: x, at_least: 0.4}\na.time: {of: x, at_most: 3}\na.lost: {of: x, at_most: 0}\n"
         "a.far: {of: x, at_most: 1, where: cluster}\nb.rate: {of: x, at_least: 1}\n"
     )
-    there = judge.bounds_of("a", on="local", short=False, path=path)
+    there = judge.bounds_of("a", on={"local"}, short=False, path=path)
     assert {name: bound.limit for name, bound in there.items()} == {
         "a.rate": "≥ 0.4",
         "a.time": "≤ 3",
         "a.lost": "≤ 0",
     }
-    assert "a.far" in judge.bounds_of("a", on="cluster", short=False, path=path)
-    short = judge.bounds_of("a", on="local", short=True, path=path)
+    assert "a.far" in judge.bounds_of("a", on={"cluster", "runc"}, short=False, path=path)
+    short = judge.bounds_of("a", on={"local"}, short=True, path=path)
     assert {name: bound.limit for name, bound in short.items()} == {
         "a.rate": "≥ 0.2",
         "a.time": "≤ 6",
@@ -278,4 +279,4 @@ def test_bounds_are_of_a_profile_and_a_place_and_wider_for_a_short_run(tmp_path:
     }
     path.write_text("a.rate: {at_least: 0.4}\n")
     with pytest.raises(SpecError, match=r"a\.rate: needs `of`"):
-        judge.bounds_of("a", on="local", short=False, path=path)
+        judge.bounds_of("a", on={"local"}, short=False, path=path)
