@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import signal
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -16,6 +15,7 @@ from sandlot.errors import SandlotError
 from sandlot_kube.errors import KubeError
 
 from loadtests.bounds import Bound, SpecError
+from loadtests.interrupts import end_in_order
 from loadtests.load import judge, profile
 from loadtests.load.cluster import Cluster
 from loadtests.load.figures import write_figures
@@ -73,7 +73,7 @@ def loadtest(
 ) -> None:
     """Load a stack by profiles; each leaves events.jsonl, samples.jsonl, summary.json and report.html."""
     console = Console(width=None if sys.stdout.isatty() else 140, highlight=False)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was started is ended on the way out
+    end_in_order()
     try:
         given = _given(set_ or [])
         wanted = profile.names() if profiles == ["all"] else profiles

@@ -9,7 +9,6 @@ import json
 import math
 import os
 import platform
-import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -22,6 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from loadtests.bounds import Bound, missed, read_bounds
+from loadtests.interrupts import end_in_order
 from loadtests.reading import Reading
 from loadtests.report import write_report
 
@@ -128,8 +128,7 @@ def main(
         async with around or contextlib.nullcontext():
             return await run(groups, bounds=bounds, only=only, console=console)
 
-    # What was started is ended by the way out, which the default action would not take.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    end_in_order()
     readings, again = asyncio.run(measure())
     console.print(table(readings, bounds=bounds, again=again))
     values = {row: reading.value for row, reading in readings.items()}

@@ -331,13 +331,16 @@ def cmdline(pid: int) -> bytes:
     return Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
-def test_an_interrupted_run_ends_its_sandboxes_and_its_processes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_ends_its_sandboxes_and_its_processes(tmp_path: Path, number: int) -> None:
     with private_stack() as stack:
         process, _ = in_steady(*server(stack), "--set", "seconds=60", reports=tmp_path)
         workers = children(process.pid)
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
+        process.send_signal(number)
+        said, _ = process.communicate(timeout=60)
         assert process.returncode != 0
+        assert "never retrieved" not in said
+        assert "was destroyed" not in said
         assert not any(Path(f"/proc/{pid}").exists() for pid in workers)
         assert list_sandboxes(stack) == []
 
