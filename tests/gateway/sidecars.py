@@ -34,6 +34,7 @@ class StubSidecar:
         self.files: dict[str, str] = {}
         self.logs = ""
         self.claims_seen = 0
+        self.ends_seen = 0
         self.owners: list[str] = []
         self.before_claim: Callable[[dict[str, Any]], Any] | None = None
         self.lose_answers = 0  # answer to so many claims is lost after it took effect
@@ -165,6 +166,12 @@ class StubSidecar:
                 return await self._claim(json.loads(body))
             case "/v1/end":
                 told = json.loads(body)
+                self.ends_seen += 1
+                owner = (
+                    self.claim["sandbox_id"] if self.claim is not None and self.phase == "claimed" else None
+                )
+                if owner is not None and (told.get("only_unclaimed") or told.get("only_of", owner) != owner):
+                    return 409, {"error": "claimed"}
                 self.end(told["verdict"], told.get("message"))
                 return 200, self.state()
             case "/v1/reset":

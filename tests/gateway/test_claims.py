@@ -37,7 +37,7 @@ class Replica:
             supply=self.supply,
             sidecars=Sidecars(pool),
             tokens=TOKENS,
-            discard=self.discarded.append,
+            discard=lambda instance, sandbox_id: self.discarded.append(instance),
             counted=self.outcomes.append,
         )
 

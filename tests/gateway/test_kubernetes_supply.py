@@ -105,6 +105,18 @@ async def test_a_start_that_fails_is_charged_to_nobody_but_whom_it_was_for(box) 
     assert told.status == "PENDING"
 
 
+async def test_a_claim_that_cannot_get_through_takes_nobodys_instance_away(box) -> None:
+    made = (await post(box)).json()
+    owned = box.machine.of_sandbox(made["id"])
+    instance = box.machine.instances[owned.instance_id]
+    box.gateway.lifecycle.give_back(instance, "sb-another")
+    await until(lambda: owned.ends_seen == 1)
+    await asyncio.sleep(0)
+    assert (owned.phase, box.backend.destroyed) == ("claimed", [])
+    box.gateway.lifecycle.give_back(instance, made["id"])
+    await until(lambda: owned.instance_id in box.backend.destroyed)
+
+
 async def test_the_backend_hears_of_claims_and_ends(box) -> None:
     made = (await post(box, labels=["one"])).json()
     await box.client.delete(f"/api/v1/sandbox/{made['id']}")

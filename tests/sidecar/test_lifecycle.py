@@ -379,6 +379,16 @@ async def test_an_end_only_of_what_nobody_owns(make) -> None:
     assert (bad.status_code, bad.json()["field"]) == (400, "only_unclaimed")
 
 
+async def test_an_end_only_of_what_no_other_sandbox_owns(make) -> None:
+    owned = await make(claim={"sandbox_id": "sb-one"})
+    refused = await owned.instance("POST", "/v1/end", json={"only_of": "sb-two"})
+    assert (refused.status_code, refused.json()["error"]) == (409, "claimed")
+    assert (await owned.exec("echo lives"))["stdout"] == "lives\n"
+    for box in (owned, await make()):
+        ended = await box.instance("POST", "/v1/end", json={"only_of": "sb-one"})
+        assert (ended.status_code, ended.json()["phase"]) == (200, "ended")
+
+
 @pytest.mark.parametrize("attempt", range(8))
 async def test_a_claim_and_such_an_end_at_once_have_one_winner(make, attempt: int) -> None:
     box = await make()

@@ -84,7 +84,7 @@ class Gateway:
             supply=self.supply,
             sidecars=self.sidecars,
             tokens=self.tokens,
-            discard=lambda instance: self.lifecycle.discard(instance),
+            discard=lambda instance, sandbox_id: self.lifecycle.give_back(instance, sandbox_id),
             counted=self.counters.claimed,
         )
         directory = settings.checkpoints()

@@ -44,7 +44,7 @@ class Claimed:
 
 
 class Claimer:
-    """`discard` takes away an instance that failed a claim; `counted` hears every outcome."""
+    """`discard` takes away an instance that failed a sandbox's claim, if no other owns it; `counted` hears every outcome."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Claimer:
         supply: Supply,
         sidecars: Sidecars,
         tokens: Tokens,
-        discard: Callable[[Instance], None],
+        discard: Callable[[Instance, str], None],
         counted: Callable[[str], None] = lambda outcome: None,
         max_failures: int = 20,
     ) -> None:
@@ -81,8 +81,8 @@ class Claimer:
 
         Raises StartFailed, CannotStart, ClaimRefused, NoSidecar, Abandoned.
 
-        An instance that another gateway owns by now is left alone; one whose answer is lost is discarded, since
-        it may hold the claim.
+        An instance that another gateway's sandbox owns by now is left alone, also one that cannot be reached from here;
+        else one whose answer is lost is discarded, since it may hold the claim.
         """
         failures = 0
         while True:
@@ -108,7 +108,7 @@ class Claimer:
                 sandbox.claim += time.monotonic() - began
             except asyncio.CancelledError:
                 # Nobody knows whether the claim got through.
-                self._discard(instance)
+                self._discard(instance, sandbox.id)
                 raise
             finally:
                 self.claiming.pop(instance.id, None)
@@ -126,7 +126,7 @@ class Claimer:
                 self._supply.offer(instance)
                 raise ClaimRefused(answer.message, field=answer.field)
             if answer.outcome not in ("taken", "stale"):
-                self._discard(instance)
+                self._discard(instance, sandbox.id)
                 failures += 1
                 if failures >= self._max_failures:
                     raise NoSidecar(answer.message)

@@ -283,6 +283,10 @@ class Lifecycle:
         self._backend.ended(instance_id, verdict=verdict, message=message, exit_code=exit_code, heard=heard)
         self._retirer.destroy(instance_id)
 
+    def give_back(self, instance: Instance, sandbox_id: str) -> None:
+        """An instance that this sandbox could not claim: nobody shall have it, unless somebody else has it already."""
+        self._retirer.give_back(instance, sandbox_id)
+
     def discard(self, instance: Instance) -> None:
         """An instance that nobody shall have."""
         self._retirer.discard(instance)

@@ -13,6 +13,9 @@ from sandlot_gateway.tasks import Tasks
 
 _log = logging.getLogger(__name__)
 
+TRIES = 6  # to ask a sidecar that does not answer
+PAUSE = 5.0  # seconds between two of them
+
 
 class Retirer:
     """All methods but `retired` and `close` return at once; at most `at_once` instances are retired at one time."""
@@ -53,6 +56,11 @@ class Retirer:
         self._supply.forget(instance.id)
         self._tasks.spawn(self._end(instance, verdict="sandbox_lost"))
 
+    def give_back(self, instance: Instance, sandbox_id: str) -> None:
+        """Take it away unless another sandbox than this owns it, which its sidecar alone knows."""
+        self._supply.forget(instance.id)
+        self._tasks.spawn(self._give_back(instance, sandbox_id))
+
     def destroy(self, instance_id: str) -> None:
         """The sidecar has ended by itself; take away what it left."""
         if instance_id not in self._generations:
@@ -80,6 +88,17 @@ class Retirer:
     async def _end(self, instance: Instance, *, verdict: str) -> None:
         await self._sidecars.end(instance, verdict=verdict)
         await self._destroy(instance.id)
+
+    async def _give_back(self, instance: Instance, sandbox_id: str) -> None:
+        answer = await self._sidecars.end_of(instance, sandbox_id)
+        # Where another gateway may have it, it is not taken for dead because it cannot be reached from here.
+        tries = 0 if self._backend.finds_all else TRIES
+        while answer == "unknown" and tries and self._backend.instance(instance.id) is not None:
+            await asyncio.sleep(PAUSE)
+            answer = await self._sidecars.end_of(instance, sandbox_id)
+            tries -= 1
+        if answer != "owned":
+            await self._destroy(instance.id)
 
     async def _destroy(self, instance_id: str) -> None:
         try:

@@ -12,6 +12,7 @@ from sandlot_gateway.backends.base import Instance
 from sandlot_gateway.data.pool import Answer, DialError, HttpPool, UpstreamError
 from sandlot_gateway.data.routes import Route
 
+Ending = Literal["ended", "owned", "unknown"]
 Outcome = Literal["claimed", "taken", "stale", "gone", "unreachable", "uncertain", "refused"]
 
 
@@ -75,11 +76,19 @@ class Sidecars:
             return False
         return answer.status == 200
 
-    async def end_unclaimed(self, instance: Instance) -> Literal["ended", "owned", "unknown"]:
+    async def end_unclaimed(self, instance: Instance) -> Ending:
         """Ask the sidecar to end unless somebody owns it, which it alone knows."""
-        body = b'{"verdict":"deleted","only_unclaimed":true}'
+        return await self._end_unless(instance, {"verdict": "deleted", "only_unclaimed": True})
+
+    async def end_of(self, instance: Instance, sandbox_id: str) -> Ending:
+        """Ask the sidecar to end unless another sandbox owns it: this one's claim failed, or its answer was lost."""
+        return await self._end_unless(instance, {"verdict": "sandbox_lost", "only_of": sandbox_id})
+
+    async def _end_unless(self, instance: Instance, body: dict[str, Any]) -> Ending:
         try:
-            answer = await self._post(instance, "/v1/end", body, timeout=self._call_timeout)
+            answer = await self._post(
+                instance, "/v1/end", msgspec.json.encode(body), timeout=self._call_timeout
+            )
         except (DialError, UpstreamError):
             return "unknown"
         return "ended" if answer.status == 200 else "owned" if answer.status == 409 else "unknown"

@@ -432,11 +432,17 @@ class Instance:
         message: str | None = None,
         patience: float = END_PATIENCE,
         only_unclaimed: bool = False,
+        only_of: str | None = None,
     ) -> None:
-        """End the sandbox; the first verdict stays. Raises 409 `claimed` where that was to be asked."""
+        """End the sandbox; the first verdict stays. Raises 409 `claimed` where that was to be asked.
+
+        `only_of`: the sandbox that may own it.
+        """
         async with self._lock:  # a claim under way is over by then, and counts
             if self.record.verdict is None:
-                if only_unclaimed and self.record.claim is not None:
+                claim = self.record.claim
+                anothers = only_of is not None and claim is not None and claim["sandbox_id"] != only_of
+                if anothers or (only_unclaimed and claim is not None):
                     raise ApiError(409, "claimed", "this instance has an owner")
                 await self._end(verdict, message, phase=OVER)
                 self.spawn(self._say_ended(patience=patience))

@@ -73,7 +73,8 @@ class InstanceRoutes:
             raise bad_input("verdict must be one of the contract's sandbox verdicts", field="verdict")
         only_unclaimed = fields.flag(body, "only_unclaimed", default=False)
         message = fields.text(body, "message", limit=4096)
-        await self._instance.end(verdict, message=message, only_unclaimed=only_unclaimed)
+        only_of = fields.text(body, "only_of", limit=256)
+        await self._instance.end(verdict, message=message, only_unclaimed=only_unclaimed, only_of=only_of)
         request.respond_json(self._instance.state())
 
     async def reset(self, request: Request) -> None:

@@ -340,6 +340,9 @@ class KubernetesBackend:
         if answer == "owned":
             self._ask(entry)  # by another gateway, a moment ago
             return
+        if answer == "unknown" and entry.claim is None and entry.heard and self._watches.failure is not None:
+            self._ask(entry)  # it may have an owner whose record cannot be seen now
+            return
         entry.leaving = True
         self._asker.leave(instance_id)
         if instance_id in self._late_ends:
