@@ -234,20 +234,15 @@ class Supply:
             # Another gateway's create had it. Two such ends, taken for failed starts, would end a create that waits
             # here, with the other one's verdict.
             self.taken(instance_id)
-        self.forget(instance_id)
-        start = self._starting.pop(instance_id, None)
-        if start is not None:
-            start.timer.cancel()
+        elif (start := self._forgotten(instance_id)) is not None:
             error = StartFailed(message, verdict=verdict, error_type=verdict.upper())
             self._start_failed(start.key, start.waiter, error, final=verdict == "image_pull")
         self._pump()
 
     def taken(self, instance_id: str) -> None:
         """This instance has an owner, maybe by another gateway: whoever waits for its start waits for another."""
-        self.forget(instance_id)
-        start = self._starting.pop(instance_id, None)
+        start = self._forgotten(instance_id)
         if start is not None:
-            start.timer.cancel()
             if start.waiter is not None:
                 start.waiter.value.starting = False
             self._pump()
@@ -287,6 +282,14 @@ class Supply:
         await self._tasks.close()
 
     # Inside.
+
+    def _forgotten(self, instance_id: str) -> _Start | None:
+        """Take an instance out of everything; its start, if it was not over."""
+        self.forget(instance_id)
+        start = self._starting.pop(instance_id, None)
+        if start is not None:
+            start.timer.cancel()
+        return start
 
     def _take(self, key: str, pool: str | None) -> Instance | None:
         instance = self.ready.take(key, pool=pool) if pool is not None else None

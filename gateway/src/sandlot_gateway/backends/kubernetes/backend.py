@@ -232,11 +232,12 @@ class KubernetesBackend:
             raise Unavailable(f"the template of {instance_id} is not known yet")
         if entry.leaving:
             return None
-        self._heard(entry, state)
-        if not entry.heard and state.get("phase") == "warm":
+        if self._is_stale(entry, state):
             # Offered here, an instance that another gateway has started for a create of its own would be claimed by
             # one of this gateway's in that moment.
+            self._asker.ask(entry)
             raise LeftAlone
+        self._heard(entry, state)
         return entry.instance
 
     def _told(self, entry: Entry, state: dict[str, Any]) -> bool:
@@ -251,9 +252,7 @@ class KubernetesBackend:
         return entry.heard  # not any more, if whoever was told of it has found that more is to be asked
 
     def _heard(self, entry: Entry, state: dict[str, Any]) -> None:
-        if self._is_stale(entry, state):
-            self._asker.ask(entry)
-        elif state.get("phase") != "starting":
+        if state.get("phase") != "starting":
             entry.heard = True
             self._asker.leave(entry.instance.id)
             self._pool_starts.pop(entry.instance.id, None)
