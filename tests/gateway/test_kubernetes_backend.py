@@ -339,14 +339,17 @@ async def test_a_deleted_sandbox_runs_nothing_more_at_any_gateway(world: World) 
 async def test_without_an_api_server_a_claim_is_known_at_any_gateway(world: World) -> None:
     kubelet = world.kubelet
     async with world.gateway("a") as one, world.gateway("b") as other:
-        for _ in range(2):
+        for _ in range(3):
             await kubelet.pod(TEMPLATE, pool="default")
         for gateway in (one, other):
-            await gateway.warm(2)
+            await gateway.warm(3)
         world.server.freeze()
         try:
             made = await one.made()
             assert await other.run(made["id"], "echo other") == "other\n"
+            # Another one so soon is looked for as well.
+            next_one = await one.made()
+            assert await other.run(next_one["id"], "echo next") == "next\n"
             # The one that is still warm is there for a claim.
             second = await other.made()
             assert await one.run(second["id"], "echo one") == "one\n"

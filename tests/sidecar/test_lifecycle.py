@@ -367,6 +367,25 @@ async def test_a_reset_takes_the_owner_s_limits_and_network_away(make) -> None:
     assert (int(third[0]) <= 2 << 20, third[1], third[-1]) == (True, "1", "forked")
 
 
+async def test_no_state_tells_of_an_owner_before_the_claim_is_in_force(make) -> None:
+    """Limits and a network of its own make the claim wait for the executor."""
+    told: set[tuple[str, str | None, bool]] = set()
+
+    async def watch(box: Sidecar) -> None:
+        while True:
+            state = (await box.instance("GET", "/v1/state")).json()
+            told.add((state["phase"], state["sandbox_id"], state["claimed_at"] is not None))
+            if state["phase"] == "claimed":
+                return
+
+    for attempt in range(5):
+        box = await make()
+        watching = [asyncio.create_task(watch(box)) for _ in range(4)]
+        await box.claim(limits={"pids": 100 + attempt}, network="none")
+        await asyncio.gather(*watching)
+    assert told <= {("warm", None, False), ("claimed", "sb-test", True)}
+
+
 async def test_an_end_only_of_what_nobody_owns(make) -> None:
     owned = await make(claim={})
     refused = await owned.instance("POST", "/v1/end", json={"only_unclaimed": True})

@@ -527,7 +527,10 @@ class Instance:
 
     def state(self) -> dict[str, Any]:
         """The contract's state document; no token, no secret."""
-        record, claim = self.record, self.record.claim
+        record = self.record
+        # A claim that is being applied may still fail: a gateway that asks now, told of an owner in an instance that is
+        # not its owner's yet, would take it for both known and free, and never ask again.
+        claim = None if self.phase is WARM else record.claim
         return {
             "instance_id": self.config.instance_id,
             "address": self.config.address,
@@ -536,8 +539,8 @@ class Instance:
             "ready_at": self.ready_at,
             "version": __version__,
             "sandbox_id": claim["sandbox_id"] if claim else None,
-            "claimed_at": record.claimed_at,
-            "deadline_at": self._deadline_at(),
+            "claimed_at": record.claimed_at if claim else None,
+            "deadline_at": self._deadline_at() if claim else None,
             "idle_timeout": claim["idle_timeout"] if claim else None,
             "last_active_at": time.time() if self._in_use() else self.clock.last_active,
             "verdict": record.verdict,

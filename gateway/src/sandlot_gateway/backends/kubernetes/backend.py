@@ -126,7 +126,8 @@ class KubernetesBackend:
         self._tasks = Tasks()
         self._events: Events | None = None
         self._pool_starts: dict[str, Entry] = {}  # pods of pools that have not been heard of
-        self._look_again_at = 0.0
+        self._look_again_at = 0.0  # on the loop's clock
+        self._looking: asyncio.TimerHandle | None = None
         self._verdicts: dict[str, asyncio.TimerHandle] = {}  # waits for the controller's word
         self._unheard: dict[str, asyncio.TimerHandle] = {}  # starts, until DNS is asked for them
         self._late_ends = LateEnds(after=settings.late_end)
@@ -148,6 +149,8 @@ class KubernetesBackend:
             for timer in timers.values():
                 timer.cancel()
             timers.clear()
+        if self._looking is not None:
+            self._looking.cancel()
         await self._client.close()
 
     async def destroy_all(self) -> None:
@@ -282,10 +285,15 @@ class KubernetesBackend:
 
     def missed(self, new: bool) -> None:
         """Its record may not be written for a long time, without an API server: then only its sidecar can tell."""
-        now = time.monotonic()
-        if now < self._look_again_at or (not new and self._watches.failure is None):
+        if self._looking is not None or (not new and self._watches.failure is None):
             return
-        self._look_again_at = now + self._settings.look_pause
+        loop = asyncio.get_running_loop()
+        # Not left out when another look was a moment ago: whoever misses one tells of it once.
+        self._looking = loop.call_at(max(loop.time(), self._look_again_at), self._look_at_all)
+
+    def _look_at_all(self) -> None:
+        self._looking = None
+        self._look_again_at = asyncio.get_running_loop().time() + self._settings.look_pause
         for entry in self._instances:
             if entry.claim is None and not entry.leaving:
                 self._ask(entry)
