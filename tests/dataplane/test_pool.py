@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import sys
 
 import pytest
 from sandlot_gateway.data.conn import Connection
@@ -339,6 +340,54 @@ async def test_what_was_dialled_for_one_that_has_gone_is_kept(pool, upstream):
     await eventually(lambda: one.idle_connections == 1)
     assert (await one.fetch(server.address, "GET", "/")).body == b""
     assert server.connections == 1
+
+
+async def test_a_connection_that_is_over_before_it_is_used_is_a_failed_dial(pool, upstream):
+    server = await upstream(echo())
+    one = pool()
+
+    async def over() -> Connection:
+        connection = await dial(server.address, settings=QUICK)
+        connection.transport.abort()
+        return connection
+
+    with pytest.raises(DialError, match="before it was used"):
+        await one.acquire(server.address, over)
+    assert (one.busy_connections, one.idle_connections) == (0, 0)
+
+
+async def test_a_request_on_a_connection_that_has_just_gone_is_a_broken_connection(pool, upstream):
+    server = await upstream(echo())
+    one = pool()
+    connection = await one.acquire(server.address)
+    connection.transport.abort()
+    connection.begin(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
+    with pytest.raises(UpstreamError):
+        await connection.head()
+    one.release(connection)
+
+
+_DIAL = """
+import asyncio, os, sys, uvloop
+from sandlot_gateway.data.dial import DialSettings, dial
+
+async def main():
+    connection = await dial(sys.argv[1], settings=DialSettings())
+    connection.close()
+    print(len(os.listdir("/proc/self/task")))
+
+uvloop.run(main())
+"""
+
+
+async def test_a_dial_of_an_address_needs_no_thread(upstream):
+    """Threads that wait for a name server would keep it waiting. In a process of its own: threads stay."""
+    server = await upstream(echo(), tcp=True)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", _DIAL, server.address, stdout=asyncio.subprocess.PIPE
+    )
+    told, _ = await process.communicate()
+    assert told == b"1\n"
 
 
 async def test_closing_the_pool_ends_the_dials_under_way(pool):

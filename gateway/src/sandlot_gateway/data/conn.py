@@ -61,15 +61,20 @@ class Connection(asyncio.Protocol):
         """Start a request with its head (and as much of its body as there is) in one write."""
         self.uses += 1
         self.reader.expect(no_body=no_body)
-        self.transport.write(data)
+        self.write(data)
+
+    @property
+    def lost(self) -> bool:
+        """Nothing can be sent any more; `closed` comes an iteration of the loop later when the other end did it."""
+        return self.closed or self.transport.is_closing()
 
     def write(self, data: bytes) -> None:
-        if not self.closed:
+        if not self.lost:  # uvloop raises RuntimeError
             self.transport.write(data)
 
     def write_eof(self) -> None:
         """Half-close: the peer reads the end, and can still send."""
-        if not self.closed and self.transport.can_write_eof():
+        if not self.lost and self.transport.can_write_eof():
             self.transport.write_eof()
 
     async def drain(self) -> None:

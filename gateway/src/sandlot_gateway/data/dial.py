@@ -6,11 +6,16 @@ import asyncio
 import os
 import random
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import cast
 
 from .conn import Connection
 from .errors import DialError
+
+
+_RESOLVERS = ThreadPoolExecutor(8, thread_name_prefix="resolver")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +94,7 @@ async def _connect(address: str, *, timeout: float) -> Connection:
             try:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 _keep_alive(sock)
-                await loop.sock_connect(sock, target)
+                await _connected(sock, target)
             except BaseException:
                 sock.close()
                 raise
@@ -103,6 +108,28 @@ async def _connect(address: str, *, timeout: float) -> Connection:
         sock.close()
         raise
     return connection
+
+
+async def _connected(sock: socket.socket, target: tuple[str, int] | tuple[str, int, int, int]) -> None:
+    """Raises OSError.
+
+    uvloop's own sock_connect asks its resolver, also for an address: four threads, which a few names that are slow to
+    resolve take for many seconds. No first packet is sent in that time, to no sandbox.
+    """
+    try:
+        return sock.connect(target)
+    except BlockingIOError:
+        pass
+    loop = asyncio.get_running_loop()
+    writable = asyncio.Event()
+    loop.add_writer(sock, writable.set)
+    try:
+        await writable.wait()
+    finally:
+        loop.remove_writer(sock)
+    error = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+    if error:
+        raise OSError(error, os.strerror(error))
 
 
 _Target = tuple[socket.AddressFamily, tuple[str, int] | tuple[str, int, int, int]]
@@ -120,7 +147,9 @@ def _literal(host: str, port: int) -> _Target | None:
 
 
 async def _resolved(host: str, port: int) -> _Target:
-    infos = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    # Threads of its own: the loop's few are also those of connections to the API server.
+    loop = asyncio.get_running_loop()
+    infos = await loop.run_in_executor(_RESOLVERS, partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM))
     family, _, _, _, target = infos[0]
     return family, cast("tuple[str, int]", target)
 

@@ -155,12 +155,14 @@ class HttpPool:
             if connection is None:
                 connection = await self._new(key, dial_with)
                 just_made = connection.uses == 0
-            # Where a peer ends every connection at once, its user hears of that; dialling again would be for ever.
-            if just_made or (not connection.closed and _is_quiet(connection)):
+            if not connection.lost and (just_made or _is_quiet(connection)):
                 self._busy.add(connection)
                 return connection
             self._busy.discard(connection)
             connection.close()
+            if just_made:
+                # Dialling again would be for ever where a peer ends every connection at once.
+                raise DialError(key, "closed by its other end before it was used")
         raise DialError(key, "the pool is closed")
 
     def _take_idle(self, key: str) -> Connection | None:
