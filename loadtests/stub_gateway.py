@@ -37,6 +37,9 @@ class Directory:
     async def wait_ready(self, sandbox_id: str, timeout: float) -> Route | None:
         return self._routes.get(sandbox_id)
 
+    def may_come(self, sandbox_id: str) -> bool:
+        return False
+
     def touched(self, sandbox_id: str) -> None:
         pass
 

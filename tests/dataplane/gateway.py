@@ -26,6 +26,7 @@ class Directory:
     def __init__(self) -> None:
         self.routes: dict[str, Route] = {}
         self.touches: list[str] = []
+        self.coming: set[str] = set()  # another gateway may have made them
         self.waited = asyncio.Event()  # somebody waits for a PENDING sandbox
         self._changed = asyncio.Event()
 
@@ -45,6 +46,9 @@ class Directory:
         except TimeoutError:
             pass
         return self.routes.get(sandbox_id)
+
+    def may_come(self, sandbox_id: str) -> bool:
+        return sandbox_id in self.coming
 
     def touched(self, sandbox_id: str) -> None:
         self.touches.append(sandbox_id)

@@ -78,6 +78,18 @@ async def test_the_owners_key_opens_it_and_another_tenants_does_not_even_see_it(
     assert foreign[2]["error"] == "sandbox_not_found"
 
 
+async def test_one_that_another_gateway_may_just_have_made_is_not_called_unknown(gateway, client):
+    gw = await gateway()
+    gw.directory.coming.add("sb-1")
+    connection = await client(gw)
+    asking = asyncio.create_task(ask(connection, token="key-of-acme"))
+    await gw.directory.waited.wait()
+    gw.route("unix:/nowhere", sandbox_id="sb-2")  # wakes who waits
+    status, headers, document = await asking
+    assert (status, document["error"]) == (503, "sandbox_not_known_yet")
+    assert int(headers["retry-after"]) >= 1
+
+
 async def test_an_ended_sandbox_says_why(gateway, client):
     gw = await gateway()
     gw.route("unix:/nowhere", status="ERROR", verdict="oom", message="memory limit reached")

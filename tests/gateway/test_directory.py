@@ -108,6 +108,7 @@ async def test_a_sandbox_that_another_gateway_has_just_made_is_waited_for_longer
         await directory.all_appear([unknown, unknown])
         assert least <= time.monotonic() - began + 0.005
         assert directory.get(unknown) is None
+        assert directory.may_come(unknown) is (least == 0.15)
     late = new_id(999.5)
     waiting = asyncio.create_task(directory.appear(late))
     await asyncio.sleep(0)
@@ -115,6 +116,8 @@ async def test_a_sandbox_that_another_gateway_has_just_made_is_waited_for_longer
     directory.add(Sandbox(id=late, tenant="t", spec=spec, created_at=999.5, updated_at=999.5))
     await waiting
     assert directory.get(late) is not None
+    assert not directory.may_come(late)
+    assert not Directory(clock=lambda: 1000.0).may_come(new_id(990.0))  # no other gateway makes any
 
 
 _MANY = """

@@ -217,7 +217,7 @@ class Directory:
         made = made_at(sandbox_id)
         if not self._patience or sandbox_id in self._sandboxes or made is None:
             return
-        new = abs(self._clock() - made) < NEW_SECONDS
+        new = self.may_come(sandbox_id)
         event = self._changes.setdefault(sandbox_id, asyncio.Event())
         missed = asyncio.get_running_loop().call_later(MISSED_AFTER, self._on_missed, new)
         try:
@@ -229,6 +229,16 @@ class Directory:
                 del self._changes[sandbox_id]
         finally:
             missed.cancel()
+
+    def may_come(self, sandbox_id: str) -> bool:
+        """Nobody here has heard of it, but it is so new that another gateway may have: nobody may call it unknown."""
+        made = made_at(sandbox_id)
+        return (
+            bool(self._patience)
+            and made is not None
+            and sandbox_id not in self._sandboxes
+            and abs(self._clock() - made) < NEW_SECONDS
+        )
 
     async def all_appear(self, sandbox_ids: Iterable[str]) -> None:
         """`appear` for each of them, at the same time."""

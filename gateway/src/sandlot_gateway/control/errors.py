@@ -93,6 +93,13 @@ def not_found(sandbox_id: str) -> ApiError:
     return ApiError(404, f"no sandbox {sandbox_id!r}"[:200])
 
 
+def not_known_yet(sandbox_id: str) -> ApiError:
+    """Another gateway may have made it a moment ago, and be out of reach from here."""
+    return ApiError(
+        503, f"sandbox {sandbox_id!r} is not known to this gateway yet"[:200], headers={"Retry-After": "1"}
+    )
+
+
 def not_kept(error: BackendError) -> ApiError:
     """It could not be written where the other gateways read it."""
     wait = error.retry_after if isinstance(error, Unavailable) else 2.0

@@ -13,7 +13,7 @@ from sandlot_gateway import logs
 from sandlot_gateway.backends.base import Backend
 from sandlot_gateway.checkpoints.service import Checkpoints
 from sandlot_gateway.control.counters import Counters
-from sandlot_gateway.control.errors import ApiError, not_found
+from sandlot_gateway.control.errors import ApiError, not_found, not_known_yet
 from sandlot_gateway.data.expose import Exposures
 from sandlot_gateway.directory import Directory
 from sandlot_gateway.keys import Keys, Tenant
@@ -76,7 +76,7 @@ async def owned(sandbox_id: str, have: Have, who: Who) -> Sandbox:
     await have.directory.appear(sandbox_id)
     sandbox = have.directory.of_tenant(sandbox_id, who.name)
     if sandbox is None:
-        raise not_found(sandbox_id)
+        raise not_known_yet(sandbox_id) if have.directory.may_come(sandbox_id) else not_found(sandbox_id)
     logs.sandbox_id.set(sandbox_id)
     have.lifecycle.orphans.used(sandbox_id)
     return sandbox

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import random
 import socket
@@ -13,7 +14,6 @@ from typing import cast
 
 from .conn import Connection
 from .errors import DialError
-
 
 _RESOLVERS = ThreadPoolExecutor(8, thread_name_prefix="resolver")
 
@@ -116,10 +116,9 @@ async def _connected(sock: socket.socket, target: tuple[str, int] | tuple[str, i
     uvloop's own sock_connect asks its resolver, also for an address: four threads, which a few names that are slow to
     resolve take for many seconds. No first packet is sent in that time, to no sandbox.
     """
-    try:
-        return sock.connect(target)
-    except BlockingIOError:
-        pass
+    with contextlib.suppress(BlockingIOError):
+        sock.connect(target)
+        return
     loop = asyncio.get_running_loop()
     writable = asyncio.Event()
     loop.add_writer(sock, writable.set)
@@ -149,7 +148,9 @@ def _literal(host: str, port: int) -> _Target | None:
 async def _resolved(host: str, port: int) -> _Target:
     # Threads of its own: the loop's few are also those of connections to the API server.
     loop = asyncio.get_running_loop()
-    infos = await loop.run_in_executor(_RESOLVERS, partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM))
+    infos = await loop.run_in_executor(
+        _RESOLVERS, partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+    )
     family, _, _, _, target = infos[0]
     return family, cast("tuple[str, int]", target)
 

@@ -61,6 +61,8 @@ class Door:
         if route is None or (route.tenant == tenant and route.status == "PENDING"):
             await self._wait_ready(sandbox_id, receive=receive)
             route = self._routes.find(sandbox_id)
+        if route is None and self._routes.may_come(sandbox_id):
+            raise self.unavailable("sandbox_not_known_yet", "this gateway has not heard of the sandbox yet")
         if route is None or route.tenant != tenant:
             raise sandbox_not_found(verdict=None, message=None)
         if route.status == "PENDING":

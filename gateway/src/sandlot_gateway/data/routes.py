@@ -35,6 +35,10 @@ class Routes(Protocol):
         """
         ...
 
+    def may_come(self, sandbox_id: str) -> bool:
+        """Whether one that is unknown after this wait may have been made elsewhere a moment ago."""
+        ...
+
     def touched(self, sandbox_id: str) -> None:
         """A request for this sandbox arrived."""
 
