@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import socket
 import time
 from collections import deque
@@ -302,7 +304,7 @@ async def _connected(loop: asyncio.AbstractEventLoop, origin: Origin) -> socket.
             sock.setblocking(False)
             try:
                 async with asyncio.timeout(timeout):
-                    await loop.sock_connect(sock, address)
+                    await _opened(loop, sock, address)
                 return sock
             except OSError as error:
                 sock.close()
@@ -313,6 +315,33 @@ async def _connected(loop: asyncio.AbstractEventLoop, origin: Origin) -> socket.
         if not isinstance(failure, TimeoutError):
             raise failure
     raise TimeoutError(f"no connection within {sum(CONNECT_TIMEOUTS):g} s")
+
+
+_Address = tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes]
+
+
+async def _opened(loop: asyncio.AbstractEventLoop, sock: socket.socket, address: _Address) -> None:
+    """Raises OSError.
+
+    uvloop's own sock_connect asks its resolver, also for an address: four threads, which may all wait for names that
+    something else in this process has asked for.
+    """
+    with contextlib.suppress(BlockingIOError):
+        sock.connect(address)
+        return
+    writable = loop.create_future()
+    try:
+        loop.add_writer(sock, _set, writable)
+    except NotImplementedError:  # Windows
+        await loop.sock_connect(sock, address)
+        return
+    try:
+        await writable
+    finally:
+        loop.remove_writer(sock)
+    error = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+    if error:
+        raise OSError(error, os.strerror(error))
 
 
 def _set(future: asyncio.Future[None]) -> None:

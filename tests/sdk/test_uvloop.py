@@ -1,0 +1,33 @@
+"""The client on uvloop, which trainers run on."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+_CONNECT = """
+import asyncio, os, socket, uvloop
+from sandlot._protocol.http1 import Origin
+from sandlot._transport_async import _connected
+
+async def main():
+    server = socket.create_server(("127.0.0.1", 0))
+    port = server.getsockname()[1]
+    loop = asyncio.get_running_loop()
+    (await _connected(loop, Origin(False, "127.0.0.1", port))).close()
+    server.close()
+    try:
+        await _connected(loop, Origin(False, "127.0.0.1", port))
+    except ConnectionRefusedError:
+        print(len(os.listdir("/proc/self/task")))
+
+uvloop.run(main())
+"""
+
+
+def test_a_connection_to_an_address_needs_no_thread() -> None:
+    """Threads that wait for a name server would keep it waiting. In a process of its own: threads stay."""
+    done = subprocess.run(
+        [sys.executable, "-c", _CONNECT], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.stdout, done.stderr) == ("1\n", "")
