@@ -15,7 +15,7 @@ from sandlot_gateway.sandboxes import TERMINAL, Sandbox, made_at, pending_route
 # unknown: its record may be late on a busy cluster, and "no such sandbox" would cost the caller its sandbox.
 NEW_SECONDS = 60.0
 NEW_PATIENCE = 7.5
-MISSED_AFTER = 0.1  # seconds in which what another gateway does is heard of, when neither has much to do
+MISSED_AFTER = 1.0  # seconds in which what another gateway does is heard of, when all is well
 
 
 @dataclass(frozen=True, slots=True)

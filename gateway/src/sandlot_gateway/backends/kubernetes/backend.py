@@ -45,10 +45,6 @@ from .watches import Watches
 
 _log = logging.getLogger(__name__)
 
-# Seconds before a look for a sandbox that is missed, and between two, by how many are to be asked.
-_WAIT_EACH, _LONGEST_WAIT = 0.002, 0.9
-_PAUSE_EACH, _SHORTEST_PAUSE = 0.02, 0.1
-
 
 @dataclass(frozen=True, slots=True)
 class KubernetesSettings:
@@ -69,7 +65,7 @@ class KubernetesSettings:
         120.0  # how long others believe in a gateway's pending create without hearing of it again
     )
     promise_wait: float = 2.0  # for the API server to take one; a caller waits for it
-    look_pause: float = 2.0  # at most, between two questions to all who have no owner, for one that is missed
+    look_pause: float = 2.0  # between two questions to all who have no owner, for one that is missed
     claimed_within: float = 10.0  # what another gateway started is left to that one for so long
     late_record: float = 10.0  # another gateway's claim without a record by then gets it from this one
     late_end: float = 2.0  # and an end that another gateway seems to have asked for, its end
@@ -292,21 +288,15 @@ class KubernetesBackend:
         if self._looking is not None or (not new and self._watches.failure is None):
             return
         loop = asyncio.get_running_loop()
-        # A look is a question to each: the more there are, the longer the watch of records is given to be first.
-        after = min(_LONGEST_WAIT, _WAIT_EACH * len(self._unowned()))
         # Not left out when another look was a moment ago: whoever misses one tells of it once.
-        self._looking = loop.call_at(max(loop.time() + after, self._look_again_at), self._look_at_all)
+        self._looking = loop.call_at(max(loop.time(), self._look_again_at), self._look_at_all)
 
     def _look_at_all(self) -> None:
         self._looking = None
-        unowned = self._unowned()
-        pause = min(self._settings.look_pause, _SHORTEST_PAUSE + _PAUSE_EACH * len(unowned))
-        self._look_again_at = asyncio.get_running_loop().time() + pause
-        for entry in unowned:
-            self._ask(entry)
-
-    def _unowned(self) -> list[Entry]:
-        return [entry for entry in self._instances if entry.claim is None and not entry.leaving]
+        self._look_again_at = asyncio.get_running_loop().time() + self._settings.look_pause
+        for entry in self._instances:
+            if entry.claim is None and not entry.leaving:
+                self._ask(entry)
 
     # Claims and ends.
 
