@@ -214,8 +214,7 @@ class Directory:
 
     async def appear(self, sandbox_id: str) -> None:
         """Wait for a sandbox that is not known here: another gateway may just have made it."""
-        made = made_at(sandbox_id)
-        if not self._patience or sandbox_id in self._sandboxes or made is None:
+        if not self._patience or sandbox_id in self._sandboxes or made_at(sandbox_id) is None:
             return
         new = self.may_come(sandbox_id)
         event = self._changes.setdefault(sandbox_id, asyncio.Event())

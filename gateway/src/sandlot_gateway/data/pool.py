@@ -234,7 +234,7 @@ class HttpPool:
         reader = connection.reader
         if (
             not reusable
-            or connection.closed
+            or connection.lost
             or connection.eof
             or self._closed
             or not reader.reusable
