@@ -76,14 +76,15 @@ def test_a_refill_comes_after_what_claimed_and_not_much_later() -> None:
     assert plan(planner, short, now=now + 0.3).creates == ["p"]
 
 
-def test_an_empty_pool_waits_for_no_further_claims() -> None:
+def test_a_burst_that_takes_the_whole_pool_is_not_refilled_before_its_end() -> None:
     planner = Planner(PlanSettings(yields=0.3, longest_yield=2.0))
-    plan(planner, pool_of("p", KEY, 1, [ready("i-1")]), now=0.0)
-    empty = pool_of("p", KEY, 1, [ready("i-1", claimed=True)])
+    plan(planner, pool_of("p", KEY, 2, [ready("i-1"), ready("i-2")]), now=0.0)
+    empty = pool_of("p", KEY, 2, [ready("i-1", claimed=True), ready("i-2", claimed=True)])
     planner.claimed("p", now=1.0)
     assert plan(planner, empty, now=1.0).creates == []
-    planner.claimed("p", now=1.25)
-    assert plan(planner, empty, now=1.3).creates == ["p"]
+    planner.claimed("p", now=1.25)  # word of it comes late
+    assert plan(planner, empty, now=1.4).creates == []
+    assert plan(planner, empty, now=1.55).creates == ["p", "p"]
 
 
 def test_without_a_node_a_few_pods_wait_for_an_autoscaler() -> None:

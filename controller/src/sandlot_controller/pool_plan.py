@@ -20,8 +20,9 @@ class PlanSettings:
     settle: float = 3.0  # a pod that ran for so long shows that what failed before works again
     refusal: float = 30.0  # between two attempts to take away what could not be taken away
     # Starts take the node's cores from the commands of those who have just claimed, so they come a little later: so
-    # long after the last claim, and at most so long after the first that left the pool short.
-    yields: float = 0.3
+    # long after the last claim, and at most so long after the first that left the pool short. Also when none is left:
+    # a burst that takes the whole pool has its first commands still before it.
+    yields: float = 0.5
     longest_yield: float = 2.0
     longest_avoid: int = 256  # nodes that one pod may name; with more at their cap no pod is made
 
@@ -178,7 +179,7 @@ class Planner:
             if count <= 0 or any(_stuck(view)):
                 state.short_since = None
                 continue
-            if (until := self._yield_until(state, some=ready > 0, now=now)) > now:
+            if (until := self._yield_until(state, now=now)) > now:
                 again.append(until)
                 continue
             if now < state.retry_at:
@@ -199,12 +200,10 @@ class Planner:
                 del missing[name]
         return creates
 
-    def _yield_until(self, state: _Pool, *, some: bool, now: float) -> float:
-        """`some`: it has ready ones to give away meanwhile."""
+    def _yield_until(self, state: _Pool, *, now: float) -> float:
         if state.short_since is None:
             state.short_since = now
-        longest = self.settings.longest_yield if some else self.settings.yields
-        return min(state.claimed_at + self.settings.yields, state.short_since + longest)
+        return min(state.claimed_at + self.settings.yields, state.short_since + self.settings.longest_yield)
 
     def _retire(
         self, view: PoolView, *, full: tuple[str, ...], now: float, again: list[float]
