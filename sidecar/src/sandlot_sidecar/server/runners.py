@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from .executor_client import ExecutorClient
 
 IDLE_SECONDS = 10.0  # a spare runner is kept so long
-SPARE_DELAY = 0.02  # a replacement is made after the op at hand had the processor
+# A replacement for the one in use is made so late: most ops have ended by then, and where many begin at once, each
+# birth would take the cores from their first commands.
+SPARE_DELAY = 0.2
 MAKING = 2  # runners made at the same time: one that becomes free is sooner there than a new one
 RETRIES = 3
 
