@@ -141,7 +141,7 @@ def test_who_reaches_the_gateway(peers: dict[str, Peer], defaults: list[Resource
     assert not any(_may(defaults, peer, gateway, port) for peer in others for port in (8622, 8643))
     chosen = render({"networkPolicy": {"clients": [{"podSelector": {"matchLabels": {"app": "web"}}}]}})
     welcome = {n for n, peer in peers.items() if _may(chosen, peer, gateway, 8642)}
-    assert welcome == {"sandbox-0", "sandbox-1", "same namespace"}
+    assert welcome == {"sandbox-0", "sandbox-1", "same namespace", "gateway"}
 
 
 @pytest.mark.parametrize(

@@ -155,6 +155,9 @@ class StubBackend:
     ) -> None:
         self.ends.append((instance_id, verdict))
 
+    def sought(self, sandbox_id: str) -> None:
+        return
+
     def missed(self, new: bool) -> None:
         return
 

@@ -68,6 +68,7 @@ class Gateway:
             patience=0.0 if self.backend.finds_all else _PATIENCE,
             ended=self._sandbox_ended,
             touched=lambda sandbox_id: self.lifecycle.orphans.used(sandbox_id),
+            sought=self.backend.sought,
             missed=self.backend.missed,
         )
         self.supply = Supply(

@@ -85,8 +85,8 @@ class Directory:
     """In memory only, one event loop; what must outlive the process is in the sidecars and the archive.
 
     `keep` seconds and `limit` bound the ended sandboxes that stay findable. `patience`: how many seconds one that
-    nobody here has heard of may take to be heard of, where other gateways make sandboxes too; `missed` is called for
-    one that takes longer than it should, and told whether it is new.
+    nobody here has heard of may take to be heard of, where other gateways make sandboxes too; `sought` is called for
+    each of them that is new, `missed` for one that takes longer than it should, and told whether it is new.
     """
 
     def __init__(
@@ -97,6 +97,7 @@ class Directory:
         patience: float = 0.0,
         ended: Callable[[Sandbox], None] | None = None,
         touched: Callable[[str], None] | None = None,
+        sought: Callable[[str], None] = lambda sandbox_id: None,
         missed: Callable[[bool], None] = lambda new: None,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -105,6 +106,7 @@ class Directory:
         self._patience = patience
         self._on_ended = ended
         self._on_touched = touched
+        self._on_sought = sought
         self._on_missed = missed
         self._clock = clock
         self._sandboxes: dict[str, Sandbox] = {}
@@ -217,6 +219,8 @@ class Directory:
         if not self._patience or sandbox_id in self._sandboxes or made_at(sandbox_id) is None:
             return
         new = self.may_come(sandbox_id)
+        if new and sandbox_id not in self._changes:
+            self._on_sought(sandbox_id)
         event = self._changes.setdefault(sandbox_id, asyncio.Event())
         missed = asyncio.get_running_loop().call_later(MISSED_AFTER, self._on_missed, new)
         try:

@@ -165,6 +165,7 @@ def _local_backend(settings: Settings, tokens: Tokens, pool: HttpPool) -> Backen
 
 def _kubernetes_backend(settings: Settings, tokens: Tokens, pool: HttpPool) -> Backend:
     from sandlot_gateway.backends.kubernetes.backend import KubernetesBackend, KubernetesSettings
+    from sandlot_gateway.backends.kubernetes.peers import PeerSettings
 
     return KubernetesBackend(
         tokens=tokens,
@@ -174,6 +175,7 @@ def _kubernetes_backend(settings: Settings, tokens: Tokens, pool: HttpPool) -> B
             namespace=settings.namespace,
             subdomain=settings.subdomain,
             cluster_domain=settings.cluster_domain,
+            peers=PeerSettings(settings.peers, own_port=settings.port) if settings.peers else None,
         ),
     )
 

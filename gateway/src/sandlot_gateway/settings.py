@@ -10,6 +10,7 @@ from pydantic import Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from sandlot_gateway.backends.base import PoolSpec, Template
+from sandlot_gateway.data.dial import split_host_port
 
 
 class Settings(BaseSettings):
@@ -101,8 +102,19 @@ class Settings(BaseSettings):
     kube_context: str | None = Field(
         None, description="Kubernetes: a context of the kubeconfig; else the pod's service account."
     )
+    peers: str | None = Field(
+        None,
+        description="Kubernetes: `NAME:PORT` of all gateways together, asked for sandboxes they have just made.",
+    )
     subdomain: str = Field("sandboxes", description="Kubernetes: the sandboxes' headless Service.")
     cluster_domain: str = Field("cluster.local", description="Kubernetes: the cluster's DNS domain.")
+
+    @field_validator("peers")
+    @classmethod
+    def _check_peers(cls, value: str | None) -> str | None:
+        if value is not None:
+            split_host_port(value)
+        return value
 
     @field_validator("pool", mode="before")
     @classmethod

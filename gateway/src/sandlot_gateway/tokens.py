@@ -13,7 +13,8 @@ _CACHED = 20_000  # verified client tokens that are remembered; about 8 MB when 
 
 
 class Tokens:
-    """HMAC-SHA256 tokens: `sit_…` for an instance, `sst_…` for one claim of it, `sct_…` for a client.
+    """HMAC-SHA256 tokens: `sit_…` for an instance, `sst_…` for one claim of it, `sct_…` for a client,
+    `spt_…` between gateways.
 
     The same inputs give the same token, so a restarted gateway with the same key needs no store.
     """
@@ -34,6 +35,10 @@ class Tokens:
         """What the gateway presents to the sidecar of one claim; a later generation has another one."""
         mac = self._mac(b"sandbox", instance_id.encode(), b"%d" % generation, sandbox_id.encode())
         return "sst_" + _text(mac)
+
+    def peer(self) -> str:
+        """What gateways present to each other."""
+        return "spt_" + _text(self._mac(b"peer"))
 
     def ssh_host_key(self) -> bytes:
         """The seed of an Ed25519 key: SSH clients that remember the host find the same after a restart."""

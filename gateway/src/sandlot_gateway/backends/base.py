@@ -257,6 +257,9 @@ class Backend(Protocol):
         `heard`: by its sidecar's word, and not by a decision of this gateway.
         """
 
+    def sought(self, sandbox_id: str) -> None:
+        """Somebody asks for a sandbox that another gateway may have made within the last minute. Returns at once."""
+
     def missed(self, new: bool) -> None:
         """Somebody waits for a sandbox of another gateway that is not heard of; `new`: its id is not a minute old.
 

@@ -15,6 +15,7 @@ from sandlot_gateway.control import (
     health,
     identity,
     missing,
+    peers,
     pools,
     sandboxes,
     ssh,
@@ -53,4 +54,5 @@ def control_api(services: Services) -> FastAPI:
     ):
         app.include_router(module.router, prefix=PREFIX)
     app.include_router(health.router)
+    app.include_router(peers.router)
     return app

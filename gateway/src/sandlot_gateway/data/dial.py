@@ -145,14 +145,27 @@ def _literal(host: str, port: int) -> _Target | None:
     return None
 
 
+async def addresses_of(host: str, port: int) -> list[str]:
+    """Every address of a name, as `dial` takes them; raises OSError for a name that has none."""
+    literal = _literal(host, port)
+    found = await _lookup(host, port) if literal is None else [literal]
+    return [
+        f"[{target[0]}]:{port}" if family == socket.AF_INET6 else f"{target[0]}:{port}"
+        for family, target in dict.fromkeys(found)
+    ]
+
+
 async def _resolved(host: str, port: int) -> _Target:
+    return (await _lookup(host, port))[0]
+
+
+async def _lookup(host: str, port: int) -> list[_Target]:
     # Threads of its own: the loop's few are also those of connections to the API server.
     loop = asyncio.get_running_loop()
     infos = await loop.run_in_executor(
         _RESOLVERS, partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
     )
-    family, _, _, _, target = infos[0]
-    return family, cast("tuple[str, int]", target)
+    return [(family, cast("tuple[str, int]", target)) for family, _, _, _, target in infos]
 
 
 def _keep_alive(sock: socket.socket) -> None:

@@ -38,6 +38,7 @@ from .deaths import death_of, is_over
 from .instances import Entry, Instances
 from .lateends import LateEnds
 from .notes import KubernetesNotes
+from .peers import Peers, PeerSettings
 from .pools import Pools
 from .records import Known, Records, ending
 from .translate import check_image, refusal, sandbox_body, to_kube
@@ -54,6 +55,7 @@ class KubernetesSettings:
     namespace: str | None = None
     subdomain: str = "sandboxes"
     cluster_domain: str = "cluster.local"
+    peers: PeerSettings | None = None
     launch_timeout: float = 5.0  # for the API server to take a Sandbox; a caller waits for it
     retry_after: float = 2.0  # told to callers while the API server takes nothing
     sync_timeout: float = 10.0  # for the first lists; after it the gateway starts without them
@@ -97,6 +99,7 @@ class KubernetesBackend:
         domain = f"{settings.subdomain}.{namespace}.svc.{settings.cluster_domain}"
         self._instances = Instances(tokens=tokens, domain=domain)
         self._asker = Asker(pool=pool, told=self._told)
+        self._peers = settings.peers and Peers(settings.peers, pool=pool, token=tokens.peer())
         notes = KubernetesNotes(
             self._client,
             namespace=namespace,
@@ -282,6 +285,16 @@ class KubernetesBackend:
     def _template(self, state: dict[str, Any]) -> Template | None:
         """What the key in a state document stands for, if a pool or an instance has it."""
         return self._pools.template(str(state.get("template")))
+
+    def sought(self, sandbox_id: str) -> None:
+        if self._peers is not None:
+            self._tasks.spawn(self._seek(self._peers, sandbox_id))
+
+    async def _seek(self, peers: Peers, sandbox_id: str) -> None:
+        instance_id = await peers.holder(sandbox_id)
+        entry = self._instances.get(instance_id) if instance_id is not None else None
+        if entry is not None and entry.claim is None and not entry.leaving:
+            self._ask(entry)
 
     def missed(self, new: bool) -> None:
         """Its record may not be written for a long time, without an API server: then only its sidecar can tell."""

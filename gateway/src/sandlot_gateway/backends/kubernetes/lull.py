@@ -8,7 +8,7 @@ import asyncio
 class Lull:
     """Comes `quiet` seconds after the last claim, and `longest` after the first one however many follow."""
 
-    def __init__(self, *, quiet: float = 0.02, longest: float = 0.25) -> None:
+    def __init__(self, *, quiet: float = 0.1, longest: float = 0.5) -> None:
         self._quiet = quiet
         self._longest = longest
         self._first = 0.0

@@ -373,6 +373,9 @@ class LocalBackend:
     ) -> None:
         """`destroy` follows, and leaves nothing to be asked."""
 
+    def sought(self, sandbox_id: str) -> None:
+        """There is no other gateway to ask."""
+
     def missed(self, new: bool) -> None:
         """There is no other gateway that could have made it."""
 

@@ -1,0 +1,65 @@
+"""Gateways ask each other for a sandbox that one of them has just made, whose record nobody can read yet."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+from sandlot_gateway.app import Gateway
+from sandlot_gateway.backends.kubernetes.peers import Peers, PeerSettings
+from sandlot_gateway.data.pool import HttpPool
+from sandlot_gateway.sandboxes import new_id
+
+from tests.gateway.test_kubernetes_backend import TEMPLATE, Running, World, apiserver, pytestmark, world
+
+__all__ = ["apiserver", "pytestmark", "world"]
+
+
+def port_of(gateway: Running) -> str:
+    return gateway.url.rpartition(":")[2]
+
+
+async def holder(gateway: Gateway, name: str, sandbox_id: str, *, own_port: int = 1) -> str | None:
+    pool = HttpPool()
+    try:
+        settings = PeerSettings(name, own_port=own_port)
+        return await Peers(settings, pool=pool, token=gateway.tokens.peer()).holder(sandbox_id)
+    finally:
+        await pool.close()
+
+
+async def test_a_command_finds_what_another_gateway_has_just_made(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sandlot_gateway.directory.MISSED_AFTER", 3600.0)  # else every sidecar would be asked
+    async with world.gateway("a") as a, world.gateway("b", peers=f"localhost:{port_of(a)}") as b:
+        await world.kubelet.pod(TEMPLATE, pool="default")  # tells gateway a alone
+        await asyncio.gather(a.warm(), b.warm())
+        await asyncio.to_thread(world.server.stop)  # no record will tell of it
+        made = await a.made()
+        assert await b.run(made["id"], "echo there") == "there\n"
+        assert (await b.get(made["id"]))["status"] == "RUNNING"
+
+
+async def test_a_gateway_says_which_instance_has_a_sandbox(world: World) -> None:
+    async with world.gateway("a") as a:
+        instance = await world.kubelet.pod(TEMPLATE, pool="default")
+        await a.warm()
+        made = await a.made()
+        name = f"localhost:{port_of(a)}"
+        assert await holder(a.gateway, name, made["id"]) == instance
+        assert await holder(a.gateway, name, made["id"], own_port=int(port_of(a))) is None  # not of itself
+        assert await holder(a.gateway, name, new_id(time.time())) is None
+        assert await holder(a.gateway, "localhost:1", made["id"]) is None
+        assert await holder(a.gateway, "no-such-name.invalid.:8642", made["id"]) is None
+        await a.client.delete(f"/api/v1/sandbox/{made['id']}")
+        assert await holder(a.gateway, name, made["id"]) is None
+
+
+async def test_nobody_but_a_gateway_is_told(world: World) -> None:
+    async with world.gateway("a") as a:
+        path = f"/internal/sandboxes/{new_id(time.time())}/instance"
+        for credential in ("Bearer key", "Bearer spt_\u00e9".encode(), "Basic a2V5", ""):
+            assert (await a.client.get(path, headers={"Authorization": credential})).status_code == 401
+        assert (await a.client.get(path)).status_code == 401
