@@ -8,6 +8,7 @@ import time
 from sandlot import AsyncPools, AsyncSandbox
 from sandlot.report.scale import seconds as as_time
 from sandlot.report.stats import median, percentile
+from sandlot_kube.objects import Pod
 
 from loadtests.cluster.site import Pool, Site
 from loadtests.reading import Reading
@@ -16,7 +17,7 @@ AT_ONCE = 20
 ROUNDS = 2
 BURSTS = 3
 PRIMED = 4  # left in the pool for when the refill's pods are being started
-REST = 0.5  # seconds after a start in which the node still works at it
+REST = 1.0  # seconds after a start or an end in which the node still works at it
 PREPARED = 8.0  # seconds until 20 loops of Python's are there, under gVisor too
 # What the same first command costs without us: one spawn in each of the same pods, all at one moment of the nodes' clocks.
 _SPAWN_AT = """
@@ -35,11 +36,11 @@ async def creates(site: Site, runtime: str, *, rounds: int = 20) -> dict[str, Re
     """The rows `create_RUNTIME`, `back_to_back_RUNTIME`, `burst_RUNTIME` and the last over its floor: one pool of 20."""
     async with site.pool(runtime, size=AT_ONCE) as pool:
         warm_up = await _first_output(pool)
-        await _settle(pool)
+        await _settle(pool, held=1)
         settled = []
         for _ in range(rounds):
             settled.append(await _first_output(pool))
-            await _settle(pool)
+            await _settle(pool, held=1 + len(settled))
         await _end([warm_up, *settled])
         await _settle(pool)
         bursts = [await _burst(pool) for _ in range(BURSTS)]
@@ -168,7 +169,7 @@ async def _burst(pool: Pool) -> _Burst:
 
     found = await asyncio.gather(*(one() for _ in range(AT_ONCE)))
     spent = time.process_time() - spent
-    await _settle(pool)
+    await _settle(pool, held=AT_ONCE)
     floor = await _spawns_at_once(found)
     await _end(found)
     await _settle(pool)
@@ -184,16 +185,21 @@ async def _spawns_at_once(taken: list[_Taken]) -> float:
     return max(float(result.stdout) for result in told)
 
 
-async def _settle(pool: Pool) -> None:
-    """Until the pool is full and no pod is on its way in or out."""
+async def _settle(pool: Pool, *, held: int = 0) -> None:
+    """Until the pool is full and no pod is on its way in or out: `held` ones are of sandboxes that live."""
     async with asyncio.timeout(300):
         while True:
             await pool.full(AT_ONCE, timeout=300)
             pods = await pool.pods()
-            if all(pod.metadata.deletion_timestamp is None and pod.status.phase == "Running" for pod in pods):
+            # Those of sandboxes that have just ended still run: their nodes take them away beside what comes next.
+            if len(pods) == AT_ONCE + held and all(_stays(pod) for pod in pods):
                 break
             await asyncio.sleep(0.2)
     await asyncio.sleep(REST)
+
+
+def _stays(pod: Pod) -> bool:
+    return pod.metadata.deletion_timestamp is None and pod.status.phase == "Running"
 
 
 async def _end(taken: list[_Taken]) -> None:
