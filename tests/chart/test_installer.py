@@ -33,11 +33,11 @@ class Node:
         self._log.touch()
 
     def install(
-        self, *, restart: str | None = None, net_raw: str = "true"
+        self, *, restart: str | None = None, net_raw: str = "true", stats: str = "1m"
     ) -> subprocess.CompletedProcess[str]:
         command = ("sh", "-c", restart or f"echo restarted >> {self._log}")
         return subprocess.run(
-            ["sh", str(SCRIPT), str(self.root), str(self.source), "runsc", net_raw, *command],
+            ["sh", str(SCRIPT), str(self.root), str(self.source), "runsc", net_raw, stats, *command],
             capture_output=True,
             text=True,
             timeout=30,
@@ -60,13 +60,47 @@ def test_installs_and_restarts_once(version: int, tmp_path: Path) -> None:
         installed = node.root / "usr/local/bin" / name
         assert installed.read_bytes() == (node.source / name).read_bytes()
         assert installed.stat().st_mode & 0o777 == 0o755
-    runtimes = tomllib.loads(node.config.read_text())["plugins"][PLUGINS[version]]["containerd"]["runtimes"]
+    plugins = tomllib.loads(node.config.read_text())["plugins"]
+    assert plugins[PLUGINS[3]]["stats_collect_period"] == "1m"
+    runtimes = plugins[PLUGINS[version]]["containerd"]["runtimes"]
     options = {
         "TypeUrl": "io.containerd.runsc.v1.options",
         "ConfigPath": "/etc/containerd/sandlot-runsc.toml",
     }
     assert runtimes["runsc"] == {"runtime_type": "io.containerd.runsc.v1", "options": options}
     assert runtimes["runc"] == {"runtime_type": "io.containerd.runc.v2"}
+
+
+@pytest.mark.parametrize(
+    ("lines", "stats", "wanted"),
+    [
+        ("  keep = 1\n", "2m", "2m"),
+        ("  stats_collect_period = '9s'\n", "2m", "9s"),
+        ("  keep = 1\n[other]\n  stats_collect_period = 10\n", "2m", "2m"),
+        ("  keep = 1\n", "", None),
+    ],
+)
+def test_the_period_of_containerds_looks_is_set_where_nobody_has(
+    lines: str, stats: str, wanted: str | None, tmp_path: Path
+) -> None:
+    node = Node(tmp_path)
+    with node.config.open("a") as file:
+        file.write(f"[plugins.'{PLUGINS[3]}']\n{lines}")
+    for _ in range(2):
+        done = node.install(stats=stats)
+        assert done.returncode == 0, done.stderr
+    assert tomllib.loads(node.config.read_text())["plugins"][PLUGINS[3]].get("stats_collect_period") == wanted
+    assert node.restarts == 1
+
+
+def test_the_containers_of_a_pod_share_a_shim_unless_somebody_wants_otherwise(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    shim = node.root / "etc/containerd/runsc/config.toml"
+    assert node.install().returncode == 0
+    assert tomllib.loads(shim.read_text()) == {"grouping": True}
+    shim.write_text("grouping = false\n")
+    assert node.install().returncode == 0
+    assert tomllib.loads(shim.read_text()) == {"grouping": False}
 
 
 @pytest.mark.parametrize("driver", ["true", "false"])
@@ -134,6 +168,6 @@ def test_the_daemon_set_runs_this_script(everything: list[Resource]) -> None:
     assert script.strip() == SCRIPT.read_text().strip()
     pod = one(everything, "DaemonSet", "gvisor-installer")["spec"]["template"]["spec"]
     command = pod["initContainers"][0]["command"]
-    assert command[:6] == ["sh", "/script/install-runsc.sh", "/host", "/opt/gvisor", "runsc", "true"]
+    assert command[:7] == ["sh", "/script/install-runsc.sh", "/host", "/opt/gvisor", "runsc", "true", "1m"]
     handler = one(everything, "RuntimeClass", "gvisor")["handler"]
     assert command[4] == handler
