@@ -93,16 +93,6 @@ def test_the_period_of_containerds_looks_is_set_where_nobody_has(
     assert node.restarts == 1
 
 
-def test_the_containers_of_a_pod_share_a_shim_unless_somebody_wants_otherwise(tmp_path: Path) -> None:
-    node = Node(tmp_path)
-    shim = node.root / "etc/containerd/runsc/config.toml"
-    assert node.install().returncode == 0
-    assert tomllib.loads(shim.read_text()) == {"grouping": True}
-    shim.write_text("grouping = false\n")
-    assert node.install().returncode == 0
-    assert tomllib.loads(shim.read_text()) == {"grouping": False}
-
-
 @pytest.mark.parametrize("driver", ["true", "false"])
 def test_gvisor_manages_control_groups_as_runc_does(driver: str, tmp_path: Path) -> None:
     node = Node(tmp_path)

@@ -136,7 +136,6 @@ def up(*, workers: int) -> Path:
     sysctls.save()
     v2 = config.cgroup_v2()
     (STATE / "runsc.toml").write_text(config.runsc_config(v2=v2))
-    (STATE / "runsc-shim.toml").write_text(config.SHIM_CONFIG)
     (STATE / "audit.yaml").write_text(json.dumps(config.AUDIT_POLICY))
     (STATE / "kind.yaml").write_text(json.dumps(config.kind_config(workers=workers, v2=v2)))
     RECORD.write_text(json.dumps({"engine": asdict(engine), "workers": workers}))

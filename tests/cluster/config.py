@@ -37,10 +37,6 @@ def runsc_config(*, v2: bool) -> str:
     return "[runsc_config]\n" + "".join(f'{name} = "{value}"\n' for name, value in settings.items())
 
 
-# Of gVisor's shim, which reads it at this place alone: one for all containers of a pod, 10 MiB less each pod.
-SHIM_CONFIG = "grouping = true\n"
-
-
 def containerd_patch(*, v2: bool) -> str:
     """What is different in containerd's configuration: gVisor, the cgroup driver, a registry's directory."""
     cri = 'plugins."io.containerd.grpc.v1.cri"'
@@ -138,11 +134,6 @@ def kind_config(*, workers: int, v2: bool) -> dict[str, Any]:
         {
             "hostPath": str(STATE / "runsc.toml"),
             "containerPath": "/etc/containerd/runsc.toml",
-            "readOnly": True,
-        },
-        {
-            "hostPath": str(STATE / "runsc-shim.toml"),
-            "containerPath": "/etc/containerd/runsc/config.toml",
             "readOnly": True,
         },
     ]

@@ -60,6 +60,6 @@ async def test_a_gateway_says_which_instance_has_a_sandbox(world: World) -> None
 async def test_nobody_but_a_gateway_is_told(world: World) -> None:
     async with world.gateway("a") as a:
         path = f"/internal/sandboxes/{new_id(time.time())}/instance"
-        for credential in ("Bearer key", "Bearer spt_\u00e9".encode(), "Basic a2V5", ""):
-            assert (await a.client.get(path, headers={"Authorization": credential})).status_code == 401
+        for credential in (b"Bearer key", "Bearer spt_\u00e9".encode(), b"Basic a2V5", b""):
+            assert (await a.client.get(path, headers={b"Authorization": credential})).status_code == 401
         assert (await a.client.get(path)).status_code == 401

@@ -74,13 +74,6 @@ else
     : > "$pending"
     mv -f "$config.new" "$config"
 fi
-# One shim for all containers of a pod, read from this file alone: 10 MiB less each pod.
-shim=$host/etc/containerd/runsc/config.toml
-if [ ! -e "$shim" ]; then
-    mkdir -p "${shim%/*}"
-    echo 'grouping = true' > "$shim.new"
-    mv -f "$shim.new" "$shim"
-fi
 if [ -e "$pending" ]; then
     "$@"
     rm -f "$pending"
