@@ -70,11 +70,24 @@ def is_ready(pod: dict[str, Any]) -> bool:
 
 def running_requests(stack: Stack, gateway: dict[str, Any]) -> float:
     """How many requests to sandboxes one gateway has in hand."""
+    return _gauge(stack, gateway, "sandlot_running")
+
+
+def warm_everywhere(stack: Stack, *, size: int) -> None:
+    """Waits until every gateway has so many to give away: the pool's status may be from before an outage."""
+
+    def all_have() -> bool:
+        return all(_gauge(stack, one, "sandlot_ready_instances") >= size for one in pods(stack, "gateway"))
+
+    until(all_have, seconds=180)
+
+
+def _gauge(stack: Stack, gateway: dict[str, Any], name: str) -> float:
     url = f"http://{gateway['status']['podIP']}:8642/metrics"
     request = urllib.request.Request(url, headers={"Authorization": f"Bearer {stack.api_key}"})
     with urllib.request.urlopen(request, timeout=10) as answer:
         lines = answer.read().decode().splitlines()
-    return float(next(line for line in lines if line.startswith("sandlot_running ")).split()[1])
+    return float(next(line for line in lines if line.startswith(f"{name} ")).split()[1])
 
 
 def holder(stack: Stack) -> str:

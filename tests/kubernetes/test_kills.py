@@ -23,6 +23,7 @@ from tests.kubernetes.killing import (
     running_requests,
     sandbox_pods,
     whole,
+    whole_again,
 )
 from tests.kubernetes.stack import IMAGE, POOL, Stack
 
@@ -80,6 +81,8 @@ async def test_commands_outlive_their_gateways_and_ran_once(
                 assert another.info.pool_hit is True
         finally:
             await box.delete()
+    for victim in victims:
+        await asyncio.to_thread(whole_again, stack, "gateway", killed=victim)
 
 
 def test_a_killed_sidecar_is_a_loss_in_mid_command_too(stack: Stack, client: Client) -> None:

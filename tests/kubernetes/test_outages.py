@@ -13,7 +13,15 @@ from sandlot import Client, Sandbox, SandboxLost
 
 from tests.cluster import faults
 from tests.kubernetes.boxes import filled, pod_of, resource_of, until, warm
-from tests.kubernetes.killing import SOON, own_cluster_only, pods, sandbox_pods, verdict, whole
+from tests.kubernetes.killing import (
+    SOON,
+    own_cluster_only,
+    pods,
+    sandbox_pods,
+    verdict,
+    warm_everywhere,
+    whole,
+)
 from tests.kubernetes.stack import IMAGE, POOL, Stack
 
 pytestmark = pytest.mark.parametrize("stack", ["runc"], indirect=True)
@@ -40,6 +48,7 @@ def test_without_an_api_server_sandboxes_and_warm_claims_go_on(
     stack: Stack, client: Client, component: str
 ) -> None:
     filled(stack, size=2)
+    warm_everywhere(stack, size=2)
     url, key = stack.url, stack.api_key
     cold = {"docker_image": IMAGE, "cpu_cores": 1, "memory_gb": 0.25, "disk_size_gb": 1, "wait_seconds": 20}
     with warm(client) as box:
