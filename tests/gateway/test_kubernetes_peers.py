@@ -63,3 +63,12 @@ async def test_nobody_but_a_gateway_is_told(world: World) -> None:
         for credential in (b"Bearer key", "Bearer spt_\u00e9".encode(), b"Basic a2V5", b""):
             assert (await a.client.get(path, headers={b"Authorization": credential})).status_code == 401
         assert (await a.client.get(path)).status_code == 401
+
+
+async def test_what_has_no_record_yet_can_be_exposed_by_another_gateway(world: World) -> None:
+    async with world.gateway("a") as a, world.gateway("b", peers=f"localhost:{port_of(a)}") as b:
+        await world.kubelet.pod(TEMPLATE, pool="default")
+        await asyncio.gather(a.warm(), b.warm())
+        made = await a.made()
+        answer = await b.client.post(f"/api/v1/sandbox/{made['id']}/expose", json={"port": 8000})
+        assert answer.status_code == 200, answer.text

@@ -23,6 +23,7 @@ from .promises import Promises
 from .translate import asked, asked_for, safe_name, sandbox_body, to_kube
 
 _log = logging.getLogger(__name__)
+_OTHERS_RECORD = 2.0  # seconds that another gateway's record is waited for
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +103,7 @@ class Records:
         self._known: dict[str, Known] = {}  # by name
         self._by_pod: dict[str, str] = {}
         self._by_owner: dict[str, str] = {}
+        self._wanted: dict[str, asyncio.Event] = {}  # by owner: somebody waits for its record
         self.promises = Promises(
             client,
             namespace=namespace,
@@ -130,6 +132,14 @@ class Records:
         """The name of the Sandbox that tells of it, waiting a moment for one that is being written."""
         if sandbox_id not in self._by_owner:
             await self.flush(timeout=5.0)
+        if sandbox_id not in self._by_owner:
+            # What another gateway has made is known here before that one has written its record.
+            event = self._wanted.setdefault(sandbox_id, asyncio.Event())
+            try:
+                async with asyncio.timeout(_OTHERS_RECORD):
+                    await event.wait()
+            except TimeoutError:
+                self._wanted.pop(sandbox_id, None)
         return self._by_owner.get(sandbox_id)
 
     @property
@@ -176,6 +186,8 @@ class Records:
         self._by_pod[known.pod] = known.name
         if known.owner is not None:
             self._by_owner[known.owner] = known.name
+            if (event := self._wanted.pop(known.owner, None)) is not None:
+                event.set()
 
     def _forget(self, name: str) -> None:
         known = self._known.pop(name, None)
