@@ -40,6 +40,10 @@ class Tokens:
         """What gateways present to each other."""
         return "spt_" + _text(self._mac(b"peer"))
 
+    def is_peer(self, token: str) -> bool:
+        """Whether only a gateway can have presented this."""
+        return token.isascii() and hmac.compare_digest(token, self.peer())
+
     def ssh_host_key(self) -> bytes:
         """The seed of an Ed25519 key: SSH clients that remember the host find the same after a restart."""
         return self._mac(b"ssh host key")
