@@ -28,11 +28,17 @@ class Stack:
     """
 
     def __init__(
-        self, state_dir: Path, *, options: tuple[str, ...] = (), env: dict[str, str] | None = None
+        self,
+        state_dir: Path,
+        *,
+        options: tuple[str, ...] = (),
+        env: dict[str, str] | None = None,
+        name_server: str | None = None,
     ) -> None:
         self.state_dir = state_dir
         self.options = options
         self.env = env or {}
+        self.name_server = name_server  # instead of the machine's
         self.api_key = "test-key"
         self.port = 0
         self.process: subprocess.Popen[bytes] | None = None
@@ -45,6 +51,7 @@ class Stack:
         assert self.process is None or self.process.poll() is not None, "the gateway is running already"
         self.process = subprocess.Popen(
             [
+                *self._within(),
                 *(sys.executable, "-m", "sandlot_gateway", "--backend", "local", "--port", str(self.port)),
                 *("--api-key", self.api_key, "--state-dir", str(self.state_dir), "--end-sandboxes-on-exit"),
                 *self.options,
@@ -67,6 +74,15 @@ class Stack:
         url = json.loads((self.state_dir / "endpoint.json").read_text())["url"]
         self.port = int(url.rpartition(":")[2])
         return self
+
+    def _within(self) -> list[str]:
+        """What a program is started by that asks the stack's own name server."""
+        if self.name_server is None:
+            return []
+        file = self.state_dir.parent / f"{self.state_dir.name}.resolv.conf"
+        file.write_text(f"nameserver {self.name_server}\noptions timeout:1 attempts:1\n")
+        bind = 'mount --bind "$0" /etc/resolv.conf && exec "$@"'
+        return ["unshare", "--mount", "sh", "-c", bind, str(file)]
 
     def log(self) -> str:
         return (self.state_dir.parent / f"{self.state_dir.name}.log").read_text(errors="replace")
@@ -119,7 +135,7 @@ class Stack:
 
 
 @contextmanager
-def private_stack(*options: str) -> Iterator[Stack]:
+def private_stack(*options: str, name_server: str | None = None) -> Iterator[Stack]:
     """In a directory of its own, with a look at what is left behind; skips the test without root."""
     if os.geteuid() != 0:
         pytest.skip("needs root: real namespaces and cgroups")
@@ -127,6 +143,6 @@ def private_stack(*options: str) -> Iterator[Stack]:
     with (
         tempfile.TemporaryDirectory(prefix="sandlot-") as directory,
         no_leaks(marker=directory, descriptors=False),
-        Stack(Path(directory) / "state", options=options) as running,
+        Stack(Path(directory) / "state", options=options, name_server=name_server) as running,
     ):
         yield running

@@ -52,6 +52,7 @@ class GvisorPod:
         readonly: bool = False,
         network: str | None = None,
         net_raw: bool = True,
+        name_server: str | None = None,
     ) -> None:
         """`network`: a network namespace by its path, without one it has only a loopback."""
         self.id = f"i-{uuid.uuid4().hex[:16]}"
@@ -67,6 +68,7 @@ class GvisorPod:
             f"--net-raw={str(net_raw).lower()}",
         ]  # fmt: skip
         self._network = network
+        self._name_server = name_server
 
     def start(self) -> GvisorPod:
         """Start the sandbox and the container that does nothing."""
@@ -169,6 +171,8 @@ class GvisorPod:
         os.chown(root / "home/user", 1234, 1234)
         (root / "etc/passwd").write_text("root:x:0:0::/root:/bin/sh\nuser:x:1234:1234::/home/user:/bin/sh\n")
         (root / "etc/group").write_text("root:x:0:\nuser:x:1234:\n")
+        if self._name_server is not None:
+            (root / "etc/resolv.conf").write_text(f"nameserver {self._name_server}\n")
         for link in LINKED:
             if Path("/", link).is_symlink():
                 (root / link).symlink_to(os.readlink(f"/{link}"))

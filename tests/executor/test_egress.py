@@ -35,8 +35,10 @@ def group() -> Iterator[int]:
         path.rmdir()
 
 
-def code(*, allow: bool, rules: list[tuple[int, int, int, int]]) -> dict[int, bytes]:
-    return {place: program(place, allow=allow, rules=rules) for place in PROGRAM_TYPES}
+def code(
+    *, allow: bool, rules: list[tuple[int, int, int, int]], proxied: dict[int, int] | None = None
+) -> dict[int, bytes]:
+    return {place: program(place, allow=allow, rules=rules, proxied=proxied or {}) for place in PROGRAM_TYPES}
 
 
 def descriptors() -> int:
@@ -49,7 +51,7 @@ def test_the_verifier_takes_the_largest_policy(group: int):
     for low, high in ((0, 0), (1, 65535)):
         rules = [((10 << 24) + (n << 8), 24, low, high) for n in range(1024)]
         for allow in (True, False):
-            held.set(code(allow=allow, rules=rules))
+            held.set(code(allow=allow, rules=rules, proxied={80: 40000, 443: 1}))
             assert descriptors() == before + 3
     held.clear()
     assert descriptors() == before

@@ -182,7 +182,7 @@ def test_what_it_may_send_can_change_while_it_runs(container: Start, enter: Call
     assert driver.run(asked).stdout == b"ECONNREFUSED\n"
     network, somewhere = (198 << 24) + (18 << 16), (192 << 24) + (2 << 8)
     for rules, said in ([(network, 15, 0, 0)], "EPERM"), ([(somewhere, 24, 0, 0)], "ECONNREFUSED"):
-        driver.ask("egress", programs=programs(allow=False, rules=rules))
+        driver.ask("egress", programs=programs(allow=False, rules=rules, proxied={}))
         assert driver.run(asked).stdout.decode().strip() == said
         assert box.exec(*asked) == "ECONNREFUSED\n", "it binds who is not of the sandbox"
     driver.ask("egress", programs={})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
 from typing import Any
@@ -14,6 +15,7 @@ from tests.prime_rpc.conftest import make_box
 from tests.prime_rpc.support import Box
 from tests.probe import PROBE
 from tests.stack import Stack, private_stack
+from tests.web import ASK, web
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(120)]
 
@@ -22,17 +24,21 @@ NOTHING = {"allowlist": [], "denylist": None}
 
 
 @pytest.fixture(scope="module")
-def stack() -> Iterator[Stack]:
-    with private_stack() as running:
-        yield running
+def net() -> Iterator[Cable]:
+    if os.geteuid() != 0 or shutil.which("ip") is None:
+        pytest.skip("needs root and the program ip (package iproute2)")
+    with (
+        cable("h", network=18) as made,
+        serving("0.0.0.0", "::", namespace=made.namespace),
+        web(made.inside, namespace=made.namespace),
+    ):
+        yield made
 
 
 @pytest.fixture(scope="module")
-def net(stack: Stack) -> Iterator[Cable]:
-    if shutil.which("ip") is None:
-        pytest.skip("needs the program ip (package iproute2)")
-    with cable("h", network=18) as made, serving("0.0.0.0", "::", namespace=made.namespace):
-        yield made
+def stack(net: Cable) -> Iterator[Stack]:
+    with private_stack(name_server=net.inside) as running:
+        yield running
 
 
 class Sandbox:
@@ -42,6 +48,7 @@ class Sandbox:
         self.id = box.sandbox_id
         self._stack = stack
         self.run("cat > /tmp/probe.py", stdin=PROBE)
+        self.run("cat > /tmp/ask.py", stdin=ASK)
 
     def _request(self, method: str, path: str, **more: Any) -> httpx.Response:
         headers = {"Authorization": f"Bearer {self._stack.api_key}"}
@@ -57,6 +64,10 @@ class Sandbox:
     def reaches(self, *targets: str) -> list[str]:
         """What a new process sees of each `KIND HOST PORT`."""
         return self.run("python3 /tmp/probe.py", stdin="".join(f"{each}\n" for each in targets)).split()
+
+    def asks(self, *questions: str) -> list[str]:
+        """What a new process gets for each `http|tls ADDRESS NAME`."""
+        return self.run("python3 /tmp/ask.py", stdin="".join(f"{each}\n" for each in questions)).split()
 
     def put(self, policy: dict[str, Any]) -> httpx.Response:
         return self._request("PUT", f"/api/v1/sandbox/{self.id}/egress-policy", json=policy)
@@ -183,6 +194,91 @@ def test_what_is_asked_for_is_told_canonically_and_only_a_change_counts(sandbox:
     assert sandbox.set(deny=["10.0.0.1", "10.1.0.0/16:443", "10.0.0.1/32", "192.0.2.1:80-90"]) == 2
     assert sandbox.set(deny=["10.0.0.1/32", "10.1.0.0/16:443-443", "192.0.2.1/32:80-90"]) == 2
     assert sandbox.policy()["policy"]["denylist"] == ["10.0.0.1/32", "10.1.0.0/16:443", "192.0.2.1/32:80-90"]
+    assert sandbox.set(allow=["Example.ORG.", "*.Bücher.example:443", "example.org"]) == 3
+    assert sandbox.policy()["policy"]["allowlist"] == ["example.org", "*.xn--bcher-kva.example:443"]
+
+
+# Of an address that is nowhere: a connection that is read leads where its name is.
+NOWHERE = "192.0.2.1"
+
+
+def test_an_allowed_name_is_reached_and_no_other(sandbox: Sandbox, net: Cable):
+    sandbox.set(allow=["allowed.test", "*.wild.test:80"])
+    asked = [f"{kind} {NOWHERE} {name}" for kind in ("http", "tls") for name in ("allowed.test", "other.test")]
+    assert sandbox.asks(*asked) == ["http", "403", "tls", "TLSV1_ALERT_ACCESS_DENIED"]
+    assert sandbox.asks(f"http ::ffff:{NOWHERE} ALLOWED.test.") == ["http"]
+    # Whatever the address says: a connection to the allowed host's own needs the name as well.
+    assert sandbox.asks(f"http {net.inside} other.test", f"tls {net.inside} -") == [
+        "403",
+        "TLSV1_ALERT_ACCESS_DENIED",
+    ]
+    assert sandbox.reaches(f"tcp {net.inside} 7001", f"udp {net.inside} 443") == ["EPERM", "EPERM"]
+    # The name server is in reach, so that names can be looked up at all.
+    assert sandbox.reaches(f"udp {net.inside} 53") == ["hi"]
+
+
+def test_a_denied_name_is_not_reached_and_every_other_is(sandbox: Sandbox, net: Cable):
+    sandbox.set(deny=["*.allowed.test", "other.test:443", "192.0.2.7"])
+    names = ("sub.allowed.test", "allowed.test", "other.test")
+    assert sandbox.asks(*(f"http {NOWHERE} {name}" for name in names)) == ["403", "http", "http"]
+    denied = "TLSV1_ALERT_ACCESS_DENIED"
+    assert sandbox.asks(*(f"tls {NOWHERE} {name}" for name in names)) == [denied, "tls", denied]
+    assert sandbox.asks(f"tls {NOWHERE} -", f"http 192.0.2.7 allowed.test") == [denied, "EPERM"]
+    assert sandbox.asks(f"http {NOWHERE} {net.inside}", f"http {NOWHERE} nobody.test") == ["http", "502"]
+    assert sandbox.reaches(f"tcp {net.inside} 7001", f"udp {net.inside} 443") == ["hi", "EPERM"]
+    assert sandbox.reaches(f"tcp {net.inside6} 7006") == ["EPERM"]
+
+
+def test_a_name_reaches_no_address_that_is_denied_nor_the_machine_s_own(sandbox: Sandbox, net: Cable):
+    sandbox.set(deny=[net.inside, "other.test"])
+    asked = ["allowed.test", "localhost", "127.0.0.1", "169.254.169.254"]
+    assert sandbox.asks(*(f"http {NOWHERE} {name}" for name in asked)) == ["403"] * 4
+
+
+def test_a_connection_to_a_name_is_cut_when_it_is_no_longer_allowed(sandbox: Sandbox, net: Cable):
+    """And while it is there it carries what is sent both ways, until each side has ended."""
+    old = (
+        "import os, socket, time\n"
+        f"s = socket.create_connection(('{NOWHERE}', 80)); s.settimeout(5)\n"
+        "s.sendall(b'GET / HTTP/1.1\\r\\nHost: allowed.test\\r\\nSize: 5000000\\r\\n\\r\\n')\n"
+        "file = s.makefile('rb')\n"
+        "while file.readline() != b'\\r\\n': pass\n"
+        "print(len(file.read(5000000)), flush=True); open('/tmp/joined', 'w')\n"
+        "while not os.path.exists('/tmp/again'): time.sleep(0.02)\n"
+        "try: s.sendall(b'two'); print(s.recv(9).decode() or 'end')\n"
+        "except ConnectionError: print('reset')\n"
+    )
+    for lists, said in (({"allow": ["*.test"]}, "two"), ({"allow": ["other.test"]}, "reset")):
+        sandbox.set(allow=["allowed.test"])
+        sandbox.run("rm -f /tmp/again /tmp/joined; cat > /tmp/old.py", stdin=old)
+        sandbox.run("python3 /tmp/old.py > /tmp/kept 2>&1 & until [ -e /tmp/joined ]; do sleep 0.02; done")
+        sandbox.set(**lists)
+        sandbox.run("touch /tmp/again; until [ $(wc -l < /tmp/kept) = 2 ]; do sleep 0.02; done")
+        assert sandbox.run("cat /tmp/kept").split() == ["5000000", said]
+
+
+def test_another_sandbox_s_proxy_lets_nobody_through(stack: Stack, sandbox: Sandbox, net: Cable):
+    sandbox.set(allow=["allowed.test"])
+    listing = "import re; print(*[int(l.split()[1][9:], 16) for l in open('/proc/net/tcp') if '01004D7F' in l.split()[1] and l.split()[3] == '0A'])"
+    ports = sandbox.run("python3 -", stdin=listing).split()
+    assert len(ports) == 2
+    other = Sandbox(stack, make_box(stack))
+    other.set(allow=["other.test"])
+    targets = [f"tcp 127.77.0.1 {port}" for port in ports]
+    assert other.reaches(*targets) == sandbox.reaches(*targets) == ["EPERM", "EPERM"]
+    other.delete()
+
+
+def test_names_outlive_a_reset_and_a_gateway(stack: Stack, sandbox: Sandbox, net: Cable):
+    generation = sandbox.set(allow=["allowed.test"])
+    asked = [f"http {NOWHERE} allowed.test", f"http {NOWHERE} other.test"]
+    assert sandbox.post("/reset").status_code == 200
+    sandbox.run("cat > /tmp/ask.py", stdin=ASK)
+    assert sandbox.asks(*asked) == ["http", "403"]
+    stack.kill()
+    stack.start()
+    assert sandbox.policy()["generation"] == generation
+    assert sandbox.asks(*asked) == ["http", "403"]
 
 
 def test_a_thousand_entries_are_held(sandbox: Sandbox, net: Cable):
@@ -194,15 +290,20 @@ def test_a_thousand_entries_are_held(sandbox: Sandbox, net: Cable):
 @pytest.mark.parametrize(
     ("policy", "words"),
     [
-        ({"allowlist": ["example.org"]}, "hosts are not supported"),
-        ({"denylist": ["*.example.org:443"]}, "hosts are not supported"),
+        ({"allowlist": ["example.org:8080"]}, "of a host the port is 80 or 443"),
+        ({"denylist": ["example.org:80-443"]}, "of a host the port is 80 or 443"),
+        ({"denylist": ["https://example.org"]}, "the port is a number"),
+        ({"denylist": ["example.org/path"]}, "is none of these"),
+        ({"denylist": ["example..org"]}, "no name of a host"),
+        ({"denylist": ["*"]}, "is none of these"),
+        ({"denylist": ["a.*.org"]}, "is none of these"),
         ({"denylist": ["10.0.0.1/8"]}, "no IPv4 address or network"),
         ({"denylist": ["10.0.0.256"]}, "no IPv4 address or network"),
         ({"denylist": ["10.0.0.1:0"]}, "ports are 1 to 65535"),
         ({"denylist": ["10.0.0.1:9-8"]}, "ports are 1 to 65535"),
         ({"denylist": ["10.0.0.1:http"]}, "the port is a number"),
         ({"denylist": ["::1"]}, "IPv6"),
-        ({"denylist": [""]}, "hosts are not supported"),
+        ({"denylist": [""]}, "is none of these"),
     ],
 )
 def test_what_cannot_be_held_is_refused_and_changes_nothing(

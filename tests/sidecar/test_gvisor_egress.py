@@ -18,6 +18,7 @@ from tests.kubernetes.attacks import UNDO
 from tests.probe import PROBE
 from tests.sidecar.support import Receiver
 from tests.sidecar.test_gvisor import GvisorSidecar
+from tests.web import ASK, web
 
 pytestmark = [
     pytest.mark.root,
@@ -46,12 +47,13 @@ class Box(GvisorSidecar):
     async def prepare(self) -> None:
         await self.claim()
         await self.call("PUT", "/v1/files?path=/probe.py", content=PROBE.encode())
+        await self.call("PUT", "/v1/files?path=/ask.py", content=ASK.encode())
 
-    async def put(self, *, allow: bool, rules: list[list[int]]) -> httpx.Response:
+    async def put(self, *, allow: bool, rules: list[list[Any]]) -> httpx.Response:
         body = {"policy": {"rules": len(rules)}, "allow": allow, "rules": rules}
         return await self.instance("PUT", "/v1/egress", json=body)
 
-    async def set(self, *, allow: bool, rules: list[list[int]]) -> int:
+    async def set(self, *, allow: bool, rules: list[list[Any]]) -> int:
         answer = await self.put(allow=allow, rules=rules)
         assert answer.status_code == 200, answer.text
         return answer.json()["generation"]
@@ -59,6 +61,11 @@ class Box(GvisorSidecar):
     async def reaches(self, *targets: str) -> list[str]:
         lines = "".join(f"{each}\n" for each in targets)
         answer = await self.exec("python3 /probe.py 1", stdin=lines)
+        assert answer["exit_code"] == 0, answer
+        return answer["stdout"].split()
+
+    async def asks(self, *questions: str) -> list[str]:
+        answer = await self.exec("python3 /ask.py", stdin="".join(f"{each}\n" for each in questions), timeout=60)
         assert answer["exit_code"] == 0, answer
         return answer["stdout"].split()
 
@@ -73,7 +80,7 @@ Make = Callable[..., Awaitable[Box]]
 
 @pytest.fixture
 def net() -> Iterator[Cable]:
-    with cable("g", network=19) as made, serving(made.outside, made.outside6):
+    with cable("g", network=19) as made, serving(made.outside, made.outside6), web(made.outside):
         yield made
 
 
@@ -168,6 +175,35 @@ async def test_what_runs_is_held_too_and_the_sidecar_is_not(make: Make, net: Cab
     # What the sidecar tells arrives.
     assert (await box.instance("POST", "/v1/reset", json={"keep_claim": True})).status_code == 200
     await box.webhooks.wait("ready", count=2)
+
+
+async def test_names_are_read_in_the_connections(make: Make, net: Cable) -> None:
+    box = await make(name_server=net.outside)
+    nowhere, denied = "192.0.2.1", "TLSV1_ALERT_ACCESS_DENIED"
+    asked = [f"{kind} {nowhere} {name}" for kind in ("http", "tls") for name in ("allowed.test", "other.test")]
+    await box.set(allow=True, rules=[["allowed.test", 0]])
+    assert await box.asks(*asked) == ["http", "403", "tls", denied]
+    # The lookup of the sandbox's own, and the connection to what it finds; nothing else of that address.
+    assert await box.asks("http allowed.test allowed.test") == ["http"]
+    assert await box.reaches(f"tcp {net.outside} 7001", f"udp {net.outside} 7003") == [SILENT] * 2
+    await box.set(allow=False, rules=[["*.allowed.test", 80], [number("192.0.2.7"), 32, 0, 0]])
+    assert await box.asks(*asked) == ["http", "http", "silence", "silence"]
+    assert await box.asks(f"http {nowhere} sub.allowed.test", "http 192.0.2.7 other.test") == ["403", "silence"]
+    assert await box.reaches(f"tcp {net.outside} 7001", f"tcp {net.outside6} 7006") == ["hi", SILENT]
+    # Nothing is read any more.
+    await box.set(allow=False, rules=[])
+    assert await box.asks(f"http {net.outside} sub.allowed.test", f"tls {net.outside} -") == ["http", "tls"]
+    assert await box.reaches(f"tcp {net.outside6} 7006") == ["hi"]
+
+
+async def test_a_reset_keeps_names_with_their_claim_and_not_without(make: Make, net: Cable) -> None:
+    box = await make(name_server=net.outside)
+    await box.set(allow=True, rules=[["allowed.test", 0]])
+    for keep, said in ((True, ["http", "403"]), (False, ["http", "http"])):
+        answer = await box.instance("POST", "/v1/reset", json={"keep_claim": keep})
+        assert answer.json()["equal"] is True, answer.text
+        await box.prepare()
+        assert await box.asks(*(f"http {net.outside} {name}.test" for name in ("allowed", "other"))) == said
 
 
 async def test_a_reset_keeps_it_with_its_claim_and_takes_it_away_without(make: Make, net: Cable) -> None:

@@ -26,7 +26,9 @@ _FIRST = 1  # generation: that of the create
 class Policy(Strict):
     """Exactly one list: an empty denylist allows everything, an empty allowlist nothing."""
 
-    allowlist: list[str] | None = Field(None, max_length=1024, description="IPv4[/prefix][:port[-port]].")
+    allowlist: list[str] | None = Field(
+        None, max_length=1024, description="IPv4[/prefix][:port[-port]], or [*.]host[:80] or [*.]host[:443]."
+    )
     denylist: list[str] | None = Field(None, max_length=1024, description="The same.")
 
     @model_validator(mode="after")
@@ -81,8 +83,9 @@ async def put(sandbox: Owned, body: Policy, have: Have) -> Response:
     told = document(answer)
     if answer.status == 200:
         return json_response(_status(told["policy"], told["generation"]))
-    if answer.status == 404 or told.get("error") == "unsupported":
-        why = told.get("message") or "its sidecar is older"
+    older = answer.status in (400, 404)
+    if older or told.get("error") == "unsupported":
+        why = "its sidecar is older" if older else told["message"]
         text = f"{body.field}: what this sandbox may reach cannot be changed, {why}"
         raise ApiError(422, text, field=body.field)
     status = 409 if answer.status in (409, 410) else 502

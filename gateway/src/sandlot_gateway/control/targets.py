@@ -7,8 +7,13 @@ import re
 
 _PORTS = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?\Z")
 _ADDRESS = re.compile(r"[\d./]+\Z")
+_HOST = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)(?:\.(?!-)[a-z0-9_-]{1,63}(?<!-))*\Z")
+_ANY = "*."  # before a name: every name below it, not itself
+_READ = (80, 443)  # ports whose connections say a name: the Host of HTTP, the server name of TLS
 
-Rule = tuple[int, int, int, int]  # network, prefix, lowest port, highest port; 0 and 0 for all
+# Network, prefix, lowest port, highest port, 0 and 0 for all; or a host, or `*.` and what hosts end with, and a port of
+# _READ, 0 for each.
+Rule = tuple[int, int, int, int] | tuple[str, int]
 
 
 class BadTarget(ValueError):
@@ -16,21 +21,36 @@ class BadTarget(ValueError):
 
 
 def read(entry: str) -> tuple[str, Rule]:
-    """The canonical entry and its rule. Raises BadTarget."""
-    address, colon, ports = entry.strip().partition(":")
+    """The canonical entry and what it says. Raises BadTarget."""
+    target, colon, ports = entry.strip().partition(":")
     if ":" in ports:
         raise BadTarget(f"{entry!r}: IPv6 addresses cannot be named")
-    if not _ADDRESS.match(address):
-        raise BadTarget(f"{entry!r}: hosts are not supported by this server, name IPv4 addresses")
+    low, high = _ports(ports, entry=entry) if colon else (0, 0)
+    if not _ADDRESS.match(target):
+        return _name(target, low, high, entry=entry)
     try:
-        network = ipaddress.IPv4Network(address)
+        network = ipaddress.IPv4Network(target)
     except ValueError as error:
         raise BadTarget(f"{entry!r} is no IPv4 address or network: {error}") from error
-    low, high = _ports(ports, entry=entry) if colon else (0, 0)
     text = str(network)
     if low:
         text += f":{low}" if low == high else f":{low}-{high}"
     return text, (int(network.network_address), network.prefixlen, low, high)
+
+
+def _name(target: str, low: int, high: int, *, entry: str) -> tuple[str, Rule]:
+    wildcard = _ANY if target.startswith(_ANY) else ""
+    try:
+        host = target.removeprefix(_ANY).removesuffix(".").encode("idna").decode("ascii").lower()
+    except UnicodeError as error:
+        raise BadTarget(f"{entry!r} is no name of a host: {error}") from error
+    if not _HOST.match(host) or len(host) > 253:
+        hint = "an IPv4 address, a network, a host or *.host, each with a port if need be"
+        raise BadTarget(f"{entry!r} is none of these: {hint}")
+    if low != high or low not in (0, *_READ):
+        raise BadTarget(f"{entry!r}: of a host the port is 80 or 443, where connections say its name, or none")
+    text = wildcard + host
+    return text + f":{low}" if low else text, (text, low)
 
 
 def _ports(text: str, *, entry: str) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Where a sandbox may send: the policy's body checked, and what the executor needs of it."""
+"""Where a sandbox may send: the policy's body checked, compared and told."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 MAX_RULES = 1024
 _LIMITS = ((0, 0xFFFFFFFF), (0, 32), (0, 65535), (0, 65535))
+PORTS = (80, 443)  # where a connection says the name it asks for: HTTP, TLS
 
 
 # Before any was set.
@@ -18,7 +19,8 @@ NONE: dict[str, Any] = {"allow": False, "rules": [], "policy": None, "generation
 
 
 def parse(body: dict[str, Any]) -> dict[str, Any]:
-    """`allow`: what a match means; `rules`: [network, prefix, lowest port, highest port]; `policy`: kept as it is.
+    """`allow`: what a match means; `policy`: kept as it is; `rules`: each [network, prefix, lowest port, highest port] or
+    [host or *.host, port], where 0 is each of PORTS and `*.` all below the host.
 
     Raises a 400.
     """
@@ -27,12 +29,15 @@ def parse(body: dict[str, Any]) -> dict[str, Any]:
         raise bad_input(f"rules must be a list of at most {MAX_RULES}", field="rules")
     for rule in rules:
         if not _good(rule):
-            raise bad_input("a rule is [network, prefix, lowest port, highest port]", field="rules")
+            text = "a rule is [network, prefix, lowest port, highest port], or [host in lower case, 0, 80 or 443]"
+            raise bad_input(text, field="rules")
     allow = fields.flag(body, "allow", default=False)
     return {"allow": allow, "rules": rules, "policy": fields.mapping(body, "policy")}
 
 
 def _good(rule: Any) -> bool:
+    if isinstance(rule, list) and len(rule) == 2:
+        return _good_name(*rule)
     if not isinstance(rule, list) or len(rule) != len(_LIMITS):
         return False
     for value, (low, high) in zip(rule, _LIMITS, strict=True):
@@ -41,9 +46,21 @@ def _good(rule: Any) -> bool:
     return rule[2] <= rule[3] and (rule[2] > 0) == (rule[3] > 0)
 
 
-def rules(held: dict[str, Any]) -> dict[str, Any]:
-    """What of it is compared and held."""
-    return {"allow": held["allow"], "rules": held["rules"]}
+def _good_name(name: Any, port: Any) -> bool:
+    if not isinstance(name, str) or port not in (0, *PORTS):
+        return False
+    # Loaded by the first policy that names hosts, as the proxy is.
+    from .asked_host import Nameless, clean
+
+    try:
+        return clean(name.removeprefix("*.")) == name.removeprefix("*.")
+    except Nameless:
+        return False
+
+
+def same(held: dict[str, Any], wanted: dict[str, Any]) -> bool:
+    """Whether both hold the same, however they are told."""
+    return held["allow"] == wanted["allow"] and held["rules"] == wanted["rules"]
 
 
 def document(held: dict[str, Any] | None) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """A policy of where a sandbox may send as BPF programs; loaded by the first policy, since it is memory that most never need.
 
 One looks at every packet that leaves a socket of the sandbox; two more refuse a connect at once, which would
-otherwise wait for an answer until its time is up.
+otherwise wait for an answer until its time is up, and lead those that a proxy has to read to it.
 """
 
 from __future__ import annotations
@@ -9,12 +9,22 @@ from __future__ import annotations
 import socket
 import struct
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    Rule = tuple[int, int, int, int]
+
 EGRESS, CONNECT4, CONNECT6 = 1, 10, 11  # the kernel's numbers of the places
 
 _WITH_PORTS = (6, 17, 33, 132, 136)  # TCP, UDP, DCCP, SCTP, UDP-Lite: the port is at the same place
 _SKB_PROTOCOL = 16
-_ADDR_IP4, _ADDR_IP6, _ADDR_PORT = 4, 8, 24
+_ADDR_IP4, _ADDR_IP6, _ADDR_PORT, _ADDR_PROTOCOL = 4, 8, 24, 36
+_TCP = 6
 _LOAD_BYTES = 26  # bpf_skb_load_bytes
+
+# Where proxies of names listen: no address of this machine's own, and one that no sandbox connects to by itself, for
+# another's proxy would let it through.
+PROXY = "127.77.0.1"
+_PROXY = socket.htonl(0x7F4D0001)  # as an instruction compares it
 
 # Where things are on the stack, from the frame pointer down.
 _HEADER, _TARGET, _PORT, _WIDE = -24, -8, -32, -48
@@ -59,31 +69,78 @@ class Program:
         return b"".join(parts)
 
 
-def programs(*, allow: bool, rules: list[tuple[int, int, int, int]]) -> dict[str, str]:
+def programs(*, allow: bool, rules: list[Rule], proxied: dict[int, int]) -> dict[str, str]:
     """What the executor takes: code by place, in hex; nothing for a policy that holds nothing back."""
-    if not allow and not rules:
+    if not allow and not rules and not proxied:
         return {}
-    places = (EGRESS, CONNECT4, CONNECT6)
-    return {str(place): program(place, allow=allow, rules=rules).hex() for place in places}
+    return {
+        str(place): program(place, allow=allow, rules=rules, proxied=proxied).hex()
+        for place in (EGRESS, CONNECT4, CONNECT6)
+    }
 
 
-def program(attach: int, *, allow: bool, rules: list[tuple[int, int, int, int]]) -> bytes:
-    """A rule is (network, prefix, lowest port, highest port), 0 and 0 for any; `allow` is what a match means."""
+def program(attach: int, *, allow: bool, rules: list[Rule], proxied: dict[int, int]) -> bytes:
+    """A rule is (network, prefix, lowest port, highest port), 0 and 0 for any; `allow` is what a match means.
+
+    `proxied`: the proxy's port by that of the connections it reads. What no rule matches goes there.
+    """
     made = Program()
     made.op(0xBF, 6, 1)  # r6 = ctx
     made.op(0xB7, 8, 0, 0, 1)  # r8: the port is known
+    # What passes over IPv6, which no rule names: nothing where names are denied, since no proxy would read it.
+    otherwise = int(not allow and not proxied)
     if attach == EGRESS:
-        _packet(made, otherwise=int(not allow))
+        _packet(made, otherwise=otherwise)
     else:
-        _connect(made, attach, otherwise=int(not allow))
+        _connect(made, attach, otherwise=otherwise)
     made.label("rules")
+    _to_proxies(made, attach, proxied)
     made.op(0x71, 2, 10, _TARGET)  # r2 = first byte of the address
     made.op(0x55, 2, 0, 2, 127)
     made.answer(1)  # the machine's own, which sandboxes with its network share
     for number, rule in enumerate(rules):
         _rule(made, rule, allow=allow, over=f"rule {number}")
+    for port, to in proxied.items():
+        if attach != EGRESS:
+            _redirect(made, attach, port, to)
+        elif not allow:
+            _rule(made, (0, 0, port, port), allow=False, over=f"unread {port}")
     made.answer(int(not allow))
     return made.code()
+
+
+def _to_proxies(made: Program, attach: int, proxied: dict[int, int]) -> None:
+    """Packets reach this sandbox's own alone, and no connect: they come by `_redirect`."""
+    made.op(0x61, 2, 10, _TARGET)
+    made.op(0x56, 2, 0, "no proxy", _PROXY)
+    if attach == EGRESS and proxied:
+        made.op(0x15, 8, 0, "no port", 0)
+        made.op(0x69, 2, 10, _PORT)
+        made.op(0xDC, 2, 0, 0, 16)
+        for port in proxied.values():
+            made.op(0x55, 2, 0, 2, port)
+            made.answer(1)
+        made.label("no port")
+    made.answer(0)
+    made.label("no proxy")
+
+
+def _redirect(made: Program, attach: int, port: int, to: int) -> None:
+    """A connect of TCP to this port goes to the proxy, any other is refused: nobody reads what it carries."""
+    over = f"proxied {port}"
+    made.op(0x69, 2, 10, _PORT)
+    made.op(0xDC, 2, 0, 0, 16)
+    made.op(0x55, 2, 0, over, port)
+    made.op(0x61, 2, 6, _ADDR_PROTOCOL)
+    made.op(0x15, 2, 0, 2, _TCP)
+    made.answer(0)
+    made.op(0xB4, 2, 0, 0, _PROXY)
+    # Of an IPv6 address only the last word is another: the rest says already that it is an IPv4 one.
+    made.op(0x63, 6, 2, _ADDR_IP4 if attach == CONNECT4 else _ADDR_IP6 + 12)
+    made.op(0xB4, 2, 0, 0, socket.htons(to))
+    made.op(0x63, 6, 2, _ADDR_PORT)
+    made.answer(1)
+    made.label(over)
 
 
 def _packet(made: Program, *, otherwise: int) -> None:
@@ -149,7 +206,7 @@ def _not_ip4(made: Program, *, otherwise: int) -> None:
     made.answer(otherwise)
 
 
-def _rule(made: Program, rule: tuple[int, int, int, int], *, allow: bool, over: str) -> None:
+def _rule(made: Program, rule: Rule, *, allow: bool, over: str) -> None:
     network, prefix, low, high = rule
     mask = 0xFFFFFFFF << 32 - prefix & 0xFFFFFFFF
     made.op(0x61, 2, 10, _TARGET)

@@ -1,6 +1,7 @@
 """A policy of where a pod may send as tables of gVisor's packet filter, which holds no programs; loaded by the first policy.
 
-They hold for all that the pod sends but for what is marked as the sidecar's own. The layouts are Linux' (ip_tables.h,
+They hold for all that the pod sends but for what is marked as the sidecar's own. What a proxy has to read is led to
+it. The layouts are Linux' (ip_tables.h,
 ip6_tables.h, x_tables.h).
 """
 
@@ -18,12 +19,12 @@ if TYPE_CHECKING:
 
 MOST_BYTES = 32 << 10  # gVisor's bound of one socket option
 
-_REPLACE = 64  # IPT_SO_SET_REPLACE and IP6T_SO_SET_REPLACE
-_FILTER_HOOKS = 0b01110  # input, forward, output
+_REPLACE_TABLE = 64  # IPT_SO_SET_REPLACE and IP6T_SO_SET_REPLACE
+_PREROUTING, _INPUT, _FORWARD, _OUTPUT, _POSTROUTING = range(5)
 _ACCEPT, _DROP = -2, -1
 _RANGES = 7  # that one match of ports takes
 _DESTINATION = 1
-_ICMP, _ICMP6 = 1, 58
+_ICMP, _TCP, _ICMP6 = 1, 6, 58
 
 # The same in both: an entry's offsets and counters, a match's and a target's head, a table's head.
 _PLACES, _MATCH, _VERDICT = struct.Struct("=IHHI16x"), struct.Struct("=H29sB"), struct.Struct("=H29sBi4x")
@@ -31,27 +32,42 @@ _PLACES6 = struct.Struct("=IHHI4x16x")
 _HEAD = struct.Struct("=32sIII5I5IIQ")
 _ERROR = struct.pack("=H29sB30s2x", 64, b"ERROR", 0, b"ERROR")
 _MARKED = struct.pack("=IIB7x", MARK, 0xFFFFFFFF, 0)
+_REDIRECT = struct.Struct("=H29sBIIII2s2s4x")
+_BY_PORT = 2  # NF_NAT_RANGE_PROTO_SPECIFIED
 
 
-def hold(*, allow: bool, rules: list[Rule], instead_of: tuple[bool, list[Rule]]) -> None:
+class Held:
+    """The tables of one policy. `proxied`: the proxy's port by that of the connections it reads, on 127.0.0.1.
+
+    Raises a 409 where gVisor does not take so many rules.
+    """
+
+    def __init__(self, *, allow: bool, rules: list[Rule], proxied: dict[int, int]) -> None:
+        self.everything = not allow and not rules and not proxied
+        self.reads = bool(proxied)
+        self.filter4 = _filter4(allow=allow, rules=rules, proxied=proxied)
+        # No proxy would read what goes over IPv6.
+        self.filter6 = _filter6(closed=allow or bool(proxied))
+        self.nat = _nat(rules=rules, proxied=proxied)
+        most = max(len(self.filter4), len(self.nat))
+        if most > MOST_BYTES:
+            text = f"gVisor takes {MOST_BYTES} bytes of rules, these are {most}: fewer networks, or fewer with ports"
+            raise _unsupported(text)
+
+
+def hold(wanted: Held, *, instead_of: Held) -> None:
     """Put it in place of another; that one still holds where this is not taken. Raises a 409."""
-    if (allow, rules) == instead_of == (False, []):
+    if wanted.everything and instead_of.everything:
         return  # there is nothing to hold, nor was there
-    four, six = _table4(allow=allow, rules=rules), _table6(allow=allow)
-    if len(four) > MOST_BYTES:
-        text = f"gVisor takes {MOST_BYTES} bytes of rules, these are {len(four)}: fewer networks, or fewer with ports"
-        raise _unsupported(text)
     try:
         with (
             socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_TCP) as ip4,
             socket.socket(socket.AF_INET6, socket.SOCK_RAW, socket.IPPROTO_TCP) as ip6,
         ):
-            ip4.setsockopt(socket.IPPROTO_IP, _REPLACE, four)
             try:
-                ip6.setsockopt(socket.IPPROTO_IPV6, _REPLACE, six)
+                _replace(wanted, ip4, ip6, nat=wanted.reads or instead_of.reads)
             except OSError:
-                before = _table4(allow=instead_of[0], rules=instead_of[1])
-                ip4.setsockopt(socket.IPPROTO_IP, _REPLACE, before)
+                _replace(instead_of, ip4, ip6, nat=instead_of.reads)
                 raise
     except PermissionError as error:
         raise _unsupported(
@@ -61,16 +77,51 @@ def hold(*, allow: bool, rules: list[Rule], instead_of: tuple[bool, list[Rule]])
         raise _unsupported(f"this version of gVisor does not take it: {error}") from error
 
 
+def _replace(held: Held, ip4: socket.socket, ip6: socket.socket, *, nat: bool) -> None:
+    """`nat`: also what is led to the proxy; a table that was never written costs no look at each packet."""
+    if nat:
+        ip4.setsockopt(socket.IPPROTO_IP, _REPLACE_TABLE, held.nat)
+    ip4.setsockopt(socket.IPPROTO_IP, _REPLACE_TABLE, held.filter4)
+    ip6.setsockopt(socket.IPPROTO_IPV6, _REPLACE_TABLE, held.filter6)
+
+
 def _unsupported(text: str) -> ApiError:
     return ApiError(409, "unsupported", text)
 
 
-def _table4(*, allow: bool, rules: list[Rule]) -> bytes:
+def _filter4(*, allow: bool, rules: list[Rule], proxied: dict[int, int]) -> bytes:
     matched, otherwise = (_ACCEPT, _DROP) if allow else (_DROP, _ACCEPT)
-    entries = [
+    unread = [] if allow else [(0, 0, port, port) for port in proxied]
+    output = [
         _entry4(_ACCEPT, network=127 << 24, prefix=8),
         _entry4(_ACCEPT, match=_match(b"mark", 1, _MARKED)),
+        *_matching([*rules, *unread], matched=matched, otherwise=otherwise),
+        _entry4(otherwise),
     ]
+    accept = [_entry4(_ACCEPT)]
+    return _table(b"filter", {_INPUT: accept, _FORWARD: accept, _OUTPUT: output}, error=_entry4(None))
+
+
+def _nat(*, rules: list[Rule], proxied: dict[int, int]) -> bytes:
+    """What a rule names is no matter of the proxy's: `filter` lets it through or drops it."""
+    accept = [_entry4(_ACCEPT)]
+    output = []
+    if proxied:
+        output += [
+            _entry4(_ACCEPT, network=127 << 24, prefix=8),
+            _entry4(_ACCEPT, match=_match(b"mark", 1, _MARKED)),
+            *_matching(rules, matched=_ACCEPT, otherwise=_ACCEPT),
+        ]
+    for port, to in proxied.items():
+        match, number = _ports([(port, port)]), to.to_bytes(2, "big")
+        redirect = _REDIRECT.pack(_REDIRECT.size, b"REDIRECT", 0, 1, _BY_PORT, 0, 0, number, number)
+        output.append(_entry4(redirect, protocol=_TCP, match=match))
+    chains = {_PREROUTING: accept, _INPUT: accept, _OUTPUT: [*output, *accept], _POSTROUTING: accept}
+    return _table(b"nat", chains, error=_entry4(None))
+
+
+def _matching(rules: list[Rule], *, matched: int, otherwise: int) -> list[bytes]:
+    entries = []
     ports: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for network, prefix, low, high in rules:
         if low:
@@ -84,35 +135,37 @@ def _table4(*, allow: bool, rules: list[Rule]) -> bytes:
         for at in range(0, len(ranges), _RANGES):
             match = _ports(ranges[at : at + _RANGES])
             entries.append(_entry4(matched, network=network, prefix=prefix, match=match))
-    return _table([*entries, _entry4(otherwise)], accept=_entry4(_ACCEPT), error=_entry4(None))
+    return entries
 
 
-def _table6(*, allow: bool) -> bytes:
+def _filter6(*, closed: bool) -> bytes:
     """No rule names an IPv6 address; neighbours have to be found for the sidecar's sake."""
-    entries = [
+    output = [
         _entry6(_ACCEPT, network="::1", prefix=128),
         _entry6(_ACCEPT, match=_match(b"mark", 1, _MARKED)),
         _entry6(_ACCEPT, network="fe80::", prefix=10, protocol=_ICMP6),
         _entry6(_ACCEPT, network="ff02::", prefix=16, protocol=_ICMP6),
-        _entry6(_DROP if allow else _ACCEPT),
+        _entry6(_DROP if closed else _ACCEPT),
     ]
-    return _table(entries, accept=_entry6(_ACCEPT), error=_entry6(None))
+    accept = [_entry6(_ACCEPT)]
+    return _table(b"filter", {_INPUT: accept, _FORWARD: accept, _OUTPUT: output}, error=_entry6(None))
 
 
-def _table(output: list[bytes], *, accept: bytes, error: bytes) -> bytes:
-    """One for each of input and forward that accepts, then those of output, of which the last takes what is left."""
-    entries = [accept, accept, *output, error]
-    places = [0]
-    for entry in entries:
-        places.append(places[-1] + len(entry))
-    starts = (0, places[0], places[1], places[2], 0)
-    ends = (0, places[0], places[1], places[len(entries) - 2], 0)
-    head = _HEAD.pack(b"filter", _FILTER_HOOKS, len(entries), places[-1], *starts, *ends, len(entries), 0)
-    return head + b"".join(entries)
+def _table(name: bytes, chains: dict[int, list[bytes]], *, error: bytes) -> bytes:
+    """The chains by their hooks, in order; the last entry of each takes what is left."""
+    starts, ends, at = [0] * 5, [0] * 5, 0
+    for hook, entries in chains.items():
+        starts[hook] = at
+        at += sum(len(entry) for entry in entries)
+        ends[hook] = at - len(entries[-1])
+    body = b"".join(entry for entries in chains.values() for entry in entries) + error
+    count = 1 + sum(len(entries) for entries in chains.values())
+    hooks = sum(1 << hook for hook in chains)
+    return _HEAD.pack(name, hooks, count, len(body), *starts, *ends, count, 0) + body
 
 
 def _entry4(
-    verdict: int | None, *, network: int = 0, prefix: int = 0, protocol: int = 0, match: bytes = b""
+    verdict: int | bytes | None, *, network: int = 0, prefix: int = 0, protocol: int = 0, match: bytes = b""
 ) -> bytes:
     mask = 0xFFFFFFFF << 32 - prefix & 0xFFFFFFFF
     addresses = struct.pack("!IIII", 0, network & mask, 0, mask)
@@ -129,8 +182,11 @@ def _entry6(
     return _entry(header, _PLACES6, verdict, match)
 
 
-def _entry(header: bytes, places: struct.Struct, verdict: int | None, match: bytes) -> bytes:
-    target = _ERROR if verdict is None else _VERDICT.pack(_VERDICT.size, b"", 0, verdict)
+def _entry(header: bytes, places: struct.Struct, verdict: int | bytes | None, match: bytes) -> bytes:
+    """`verdict`: where none is given it is the end of a table, where bytes are they are the target."""
+    target = verdict if isinstance(verdict, bytes) else _ERROR
+    if isinstance(verdict, int):
+        target = _VERDICT.pack(_VERDICT.size, b"", 0, verdict)
     to_target = len(header) + places.size + len(match)
     return header + places.pack(0, to_target, to_target + len(target), 0) + match + target
 
@@ -145,3 +201,6 @@ def _ports(ranges: list[tuple[int, int]]) -> bytes:
     first = [1, 0] * len(ranges) + [0] * (15 - 2 * len(ranges))
     data = struct.pack("=BB15H15BB", _DESTINATION, 2 * len(ranges), *numbers, *first, 0)
     return _match(b"multiport", 1, data)
+
+
+EVERYTHING = Held(allow=False, rules=[], proxied={})

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ..config import Config
+    from .egress_hold import EgressHold
 
 STARTING, WARM, CLAIMED, OVER, FAILED = "starting", "warm", "claimed", "ended", "failed"
 PROOF_TIMEOUT = 30.0  # seconds for the first command of a fresh sandbox
@@ -69,6 +70,7 @@ class Instance:
         self.clock = Clock(end=self._time_is_up, in_use=self._in_use)
         self.disk = Disk(self.ops, measured=config.target)
         self.memory = ContainerMemory([])
+        self._egress: EgressHold | None = None  # loaded by the first policy
         self.restoration = Restoration(
             state_dir=config.state_dir,
             end=lambda text: self.end("start_failed", message=text),
@@ -277,8 +279,8 @@ class Instance:
                 raise ApiError(409, "unsupported", "the sandbox has no network")
             before = self.record.egress
             held = before or egress.NONE
-            same = egress.rules(held) == egress.rules(wanted)
-            self.record.egress = {**wanted, "generation": held["generation"] + (not same)}
+            changed = not egress.same(held, wanted)
+            self.record.egress = {**wanted, "generation": held["generation"] + changed}
             try:
                 self._store()  # first: after a crash in between it is applied, not forgotten
                 await self._hold_egress(wanted, instead_of=held)
@@ -290,15 +292,12 @@ class Instance:
                 raise ApiError(503, "broken", str(error)) from error
 
     async def _hold_egress(self, policy: dict[str, Any], *, instead_of: dict[str, Any]) -> None:
-        if self.setup.get("guarded"):
-            from . import egress_tables
+        if self._egress is None:
+            from .egress_hold import EgressHold
 
-            before = egress.rules(instead_of)
-            egress_tables.hold(**egress.rules(policy), instead_of=(before["allow"], before["rules"]))
-            return
-        from . import egress_programs
-
-        await self.executor.ask("egress", programs=egress_programs.programs(**egress.rules(policy)))
+            self._egress = EgressHold(self.executor)
+        by_tables = bool(self.setup.get("guarded"))
+        await self._egress.hold(policy, instead_of=instead_of, by_tables=by_tables)
 
     def _unclaim(self) -> None:
         self.record.claim = self.record.claimed_at = None
@@ -399,7 +398,7 @@ class Instance:
     async def _after_reset(self, kept: dict[str, Any] | None) -> None:
         record = self.record
         if kept is None:
-            if record.egress is not None and self.setup.get("guarded"):
+            if record.egress is not None:
                 await self._hold_egress(egress.NONE, instead_of=record.egress)
             self.restoration.reset()
             record.generation += 1
@@ -501,6 +500,8 @@ class Instance:
         """Give everything back at the end of the process."""
         self.clock.stop()
         self.disk.close()
+        if self._egress is not None:
+            self._egress.close()
         await self.webhooks.close()
         await self.ops.end_all("sandbox_ended", message="the sidecar leaves")
         if self._tasks:

@@ -6,10 +6,9 @@ import asyncio
 import json
 import os
 import socket
-import threading
 import time
 
-from . import hmac256, log, mark
+from . import hmac256, log, lookup, mark
 from .errors import SidecarError
 
 TYPE_CHECKING = False
@@ -58,46 +57,11 @@ def spread() -> float:
     return 0.8 + 0.4 * int.from_bytes(os.urandom(4), "big") / 0xFFFFFFFF
 
 
-async def _resolve(host: str) -> str:
-    """A host's address. The name lookup blocks, so it gets a thread of its own for as long as it takes."""
-    for family in (socket.AF_INET, socket.AF_INET6):
-        try:
-            socket.inet_pton(family, host)
-        except OSError:
-            continue
-        return host
-    loop = asyncio.get_running_loop()
-    found: asyncio.Future[str] = loop.create_future()
-
-    def settle(address: str, error: OSError | None) -> None:
-        if found.done():
-            return
-        if error is None:
-            found.set_result(address)
-        else:
-            found.set_exception(error)
-
-    def look_up() -> None:
-        address, failure = "", None
-        try:
-            # Bytes: for a text the interpreter loads the tables of international names, half a MiB.
-            address = str(socket.getaddrinfo(host.encode(), None, type=socket.SOCK_STREAM)[0][4][0])
-        except OSError as error:
-            failure = error
-        try:
-            loop.call_soon_threadsafe(settle, address, failure)
-        except RuntimeError:  # the loop is closed: nobody waits any more
-            return
-
-    threading.Thread(target=look_up, daemon=True).start()
-    return await found
-
-
 async def _address(host: str) -> str:
     """The same in the time of an attempt. Raises WebhookError."""
     try:
         async with asyncio.timeout(ATTEMPT_TIMEOUT):
-            return await _resolve(host)
+            return (await lookup.addresses(host))[0]
     except (OSError, TimeoutError, ValueError) as error:
         raise WebhookError(f"{type(error).__name__}: {error}") from error
 

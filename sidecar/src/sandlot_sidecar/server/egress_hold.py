@@ -1,0 +1,78 @@
+"""What holds the sandbox's policy: the kernel of its pod, and a proxy for what has to be read first."""
+
+from __future__ import annotations
+
+from . import lookup
+from .egress_policy import Policy
+from .errors import ApiError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .egress_proxy import Proxy
+    from .egress_tables import Held
+    from .executor_client import ExecutorClient
+
+# gVisor redirects to this address alone.
+_LOOPBACK = "127.0.0.1"
+
+
+class EgressHold:
+    """One at a time; `hold` replaces it."""
+
+    def __init__(self, executor: ExecutorClient) -> None:
+        self._executor = executor
+        self._proxy: Proxy | None = None
+        self._tables: Held | None = None
+
+    async def hold(self, wanted: dict[str, Any], *, instead_of: dict[str, Any], by_tables: bool) -> None:
+        """Put a policy in place of another; where it is not taken, that one still holds. `by_tables`: under gVisor.
+
+        Raises ApiError, ExecutorError and ExecutorGone.
+        """
+        policy = _policy(wanted)
+        proxied = await self._listen(policy, by_tables=by_tables)
+        rules = policy.rules(lookup.name_servers())
+        try:
+            if by_tables:
+                from . import egress_tables
+
+                tables = egress_tables.Held(allow=policy.allow, rules=rules, proxied=proxied)
+                egress_tables.hold(tables, instead_of=self._tables or egress_tables.EVERYTHING)
+                self._tables = tables
+            else:
+                from . import egress_programs
+
+                programs = egress_programs.programs(allow=policy.allow, rules=rules, proxied=proxied)
+                await self._executor.ask("egress", programs=programs)
+        except BaseException:
+            self._follow(_policy(instead_of))
+            raise
+        self._follow(policy)
+
+    async def _listen(self, policy: Policy, *, by_tables: bool) -> dict[int, int]:
+        if not policy.ports:
+            return {}
+        from . import egress_proxy, egress_programs
+
+        if self._proxy is None:
+            self._proxy = egress_proxy.Proxy(_LOOPBACK if by_tables else egress_programs.PROXY)
+        try:
+            return await self._proxy.listen(policy.ports)
+        except OSError as error:
+            raise ApiError(409, "unsupported", f"no proxy of names can listen: {error}") from error
+
+    def _follow(self, policy: Policy) -> None:
+        if self._proxy is not None:
+            self._proxy.follow(policy)
+
+    def close(self) -> None:
+        """Cut what the proxy leads; the kernel drops its part with the sandbox."""
+        if self._proxy is not None:
+            self._proxy.close()
+            self._proxy = None
+
+
+def _policy(held: dict[str, Any]) -> Policy:
+    return Policy(allow=held["allow"], rules=held["rules"])

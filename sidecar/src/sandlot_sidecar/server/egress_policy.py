@@ -1,0 +1,51 @@
+"""What a policy says of one connection, and which rules of it are the kernel's; loaded by the first policy."""
+
+from __future__ import annotations
+
+from .egress import PORTS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    Rule = tuple[int, int, int, int]
+
+
+class Policy:
+    """`rules` as `egress.parse` gives them."""
+
+    def __init__(self, *, allow: bool, rules: list[list[Any]]) -> None:
+        self.allow = allow
+        self._rules: list[Rule] = [tuple(rule) for rule in rules if len(rule) == 4]
+        named = [rule for rule in rules if len(rule) == 2]
+        self._names = {(name, port) for name, given in named for port in ((given,) if given else PORTS)}
+        self.ports = sorted({port for _, port in self._names})  # whose connections have to be read
+
+    def lets_name(self, name: str, port: int) -> bool:
+        """Whether it lets through what asked for this name."""
+        return self._has_name(name, port) == self.allow
+
+    def lets_address(self, address: int, port: int) -> bool:
+        """Whether a name that it lets through may be at this address."""
+        return self.allow or not self.has_address(address, port)
+
+    def _has_name(self, name: str, port: int) -> bool:
+        if (name, port) in self._names:
+            return True
+        while name:
+            _, _, name = name.partition(".")
+            if (f"*.{name}", port) in self._names:
+                return True
+        return False
+
+    def has_address(self, address: int, port: int) -> bool:
+        """Whether a rule of addresses matches."""
+        return any(
+            address >> 32 - prefix == network >> 32 - prefix and (not low or low <= port <= high)
+            for network, prefix, low, high in self._rules
+        )
+
+    def rules(self, name_servers: list[int]) -> list[Rule]:
+        """Of addresses; where names are allowed, so are the servers that they are asked of."""
+        asked = [(address, 32, 53, 53) for address in name_servers] if self.allow and self.ports else []
+        return self._rules + asked

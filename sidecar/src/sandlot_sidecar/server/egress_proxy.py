@@ -1,0 +1,218 @@
+"""Connections of a sandbox whose policy names hosts: read for the name, then led there or refused; loaded by such a policy.
+
+Where a connection led at first does not count: the proxy looks the name up by itself, so that code cannot say one
+name and reach another's server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import socket
+import struct
+
+from . import asked_host, lookup, mark
+from .asked_host import Incomplete, Nameless
+from .egress import PORTS
+from .egress_policy import Policy
+
+MOST = 256  # connections at a time; further ones are closed
+PATIENCE = 10.0  # seconds for a connection to say a name, and for one to an address to be there
+ADDRESSES = 3  # of a name that are tried
+LOOKUPS = 8  # at a time, a thread each
+_PIECE = 64 << 10
+_HTTP = PORTS[0]
+# The machine's own, link-local with the clouds' metadata, multicast and above: none is a host elsewhere, and the
+# sidecar may reach there what the sandbox may not.
+_NEVER = Policy(
+    allow=False, rules=[[0, 8, 0, 0], [127 << 24, 8, 0, 0], [0xA9FE << 16, 16, 0, 0], [7 << 29, 3, 0, 0]]
+)
+
+
+class Refused(Exception):
+    """The connection is not made; the text is for whoever asked."""
+
+    def __init__(self, text: str, *, forbidden: bool) -> None:
+        super().__init__(text)
+        self.forbidden = forbidden  # by the policy; else it could not be made
+
+
+class Flow:
+    """One connection and where it leads."""
+
+    def __init__(self, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.port = port
+        self.reader = reader
+        self.writer = writer
+        self.name = ""
+        self.address: int | None = None  # once it is known
+        self.task: asyncio.Task[None] | None = None
+
+
+class Proxy:
+    """Listens at one address of the loopback, on a port for each port of the policy's names."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._policy: Policy | None = None
+        self._servers: dict[int, asyncio.Server] = {}
+        self._flows: set[Flow] = set()
+        self._lookups = asyncio.Semaphore(LOOKUPS)
+
+    async def listen(self, ports: list[int]) -> dict[int, int]:
+        """Listen for these too; its own port by each. Raises OSError."""
+        for port in ports:
+            if port not in self._servers:
+                sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+                try:
+                    mark.put_on(sock)
+                    sock.bind((self._address, 0))
+                    accept = functools.partial(self._accept, port)
+                    self._servers[port] = await asyncio.start_server(accept, sock=sock, limit=_PIECE)
+                except BaseException:
+                    sock.close()
+                    raise
+        return {port: self._servers[port].sockets[0].getsockname()[1] for port in ports}
+
+    def follow(self, policy: Policy) -> None:
+        """From now on this is the policy; what it does not let through is cut."""
+        self._policy = policy
+        for port in [port for port in self._servers if port not in policy.ports]:
+            self._servers.pop(port).close()
+        for flow in self._flows:
+            if flow.name and not self._lets(flow):
+                _cut(flow)
+
+    def close(self) -> None:
+        """Cut everything."""
+        self.follow(Policy(allow=True, rules=[]))
+        for flow in self._flows:
+            _cut(flow)
+
+    def _accept(self, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._flows) >= MOST:
+            writer.transport.abort()
+            return
+        flow = Flow(port, reader, writer)
+        self._flows.add(flow)
+        flow.task = asyncio.get_running_loop().create_task(self._serve(flow))
+
+    async def _serve(self, flow: Flow) -> None:
+        try:
+            try:
+                first, reader, writer = await self._lead(flow)
+            except Refused as refused:
+                flow.writer.write(_answer(refused, port=flow.port))
+                await _close(flow.writer)
+                return
+            try:
+                writer.write(first)
+                await asyncio.gather(_copy(flow.reader, writer), _copy(reader, flow.writer))
+                await _close(writer)
+                await _close(flow.writer)
+            finally:
+                _reset(writer)
+        except (OSError, EOFError, TimeoutError):
+            return  # one of both ends has gone, or says nothing
+        finally:
+            _reset(flow.writer)
+            self._flows.discard(flow)
+
+    async def _lead(self, flow: Flow) -> tuple[bytes, asyncio.StreamReader, asyncio.StreamWriter]:
+        """What it has said, and the connection to where it is to go. Raises Refused, OSError and EOFError."""
+        async with asyncio.timeout(PATIENCE):
+            first = await self._read_name(flow)
+        forbidden = Refused(f"the sandbox's egress policy does not let {flow.name} through", forbidden=True)
+        if not self._lets(flow):
+            raise forbidden
+        try:
+            async with asyncio.timeout(PATIENCE), self._lookups:
+                told = await lookup.addresses(flow.name, family=socket.AF_INET)
+        except (OSError, TimeoutError, ValueError) as error:
+            raise Refused(f"{flow.name} has no address: {error}", forbidden=False) from error
+        failure: OSError | TimeoutError | None = None
+        for text in dict.fromkeys(told):
+            flow.address = int.from_bytes(socket.inet_aton(text), "big")
+            if not self._lets(flow):
+                continue
+            try:
+                return first, *await _connect(text, flow.port)
+            except (OSError, TimeoutError) as error:
+                failure = error
+        if failure is not None:
+            raise Refused(f"{flow.name} cannot be reached: {failure or 'it does not answer'}", forbidden=False)
+        raise forbidden
+
+    async def _read_name(self, flow: Flow) -> bytes:
+        read = asked_host.of_http if flow.port == _HTTP else asked_host.of_tls
+        first = b""
+        while True:
+            try:
+                flow.name = read(first)
+                return first
+            except Incomplete:
+                if len(first) >= asked_host.MOST:
+                    raise Refused("it does not say whom it is for", forbidden=True) from None
+            except Nameless as error:
+                raise Refused(f"the sandbox's egress policy is of names: {error}", forbidden=True) from error
+            more = await flow.reader.read(_PIECE)
+            if not more:
+                raise EOFError
+            first += more
+
+    def _lets(self, flow: Flow) -> bool:
+        """By what is known of it so far."""
+        policy, address, port = self._policy, flow.address, flow.port
+        if policy is None or not policy.lets_name(flow.name, port):
+            return False
+        return address is None or (policy.lets_address(address, port) and not _NEVER.has_address(address, port))
+
+
+async def _connect(address: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        mark.put_on(sock)
+        sock.setblocking(False)
+        async with asyncio.timeout(PATIENCE):
+            await asyncio.get_running_loop().sock_connect(sock, (address, port))
+        return await asyncio.open_connection(sock=sock, limit=_PIECE)
+    except BaseException:
+        sock.close()
+        raise
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Until the end, which is passed on."""
+    while data := await reader.read(_PIECE):
+        writer.write(data)
+        await writer.drain()
+    writer.write_eof()
+
+
+async def _close(writer: asyncio.StreamWriter) -> None:
+    """When all is sent."""
+    writer.close()
+    await writer.wait_closed()
+
+
+def _reset(writer: asyncio.StreamWriter) -> None:
+    """So that what was cut is not taken for the end of what was to come; nothing where it is closed already."""
+    sock = writer.get_extra_info("socket")
+    if sock.fileno() >= 0:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        writer.transport.abort()
+
+
+def _cut(flow: Flow) -> None:
+    if flow.task is not None:
+        flow.task.cancel()
+
+
+def _answer(refused: Refused, *, port: int) -> bytes:
+    """In the words of who asked: an answer of HTTP, an alert of TLS (access_denied, internal_error)."""
+    if port != _HTTP:
+        return bytes([21, 3, 3, 0, 2, 2, 49 if refused.forbidden else 80])
+    body = f"sandlot: {refused}\n".encode()
+    status = "403 Forbidden" if refused.forbidden else "502 Bad Gateway"
+    head = f"HTTP/1.1 {status}\r\nContent-Type: text/plain\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    return head.encode() + body
