@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import yaml
 
 SPEC = Path(__file__).with_name("rangespec.yaml")
-_FIELDS = {"what", "unit", "of", "where", "at_most", "at_least"}
+_FIELDS = {"what", "unit", "of", "where", "at_most", "at_least", "or"}
 
 
 class SpecError(Exception):
@@ -21,7 +21,9 @@ class SpecError(Exception):
 class Bound:
     """One row: exactly one of `at_most` and `at_least` is set.
 
-    `of` is where a load test's summary has the value, `where` the kind of place it holds in ("" for every one).
+    `of` is where a load test's summary has the value, `where` the kind of place it holds in ("" for every one). `floors`
+    are rows that are ratios to a floor, and what they may be at most: where they hold, the machine's own floor is the
+    reason why this bound is missed, and nothing is wrong with what was measured.
     """
 
     name: str
@@ -31,6 +33,13 @@ class Bound:
     at_least: float | None = None
     of: str = ""
     where: str = ""
+    floors: Mapping[str, float] = field(default_factory=dict)
+
+    def at_floor(self, values: Mapping[str, float]) -> bool:
+        """Whether it is by the floor of the same run, in `values` by row, that no more can be had."""
+        return bool(self.floors) and all(
+            values.get(row, math.inf) <= most for row, most in self.floors.items()
+        )
 
     def held(self, value: float) -> bool:
         """False also for a value that is no number."""
@@ -79,15 +88,30 @@ def _bound(name: str, row: object) -> Bound:
     if len(limits) != 1:
         raise SpecError(f"{name}: needs one of at_most and at_least")
     (limit,) = limits.values()
-    if isinstance(limit, bool) or not isinstance(limit, int | float):
+    if not _is_number(limit):
         raise SpecError(f"{name}: {limit!r} is not a number")
+    floors = row.get("or", {})
+    if not isinstance(floors, dict) or not all(_is_number(most) for most in floors.values()):
+        raise SpecError(f"{name}: `or` must map rows to numbers")
     texts = {key: str(row.get(key, "")) for key in ("unit", "of", "where")}
-    return Bound(name=name, what=str(row.get("what", name)), **texts, **limits)
+    return Bound(name=name, what=str(row.get("what", name)), **texts, **limits, floors=floors)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def missed(values: Mapping[str, float], *, bounds: Mapping[str, Bound]) -> list[str]:
-    """The names of the rows whose bound is missed. A row without a value is missed, a value without a row an error."""
+    """The names of the rows whose bound is missed, and not for a floor.
+
+    A row without a value is missed, a value without a row an error.
+    """
     unknown = set(values) - set(bounds)
     if unknown:
         raise SpecError(f"{sorted(unknown)[0]} is measured and has no bound")
-    return [name for name, bound in bounds.items() if not bound.held(values.get(name, math.nan))]
+    return [name for name, bound in bounds.items() if not _is_kept(bound, values)]
+
+
+def _is_kept(bound: Bound, values: Mapping[str, float]) -> bool:
+    value = values.get(bound.name, math.nan)
+    return bound.held(value) or (not math.isnan(value) and bound.at_floor(values))

@@ -7,7 +7,7 @@ from pathlib import Path
 from sandlot.report import charts
 from sandlot.report.page import Figure, Page, Table
 
-from loadtests.bounds import Bound
+from loadtests.bounds import Bound, missed
 from loadtests.reading import Reading
 
 
@@ -20,8 +20,13 @@ def write_report(
     machine: dict[str, str],
 ) -> None:
     """Write the page. `again` are the rows that were measured twice, `machine` (name, value) facts."""
-    held = {name: bounds[name].held(reading.value) for name, reading in readings.items()}
-    fell = [name for name, good in held.items() if not good]
+    values = {name: reading.value for name, reading in readings.items()}
+    fell = missed(values, bounds={name: bounds[name] for name in readings})
+    held = {name: name not in fell for name in readings}
+    states = {
+        name: "held" if bounds[name].held(value) else "missed" if name in fell else "at the floor"
+        for name, value in values.items()
+    }
     page = Page(
         title="Sandlot benchmarks",
         summary="Each row is measured in one run with its floor on the same machine; docs/benchmarks.md says how.",
@@ -48,7 +53,7 @@ def write_report(
             bounds[name].what,
             f"{reading.value:.4g} {bounds[name].unit}",
             bounds[name].limit,
-            ("held" if held[name] else "missed") + (" at the second try" if name in again else ""),
+            states[name] + (" at the second try" if name in again else ""),
             "; ".join(f"{part} {value}" for part, value in reading.parts.items()),
         )
         for name, reading in readings.items()

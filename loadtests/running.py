@@ -47,7 +47,8 @@ async def run(
             continue
         begun = time.monotonic()
         found = await _measure(group, console=console)
-        over = [name for name in group.rows if not bounds[name].held(found[name].value)]
+        values = {name: reading.value for name, reading in found.items()}
+        over = missed(values, bounds={name: bounds[name] for name in group.rows})
         if over:
             # Once, since a shared machine can spoil any one measurement; the table says so.
             again += over
@@ -83,10 +84,13 @@ def table(readings: Readings, *, bounds: dict[str, Bound], again: list[str]) -> 
     made = Table(box=box.SIMPLE_HEAD)
     for name in ("row", "measured", "bound", "", "made of"):
         made.add_column(name, justify="right" if name in ("measured", "bound") else "left")
+    values = {name: reading.value for name, reading in readings.items()}
     for name, reading in readings.items():
         bound = bounds[name]
-        held = bound.held(reading.value)
-        state = ("[green]held[/]" if held else "[red]MISSED[/]") + (" (2nd try)" if name in again else "")
+        state = "[green]held[/]" if bound.held(reading.value) else "[red]MISSED[/]"
+        if bound.at_floor(values) and not bound.held(reading.value):
+            state = "[yellow]at the floor[/]"
+        state += " (2nd try)" if name in again else ""
         parts = "; ".join(f"{part} {value}" for part, value in reading.parts.items())
         made.add_row(
             bound.what, f"{reading.value:.3g} {bound.unit}", f"{bound.limit} {bound.unit}", state, parts
@@ -152,6 +156,7 @@ def _write(
     load: float,
 ) -> None:
     folder.mkdir(parents=True, exist_ok=True)
+    values = {row: reading.value for row, reading in readings.items()}
     machine = {
         "cores": str(len(os.sched_getaffinity(0))),
         "kernel": f"{platform.system()} {platform.release()}",
@@ -165,6 +170,7 @@ def _write(
             "at_most": bounds[row].at_most,
             "at_least": bounds[row].at_least,
             "held": bounds[row].held(reading.value),
+            "at_floor": bounds[row].at_floor(values),
             "second_try": row in again,
             "parts": reading.parts,
         }

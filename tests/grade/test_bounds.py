@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from loadtests.bench import GROUPS
-from loadtests.bounds import SPEC, SpecError, missed, read_bounds
+from loadtests.bounds import SPEC, Bound, SpecError, missed, read_bounds
 from loadtests.processes import memory, wakeups, with_mark
 from loadtests.reading import Reading
 from loadtests.report import write_report
@@ -47,6 +47,23 @@ def test_the_bounds_are_those_that_were_promised() -> None:
     bounds = read_bounds()
     assert missed(HELD, bounds=bounds) == []
     assert missed(MISSED, bounds=bounds) == list(bounds)
+
+
+def test_a_miss_by_the_machine_s_own_floor_is_none_and_is_told() -> None:
+    bounds = {
+        "time": Bound(name="time", what="time", unit="ms", at_most=100, floors={"over_floor": 2}),
+        "over_floor": Bound(name="over_floor", what="time ÷ floor", unit="×", at_most=4),
+    }
+    assert missed({"time": 240.0, "over_floor": 2.0}, bounds=bounds) == []
+    assert missed({"time": 240.0, "over_floor": 2.1}, bounds=bounds) == ["time"]
+    assert missed({"time": 240.0, "over_floor": math.nan}, bounds=bounds) == ["time", "over_floor"]
+    assert missed({"time": math.nan, "over_floor": 1.0}, bounds=bounds) == ["time"]
+    console = Console(width=160)
+    for value, state in ((99.0, "held"), (240.0, "at the floor")):
+        readings = {"time": Reading(value=value), "over_floor": Reading(value=1.0)}
+        with console.capture() as shown:
+            console.print(table(readings, bounds=bounds, again=[]))
+        assert state in shown.get()
 
 
 def test_each_row_is_measured_by_one_group() -> None:
