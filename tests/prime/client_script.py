@@ -191,7 +191,7 @@ async def network(client: Any, box: str) -> dict[str, Any] | None:
     return {
         "status": [status.policy.allowlist, status.policy.denylist, status.applied],
         "same": (await client.set_network(box, allow=["*"])).applied,
-        "list": await error_of(client.set_network(box, allow=["example.org"])),
+        "names": await policy_of(client.set_network(box, allow=["Example.org", "*.example.org"])),
         "none": await policy_of(client.set_network(box, deny=["*"])),
         "some": await policy_of(client.set_network(box, deny=["192.0.2.0/24"])),
         "open": await policy_of(client.set_network(box, allow=["*"])),

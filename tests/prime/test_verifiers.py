@@ -56,4 +56,6 @@ def test_rollout_of_the_prime_runtime(server: Server):
     assert seen["said"] == ["(no output)", "42\nb c\n"]
     assert (seen["reward"], seen["metrics"]) == (1.0, {"echoed": 1.0})
     assert all(0 < seconds < 60 for seconds in seen["timing"].values())
-    assert "hosts are not supported by this server" in seen["restricted"]
+    if "cannot be changed" in seen["restricted"]:
+        pytest.skip(f"this machine holds no policy: {seen['restricted']}")
+    assert "the sandbox's egress policy does not let forbidden.example through" in seen["restricted"]

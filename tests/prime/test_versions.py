@@ -147,13 +147,12 @@ def test_network_is_changed_and_what_cannot_be_held_refused(case: Case):
         return
     assert seen["status"] == [None, [], True]
     assert seen["same"] is True
-    assert seen["list"][0] == "APIError"
-    assert seen["list"][1].startswith("HTTP 422: allowlist: ")
     if "cannot be changed" in str(seen["none"]):
         pytest.skip(f"this machine cannot: {seen['none'][1]}")
-    assert seen["none"] == [[], None, 2, True]
-    assert seen["some"] == [None, ["192.0.2.0/24"], 3, True]
-    assert seen["open"] == [None, [], 4, True]
+    assert seen["names"] == [["example.org", "*.example.org"], None, 2, True]
+    assert seen["none"] == [[], None, 3, True]
+    assert seen["some"] == [None, ["192.0.2.0/24"], 4, True]
+    assert seen["open"] == [None, [], 5, True]
 
 
 def test_exposed_ports(case: Case):

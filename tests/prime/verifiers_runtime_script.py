@@ -83,19 +83,31 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
+# A connection to nowhere, for a host that is not among those which are allowed.
+FORBIDDEN = """
+import http.client
+asked = http.client.HTTPConnection("192.0.2.1", timeout=10)
+asked.request("GET", "/", headers={"Host": "forbidden.example"})
+print(asked.getresponse().read().decode())
+"""
+
+
 async def restricted() -> str:
-    """What a task gets that asks for a network which is not enforced here."""
+    """What a task that names the hosts it needs gets from another one."""
     runtime = PrimeRuntime(
-        vf.PrimeConfig(image=IMAGE, workdir="/tmp/work", memory=1.0, allow=["example.org"])
+        vf.PrimeConfig(image=IMAGE, workdir="/tmp/work", memory=1.0, allow=["example.org", "*.example.org"])
     )
     try:
         await runtime.start()
         await runtime.prepare_execution([])
+        process = await runtime.open_process(["python3", "-c", FORBIDDEN], {})
+        said = b"".join([piece async for piece in process.stdout])
+        await process.wait()
+        return said.decode()
     except vf.SandboxError as error:
         return str(error)
     finally:
         await runtime.stop()
-    return "no error"
 
 
 async def main() -> dict[str, Any]:
