@@ -38,6 +38,7 @@ class StubSidecar:
         self.owners: list[str] = []
         self.before_claim: Callable[[dict[str, Any]], Any] | None = None
         self.lose_answers = 0  # answer to so many claims is lost after it took effect
+        self.holds_policies = True  # False: of before there were any
         self.reset_equal = True
         self.reset_status = 200
         self.hold: asyncio.Event | None = None  # commands answer when it is set
@@ -82,6 +83,7 @@ class StubSidecar:
             "verdict": self.verdict,
             "message": self.message,
             "meta": claim.get("meta"),
+            **({"egress": claim.get("egress") is not None} if self.holds_policies else {}),
             "notes": ["a stub"],
             "start_command": {"state": "none", "exit_code": None},
         }

@@ -10,6 +10,7 @@ from pathlib import Path
 from sandlot_gateway.backends.base import Instance, Template
 from sandlot_gateway.claims import Claimer
 from sandlot_gateway.data.pool import HttpPool
+from sandlot_gateway.egress import Egress
 from sandlot_gateway.ready import ReadyQueue, first_come
 from sandlot_gateway.sandboxes import Sandbox, Spec, new_id
 from sandlot_gateway.sidecars import Sidecars
@@ -46,9 +47,9 @@ class Replica:
             Instance(sidecar.instance_id, TEMPLATE, sidecar.address, sidecar.token, sidecar.generation, "p")
         )
 
-    async def create(self) -> Sandbox:
+    async def create(self, *, egress: Egress | None = None) -> Sandbox:
         now = time.time()
-        spec = Spec(name="x", image="host")
+        spec = Spec(name="x", image="host", egress=egress)
         sandbox = Sandbox(id=new_id(now), tenant="t", spec=spec, created_at=now, updated_at=now)
         ticket = self.supply.ticket(template=spec.template(), tenant="t")
         await self.claimer.claim(sandbox, secrets={}, ticket=ticket)
@@ -117,5 +118,25 @@ async def test_an_ended_or_foreign_sidecar_is_discarded(machine: Machine) -> Non
         sandbox = await replica.create()
         assert sandbox.instance_id == good.instance_id
         assert {gone.id for gone in replica.discarded} == {ended.instance_id, foreign.instance_id}
+        await replica.supply.close()
+    await pool.close()
+
+
+async def test_an_older_sidecar_is_not_trusted_with_a_policy(machine: Machine) -> None:
+    pool = HttpPool()
+    async with sidecars(2, Path(machine.directory), token=TOKENS.instance) as (older, good):
+        replica = Replica(machine, pool)
+        older.holds_policies = False
+        replica.offer(older)
+        replica.offer(good)
+        sandbox = await replica.create(egress=Egress(allowlist=["example.org", "10.0.0.0/8:443"]))
+        assert sandbox.instance_id == good.instance_id
+        assert [gone.id for gone in replica.discarded] == [older.instance_id]
+        assert good.claim is not None
+        assert good.claim["egress"] == {
+            "policy": {"allowlist": ["example.org", "10.0.0.0/8:443"], "denylist": None},
+            "allow": True,
+            "rules": [["example.org", 0], [10 << 24, 8, 443, 443]],
+        }
         await replica.supply.close()
     await pool.close()

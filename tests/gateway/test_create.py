@@ -293,6 +293,28 @@ async def test_a_claim_the_sidecar_refuses_names_the_field(box: Running) -> None
     assert box.gateway.supply.ready.count("warm") >= 3
 
 
+async def test_a_policy_that_cannot_be_held_names_its_list(box: Running) -> None:
+    await warmed(box)
+    for sidecar in box.machine.sidecars.values():
+        sidecar.before_claim = lambda claim: (400, {"error": "bad", "field": "egress", "message": "no such"})
+    answer = await box.client.post(
+        "/api/v1/sandbox", json={"docker_image": "host", "network_denylist": ["a.org"]}
+    )
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["param"] == "network_denylist"
+
+
+async def test_a_policy_is_told_as_it_is_held(box: Running) -> None:
+    for given, told in (
+        ({"network_allowlist": ["A.org", "10.0.0.1"]}, [["a.org", "10.0.0.1/32"], None]),
+        ({"network_denylist": ["*.a.org:443"]}, [None, ["*.a.org:443"]]),
+        ({"network_denylist": []}, [None, None]),
+        ({"network_allowlist": []}, [[], None]),
+    ):
+        made = await box.create(**given)
+        assert [made["networkAllowlist"], made["networkDenylist"]] == told
+
+
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
@@ -308,7 +330,10 @@ async def test_a_claim_the_sidecar_refuses_names_the_field(box: Running) -> None
         ({"environment_vars": {"A": 1}}, "environment_vars.A"),
         ({"environment_vars": {"A": "x" * 200_000}}, "environment_vars"),
         ({"volumes": [{"name": "v"}]}, "volumes"),
-        ({"network_allowlist": ["example.org"]}, "network_allowlist"),
+        ({"network_allowlist": ["10.0.0.0/8", "example.org:22"]}, "network_allowlist.1"),
+        ({"network_denylist": ["::1"]}, "network_denylist.0"),
+        ({"network_denylist": ["a.org"], "network_allowlist": ["a.org"]}, "network_allowlist"),
+        ({"network_denylist": ["a.org"], "network_access": False}, "network_denylist"),
         ({"arch": "riscv"}, "arch"),
         ({"gpu_count": 1}, "gpu_type"),
         ({"pool": "nope"}, "pool"),

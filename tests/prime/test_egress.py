@@ -198,13 +198,36 @@ def test_what_is_asked_for_is_told_canonically_and_only_a_change_counts(sandbox:
     assert sandbox.policy()["policy"]["allowlist"] == ["example.org", "*.xn--bcher-kva.example:443"]
 
 
+def test_a_policy_of_the_create_holds_from_the_first_command_on(stack: Stack, net: Cable):
+    # The command of the start is held too.
+    start = f"python3 -c \"import socket; socket.create_connection(('{net.inside}', 7001))\" 2> /tmp/said; touch /tmp/done"
+    more = {"network_allowlist": ["allowed.test", f"{net.inside}:7002"], "start_command": start}
+    box = Sandbox(stack, make_box(stack, **more))
+    assert box.policy()["policy"] == {
+        "allowlist": ["allowed.test", f"{net.inside}/32:7002"],
+        "denylist": None,
+    }
+    assert (box.policy()["generation"], box.policy()["applied"]) == (1, True)
+    box.run("until [ -e /tmp/done ]; do sleep 0.02; done")
+    assert "PermissionError" in box.run("cat /tmp/said")
+    assert box.reaches(f"tcp {net.inside} 7001", f"tcp {net.inside} 7002") == ["EPERM", "hi"]
+    assert box.asks(f"http {NOWHERE} allowed.test", f"http {NOWHERE} other.test") == ["http", "403"]
+    assert box.set(allow=[]) == 2
+    box.delete()
+    later = Sandbox(stack, make_box(stack))
+    assert later.reaches(f"tcp {net.inside} 7001") == ["hi"]
+    later.delete()
+
+
 # Of an address that is nowhere: a connection that is read leads where its name is.
 NOWHERE = "192.0.2.1"
 
 
 def test_an_allowed_name_is_reached_and_no_other(sandbox: Sandbox, net: Cable):
     sandbox.set(allow=["allowed.test", "*.wild.test:80"])
-    asked = [f"{kind} {NOWHERE} {name}" for kind in ("http", "tls") for name in ("allowed.test", "other.test")]
+    asked = [
+        f"{kind} {NOWHERE} {name}" for kind in ("http", "tls") for name in ("allowed.test", "other.test")
+    ]
     assert sandbox.asks(*asked) == ["http", "403", "tls", "TLSV1_ALERT_ACCESS_DENIED"]
     assert sandbox.asks(f"http ::ffff:{NOWHERE} ALLOWED.test.") == ["http"]
     # Whatever the address says: a connection to the allowed host's own needs the name as well.
@@ -223,7 +246,7 @@ def test_a_denied_name_is_not_reached_and_every_other_is(sandbox: Sandbox, net: 
     assert sandbox.asks(*(f"http {NOWHERE} {name}" for name in names)) == ["403", "http", "http"]
     denied = "TLSV1_ALERT_ACCESS_DENIED"
     assert sandbox.asks(*(f"tls {NOWHERE} {name}" for name in names)) == [denied, "tls", denied]
-    assert sandbox.asks(f"tls {NOWHERE} -", f"http 192.0.2.7 allowed.test") == [denied, "EPERM"]
+    assert sandbox.asks(f"tls {NOWHERE} -", "http 192.0.2.7 allowed.test") == [denied, "EPERM"]
     assert sandbox.asks(f"http {NOWHERE} {net.inside}", f"http {NOWHERE} nobody.test") == ["http", "502"]
     assert sandbox.reaches(f"tcp {net.inside} 7001", f"udp {net.inside} 443") == ["hi", "EPERM"]
     assert sandbox.reaches(f"tcp {net.inside6} 7006") == ["EPERM"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import httpx
 import pytest
@@ -35,11 +36,11 @@ def new_box(server: Server) -> Callable[[], Box]:
     return lambda: make_box(server, image=server.image)
 
 
-def make_box(server: Server | Stack, *, image: str = "host") -> Box:
+def make_box(server: Server | Stack, *, image: str = "host", **more: Any) -> Box:
     answer = httpx.post(
         f"{server.url}/api/v1/sandbox",
         headers={"Authorization": f"Bearer {server.api_key}"},
-        json={"name": "rpc", "docker_image": image, "memory_gb": 1, "vm": True},
+        json={"name": "rpc", "docker_image": image, "memory_gb": 1, "vm": True, **more},
         timeout=60,
     )
     assert answer.status_code in (200, 201), answer.text

@@ -98,7 +98,9 @@ def test_a_broken_request_is_no_other_error(noise: bytes):
             continue
 
 
-@pytest.mark.parametrize("name", ["", ".", "a..b", "a b", "ü.org", "a" * 64, ".".join(["a" * 50] * 6), "a/b", "*"])
+@pytest.mark.parametrize(
+    "name", ["", ".", "a..b", "a b", "ü.org", "a" * 64, ".".join(["a" * 50] * 6), "a/b", "*"]
+)
 def test_what_is_no_name(name: str):
     with pytest.raises(Nameless):
         clean(name)

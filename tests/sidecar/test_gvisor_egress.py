@@ -65,7 +65,9 @@ class Box(GvisorSidecar):
         return answer["stdout"].split()
 
     async def asks(self, *questions: str) -> list[str]:
-        answer = await self.exec("python3 /ask.py", stdin="".join(f"{each}\n" for each in questions), timeout=60)
+        answer = await self.exec(
+            "python3 /ask.py", stdin="".join(f"{each}\n" for each in questions), timeout=60
+        )
         assert answer["exit_code"] == 0, answer
         return answer["stdout"].split()
 
@@ -180,7 +182,9 @@ async def test_what_runs_is_held_too_and_the_sidecar_is_not(make: Make, net: Cab
 async def test_names_are_read_in_the_connections(make: Make, net: Cable) -> None:
     box = await make(name_server=net.outside)
     nowhere, denied = "192.0.2.1", "TLSV1_ALERT_ACCESS_DENIED"
-    asked = [f"{kind} {nowhere} {name}" for kind in ("http", "tls") for name in ("allowed.test", "other.test")]
+    asked = [
+        f"{kind} {nowhere} {name}" for kind in ("http", "tls") for name in ("allowed.test", "other.test")
+    ]
     await box.set(allow=True, rules=[["allowed.test", 0]])
     assert await box.asks(*asked) == ["http", "403", "tls", denied]
     # The lookup of the sandbox's own, and the connection to what it finds; nothing else of that address.
@@ -188,7 +192,10 @@ async def test_names_are_read_in_the_connections(make: Make, net: Cable) -> None
     assert await box.reaches(f"tcp {net.outside} 7001", f"udp {net.outside} 7003") == [SILENT] * 2
     await box.set(allow=False, rules=[["*.allowed.test", 80], [number("192.0.2.7"), 32, 0, 0]])
     assert await box.asks(*asked) == ["http", "http", "silence", "silence"]
-    assert await box.asks(f"http {nowhere} sub.allowed.test", "http 192.0.2.7 other.test") == ["403", "silence"]
+    assert await box.asks(f"http {nowhere} sub.allowed.test", "http 192.0.2.7 other.test") == [
+        "403",
+        "silence",
+    ]
     assert await box.reaches(f"tcp {net.outside} 7001", f"tcp {net.outside6} 7006") == ["hi", SILENT]
     # Nothing is read any more.
     await box.set(allow=False, rules=[])

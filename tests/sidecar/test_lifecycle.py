@@ -59,7 +59,7 @@ async def test_state_document(make) -> None:
     assert set(warm) == {
         "instance_id", "address", "generation", "phase", "version", "sandbox_id", "claimed_at", "deadline_at", "idle_timeout",
         "ready_at", "last_active_at", "verdict", "message", "meta", "ops_running", "template", "notes", "restoring",
-        "start_command",
+        "start_command", "egress",
     }  # fmt: skip
     assert warm["start_command"] == {"state": "none", "exit_code": None}
     assert 0 <= time.time() - warm["ready_at"] < 60

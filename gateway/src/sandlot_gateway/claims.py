@@ -11,7 +11,7 @@ from typing import Any
 
 from sandlot_gateway.backends.base import Instance
 from sandlot_gateway.sandboxes import Sandbox
-from sandlot_gateway.sidecars import Sidecars
+from sandlot_gateway.sidecars import ClaimAnswer, Sidecars
 from sandlot_gateway.supply import Supply, Ticket
 from sandlot_gateway.tokens import Tokens
 
@@ -106,6 +106,7 @@ class Claimer:
                 body = _claim_body(sandbox, instance=instance, secrets=secrets, token=token)
                 answer = await self._sidecars.claim(instance, body)
                 sandbox.claim += time.monotonic() - began
+                answer = _if_held(answer, sandbox)
             except asyncio.CancelledError:
                 # Nobody knows whether the claim got through.
                 self._discard(instance, sandbox.id)
@@ -139,6 +140,13 @@ class Claimer:
             )
 
 
+def _if_held(answer: ClaimAnswer, sandbox: Sandbox) -> ClaimAnswer:
+    """An older sidecar accepts a claim and knows nothing of its policy."""
+    if answer.outcome != "claimed" or sandbox.spec.egress is None or answer.state.get("egress"):
+        return answer
+    return ClaimAnswer("gone", answer.state, message="its sidecar is older, and holds no policy of a create")
+
+
 def _claim_body(
     sandbox: Sandbox, *, instance: Instance, secrets: dict[str, str], token: str
 ) -> dict[str, Any]:
@@ -157,6 +165,7 @@ def _claim_body(
             "disk": template.disk,
         },
         "network": spec.network,
+        "egress": None if spec.egress is None else spec.egress.rules(),
         "timeout": spec.timeout,
         "idle_timeout": spec.idle_timeout,
         "workdir": spec.workdir,

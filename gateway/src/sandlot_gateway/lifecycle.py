@@ -167,6 +167,8 @@ class Lifecycle:
             self._refuse(sandbox, error)
         except ClaimRefused as error:
             field = _CLAIM_FIELDS.get(error.field or "", error.field or "body")
+            if field == "egress" and sandbox.spec.egress is not None:
+                field = f"network_{sandbox.spec.egress.field}"
             self._refuse(sandbox, BadRequestField(str(error), field=field))
         except StartFailed as error:
             if error.field is not None:

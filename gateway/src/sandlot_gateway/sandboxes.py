@@ -11,6 +11,7 @@ import msgspec
 
 from sandlot_gateway.backends.base import PIDS, Promise, Template
 from sandlot_gateway.data.routes import Route
+from sandlot_gateway.egress import Egress
 
 Status = Literal["PENDING", "RUNNING", "TERMINATED", "ERROR", "TIMEOUT"]
 
@@ -72,6 +73,7 @@ class Spec(msgspec.Struct, gc=False, omit_defaults=True):
     start_kind: Literal["string", "object"] | None = None
     workdir: str | None = None
     network: Literal["full", "none"] = "full"
+    egress: Egress | None = None  # None: everything that the network has
     timeout: float | None = 3600.0  # seconds; None: no limit
     timeout_minutes: int = 60  # as the caller wrote it, -1 for no limit
     idle_timeout: float | None = None  # seconds

@@ -11,6 +11,7 @@ import msgspec
 from sandlot_gateway.backends.base import Instance
 from sandlot_gateway.data.pool import Answer, DialError, HttpPool, UpstreamError
 from sandlot_gateway.data.routes import Route
+from sandlot_gateway.egress import Egress
 
 Ending = Literal["ended", "owned", "unknown"]
 Outcome = Literal["claimed", "taken", "stale", "gone", "unreachable", "uncertain", "refused"]
@@ -101,12 +102,12 @@ class Sidecars:
         except (DialError, UpstreamError) as error:
             raise SidecarError(str(error)) from error
 
-    async def egress(self, instance: Instance, policy: dict[str, Any] | None = None) -> Answer:
+    async def egress(self, instance: Instance, policy: Egress | None = None) -> Answer:
         """Where the sandbox may send; with a policy, that from now on. Raises SidecarError."""
         try:
             if policy is None:
                 return await self._ask("GET", instance, "/v1/egress", b"", timeout=self._call_timeout)
-            body = msgspec.json.encode(policy)
+            body = msgspec.json.encode(policy.rules())
             return await self._ask("PUT", instance, "/v1/egress", body, timeout=self._call_timeout)
         except (DialError, UpstreamError) as error:
             raise SidecarError(str(error)) from error

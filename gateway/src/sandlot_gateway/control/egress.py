@@ -11,15 +11,13 @@ from sandlot_gateway.control.errors import ApiError, body_errors, errors
 from sandlot_gateway.control.models import Strict
 from sandlot_gateway.control.present import json_response
 from sandlot_gateway.control.services import Have, Owned, Services
-from sandlot_gateway.control.targets import BadTarget, Rule, read
 from sandlot_gateway.data.pool import Answer
+from sandlot_gateway.egress import EVERYTHING, NOTHING, BadTarget, Egress, canonical
 from sandlot_gateway.sandboxes import Sandbox
 from sandlot_gateway.sidecars import SidecarError, document
 
 router = APIRouter(tags=["network"])
 
-_EVERYTHING: dict[str, Any] = {"allowlist": None, "denylist": []}
-_NOTHING: dict[str, Any] = {"allowlist": [], "denylist": None}
 _FIRST = 1  # generation: that of the create
 
 
@@ -36,10 +34,6 @@ class Policy(Strict):
         if (self.allowlist is None) == (self.denylist is None):
             raise ValueError("allowlist: give either allowlist or denylist, and null for the other")
         return self
-
-    @property
-    def field(self) -> str:
-        return "denylist" if self.allowlist is None else "allowlist"
 
 
 class PolicyStatus(BaseModel):
@@ -69,43 +63,39 @@ async def get(sandbox: Owned, have: Have) -> Response:
 async def put(sandbox: Owned, body: Policy, have: Have) -> Response:
     """Answers when it holds. One that would not be held is a 422 and changes nothing."""
     _check_live(sandbox)
-    policy, rules = _canonical(body)
+    policy = _canonical(body)
     held = await _held(sandbox, have=have)
-    if held["policy"] == policy:
+    if held["policy"] == policy.document():
         return json_response(held)
     if sandbox.spec.network == "none":
-        text = f"{body.field}: the sandbox was created with the network 'none', and has none to open"
-        raise ApiError(422, text, field=body.field)
+        text = f"{policy.field}: the sandbox was created with the network 'none', and has none to open"
+        raise ApiError(422, text, field=policy.field)
     if sandbox.status != "RUNNING":
         raise ApiError(409, f"the sandbox is {sandbox.status}")
-    asked = {"policy": policy, "allow": body.allowlist is not None, "rules": rules}
-    answer = await _ask(sandbox, have=have, policy=asked)
+    answer = await _ask(sandbox, have=have, policy=policy)
     told = document(answer)
     if answer.status == 200:
         return json_response(_status(told["policy"], told["generation"]))
     older = answer.status in (400, 404)
     if older or told.get("error") == "unsupported":
         why = "its sidecar is older" if older else told["message"]
-        text = f"{body.field}: what this sandbox may reach cannot be changed, {why}"
-        raise ApiError(422, text, field=body.field)
+        text = f"{policy.field}: what this sandbox may reach cannot be changed, {why}"
+        raise ApiError(422, text, field=policy.field)
     status = 409 if answer.status in (409, 410) else 502
     raise ApiError(status, f"the sandbox answered: {told.get('message') or answer.status}")
 
 
-def _canonical(body: Policy) -> tuple[dict[str, Any], list[Rule]]:
-    entries: dict[str, Rule] = {}
-    for number, entry in enumerate(body.allowlist or body.denylist or []):
-        try:
-            text, rule = read(entry)
-        except BadTarget as error:
-            raise ApiError(422, f"{body.field}: {error}", field=f"{body.field}.{number}") from error
-        entries[text] = rule
-    return {"allowlist": None, "denylist": None, body.field: list(entries)}, list(entries.values())
+def _canonical(body: Policy) -> Egress:
+    try:
+        return canonical(allowlist=body.allowlist, denylist=body.denylist)
+    except BadTarget as error:
+        field = "denylist" if body.allowlist is None else "allowlist"
+        raise ApiError(422, f"{field}: {error}", field=f"{field}.{error.number}") from error
 
 
 async def _held(sandbox: Sandbox, *, have: Services) -> dict[str, Any]:
     """The status as it is."""
-    of_create = _NOTHING if sandbox.spec.network == "none" else _EVERYTHING
+    of_create = _of_create(sandbox)
     if sandbox.status != "RUNNING":
         return _status(of_create, _FIRST, applied=False)
     if sandbox.spec.network == "none":
@@ -119,7 +109,13 @@ async def _held(sandbox: Sandbox, *, have: Services) -> dict[str, Any]:
     return _status(told.get("policy") or of_create, told["generation"])
 
 
-async def _ask(sandbox: Sandbox, *, have: Services, policy: dict[str, Any] | None = None) -> Answer:
+def _of_create(sandbox: Sandbox) -> dict[str, Any]:
+    if sandbox.spec.network == "none":
+        return NOTHING.document()
+    return (sandbox.spec.egress or EVERYTHING).document()
+
+
+async def _ask(sandbox: Sandbox, *, have: Services, policy: Egress | None = None) -> Answer:
     instance = have.backend.instance(sandbox.instance_id or "")
     if instance is None:
         raise ApiError(409, "the sandbox has ended")

@@ -87,10 +87,10 @@ class CreateRequest(Strict):
     network_access: bool | None = Field(None, description="false: no network at all.")
     network: Literal["full", "none"] | None = Field(None, description="(Sandlot) The same, wins.")
     network_allowlist: list[str] | None = Field(
-        None, max_length=1024, description="[] is no network; hosts are not supported yet: 422."
+        None, max_length=1024, description="What it may reach, as in its egress policy; [] is no network."
     )
     network_denylist: list[str] | None = Field(
-        None, max_length=1024, description="[] is no limit; hosts are not supported yet: 422."
+        None, max_length=1024, description="What it may not; [] is no limit."
     )
     timeout_minutes: Lifetime | None = Field(
         None,

@@ -11,6 +11,7 @@ from sandlot_gateway.backends.base import PoolSpec
 from sandlot_gateway.checkpoints.store import Checkpoint
 from sandlot_gateway.control.errors import ApiError
 from sandlot_gateway.control.models import CreateRequest, StartCommand
+from sandlot_gateway.egress import BadTarget, Egress, canonical
 from sandlot_gateway.sandboxes import Spec
 
 _MACHINES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
@@ -25,6 +26,7 @@ def spec_of(
     pool = _pool(request, pools)
     timeout, timeout_minutes = _timeout(request)
     command, kind = _start_command(request)
+    network = _network(request)
     template = pool.template if pool is not None else None
     image = request.docker_image or request.image or (template.image if template else None)
     disk = _default(request.disk_size_gb, 5.0)
@@ -52,7 +54,8 @@ def spec_of(
         start_command=command,
         start_kind=kind,
         workdir=request.workdir,
-        network=_network(request),
+        network=network,
+        egress=_egress(request, network=network),
         timeout=timeout,
         timeout_minutes=timeout_minutes,
         idle_timeout=_idle_timeout(request, timeout),
@@ -69,14 +72,8 @@ def _default(value: float | None, default: float) -> float:
 
 
 def _refuse_unsupported(request: CreateRequest) -> None:
-    unsupported = {
-        "volumes": bool(request.volumes),
-        "network_allowlist": bool(request.network_allowlist),
-        "network_denylist": bool(request.network_denylist),
-    }
-    for field, asked in unsupported.items():
-        if asked:
-            raise ApiError(422, f"{field}: not supported by this server", field=field)
+    if request.volumes:
+        raise ApiError(422, "volumes: not supported by this server", field="volumes")
     if request.gpu_count and not request.gpu_type:
         raise ApiError(422, "gpu_type: needed when gpu_count is over 0", field="gpu_type")
     here = _MACHINES.get(platform.machine())
@@ -139,6 +136,22 @@ def _network(request: CreateRequest) -> Any:
     if request.network is not None:
         return request.network
     return "none" if request.network_access is False or request.network_allowlist == [] else "full"
+
+
+def _egress(request: CreateRequest, *, network: str) -> Egress | None:
+    """An empty allowlist is no network, an empty denylist no policy."""
+    allowed, denied = request.network_allowlist or None, request.network_denylist or None
+    if allowed is None and denied is None:
+        return None
+    field = "network_denylist" if allowed is None else "network_allowlist"
+    if allowed is not None and denied is not None:
+        raise ApiError(422, f"{field}: give either it or network_denylist", field=field)
+    if network == "none":
+        raise ApiError(422, f"{field}: the sandbox is to have no network", field=field)
+    try:
+        return canonical(allowlist=allowed, denylist=denied)
+    except BadTarget as error:
+        raise ApiError(422, f"{field}: {error}", field=f"{field}.{error.number}") from error
 
 
 def _start_command(request: CreateRequest) -> tuple[str | list[str] | None, Any]:

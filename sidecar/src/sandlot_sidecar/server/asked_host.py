@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-MOST = 32 << 10  # bytes that may come before the name is known; a ClientHello has 2 KiB at most, heads 8 to 16
+MOST = (
+    32 << 10
+)  # bytes that may come before the name is known; a ClientHello has 2 KiB at most, heads 8 to 16
 
 _RECORD, _CLIENT_HELLO = b"\x16\3", b"\1"
 _SERVER_NAME, _HOST_NAME = 0, 0
@@ -22,7 +24,9 @@ def clean(name: str) -> str:
     name = name.lower()
     if name.endswith("."):
         name = name[:-1]
-    if len(name) > 253 or not all(0 < len(label) < 64 and _LETTERS.issuperset(label) for label in name.split(".")):
+    if len(name) > 253 or not all(
+        0 < len(label) < 64 and _LETTERS.issuperset(label) for label in name.split(".")
+    ):
         raise Nameless("that is no name of a host")
     return name
 

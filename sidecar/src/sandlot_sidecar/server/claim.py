@@ -7,7 +7,7 @@ import os
 import time
 from _operator import _compare_digest as compare_digest
 
-from . import fields
+from . import egress, fields
 from .errors import ApiError, SidecarError, bad_input
 
 TYPE_CHECKING = False
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 FILE = "claim.json"
 NAMES = (
-    "sandbox_id", "token", "tenant", "env", "secrets", "limits", "network", "timeout", "idle_timeout", "workdir",
-    "start_command", "meta", "restore",
+    "sandbox_id", "token", "tenant", "env", "secrets", "limits", "network", "egress", "timeout", "idle_timeout",
+    "workdir", "start_command", "meta", "restore",
 )  # fmt: skip
 
 
@@ -93,6 +93,10 @@ def parse(body: dict[str, Any]) -> dict[str, Any]:
     claim["network"] = fields.text(body, "network", default="full")
     if claim["network"] not in ("full", "none"):
         raise bad_input("network must be full or none", field="network")
+    asked = fields.mapping(body, "egress")
+    claim["egress"] = egress.parse(asked) if asked else None
+    if claim["egress"] is not None and claim["network"] != "full":
+        raise bad_input("egress needs a network", field="egress")
     claim["timeout"] = fields.seconds(body, "timeout")
     claim["idle_timeout"] = fields.seconds(body, "idle_timeout")
     claim["workdir"] = fields.text(body, "workdir", limit=4096) or None

@@ -54,7 +54,7 @@ class EgressHold:
     async def _listen(self, policy: Policy, *, by_tables: bool) -> dict[int, int]:
         if not policy.ports:
             return {}
-        from . import egress_proxy, egress_programs
+        from . import egress_programs, egress_proxy
 
         if self._proxy is None:
             self._proxy = egress_proxy.Proxy(_LOOPBACK if by_tables else egress_programs.PROXY)

@@ -140,7 +140,9 @@ class Proxy:
             except (OSError, TimeoutError) as error:
                 failure = error
         if failure is not None:
-            raise Refused(f"{flow.name} cannot be reached: {failure or 'it does not answer'}", forbidden=False)
+            raise Refused(
+                f"{flow.name} cannot be reached: {failure or 'it does not answer'}", forbidden=False
+            )
         raise forbidden
 
     async def _read_name(self, flow: Flow) -> bytes:
@@ -165,7 +167,9 @@ class Proxy:
         policy, address, port = self._policy, flow.address, flow.port
         if policy is None or not policy.lets_name(flow.name, port):
             return False
-        return address is None or (policy.lets_address(address, port) and not _NEVER.has_address(address, port))
+        return address is None or (
+            policy.lets_address(address, port) and not _NEVER.has_address(address, port)
+        )
 
 
 async def _connect(address: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

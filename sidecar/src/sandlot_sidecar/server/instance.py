@@ -13,8 +13,8 @@ from . import egress, log
 from .clock import Clock
 from .container import ContainerMemory
 from .disk import Disk
-from .errors import ApiError, SidecarError
-from .executor_client import ExecutorClient, ExecutorError, ExecutorGone
+from .errors import ApiError, SidecarError, bad_input
+from .executor_client import ExecutorClient, ExecutorGone
 from .journal import Journal
 from .machine import ENDED, Op
 from .ops import Ops
@@ -245,8 +245,8 @@ class Instance:
                 await self._apply(claim)
                 self.ops.pool.open()
                 await asyncio.sleep(0)  # the executor makes the runner while this process waits for the disk
-                self._store()
-            except (claims.StoreError, ExecutorError):
+                await self._begin_egress(claim["egress"])
+            except (claims.StoreError, ApiError):
                 self._unclaim()
                 raise
             except ExecutorGone as error:
@@ -299,8 +299,23 @@ class Instance:
         by_tables = bool(self.setup.get("guarded"))
         await self._egress.hold(policy, instead_of=instead_of, by_tables=by_tables)
 
+    async def _begin_egress(self, policy: dict[str, Any] | None) -> None:
+        """Write the claim, and hold its policy before anything of the owner's runs. Raises StoreError and ApiError."""
+        if policy is not None:
+            self.record.egress = {**policy, "generation": egress.NONE["generation"]}
+        self._store()
+        if policy is None:
+            return
+        try:
+            await self._hold_egress(policy, instead_of=egress.NONE)
+        except ApiError as error:
+            self.record.claim = self.record.claimed_at = self.record.egress = None
+            self._store()
+            # No instance of this kind can hold it: the request is what is wrong.
+            raise bad_input(error.message, field="egress") from error
+
     def _unclaim(self) -> None:
-        self.record.claim = self.record.claimed_at = None
+        self.record.claim = self.record.claimed_at = self.record.egress = None
         self._nobody_waits()
 
     async def _apply(self, claim: dict[str, Any]) -> None:
@@ -547,6 +562,7 @@ class Instance:
             "verdict": record.verdict,
             "message": record.message,
             "meta": claim["meta"] if claim else None,
+            "egress": record.egress is not None,
             "ops_running": self.ops.table.running,
             "template": self.config.template,
             "notes": self.notes,

@@ -1,9 +1,12 @@
-"""Entries of a network policy, as Prime writes them: read, made canonical, and turned into what a sidecar compares."""
+"""Where a sandbox may send, as Prime writes it: read, made canonical, and turned into what a sidecar compares."""
 
 from __future__ import annotations
 
 import ipaddress
 import re
+from typing import Any
+
+import msgspec
 
 _PORTS = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?\Z")
 _ADDRESS = re.compile(r"[\d./]+\Z")
@@ -17,7 +20,44 @@ Rule = tuple[int, int, int, int] | tuple[str, int]
 
 
 class BadTarget(ValueError):
-    """An entry that is none, or cannot be held here."""
+    """An entry that is none, or cannot be held here; `number` is its place in the list."""
+
+    number = 0
+
+
+class Egress(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
+    """A policy in its canonical form. Exactly one list: an empty denylist allows everything, an empty allowlist nothing."""
+
+    allowlist: list[str] | None = None
+    denylist: list[str] | None = None
+
+    @property
+    def field(self) -> str:
+        return "denylist" if self.allowlist is None else "allowlist"
+
+    def document(self) -> dict[str, Any]:
+        return {"allowlist": self.allowlist, "denylist": self.denylist}
+
+    def rules(self) -> dict[str, Any]:
+        """What its sidecar takes (docs/sidecar-contract.md)."""
+        entries = self.allowlist or self.denylist or []
+        allow = self.allowlist is not None
+        return {"policy": self.document(), "allow": allow, "rules": [read(entry)[1] for entry in entries]}
+
+
+EVERYTHING, NOTHING = Egress(denylist=[]), Egress(allowlist=[])
+
+
+def canonical(*, allowlist: list[str] | None, denylist: list[str] | None) -> Egress:
+    """Of one of both lists. Raises BadTarget."""
+    entries: dict[str, None] = {}
+    for number, entry in enumerate(allowlist or denylist or []):
+        try:
+            entries[read(entry)[0]] = None
+        except BadTarget as error:
+            error.number = number
+            raise
+    return Egress(denylist=list(entries)) if allowlist is None else Egress(allowlist=list(entries))
 
 
 def read(entry: str) -> tuple[str, Rule]:
@@ -48,7 +88,9 @@ def _name(target: str, low: int, high: int, *, entry: str) -> tuple[str, Rule]:
         hint = "an IPv4 address, a network, a host or *.host, each with a port if need be"
         raise BadTarget(f"{entry!r} is none of these: {hint}")
     if low != high or low not in (0, *_READ):
-        raise BadTarget(f"{entry!r}: of a host the port is 80 or 443, where connections say its name, or none")
+        raise BadTarget(
+            f"{entry!r}: of a host the port is 80 or 443, where connections say its name, or none"
+        )
     text = wildcard + host
     return text + f":{low}" if low else text, (text, low)
 
