@@ -310,9 +310,11 @@ async def test_a_policy_is_told_as_it_is_held(box: Running) -> None:
         ({"network_denylist": ["*.a.org:443"]}, [None, ["*.a.org:443"]]),
         ({"network_denylist": []}, [None, None]),
         ({"network_allowlist": []}, [[], None]),
+        ({"network_allowlist": [], "network": "full"}, [[], None]),
     ):
         made = await box.create(**given)
         assert [made["networkAllowlist"], made["networkDenylist"]] == told
+        assert made["networkAccess"] is (given != {"network_allowlist": []})
 
 
 @pytest.mark.parametrize(

@@ -134,6 +134,15 @@ class SandboxInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class NetworkPolicy:
+    """What a sandbox may reach: `allow` and nothing else, or everything but `deny`; the other is None."""
+
+    allow: tuple[str, ...] | None
+    deny: tuple[str, ...] | None
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
 class FileInfo:
     """One file or directory of a sandbox; `type` is file, dir, symlink or other, `mode` an octal string."""
 

@@ -139,15 +139,15 @@ def _network(request: CreateRequest) -> Any:
 
 
 def _egress(request: CreateRequest, *, network: str) -> Egress | None:
-    """An empty allowlist is no network, an empty denylist no policy."""
-    allowed, denied = request.network_allowlist or None, request.network_denylist or None
-    if allowed is None and denied is None:
-        return None
+    """An empty allowlist is no network, unless one is asked for in so many words; an empty denylist is no policy."""
+    allowed, denied = request.network_allowlist, request.network_denylist or None
     field = "network_denylist" if allowed is None else "network_allowlist"
+    if network == "none" and (allowed or denied):
+        raise ApiError(422, f"{field}: the sandbox is to have no network", field=field)
+    if network == "none" or (allowed is None and denied is None):
+        return None
     if allowed is not None and denied is not None:
         raise ApiError(422, f"{field}: give either it or network_denylist", field=field)
-    if network == "none":
-        raise ApiError(422, f"{field}: the sandbox is to have no network", field=field)
     try:
         return canonical(allowlist=allowed, denylist=denied)
     except BadTarget as error:

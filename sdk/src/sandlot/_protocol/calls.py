@@ -104,6 +104,16 @@ def op_document(
     return document
 
 
+def policy_document(*, allow: Sequence[str] | None, deny: Sequence[str] | None) -> dict[str, Any]:
+    """The body of a change of what a sandbox may reach."""
+    if (allow is None) == (deny is None):
+        raise ValueError("give either allow or deny")
+    return {
+        "allowlist": checks.targets(allow, name="allow"),
+        "denylist": checks.targets(deny, name="deny"),
+    }
+
+
 def create_document(
     *,
     image: str | None,
@@ -114,6 +124,8 @@ def create_document(
     timeout: float | None,
     idle_timeout: float | None,
     network: str,
+    allow: Sequence[str] | None,
+    deny: Sequence[str] | None,
     cpu: float | None,
     memory: int | str | None,
     disk: int | str | None,
@@ -143,6 +155,8 @@ def create_document(
         "checkpoint_id": checkpoint,
         "name": name,
         "idle_timeout_seconds": checks.seconds(idle_timeout, name="idle_timeout"),
+        "network_allowlist": checks.targets(allow, name="allow"),
+        "network_denylist": checks.targets(deny, name="deny"),
         "cpu_cores": cpu,
         "memory_gb": None if memory is None else parse_size(memory, name="memory") / GIB,
         "disk_size_gb": None if disk is None else parse_size(disk, name="disk") / GIB,

@@ -48,6 +48,18 @@ def strings(value: object, *, name: str) -> dict[str, str]:
     return dict(cast(Mapping[str, str], value))
 
 
+def targets(value: object, *, name: str) -> list[str] | None:
+    """Hosts, addresses and networks of a policy; None for none given."""
+    if value is None:
+        return None
+    if isinstance(value, str | bytes) or not isinstance(value, Sequence):
+        raise ValueError(f'{name}: must be a list such as ["pypi.org", "10.0.0.0/8:443"], not {value!r}')
+    for index, target in enumerate(cast(Sequence[object], value)):
+        if not isinstance(target, str):
+            raise ValueError(f"{name}[{index}]: must be a string, not {target!r}")
+    return list(cast(Sequence[str], value))
+
+
 def instance(value: object, kind: type, *, name: str, want: str) -> None:
     if not isinstance(value, kind):
         raise ValueError(f"{name}: must be {want}, not {value!r}")

@@ -12,6 +12,7 @@ from sandlot.models import (
     Exit,
     Exposure,
     FileInfo,
+    NetworkPolicy,
     PoolInfo,
     SandboxInfo,
     Usage,
@@ -114,6 +115,17 @@ def _seconds(document: Document, *, seconds: str, minutes: str) -> float | None:
     if isinstance(value, int | float):
         return float(value) if value >= 0 else None
     return _minutes(document.get(minutes))
+
+
+def network_policy(document: Document) -> NetworkPolicy:
+    """From the control API's answer about what a sandbox may reach."""
+    lists: Document = document.get("policy") or {}
+    allow, deny = lists.get("allowlist"), lists.get("denylist")
+    return NetworkPolicy(
+        allow=None if allow is None else tuple(allow),
+        deny=None if deny is None else tuple(deny),
+        generation=int(document.get("generation") or 0),
+    )
 
 
 def sandbox_info(document: Document) -> SandboxInfo:

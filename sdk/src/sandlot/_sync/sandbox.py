@@ -17,7 +17,7 @@ from sandlot._sync.plane import Plane
 from sandlot._tasks_sync import ABANDONED, each, shielded, sleep
 from sandlot._transport_sync import now
 from sandlot.errors import NotFound, SandboxLost, SandlotError, ServerError, WaitTimeout
-from sandlot.models import CheckpointInfo, DeleteResult, Exposure, Progress, SandboxInfo
+from sandlot.models import CheckpointInfo, DeleteResult, Exposure, NetworkPolicy, Progress, SandboxInfo
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -57,6 +57,8 @@ class Sandbox(Commands):
         timeout: float | None = 3600.0,
         idle_timeout: float | None = None,
         network: str = "full",
+        allow: Sequence[str] | None = None,
+        deny: Sequence[str] | None = None,
         cpu: float | None = None,
         memory: int | str | None = None,
         disk: int | str | None = None,
@@ -74,7 +76,8 @@ class Sandbox(Commands):
 
         `timeout` and `idle_timeout` are seconds (None: no limit), `memory` and `disk` bytes or strings such as
         `"1GiB"`, `cpu` cores, `network` "full" or "none". `wait` is how many seconds to wait until it is ready;
-        0 returns at once. Raises BadRequest, Busy, SandboxLost (it could not be started) or WaitTimeout.
+        0 returns at once. `allow` or `deny` are what it may or may not reach, see `set_network`. Raises BadRequest,
+        Busy, SandboxLost (it could not be started) or WaitTimeout.
         """
         client = client or default_client()
         body = calls.create_document(
@@ -86,6 +89,8 @@ class Sandbox(Commands):
             timeout=timeout,
             idle_timeout=idle_timeout,
             network=network,
+            allow=allow,
+            deny=deny,
             cpu=cpu,
             memory=memory,
             disk=disk,
@@ -241,6 +246,26 @@ class Sandbox(Commands):
         """Kills all and drops every change, so that the sandbox is as it was when created; it stays yours."""
         self.client.call("POST", f"/sandbox/{self.id}/reset", safe=False, timeout=120.0, sandbox_id=self.id)
         return self.refresh()
+
+    def set_network(
+        self, *, allow: Sequence[str] | None = None, deny: Sequence[str] | None = None
+    ) -> NetworkPolicy:
+        """What it may reach from now on, also what runs in it already; it holds when this returns.
+
+        Either `allow`, and nothing else (`[]`: nothing), or everything but `deny` (`[]`: everything). Each a host
+        `"pypi.org"`, all below one `"*.pypi.org"`, an IPv4 address or network `"10.0.0.0/8"`, with a port or a range
+        `":443"`, `":8000-8100"` behind it if need be (of a host 80 or 443, the ports where it can be held). Raises
+        BadRequest, also where it cannot be held or the sandbox was created with `network="none"`, and Conflict.
+        """
+        body = calls.policy_document(allow=allow, deny=deny)
+        path = f"/sandbox/{self.id}/egress-policy"
+        document = self.client.call("PUT", path, body=body, sandbox_id=self.id)
+        return documents.network_policy(document)
+
+    def get_network(self) -> NetworkPolicy:
+        """What it may reach."""
+        path = f"/sandbox/{self.id}/egress-policy"
+        return documents.network_policy(self.client.call("GET", path, sandbox_id=self.id))
 
     def logs(self, *, tail: int | None = None) -> str:
         """What the start command wrote, or the last `tail` bytes of it."""

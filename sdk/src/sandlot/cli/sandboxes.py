@@ -54,6 +54,14 @@ def run(
     memory: Annotated[str | None, typer.Option(help="Such as 1GiB.")] = None,
     disk: Annotated[str | None, typer.Option(help="Such as 5GiB.")] = None,
     network: Annotated[str, typer.Option(help="`full` or `none`.")] = "full",
+    allow: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TARGET", help="It may reach this host, *.host or network alone."),
+    ] = None,
+    deny: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TARGET", help="It may not reach this host, *.host or network."),
+    ] = None,
     label: Annotated[list[str] | None, typer.Option(help="Label, to find and delete it by.")] = None,
     name: Annotated[str | None, typer.Option(help="A name for people.")] = None,
     lifetime: Annotated[float, typer.Option(help="Seconds until the sandbox ends by itself.")] = 3600.0,
@@ -75,6 +83,8 @@ def run(
             memory=memory,
             disk=disk,
             network=network,
+            allow=allow or None,
+            deny=deny or None,
             labels=label or [],
             name=name,
             client=client,

@@ -1,0 +1,34 @@
+# This file is auto-generated from tests/sdk/_async/test_network.py by tools/async_to_sync.py: do not change it.
+"""What a sandbox may reach, which only the real stack holds."""
+
+from __future__ import annotations
+
+import pytest
+from sandlot import BadRequest, Client, Sandbox
+
+from tests.stack import Stack
+
+pytestmark = pytest.mark.root
+
+
+def test_what_it_may_reach(stack: Stack) -> None:
+    reach = ["python3", "-c", "import socket; socket.create_connection(('192.0.2.1', 9), timeout=0.2)"]
+    with Client(url=stack.url, api_key=stack.api_key) as client:
+        try:
+            box = Sandbox.create(client=client, allow=["Example.org", "10.0.0.1:443"])
+        except BadRequest as error:
+            pytest.skip(f"this machine holds no policy: {error}")
+        policy = box.get_network()
+        assert (policy.allow, policy.deny) == (("example.org", "10.0.0.1/32:443"), None)
+        assert "PermissionError" in (box.exec(reach)).stderr
+        changed = box.set_network(deny=["192.0.2.0/24:80"])
+        assert (changed.allow, changed.deny) == (None, ("192.0.2.0/24:80",))
+        assert changed.generation == policy.generation + 1
+        assert "PermissionError" not in (box.exec(reach)).stderr
+        with pytest.raises(BadRequest, match="ports are 1 to 65535"):
+            box.set_network(allow=["10.0.0.1:0"])
+        with pytest.raises(ValueError, match="either allow or deny"):
+            box.set_network()
+        with pytest.raises(ValueError, match="allow: must be a list"):
+            box.set_network(allow="example.org")
+        box.delete()
