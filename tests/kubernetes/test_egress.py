@@ -11,8 +11,8 @@ import pytest
 from sandlot import Client, Sandbox
 
 from tests.kubernetes.attacks import UNDO
-from tests.kubernetes.boxes import pod_of, pods_exec, warm
-from tests.kubernetes.stack import Stack
+from tests.kubernetes.boxes import namespace, plain_pod, pod_of, pods_exec, until, warm
+from tests.kubernetes.stack import IMAGE, Stack
 
 EVERYTHING = {"allowlist": None, "denylist": []}
 
@@ -93,6 +93,81 @@ def test_it_holds_when_it_is_answered(stack: Stack, box: Sandbox, server: str) -
     assert beside == [not stack.runtime] * 2, "under runc of the sandbox alone, under gVisor of its pod"
     assert policy.put(deny=[]).json()["generation"] == 7
     assert reached(box, server)
+
+
+# Answers whoever asks on port 80.
+SERVE = r"""
+import http.server
+class Here(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200); self.send_header("Content-Length", "5"); self.end_headers(); self.wfile.write(b"here\n")
+http.server.HTTPServer(("0.0.0.0", 80), Here).serve_forever()
+"""
+# What a host says by its name, whatever the address that is connected to.
+ASK_HOST = r"""
+import http.client, sys
+asked = http.client.HTTPConnection(sys.argv[2], 80, timeout=20)
+asked.request("GET", "/", headers={"Host": sys.argv[1]})
+answer = asked.getresponse()
+print(answer.status, answer.read().decode(), end="")
+"""
+
+
+@pytest.fixture
+def host(stack: Stack) -> Iterator[str]:
+    """A name in the cluster's DNS that sandboxes may connect to, by the cluster's own policies."""
+    container = {
+        "name": "main",
+        "image": IMAGE,
+        "imagePullPolicy": "Never",
+        "command": ["python3", "-c", SERVE],
+        "securityContext": {"runAsUser": 0},
+        "readinessProbe": {"tcpSocket": {"port": 80}, "periodSeconds": 1},
+    }
+    spec = {
+        "containers": [container],
+        "terminationGracePeriodSeconds": 0,
+        "hostname": "web",
+        "subdomain": "web",
+    }
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}}
+    service["spec"] = {"clusterIP": "None", "selector": {"served": "web"}}
+    rule = {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "to-web"}}
+    with namespace(stack, f"{stack.release}-web") as where, plain_pod(stack, where, "web", spec) as address:
+        stack.kubectl("label", "pod", "web", "served=web", "-n", where)
+        stack.kubectl("apply", "-n", where, "-f", "-", stdin=json.dumps(service))
+        to = [{"to": [{"ipBlock": {"cidr": f"{address}/32"}}], "ports": [{"port": 80}]}]
+        rule["spec"] = {"podSelector": {}, "policyTypes": ["Egress"], "egress": to}
+        stack.kubectl("apply", "-n", stack.sandboxes, "-f", "-", stdin=json.dumps(rule))
+        try:
+            yield f"web.{where}.svc.cluster.local"
+        finally:
+            stack.kubectl("delete", "networkpolicy", "to-web", "-n", stack.sandboxes)
+
+
+def test_names_are_read_in_the_connections(stack: Stack, box: Sandbox, host: str) -> None:
+    def said(name: str, address: str = "192.0.2.1") -> str:
+        return box.exec(["python3", "-c", ASK_HOST, name, address], timeout=60, check=True).stdout
+
+    refused = "403 sandlot: the sandbox's egress policy does not let {} through\n"
+    box.set_network(allow=[host, "*.example.org"])
+    until(lambda: said(host) == "200 here\n")  # the cluster's DNS and its policies come to know of it
+    assert said(host, host) == "200 here\n", "by the sandbox's own lookup"
+    assert said("example.org") == refused.format("example.org")
+    box.set_network(deny=[f"*.{host.partition('.')[2]}"])
+    assert said(host) == refused.format(host)
+    box.set_network(deny=[])
+    assert said("whatever", host) == "200 here\n"
+
+
+def test_a_create_may_say_it(stack: Stack, client: Client, server: str) -> None:
+    with warm(client, allow=["example.org"]) as box:
+        assert box.info.pool_hit
+        assert box.get_network().allow == ("example.org",)
+        # Names are asked of the name server, which is therefore in reach.
+        assert reached(box, server)
+        box.set_network(allow=[])
+        assert not reached(box, server)
 
 
 def test_a_reset_keeps_it_and_no_other_sandbox_has_it(
