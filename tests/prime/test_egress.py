@@ -240,6 +240,17 @@ def test_an_allowed_name_is_reached_and_no_other(sandbox: Sandbox, net: Cable):
     assert sandbox.reaches(f"udp {net.inside} 53") == ["hi"]
 
 
+def test_who_still_sends_hears_why_it_is_refused(sandbox: Sandbox, net: Cable):
+    sandbox.set(allow=["allowed.test"])
+    code = (
+        "import http.client\n"
+        f"asked = http.client.HTTPConnection('{NOWHERE}', 80, timeout=20)\n"
+        "asked.request('PUT', '/', body=b'x' * 3_000_000, headers={'Host': 'other.test'})\n"
+        "print(asked.getresponse().read().decode())"
+    )
+    assert "does not let other.test through" in sandbox.run("python3 -", stdin=code)
+
+
 def test_a_denied_name_is_not_reached_and_every_other_is(sandbox: Sandbox, net: Cable):
     sandbox.set(deny=["*.allowed.test", "other.test:443", "192.0.2.7"])
     names = ("sub.allowed.test", "allowed.test", "other.test")

@@ -32,9 +32,9 @@ class EgressHold:
         Raises ApiError, ExecutorError and ExecutorGone.
         """
         policy = _policy(wanted)
-        proxied = await self._listen(policy, by_tables=by_tables)
         rules = policy.rules(lookup.name_servers())
         try:
+            proxied = await self._listen(policy, by_tables=by_tables)
             if by_tables:
                 from . import egress_tables
 

@@ -102,8 +102,7 @@ class Proxy:
             try:
                 first, reader, writer = await self._lead(flow)
             except Refused as refused:
-                flow.writer.write(_answer(refused, port=flow.port))
-                await _close(flow.writer)
+                await _refuse(flow, refused)
                 return
             try:
                 writer.write(first)
@@ -112,7 +111,7 @@ class Proxy:
                 await _close(flow.writer)
             finally:
                 _reset(writer)
-        except (OSError, EOFError, TimeoutError):
+        except (OSError, EOFError):
             return  # one of both ends has gone, or says nothing
         finally:
             _reset(flow.writer)
@@ -128,16 +127,16 @@ class Proxy:
         try:
             async with asyncio.timeout(PATIENCE), self._lookups:
                 told = await lookup.addresses(flow.name, family=socket.AF_INET)
-        except (OSError, TimeoutError, ValueError) as error:
+        except (OSError, ValueError) as error:
             raise Refused(f"{flow.name} has no address: {error}", forbidden=False) from error
-        failure: OSError | TimeoutError | None = None
-        for text in dict.fromkeys(told):
+        failure: OSError | None = None
+        for text in list(dict.fromkeys(told))[:ADDRESSES]:
             flow.address = int.from_bytes(socket.inet_aton(text), "big")
             if not self._lets(flow):
                 continue
             try:
                 return first, *await _connect(text, flow.port)
-            except (OSError, TimeoutError) as error:
+            except OSError as error:
                 failure = error
         if failure is not None:
             raise Refused(
@@ -210,6 +209,16 @@ def _reset(writer: asyncio.StreamWriter) -> None:
 def _cut(flow: Flow) -> None:
     if flow.task is not None:
         flow.task.cancel()
+
+
+async def _refuse(flow: Flow, refused: Refused) -> None:
+    flow.writer.write(_answer(refused, port=flow.port))
+    flow.writer.write_eof()
+    # What is closed with something unread is reset, and the answer is lost to who is still sending.
+    async with asyncio.timeout(PATIENCE):
+        while await flow.reader.read(_PIECE):
+            pass
+    await _close(flow.writer)
 
 
 def _answer(refused: Refused, *, port: int) -> bytes:

@@ -42,7 +42,10 @@ async def addresses(host: str, *, family: int = socket.AF_UNSPEC) -> list[str]:
         except RuntimeError:  # the loop is closed: nobody waits any more
             return
 
-    threading.Thread(target=look_up, daemon=True).start()
+    try:
+        threading.Thread(target=look_up, daemon=True).start()
+    except RuntimeError as error:  # as many threads as may be
+        raise OSError(str(error)) from error
     return await found
 
 
