@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sandlot_sidecar.server.egress_programs import programs
+from sandlot_sidecar.server.egress.programs import programs
 
 from tests.executor.conftest import Make
 from tests.executor.container import FILTER, Container, parse_status

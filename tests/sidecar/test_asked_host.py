@@ -7,7 +7,7 @@ import ssl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sandlot_sidecar.server.asked_host import Incomplete, Nameless, clean, of_http, of_tls
+from sandlot_sidecar.server.egress.asked_host import Incomplete, Nameless, clean, of_http, of_tls
 
 
 def hello(name: str | None, *, most: int = 1 << 14) -> bytes:

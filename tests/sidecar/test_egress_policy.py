@@ -6,15 +6,15 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-from sandlot_sidecar.server import egress
-from sandlot_sidecar.server.egress_policy import Policy
+from sandlot_sidecar.server.egress import body
+from sandlot_sidecar.server.egress.policy import Policy
 
 TEN = 10 << 24
 LABELS = st.lists(st.sampled_from(["a", "b", "c"]), min_size=1, max_size=4)
 
 
 def policy(*rules: list[Any], allow: bool = True) -> Policy:
-    return Policy(allow=allow, rules=egress.parse({"allow": allow, "rules": list(rules)})["rules"])
+    return Policy(allow=allow, rules=body.parse({"allow": allow, "rules": list(rules)})["rules"])
 
 
 def test_a_name_is_meant_at_its_ports_alone():

@@ -7,7 +7,8 @@ import os
 import time
 from _operator import _compare_digest as compare_digest
 
-from . import egress, fields
+from . import fields
+from .egress import body as egress
 from .errors import ApiError, SidecarError, bad_input
 
 TYPE_CHECKING = False

@@ -9,10 +9,11 @@ import time
 
 from .. import __version__
 from . import claim as claims
-from . import egress, log
+from . import log
 from .clock import Clock
 from .container import ContainerMemory
 from .disk import Disk
+from .egress import body as egress
 from .errors import ApiError, SidecarError, bad_input
 from .executor_client import ExecutorClient, ExecutorGone
 from .journal import Journal
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ..config import Config
-    from .egress_hold import EgressHold
+    from .egress.hold import EgressHold
 
 STARTING, WARM, CLAIMED, OVER, FAILED = "starting", "warm", "claimed", "ended", "failed"
 PROOF_TIMEOUT = 30.0  # seconds for the first command of a fresh sandbox
@@ -293,7 +294,7 @@ class Instance:
 
     async def _hold_egress(self, policy: dict[str, Any], *, instead_of: dict[str, Any]) -> None:
         if self._egress is None:
-            from .egress_hold import EgressHold
+            from .egress.hold import EgressHold
 
             self._egress = EgressHold(self.executor)
         by_tables = bool(self.setup.get("guarded"))

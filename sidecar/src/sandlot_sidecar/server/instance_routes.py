@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from . import egress, fields
+from . import fields
+from .egress import body as egress
 from .errors import bad_input
 from .http import EITHER, INSTANCE, NOBODY, Route
 from .metrics import render

@@ -1,4 +1,4 @@
-"""The mark on what the sidecar itself sends: by it that passes the tables of `egress_tables`."""
+"""The mark on what the sidecar itself sends: by it that passes the tables of `egress.tables`."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .egress import PORTS
+from .body import PORTS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Policy:
-    """`rules` as `egress.parse` gives them."""
+    """`rules` as `body.parse` gives them."""
 
     def __init__(self, *, allow: bool, rules: list[list[Any]]) -> None:
         self.allow = allow

@@ -10,8 +10,8 @@ from __future__ import annotations
 import socket
 import struct
 
-from .errors import ApiError
-from .mark import MARK
+from ..errors import ApiError
+from ..mark import MARK
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -11,10 +11,11 @@ import functools
 import socket
 import struct
 
-from . import asked_host, lookup, mark
+from .. import lookup, mark
+from . import asked_host
 from .asked_host import Incomplete, Nameless
-from .egress import PORTS
-from .egress_policy import Policy
+from .body import PORTS
+from .policy import Policy
 
 MOST = 256  # connections at a time; further ones are closed
 PATIENCE = 10.0  # seconds for a connection to say a name, and for one to an address to be there

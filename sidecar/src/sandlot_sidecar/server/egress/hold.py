@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from . import lookup
-from .egress_policy import Policy
-from .errors import ApiError
+from .. import lookup
+from ..errors import ApiError
+from .policy import Policy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from .egress_proxy import Proxy
-    from .egress_tables import Held
-    from .executor_client import ExecutorClient
+    from ..executor_client import ExecutorClient
+    from .proxy import Proxy
+    from .tables import Held
 
 # gVisor redirects to this address alone.
 _LOOPBACK = "127.0.0.1"
@@ -36,16 +36,16 @@ class EgressHold:
         try:
             proxied = await self._listen(policy, by_tables=by_tables)
             if by_tables:
-                from . import egress_tables
+                from . import tables
 
-                tables = egress_tables.Held(allow=policy.allow, rules=rules, proxied=proxied)
-                egress_tables.hold(tables, instead_of=self._tables or egress_tables.EVERYTHING)
-                self._tables = tables
+                made = tables.Held(allow=policy.allow, rules=rules, proxied=proxied)
+                tables.hold(made, instead_of=self._tables or tables.EVERYTHING)
+                self._tables = made
             else:
-                from . import egress_programs
+                from . import programs
 
-                programs = egress_programs.programs(allow=policy.allow, rules=rules, proxied=proxied)
-                await self._executor.ask("egress", programs=programs)
+                made = programs.programs(allow=policy.allow, rules=rules, proxied=proxied)
+                await self._executor.ask("egress", programs=made)
         except BaseException:
             self._follow(_policy(instead_of))
             raise
@@ -54,10 +54,10 @@ class EgressHold:
     async def _listen(self, policy: Policy, *, by_tables: bool) -> dict[int, int]:
         if not policy.ports:
             return {}
-        from . import egress_programs, egress_proxy
+        from . import programs, proxy
 
         if self._proxy is None:
-            self._proxy = egress_proxy.Proxy(_LOOPBACK if by_tables else egress_programs.PROXY)
+            self._proxy = proxy.Proxy(_LOOPBACK if by_tables else programs.PROXY)
         try:
             return await self._proxy.listen(policy.ports)
         except OSError as error:
