@@ -11,4 +11,6 @@ def end_in_order() -> None:
     An exit that a handler raises inside of the loop ends the clean-up of every task with it, and leaves a cluster with
     the chart and its sandboxes.
     """
+    # A shell's background job ignores it, and would take no notice of the SIGTERM either.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))

@@ -42,6 +42,10 @@ class Sources:
             deployment = (f"deployment/{self._name}", "-n", self.stack.namespace)
             self.stack.kubectl("rollout", "restart", *deployment)
             self.stack.kubectl("rollout", "status", *deployment, "--timeout=100s")
+            # The one that leaves answers for a while, with what it has heard.
+            until(
+                lambda: len(self.stack.get("pods", "-n", self.stack.namespace, "-l", GATEWAY)["items"]) == 1
+            )
         assert self._may_watch() == watch
 
     def webhooks(self) -> float:

@@ -284,10 +284,10 @@ def server(stack: Stack) -> list[str]:
     return ["--short", "--on", "server", "--url", stack.url, "--api-key", stack.api_key]
 
 
-def in_steady(*words: str, reports: Path) -> tuple[subprocess.Popen[str], str]:
-    """A run that has begun with the phase `steady`, and what it has said until then."""
+def in_steady(*words: str, reports: Path, within: tuple[str, ...] = ()) -> tuple[subprocess.Popen[str], str]:
+    """A run that has begun with the phase `steady`, and what it has said until then; `within`: what starts it."""
     process = subprocess.Popen(
-        command("steady", *words, reports=reports),
+        [*within, *command("steady", *words, reports=reports)],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -331,10 +331,18 @@ def cmdline(pid: int) -> bytes:
     return Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_run_ends_its_sandboxes_and_its_processes(tmp_path: Path, number: int) -> None:
+# A shell's background job ignores SIGINT.
+BACKGROUND = ("sh", "-c", 'trap "" INT; exec "$@"', "sh")
+
+
+@pytest.mark.parametrize(
+    ("number", "within"), [(signal.SIGINT, ()), (signal.SIGTERM, ()), (signal.SIGTERM, BACKGROUND)]
+)
+def test_an_interrupted_run_ends_its_sandboxes_and_its_processes(
+    tmp_path: Path, number: int, within: tuple[str, ...]
+) -> None:
     with private_stack() as stack:
-        process, _ = in_steady(*server(stack), "--set", "seconds=60", reports=tmp_path)
+        process, _ = in_steady(*server(stack), "--set", "seconds=60", reports=tmp_path, within=within)
         workers = children(process.pid)
         process.send_signal(number)
         said, _ = process.communicate(timeout=60)
