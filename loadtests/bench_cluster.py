@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from loadtests.cluster import simulated
+from loadtests.cluster.cold_rows import cold
 from loadtests.cluster.create_rows import creates
 from loadtests.cluster.exec_rows import latency, rate
 from loadtests.cluster.many_pods import many_pods
@@ -41,6 +42,7 @@ def groups(installation: Installation, *, own_cluster: bool) -> list[Group]:
             on_site(("create", "back_to_back", "burst", "burst_over_spawns"), creates, runtime),
             on_site(("claimable",), claimable, runtime),
             on_site(("cold_burst",), cold_burst, runtime),
+            on_site(("cold_create", "cold_at_once"), cold, runtime),
         ]
     if not own_cluster:
         made.append(Group(("writes_warm", "writes_cold"), counted))
