@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import yaml
 
@@ -35,11 +36,15 @@ class Bound:
     where: str = ""
     floors: Mapping[str, float] = field(default_factory=dict)
 
-    def at_floor(self, values: Mapping[str, float]) -> bool:
-        """Whether it is by the floor of the same run, in `values` by row, that no more can be had."""
-        return bool(self.floors) and all(
-            values.get(row, math.inf) <= most for row, most in self.floors.items()
-        )
+    def state(self, values: Mapping[str, float]) -> Literal["held", "missed", "at the floor"]:
+        """By the values of a run by row; a row without one is missed."""
+        value = values.get(self.name, math.nan)
+        if self.held(value):
+            return "held"
+        if math.isnan(value) or not self.floors:
+            return "missed"
+        low = all(values.get(row, math.inf) <= most for row, most in self.floors.items())
+        return "at the floor" if low else "missed"
 
     def held(self, value: float) -> bool:
         """False also for a value that is no number."""
@@ -109,9 +114,4 @@ def missed(values: Mapping[str, float], *, bounds: Mapping[str, Bound]) -> list[
     unknown = set(values) - set(bounds)
     if unknown:
         raise SpecError(f"{sorted(unknown)[0]} is measured and has no bound")
-    return [name for name, bound in bounds.items() if not _is_kept(bound, values)]
-
-
-def _is_kept(bound: Bound, values: Mapping[str, float]) -> bool:
-    value = values.get(bound.name, math.nan)
-    return bound.held(value) or (not math.isnan(value) and bound.at_floor(values))
+    return [name for name, bound in bounds.items() if bound.state(values) == "missed"]

@@ -7,7 +7,7 @@ from pathlib import Path
 from sandlot.report import charts
 from sandlot.report.page import Figure, Page, Table
 
-from loadtests.bounds import Bound, missed
+from loadtests.bounds import Bound
 from loadtests.reading import Reading
 
 
@@ -21,12 +21,9 @@ def write_report(
 ) -> None:
     """Write the page. `again` are the rows that were measured twice, `machine` (name, value) facts."""
     values = {name: reading.value for name, reading in readings.items()}
-    fell = missed(values, bounds={name: bounds[name] for name in readings})
-    held = {name: name not in fell for name in readings}
-    states = {
-        name: "held" if bounds[name].held(value) else "missed" if name in fell else "at the floor"
-        for name, value in values.items()
-    }
+    states = {name: bounds[name].state(values) for name in readings}
+    held = {name: state != "missed" for name, state in states.items()}
+    fell = [name for name, good in held.items() if not good]
     page = Page(
         title="Sandlot benchmarks",
         summary="Each row is measured in one run with its floor on the same machine; docs/benchmarks.md says how.",

@@ -28,6 +28,9 @@ from loadtests.report import write_report
 Readings = dict[str, Reading]
 
 
+_SHOWN = {"held": "[green]held[/]", "missed": "[red]MISSED[/]", "at the floor": "[yellow]at the floor[/]"}
+
+
 @dataclass(frozen=True, slots=True)
 class Group:
     """A measurement that gives one row or more."""
@@ -87,10 +90,7 @@ def table(readings: Readings, *, bounds: dict[str, Bound], again: list[str]) -> 
     values = {name: reading.value for name, reading in readings.items()}
     for name, reading in readings.items():
         bound = bounds[name]
-        state = "[green]held[/]" if bound.held(reading.value) else "[red]MISSED[/]"
-        if bound.at_floor(values) and not bound.held(reading.value):
-            state = "[yellow]at the floor[/]"
-        state += " (2nd try)" if name in again else ""
+        state = _SHOWN[bound.state(values)] + (" (2nd try)" if name in again else "")
         parts = "; ".join(f"{part} {value}" for part, value in reading.parts.items())
         made.add_row(
             bound.what, f"{reading.value:.3g} {bound.unit}", f"{bound.limit} {bound.unit}", state, parts
@@ -170,7 +170,7 @@ def _write(
             "at_most": bounds[row].at_most,
             "at_least": bounds[row].at_least,
             "held": bounds[row].held(reading.value),
-            "at_floor": bounds[row].at_floor(values),
+            "at_floor": bounds[row].state(values) == "at the floor",
             "second_try": row in again,
             "parts": reading.parts,
         }

@@ -62,10 +62,17 @@ def cable(kind: str, *, network: int) -> Iterator[Cable]:
 @contextmanager
 def serving(four: str, six: str, *, namespace: str | None = None) -> Iterator[None]:
     """The servers at these addresses; `namespace`: in that one."""
+    with running(SERVER, four, six, namespace=namespace):
+        yield
+
+
+@contextmanager
+def running(program: str, *arguments: str, namespace: str | None = None) -> Iterator[None]:
+    """A program of Python's that says `up` when it serves; `namespace`: in that one."""
     within = [] if namespace is None else ["ip", "netns", "exec", namespace]
     pipe = subprocess.PIPE
     server = subprocess.Popen(
-        [*within, sys.executable, "-c", SERVER, four, six], stdin=pipe, stdout=pipe, text=True
+        [*within, sys.executable, "-c", program, *arguments], stdin=pipe, stdout=pipe, text=True
     )
     try:
         assert server.stdout is not None

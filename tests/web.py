@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import trustme
+
+from tests.cable import running
 
 NAMES = ("allowed.test", "sub.allowed.test", "other.test")
 # Its arguments: where to serve, a certificate with its key, and names. A name server knows no other names; what is no
@@ -73,21 +73,9 @@ for line in sys.stdin:
 @contextmanager
 def web(address: str, *, namespace: str | None = None) -> Iterator[None]:
     """The servers at this address, which NAMES have; `namespace`: in that one."""
-    within = [] if namespace is None else ["ip", "netns", "exec", namespace]
     certificate = trustme.CA().issue_cert(*NAMES)
     with tempfile.TemporaryDirectory() as directory:
         pem = Path(directory) / "server.pem"
         certificate.private_key_and_cert_chain_pem.write_to_path(str(pem))
-        server = subprocess.Popen(
-            [*within, sys.executable, "-c", _SERVER, address, str(pem), *NAMES],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        try:
-            assert server.stdout is not None
-            assert server.stdout.readline() == "up\n"
+        with running(_SERVER, address, str(pem), *NAMES, namespace=namespace):
             yield
-        finally:
-            server.kill()
-            server.communicate()

@@ -14,7 +14,8 @@ from kubernetes import watch
 from sandlot.report.scale import seconds as as_time
 from sandlot.report.stats import median
 
-from loadtests.cluster.site import Pool, Site
+from loadtests.cluster.site import Site
+from loadtests.cluster.start_rows import first_output
 from loadtests.reading import Reading
 from tests.kubernetes.stack import IMAGE
 
@@ -35,12 +36,12 @@ async def cold(site: Site, runtime: str) -> dict[str, Reading]:
     async with site.pool(runtime, size=0) as pool:
         try:
             for _ in range(IN_TURN):
-                ours.append(await _first_output(pool))
+                ours.append((await first_output(pool))[1])
                 await site.empty()
                 bare.append(await asyncio.to_thread(_start_bare, cores[0], runtime))
                 await asyncio.to_thread(_end_bare, cores[0])
             begun = time.perf_counter()
-            each = await asyncio.gather(*(_first_output(pool) for _ in range(AT_ONCE)))
+            each = await asyncio.gather(*(first_output(pool) for _ in range(AT_ONCE)))
             whole = time.perf_counter() - begun
             await site.empty()
             with ThreadPoolExecutor(AT_ONCE) as threads:
@@ -53,21 +54,12 @@ async def cold(site: Site, runtime: str) -> dict[str, Reading]:
     together = {
         "last of ours": as_time(whole),
         "last bare pod": as_time(floor),
-        "median of ours": as_time(median(each)),
+        "median of ours": as_time(median([waited for _, waited in each])),
     }
     return {
         f"cold_create_{runtime}": Reading(value=median(ours) / median(bare), parts=alone),
         f"cold_at_once_{runtime}": Reading(value=whole / floor, parts=together),
     }
-
-
-async def _first_output(pool: Pool) -> float:
-    begun = time.perf_counter()
-    box = await pool.create(wait=300)
-    result = await box.exec("echo ready")
-    taken = time.perf_counter() - begun
-    assert result.stdout == "ready\n", result
-    return taken
 
 
 def _start_bare(core: kubernetes.CoreV1Api, runtime: str) -> float:

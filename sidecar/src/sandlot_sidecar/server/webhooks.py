@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import socket
 import time
 
 from . import hmac256, log, lookup, mark
@@ -66,19 +65,6 @@ async def _address(host: str) -> str:
         raise WebhookError(f"{type(error).__name__}: {error}") from error
 
 
-async def _connect(address: str, port: int) -> socket.socket:
-    """A connection that no policy of the sandbox's holds. Raises OSError."""
-    sock = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
-    try:
-        mark.put_on(sock)
-        sock.setblocking(False)
-        await asyncio.get_running_loop().sock_connect(sock, (address, port))
-    except BaseException:
-        sock.close()
-        raise
-    return sock
-
-
 async def post(target: Target, body: bytes, headers: dict[str, str], *, address: str | None) -> int:
     """One attempt; returns the answer's status. `address`: the host's, None for a socket. Raises WebhookError."""
     lines = [f"POST {target.path} HTTP/1.1", f"Host: {target.host}", "Content-Type: application/json"]
@@ -91,7 +77,7 @@ async def post(target: Target, body: bytes, headers: dict[str, str], *, address:
                 reader, writer = await asyncio.open_unix_connection(target.socket)
             else:
                 reader, writer = await asyncio.open_connection(
-                    sock=await _connect(address or "", target.port)
+                    sock=await mark.connect(address or "", target.port)
                 )
             writer.write("\r\n".join(lines).encode("latin-1") + body)
             status = await reader.readline()

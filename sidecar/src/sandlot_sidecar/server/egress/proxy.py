@@ -173,16 +173,9 @@ class Proxy:
 
 
 async def _connect(address: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    try:
-        mark.put_on(sock)
-        sock.setblocking(False)
-        async with asyncio.timeout(PATIENCE):
-            await asyncio.get_running_loop().sock_connect(sock, (address, port))
-        return await asyncio.open_connection(sock=sock, limit=_PIECE)
-    except BaseException:
-        sock.close()
-        raise
+    async with asyncio.timeout(PATIENCE):
+        sock = await mark.connect(address, port)
+    return await asyncio.open_connection(sock=sock, limit=_PIECE)
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,8 +1,7 @@
 """A policy of where a pod may send as tables of gVisor's packet filter, which holds no programs; loaded by the first policy.
 
 They hold for all that the pod sends but for what is marked as the sidecar's own. What a proxy has to read is led to
-it. The layouts are Linux' (ip_tables.h,
-ip6_tables.h, x_tables.h).
+it. The layouts are Linux' (ip_tables.h, ip6_tables.h, x_tables.h).
 """
 
 from __future__ import annotations
@@ -92,12 +91,8 @@ def _unsupported(text: str) -> ApiError:
 def _filter4(*, allow: bool, rules: list[Rule], proxied: dict[int, int]) -> bytes:
     matched, otherwise = (_ACCEPT, _DROP) if allow else (_DROP, _ACCEPT)
     unread = [] if allow else [(0, 0, port, port) for port in proxied]
-    output = [
-        _entry4(_ACCEPT, network=127 << 24, prefix=8),
-        _entry4(_ACCEPT, match=_match(b"mark", 1, _MARKED)),
-        *_matching([*rules, *unread], matched=matched, otherwise=otherwise),
-        _entry4(otherwise),
-    ]
+    matching = _matching([*rules, *unread], matched=matched, otherwise=otherwise)
+    output = [*_untouched(), *matching, _entry4(otherwise)]
     accept = [_entry4(_ACCEPT)]
     return _table(b"filter", {_INPUT: accept, _FORWARD: accept, _OUTPUT: output}, error=_entry4(None))
 
@@ -107,17 +102,21 @@ def _nat(*, rules: list[Rule], proxied: dict[int, int]) -> bytes:
     accept = [_entry4(_ACCEPT)]
     output = []
     if proxied:
-        output += [
-            _entry4(_ACCEPT, network=127 << 24, prefix=8),
-            _entry4(_ACCEPT, match=_match(b"mark", 1, _MARKED)),
-            *_matching(rules, matched=_ACCEPT, otherwise=_ACCEPT),
-        ]
+        output += [*_untouched(), *_matching(rules, matched=_ACCEPT, otherwise=_ACCEPT)]
     for port, to in proxied.items():
         match, number = _ports([(port, port)]), to.to_bytes(2, "big")
         redirect = _REDIRECT.pack(_REDIRECT.size, b"REDIRECT", 0, 1, _BY_PORT, 0, 0, number, number)
         output.append(_entry4(redirect, protocol=_TCP, match=match))
     chains = {_PREROUTING: accept, _INPUT: accept, _OUTPUT: [*output, *accept], _POSTROUTING: accept}
     return _table(b"nat", chains, error=_entry4(None))
+
+
+def _untouched() -> list[bytes]:
+    """What no policy holds: the loopback, and the sidecar's own."""
+    return [
+        _entry4(_ACCEPT, network=127 << 24, prefix=8),
+        _entry4(_ACCEPT, match=_match(b"mark", 1, _MARKED)),
+    ]
 
 
 def _matching(rules: list[Rule], *, matched: int, otherwise: int) -> list[bytes]:
