@@ -419,3 +419,19 @@ async def test_a_claim_and_such_an_end_at_once_have_one_winner(make, attempt: in
     assert (claimed.status_code, over.status_code) in ((200, 409), (410, 200))
     if claimed.status_code == 200:
         assert (await box.exec("echo mine"))["stdout"] == "mine\n"
+
+
+async def test_a_reset_without_the_claim_takes_its_policy_away(make) -> None:
+    box = await make(claim={})
+    policy = {"policy": {"allowlist": []}, "allow": True, "rules": []}
+    held = await box.instance("PUT", "/v1/egress", json=policy)
+    if held.status_code == 409:
+        pytest.skip(f"this machine cannot: {held.json()['message']}")
+    reach = "import socket; socket.create_connection(('192.0.2.1', 9), timeout=0.2)"
+    for keep in (True, False):
+        assert (await box.instance("POST", "/v1/reset", json={"keep_claim": keep})).json()["equal"] is True
+        if not keep:
+            await box.claim()
+        seen = await box.exec(["python3", "-c", reach])
+        assert ("PermissionError" in seen["stderr"]) is keep
+    assert (await box.instance("GET", "/v1/egress")).json() == {"policy": None, "generation": 1}

@@ -421,8 +421,6 @@ class Sandbox:
         self.root.close()
         if message.get("limits") is not None:
             self.notes = self._set_limits(message["limits"])
-        if self._egress is not None and not message.get("keep_egress"):
-            self._egress.clear()
         try:
             self._build()
         except OSError as error:

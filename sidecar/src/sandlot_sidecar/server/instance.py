@@ -397,9 +397,7 @@ class Instance:
             self.start_command = None
             self.journal.clear()
             try:
-                answer, _ = await self.executor.ask(
-                    "reset", keep_egress=kept is not None, **self._conditions(kept)
-                )
+                answer, _ = await self.executor.ask("reset", **self._conditions(kept))
                 equal = bool(answer.get("equal"))
                 if equal:
                     self.notes = list(answer.get("notes") or [])
