@@ -66,6 +66,10 @@ def loadtest(
         typer.Option(min=0.1, help="Seconds between two looks at the parts: 1, on a cluster 15."),
     ] = None,
     runtime: Annotated[Runtime, typer.Option(help="Of the sandboxes, with --on cluster.")] = Runtime.RUNC,
+    value: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=JSON", help="A value of the chart, with --on cluster."),
+    ] = None,
     reports: Annotated[Path, typer.Option(help="A folder for each profile is made in it.")] = Path(
         "reports/load"
     ),
@@ -80,7 +84,8 @@ def loadtest(
         loaded = [profile.load(name, short=short, given=given) for name in wanted]
         where = {on.value, runtime.value} if on is On.CLUSTER else {on.value}
         bounds = {one.name: judge.bounds_of(one.name, on=where, short=short, path=spec) for one in loaded}
-        place = _place(on, url=url, api_key=api_key, image=image, runtime=runtime)
+        values = _values(value or [])
+        place = _place(on, url=url, api_key=api_key, image=image, runtime=runtime, values=values)
         loaded = _bearable(loaded, place=place, all_of_them=profiles == ["all"])
     except (ProfileError, SpecError) as error:
         console.print(str(error), style="red", markup=False)
@@ -161,11 +166,23 @@ def _given(words: list[str]) -> dict[str, str]:
     return {name: value for name, _, value in (word.partition("=") for word in words)}
 
 
-def _place(on: On, *, url: str, api_key: str, image: str, runtime: Runtime) -> Place:
+def _values(words: list[str]) -> dict[str, str]:
+    """Of the chart, each as it was written."""
+    for word in words:
+        try:
+            json.loads(word.partition("=")[2])
+        except ValueError as error:
+            raise ProfileError(f'--value {word}: must be NAME=JSON, a string as NAME="text"') from error
+    return {name: value for name, _, value in (word.partition("=") for word in words)}
+
+
+def _place(on: On, *, url: str, api_key: str, image: str, runtime: Runtime, values: dict[str, str]) -> Place:
+    if on is On.CLUSTER:
+        return Cluster(runtime=runtime.value, values=values)
+    if values:
+        raise ProfileError("--value: only with --on cluster, where a chart is installed")
     if on is On.LOCAL:
         return Local()
-    if on is On.CLUSTER:
-        return Cluster(runtime=runtime.value)
     if not url or not api_key:
         raise ProfileError("--on server: needs --url and --api-key, or SANDLOT_URL and SANDLOT_API_KEY")
     return Server(url=url, api_key=api_key, image=image or None)

@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import shlex
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -163,9 +163,13 @@ class Pool:
 
 
 class Installation:
-    """Installs at the first use, uninstalls at the end: `async with`."""
+    """Installs at the first use, uninstalls at the end: `async with`.
 
-    def __init__(self) -> None:
+    `values` of the chart (name to JSON) win over those that load tests have anyway.
+    """
+
+    def __init__(self, values: Mapping[str, str] | None = None) -> None:
+        self._values = dict(values or {})
         self._stack: Stack | None = None
         self._site: Site | None = None
 
@@ -182,7 +186,7 @@ class Installation:
             if self._stack is not None:
                 raise ClusterError("the chart could not be installed")
             self._stack = stack = _stack()
-            await asyncio.to_thread(_install, stack)
+            await asyncio.to_thread(_install, stack, self._values)
             self._site = Site(stack, stack.url, stack.api_key)
         return self._site
 
@@ -193,7 +197,7 @@ def _stack() -> Stack:
     return Stack(kubeconfig, context, "", os.environ.get("SANDLOT_TEST_RELEASE", "sandlot"))
 
 
-def _install(stack: Stack) -> None:
+def _install(stack: Stack, given: Mapping[str, str]) -> None:
     """Both runtimes side by side, each in pools of its own; else as the chart's defaults are."""
     values = {
         "pools": {},
@@ -203,5 +207,6 @@ def _install(stack: Stack) -> None:
         # 64 sandboxes on four cores: what they request is not what is measured.
         "sandboxes.pods.cpuShare": 0.04,
     }
-    words = [word for name, value in values.items() for word in ("--set-json", f"{name}={json.dumps(value)}")]
+    set_ = {name: json.dumps(value) for name, value in values.items()} | dict(given)
+    words = [word for name, value in set_.items() for word in ("--set-json", f"{name}={value}")]
     stack.install(*words)

@@ -7,7 +7,7 @@ import contextlib
 import os
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any
@@ -39,7 +39,10 @@ _OPEN_FILES = re.compile(r"^process_open_fds (\S+)$", re.MULTILINE)
 
 
 class Cluster:
-    """The cluster of $KUBECONFIG and $SANDLOT_TEST_CONTEXT; `runtime` is that of the sandboxes, runc or gvisor."""
+    """The cluster of $KUBECONFIG and $SANDLOT_TEST_CONTEXT.
+
+    `runtime` is that of the sandboxes, runc or gvisor; `values` are of the chart, name to JSON.
+    """
 
     kind = "cluster"
     image: str | None = IMAGE
@@ -47,10 +50,10 @@ class Cluster:
     # cores a look each 5 s made the p99 of commands beside it twice as long.
     every = 15.0
 
-    def __init__(self, *, runtime: str) -> None:
+    def __init__(self, *, runtime: str, values: Mapping[str, str] | None = None) -> None:
         self.name = f"the chart on a cluster, sandboxes under {runtime}"
         self._runtime = runtime
-        self._installation = Installation()
+        self._installation = Installation(values)
         self._site: Site | None = None
         self._pool: Pool | None = None
         self._client: AsyncClient | None = None

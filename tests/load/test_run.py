@@ -367,6 +367,8 @@ def list_sandboxes(stack: Stack) -> list[str]:
         (("steady", "--set", "rate"), "--set rate: must be NAME=VALUE"),
         (("steady", "--set", "rate=fast"), "steady.yaml: phases[2].open.rate: expected `float`, got `str`"),
         (("steady", "--on", "server", "--url", ""), "--on server: needs --url and --api-key"),
+        (("steady", "--on", "cluster", "--value", "pools=none"), "--value pools=none: must be NAME=JSON"),
+        (("steady", "--value", "pools={}"), "--value: only with --on cluster"),
         (("steady", "--spec", "/nowhere.yaml"), "/nowhere.yaml"),
         (
             ("failover", "--on", "server", "--url", "http://127.0.0.1:9", "--api-key", "k"),
