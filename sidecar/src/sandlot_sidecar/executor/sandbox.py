@@ -447,11 +447,16 @@ class Sandbox:
         }
 
     def disk(self) -> dict[str, Any]:
-        """Bytes of the writable layer and how many there may be; no limit where a filesystem of its own has it."""
+        """Bytes of the writable layer and how many there may be; no limit where a filesystem of its own has it.
+
+        `cost`: seconds of CPU that this took, a thread's own.
+        """
         store = self._plan.store
         if store is None:
-            return {"used": 0, "limit": None}
-        return {"used": store.held(self.root.upper), "limit": self._plan.disk}
+            return {"used": 0, "limit": None, "cost": 0.0}
+        began = time.thread_time()
+        used = store.held(self.root.upper)
+        return {"used": used, "limit": self._plan.disk, "cost": time.thread_time() - began}
 
     def layer(self, *, merged: bool) -> int:
         """A descriptor of what the sandbox has written, or `merged` with its image: the caller's to close."""

@@ -14,7 +14,16 @@ if TYPE_CHECKING:
 
 FIRST, LEAST, MOST = 0.3, 1.0, 10.0  # seconds until the first look after a command began, and between two
 FASTEST = 512 << 20  # bytes that may be written in a second: with much room left there is time
-SHARE = 20  # looking takes this part of the time at most
+SHARE = 20  # looking takes this part of a core at most
+
+
+def pause(*, cost: float, room: int) -> float:
+    """Seconds until the next look, when one took `cost` seconds of CPU and `room` bytes were left.
+
+    CPU, since on busy cores a look that waits for them for a second would come back after 20: so long a full disk
+    would go unseen where most is written.
+    """
+    return max(LEAST, SHARE * cost, min(MOST, room / FASTEST))
 
 
 class Disk:
@@ -63,7 +72,6 @@ class Disk:
         self._ops.spawn(self._measure())
 
     async def _measure(self) -> None:
-        began = time.monotonic()
         try:
             answer, _ = await self._ops.executor.ask("disk")
         except SidecarError:
@@ -71,9 +79,8 @@ class Disk:
         finally:
             self._busy = False
         before, self._used, self._limit = self._used, answer["used"], answer["limit"]
-        now = time.monotonic()
-        room = min(MOST, ((self._limit or 0) - self._used) / FASTEST)
-        self._not_before = now + max(LEAST, SHARE * (now - began), room)
+        room = (self._limit or 0) - self._used
+        self._not_before = time.monotonic() + pause(cost=answer["cost"], room=room)
         # What makes room again must live: only a disk that was filled further ends what runs, and what those that
         # were killed wrote until they were dead does not count.
         self._killed = self._limit is not None and self._used > max(before, self._limit) and not self._killed
