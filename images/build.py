@@ -11,8 +11,9 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from images.contents import DEBIAN, EPOCH, LEFT_OUT, TARGET, Image
-from images.oci import tree, write_archive, write_layer
+from images import bundle
+from images.contents import BUNDLE, DEBIAN, EPOCH, LEFT_OUT, TARGET, Image
+from images.oci import Entry, tree, write_archive, write_layer
 from images.requirements import ROOT, of_image
 from images.rootfs import bootstrap, run
 
@@ -154,6 +155,10 @@ def _application(image: Image, *, base: Path, work: Path) -> Path:
             for entry in tree(root)
             if entry.path.startswith("usr/lib/python3.11/") and entry.path.endswith(marks)
         ]
+    if image.bundle:
+        place = root / BUNDLE.lstrip("/")
+        bundle.write(root, place, image.bundle)
+        entries.append(Entry(path=BUNDLE.lstrip("/"), source=place))
     layer = work / "application.layer"
     write_layer(layer, entries=entries, epoch=EPOCH)
     return layer

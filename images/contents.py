@@ -9,6 +9,8 @@ REGISTRY = "sandlot.test"
 TAG = "dev"
 # Where Python packages are in an image: on PYTHONPATH, because the sidecar's `-S` leaves out site-packages.
 TARGET = "/opt/sandlot"
+# Before it, where an image has one: the bytecode of modules in one file.
+BUNDLE = "/opt/sandlot.zip"
 # 2026-01-01: no file of an image is younger, so that the same sources give the same bytes.
 EPOCH = 1767225600
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -36,6 +38,7 @@ class Image:
     user: str = "0:0"
     ports: tuple[int, ...] = ()
     optimise: tuple[int, ...] = (0,)
+    bundle: tuple[str, ...] = ()  # modules and whole packages of which BUNDLE has the bytecode of level 2
     env: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -46,11 +49,37 @@ class Image:
     @property
     def environment(self) -> dict[str, str]:
         """The image's whole environment."""
-        python = {"PYTHONPATH": TARGET, "PYTHONUNBUFFERED": "1"} if self.packages else {}
+        places = [BUNDLE, TARGET] if self.bundle else [TARGET]
+        python = {"PYTHONPATH": ":".join(places), "PYTHONUNBUFFERED": "1"} if self.packages else {}
         return {"PATH": PATH, **python, **self.env}
 
 
 RUNTIME = ("python3", "ca-certificates")
+# What a sidecar imports of the library. `encodings` is not there: a codec is looked for where the package was found.
+LIBRARY = (
+    "__future__",
+    "_weakrefset",
+    "asyncio",
+    "collections",
+    "contextlib",
+    "contextvars",
+    "ctypes",
+    "enum",
+    "functools",
+    "heapq",
+    "json",
+    "keyword",
+    "operator",
+    "reprlib",
+    "selectors",
+    "signal",
+    "socket",
+    "struct",
+    "threading",
+    "types",
+    "warnings",
+    "weakref",
+)
 
 IMAGES = (
     Image(
@@ -81,6 +110,7 @@ IMAGES = (
         ports=(8700,),
         # `-OO` reads bytecode of its own: without it every one of 256 sidecars on a node compiles the library at start.
         optimise=(0, 2),
+        bundle=("sandlot_sidecar", *LIBRARY),
     ),
     Image(
         name="python",

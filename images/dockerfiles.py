@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from images.contents import DEBIAN, EPOCH, IMAGES, TARGET, Image
+from images.contents import BUNDLE, DEBIAN, EPOCH, IMAGES, TARGET, Image
 from images.requirements import ROOT
 
 HEADER = "# This file is auto-generated from images/contents.py by `python -m images generate`: do not change it.\n"
 UV = "0.13.8"
+LIBRARY = "/usr/lib/python3.11"
 
 
 def path_of(image: Image) -> Path:
@@ -42,8 +43,22 @@ def _builder(image: Image) -> str:
         f"{copies}"
         f"RUN VIRTUAL_ENV=/uv /uv/bin/uv pip install --target {TARGET} --no-deps --no-build-isolation {sources} \\\n"
         f" && rm -rf {TARGET}/bin {TARGET}/.lock \\\n"
-        f" && PYTHONHASHSEED=0 python3 -m compileall -q {levels} --invalidation-mode unchecked-hash {TARGET}\n"
+        f" && {_compiled(levels, TARGET)}\n"
+        f"{_bundle(image, levels) if image.bundle else ''}"
         "\n"
+    )
+
+
+def _compiled(levels: str, place: str) -> str:
+    return f"PYTHONHASHSEED=0 python3 -m compileall -q {levels} --invalidation-mode unchecked-hash {place}"
+
+
+def _bundle(image: Image, levels: str) -> str:
+    names = " ".join(image.bundle)
+    return (
+        "COPY images/bundle.py images/bundle.py\n"
+        f"RUN {_compiled(levels, LIBRARY)} \\\n"
+        f" && python3 images/bundle.py / {BUNDLE} {names}\n"
     )
 
 
@@ -59,11 +74,10 @@ def render(image: Image) -> str:
         extra = [level for level in image.optimise if level > 0]
         if extra:
             levels = " ".join(f"-o {level}" for level in extra)
-            lines.append(
-                f"RUN PYTHONHASHSEED=0 python3 -m compileall -q {levels} "
-                "--invalidation-mode unchecked-hash /usr/lib/python3.11\n"
-            )
+            lines.append(f"RUN {_compiled(levels, LIBRARY)}\n")
         lines.append(f"COPY --from=build {TARGET} {TARGET}\n")
+    if image.bundle:
+        lines.append(f"COPY --from=build {BUNDLE} {BUNDLE}\n")
     lines += [f"ENV {name}={value}\n" for name, value in image.environment.items()]
     lines += [f"EXPOSE {port}\n" for port in image.ports]
     lines.append(f"USER {image.user}\n")
