@@ -6,6 +6,8 @@ import base64
 import json
 import os
 import shutil
+import socket
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from tests.cluster.shell import ClusterError, run
 CHART = Path(__file__).resolve().parents[2] / "charts" / "sandlot"
 IMAGE = "sandlot.test/python:dev"
 POOL = 3
+PORT_SECONDS = 60.0
 
 
 def program(name: str) -> str:
@@ -68,7 +71,7 @@ class Stack:
         return run([program("helm"), "--kubeconfig", self.kubeconfig, *context, *words], timeout=timeout)
 
     def install(self, *more: str, chart: Path = CHART) -> None:
-        """Install or upgrade, and wait until gateway and controller are there."""
+        """Install or upgrade, and wait until gateway and controller are there and the gateway's port is open."""
         template = {"image": IMAGE, "cpu": 1, "memory": 512 << 20, "disk": 1 << 30}
         values = {
             "image": {"registry": "sandlot.test", "tag": "dev", "pullPolicy": "Never"},
@@ -81,6 +84,20 @@ class Stack:
         command.append("--create-namespace")
         assignments = ",".join(f"{name}={json.dumps(value)}" for name, value in values.items())
         self.helm(*command, "--set-json", assignments, "--wait", "--timeout", "4m", *more)
+        for port in self._node_ports()[:1]:
+            self._wait_for_port(port)
+
+    def _wait_for_port(self, port: int) -> None:
+        """kube-proxy learns of a Service a moment after its pods are ready; until then the port refuses."""
+        address, deadline = self.node_address, time.monotonic() + PORT_SECONDS
+        while True:
+            try:
+                socket.create_connection((address, port), timeout=2).close()
+                return
+            except OSError as error:
+                if time.monotonic() > deadline:
+                    raise ClusterError(f"the gateway's port {address}:{port} is not open: {error}") from error
+            time.sleep(0.1)
 
     def uninstall(self) -> None:
         self.helm("uninstall", self.release, "--namespace", self.namespace, "--wait", "--ignore-not-found")
@@ -95,11 +112,12 @@ class Stack:
     @property
     def url(self) -> str:
         """The gateway's NodePort on the first node that is not the control plane."""
+        return f"http://{self.node_address}:{self._node_ports()[0]}"
+
+    def _node_ports(self) -> list[int]:
+        """Of all Services, the gateway's own first."""
         services = self.get("services", "-n", self.namespace)["items"]
-        ports = [
-            port["nodePort"] for item in services for port in item["spec"]["ports"] if "nodePort" in port
-        ]
-        return f"http://{self.node_address}:{ports[0]}"
+        return [port["nodePort"] for item in services for port in item["spec"]["ports"] if "nodePort" in port]
 
     @property
     def node_address(self) -> str:
