@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from images import bundle
-from images.contents import BUNDLE, DEBIAN, EPOCH, LEFT_OUT, TARGET, Image
+from images.contents import BUNDLE, DEBIAN, EPOCH, LEFT_OUT, STDLIB, TARGET, Image
 from images.oci import Entry, tree, write_archive, write_layer
 from images.requirements import ROOT, of_image
 from images.rootfs import bootstrap, run
@@ -101,7 +101,7 @@ def base_layer(packages: Sequence[str]) -> Path:
         # Debian's scripts write bytecode with times in it: written again, by hash, it is the same every time.
         for path in (root / "usr").rglob("*.pyc"):
             path.unlink()
-        _compile(root, places=["/usr/lib/python3", "/usr/lib/python3.11"], levels=(0,))
+        _compile(root, places=["/usr/lib/python3", STDLIB], levels=(0,))
         write_layer(layer, entries=tree(root), epoch=EPOCH, skip=lambda path: SKIPPED.match(path) is not None)
     return layer
 
@@ -146,14 +146,13 @@ def _application(image: Image, *, base: Path, work: Path) -> Path:
         path.unlink()
     _compile(root, places=[TARGET], levels=image.optimise)
     entries = tree(target, prefix=TARGET, owner=(0, 0))
-    more = [level for level in image.optimise if level > 0]
-    if more:
-        _compile(root, places=["/usr/lib/python3.11"], levels=more)
-        marks = tuple(f".opt-{level}.pyc" for level in more)
+    if image.optimised:
+        _compile(root, places=[STDLIB], levels=image.optimised)
+        marks = tuple(f".opt-{level}.pyc" for level in image.optimised)
         entries += [
             entry
             for entry in tree(root)
-            if entry.path.startswith("usr/lib/python3.11/") and entry.path.endswith(marks)
+            if f"/{entry.path}".startswith(f"{STDLIB}/") and entry.path.endswith(marks)
         ]
     if image.bundle:
         place = root / BUNDLE.lstrip("/")

@@ -9,7 +9,9 @@ REGISTRY = "sandlot.test"
 TAG = "dev"
 # Where Python packages are in an image: on PYTHONPATH, because the sidecar's `-S` leaves out site-packages.
 TARGET = "/opt/sandlot"
-# Before it, where an image has one: the bytecode of modules in one file.
+# Of Debian's Python.
+STDLIB = "/usr/lib/python3.11"
+# Before TARGET, where an image has one: the bytecode of modules in one file.
 BUNDLE = "/opt/sandlot.zip"
 # 2026-01-01: no file of an image is younger, so that the same sources give the same bytes.
 EPOCH = 1767225600
@@ -45,6 +47,11 @@ class Image:
     def reference(self) -> str:
         """The name under which the test cluster knows it."""
         return f"{REGISTRY}/{self.name}:{TAG}"
+
+    @property
+    def optimised(self) -> tuple[int, ...]:
+        """The levels of bytecode that Debian's library does not come with."""
+        return tuple(level for level in self.optimise if level > 0)
 
     @property
     def environment(self) -> dict[str, str]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
-from images.contents import BUNDLE, DEBIAN, EPOCH, IMAGES, TARGET, Image
+from images.contents import BUNDLE, DEBIAN, EPOCH, IMAGES, STDLIB, TARGET, Image
 from images.requirements import ROOT
 
 HEADER = "# This file is auto-generated from images/contents.py by `python -m images generate`: do not change it.\n"
 UV = "0.13.8"
-LIBRARY = "/usr/lib/python3.11"
 
 
 def path_of(image: Image) -> Path:
@@ -29,7 +29,6 @@ def _install(packages: tuple[str, ...]) -> str:
 
 def _builder(image: Image) -> str:
     sources = " ".join(f"./{package}" for package in image.packages)
-    levels = " ".join(f"-o {level}" for level in image.optimise)
     copies = "".join(f"COPY {package} {package}\n" for package in image.packages)
     return (
         f"FROM debian:{DEBIAN}-slim AS build\n"
@@ -43,21 +42,22 @@ def _builder(image: Image) -> str:
         f"{copies}"
         f"RUN VIRTUAL_ENV=/uv /uv/bin/uv pip install --target {TARGET} --no-deps --no-build-isolation {sources} \\\n"
         f" && rm -rf {TARGET}/bin {TARGET}/.lock \\\n"
-        f" && {_compiled(levels, TARGET)}\n"
-        f"{_bundle(image, levels) if image.bundle else ''}"
+        f" && {_compiled(image.optimise, TARGET)}\n"
+        f"{_bundle(image) if image.bundle else ''}"
         "\n"
     )
 
 
-def _compiled(levels: str, place: str) -> str:
-    return f"PYTHONHASHSEED=0 python3 -m compileall -q {levels} --invalidation-mode unchecked-hash {place}"
+def _compiled(levels: Sequence[int], place: str) -> str:
+    options = " ".join(f"-o {level}" for level in levels)
+    return f"PYTHONHASHSEED=0 python3 -m compileall -q {options} --invalidation-mode unchecked-hash {place}"
 
 
-def _bundle(image: Image, levels: str) -> str:
+def _bundle(image: Image) -> str:
     names = " ".join(image.bundle)
     return (
         "COPY images/bundle.py images/bundle.py\n"
-        f"RUN {_compiled(levels, LIBRARY)} \\\n"
+        f"RUN {_compiled(image.optimised, STDLIB)} \\\n"
         f" && python3 images/bundle.py / {BUNDLE} {names}\n"
     )
 
@@ -71,10 +71,8 @@ def render(image: Image) -> str:
     lines.append(f"ENV SOURCE_DATE_EPOCH={EPOCH}\n")
     lines.append(_install(image.debian))
     if image.packages:
-        extra = [level for level in image.optimise if level > 0]
-        if extra:
-            levels = " ".join(f"-o {level}" for level in extra)
-            lines.append(f"RUN {_compiled(levels, LIBRARY)}\n")
+        if image.optimised:
+            lines.append(f"RUN {_compiled(image.optimised, STDLIB)}\n")
         lines.append(f"COPY --from=build {TARGET} {TARGET}\n")
     if image.bundle:
         lines.append(f"COPY --from=build {BUNDLE} {BUNDLE}\n")

@@ -163,7 +163,7 @@ def _given(words: list[str]) -> dict[str, str]:
     for word in words:
         if "=" not in word:
             raise ProfileError(f"--set {word}: must be NAME=VALUE")
-    return {name: value for name, _, value in (word.partition("=") for word in words)}
+    return _pairs(words)
 
 
 def _values(words: list[str]) -> dict[str, str]:
@@ -173,6 +173,10 @@ def _values(words: list[str]) -> dict[str, str]:
             json.loads(word.partition("=")[2])
         except ValueError as error:
             raise ProfileError(f'--value {word}: must be NAME=JSON, a string as NAME="text"') from error
+    return _pairs(words)
+
+
+def _pairs(words: list[str]) -> dict[str, str]:
     return {name: value for name, _, value in (word.partition("=") for word in words)}
 
 

@@ -197,7 +197,7 @@ def _stack() -> Stack:
     return Stack(kubeconfig, context, "", os.environ.get("SANDLOT_TEST_RELEASE", "sandlot"))
 
 
-def _install(stack: Stack, given: Mapping[str, str]) -> None:
+def _install(stack: Stack, given: dict[str, str]) -> None:
     """Both runtimes side by side, each in pools of its own; else as the chart's defaults are."""
     values = {
         "pools": {},
@@ -207,6 +207,6 @@ def _install(stack: Stack, given: Mapping[str, str]) -> None:
         # 64 sandboxes on four cores: what they request is not what is measured.
         "sandboxes.pods.cpuShare": 0.04,
     }
-    set_ = {name: json.dumps(value) for name, value in values.items()} | dict(given)
+    set_ = {name: json.dumps(value) for name, value in values.items()} | given
     words = [word for name, value in set_.items() for word in ("--set-json", f"{name}={value}")]
     stack.install(*words)

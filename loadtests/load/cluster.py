@@ -50,7 +50,7 @@ class Cluster:
     # cores a look each 5 s made the p99 of commands beside it twice as long.
     every = 15.0
 
-    def __init__(self, *, runtime: str, values: Mapping[str, str] | None = None) -> None:
+    def __init__(self, *, runtime: str, values: Mapping[str, str]) -> None:
         self.name = f"the chart on a cluster, sandboxes under {runtime}"
         self._runtime = runtime
         self._installation = Installation(values)

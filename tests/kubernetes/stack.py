@@ -18,6 +18,7 @@ from tests.cluster.shell import ClusterError, run
 CHART = Path(__file__).resolve().parents[2] / "charts" / "sandlot"
 IMAGE = "sandlot.test/python:dev"
 POOL = 3
+SERVED = {"http", "https"}  # of the gateway's ports those that somebody always listens at
 PORT_SECONDS = 60.0
 
 
@@ -71,7 +72,7 @@ class Stack:
         return run([program("helm"), "--kubeconfig", self.kubeconfig, *context, *words], timeout=timeout)
 
     def install(self, *more: str, chart: Path = CHART) -> None:
-        """Install or upgrade, and wait until gateway and controller are there and the gateway's port is open."""
+        """Install or upgrade, and wait until gateway and controller are there and the gateway's ports are open."""
         template = {"image": IMAGE, "cpu": 1, "memory": 512 << 20, "disk": 1 << 30}
         values = {
             "image": {"registry": "sandlot.test", "tag": "dev", "pullPolicy": "Never"},
@@ -84,8 +85,9 @@ class Stack:
         command.append("--create-namespace")
         assignments = ",".join(f"{name}={json.dumps(value)}" for name, value in values.items())
         self.helm(*command, "--set-json", assignments, "--wait", "--timeout", "4m", *more)
-        for port in self._node_ports()[:1]:
-            self._wait_for_port(port)
+        ports = self._node_ports()
+        for name in SERVED & ports.keys():
+            self._wait_for_port(ports[name])
 
     def _wait_for_port(self, port: int) -> None:
         """kube-proxy learns of a Service a moment after its pods are ready; until then the port refuses."""
@@ -112,12 +114,13 @@ class Stack:
     @property
     def url(self) -> str:
         """The gateway's NodePort on the first node that is not the control plane."""
-        return f"http://{self.node_address}:{self._node_ports()[0]}"
+        return f"http://{self.node_address}:{self._node_ports()['http']}"
 
-    def _node_ports(self) -> list[int]:
-        """Of all Services, the gateway's own first."""
+    def _node_ports(self) -> dict[str, int]:
+        """By their names in the gateway's Service."""
         services = self.get("services", "-n", self.namespace)["items"]
-        return [port["nodePort"] for item in services for port in item["spec"]["ports"] if "nodePort" in port]
+        ports = [port for item in services for port in item["spec"]["ports"] if "nodePort" in port]
+        return {port["name"]: port["nodePort"] for port in ports}
 
     @property
     def node_address(self) -> str:

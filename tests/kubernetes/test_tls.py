@@ -10,7 +10,6 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.kubernetes.boxes import until
 from tests.kubernetes.releases import SMALL, release_of_its_own
 from tests.kubernetes.stack import Stack
 
@@ -62,13 +61,6 @@ def test_a_secret_with_a_certificate_opens_https_and_the_plain_port_stays(
     trusted = ssl.create_default_context(cafile=str(cert))
     headers = {"Authorization": f"Bearer {encrypted.api_key}"}
     with httpx.Client(http2=True, verify=trusted, headers=headers, timeout=30) as client:
-
-        def reached() -> httpx.Response | None:
-            try:
-                return client.get(f"https://{address}:{ports['https']}/api/v1/sandbox")
-            except httpx.ConnectError:  # the node learns of a Service's new port after the Service is there
-                return None
-
-        answer = until(reached, seconds=30)
+        answer = client.get(f"https://{address}:{ports['https']}/api/v1/sandbox")
         assert (answer.status_code, answer.http_version) == (200, "HTTP/2")
         assert client.get(f"http://{address}:{ports['http']}/api/v1/sandbox").status_code == 200
