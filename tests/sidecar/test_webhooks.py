@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 
 import pytest
@@ -14,12 +15,13 @@ class Gateway:
 
     def __init__(self) -> None:
         self.told: asyncio.Queue[dict] = asyncio.Queue()
+        self.status = "200 OK"
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).decode().lower().split("\r\n")
         length = next(int(line.split(":")[1]) for line in head if line.startswith("content-length:"))
         self.told.put_nowait(json.loads(await reader.readexactly(length)))
-        writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        writer.write(f"HTTP/1.1 {self.status}\r\n\r\n".encode())
         await writer.drain()
         writer.close()
 
@@ -85,6 +87,43 @@ async def test_a_claim_that_was_not_told_before_the_end_is_not_told() -> None:
         assert await told.ended(patience=10)
         await asyncio.sleep(0.1)  # twice the time after which it would have been told
         assert [gateway.told.get_nowait()["event"] for _ in range(gateway.told.qsize())] == ["ended"]
+    finally:
+        await told.close()
+        server.close()
+        await server.wait_closed()
+
+
+async def _beats(gateway: Gateway, count: int) -> list[float]:
+    """When so many heartbeats came, in seconds of the loop's clock."""
+    came: list[float] = []
+    async with asyncio.timeout(60):
+        while len(came) < count:
+            if (await gateway.told.get())["event"] == "heartbeat":
+                came.append(asyncio.get_running_loop().time())
+    return came
+
+
+async def test_heartbeats_grow_apart_until_something_happens() -> None:
+    gateway = Gateway()
+    server = await asyncio.start_server(gateway.answer, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    told = webhooks.Webhooks(
+        url=f"http://127.0.0.1:{port}/hook", instance_id="i-1", token="t", heartbeat=0.1, document=dict
+    )
+    try:
+        told.ready()
+        begun = asyncio.get_running_loop().time()
+        came = await _beats(gateway, 5)
+        pauses = [later - earlier for earlier, later in itertools.pairwise([begun, *came])]
+        # 20 % less than 0.1, 0.2, 0.4, 0.8 and, the most, 1.0 s; the machine may add to each.
+        assert all(pause >= least for pause, least in zip(pauses, [0.08, 0.16, 0.32, 0.64, 0.8], strict=True))
+        told.claimed()
+        begun = asyncio.get_running_loop().time()
+        assert (await _beats(gateway, 1))[0] - begun < 0.7, "a claim is repeated soon"
+        gateway.status = "503 Service Unavailable"
+        begun = asyncio.get_running_loop().time()
+        # The pause under way, then 0.1 s each: nobody has heard what they say.
+        assert (await _beats(gateway, 6))[-1] - begun < 3
     finally:
         await told.close()
         server.close()

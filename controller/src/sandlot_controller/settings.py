@@ -66,7 +66,11 @@ class Settings(BaseSettings):
     reattach_grace: float = Field(
         60.0, ge=0, description="How long a command with an id runs on without its gateway or caller."
     )
-    heartbeat: float = Field(30.0, ge=0, description="How often a sidecar repeats its state to the gateway.")
+    heartbeat: float = Field(
+        30.0,
+        ge=0,
+        description="When a sidecar repeats its state to the gateway; then twice as long after each, 10 times at most, until something happens.",
+    )
 
     starts_per_node: int = Field(4, ge=1, description="Pool pods that may be starting on one node.")
     cold_starts_per_node: int = Field(

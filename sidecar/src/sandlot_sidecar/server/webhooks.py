@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 ATTEMPT_TIMEOUT = 5.0
 FIRST_PAUSE, LAST_PAUSE = 0.05, 5.0
+# Heartbeats grow this many times as far apart while nothing happens: each wakes a sandbox that nobody uses.
+SLOWEST_BEAT = 10
 # Seconds: with 20 claims at once, telling of them would take the CPU of their first commands.
 CLAIM_TOLD_AFTER = 0.5
 
@@ -114,7 +116,7 @@ class Webhooks:
         self._early: asyncio.Task[None] | None = None
         self._address: str | None = None  # kept, since a lookup costs more than the webhook does
         self._moved = True  # whether to look up again
-        self._timer: asyncio.TimerHandle | None = None
+        self._beats: asyncio.Task[None] | None = None
         self._claim: asyncio.TimerHandle | None = None
         self.on_unwanted: Callable[[], None] = lambda: None
         self.sent = 0
@@ -152,13 +154,14 @@ class Webhooks:
             if self._ready is not None:
                 self._ready.cancel()
             self._ready = self._spawn("ready", until=None)
-        self._schedule()
+        self._beat_anew()
 
     def claimed(self, *, after: float = 0.0) -> None:
         """One attempt, so many seconds later: whoever claimed knows it already."""
         if self._target is not None:
             self._forget_claim()
             self._claim = asyncio.get_running_loop().call_later(after * spread(), self._tell_claim)
+        self._beat_anew()
 
     def _tell_claim(self) -> None:
         self._claim = None
@@ -179,34 +182,37 @@ class Webhooks:
     def stop(self) -> None:
         """No more heartbeats, no more `ready`; a claim that is not told yet is not told."""
         self._forget_claim()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        if self._beats is not None:
+            self._beats.cancel()
+            self._beats = None
         if self._ready is not None:
             self._ready.cancel()
             self._ready = None
 
     async def close(self) -> None:
         """Give up what is under way."""
+        beats = self._beats
         self.stop()
-        tasks = [*self._tasks, *filter(None, [self._early])]
+        tasks = [*self._tasks, *filter(None, [self._early, beats])]
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
 
-    def _schedule(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+    def _beat_anew(self) -> None:
+        """Something has changed: the next heartbeat comes soon, for whoever has missed it."""
+        if self._beats is not None:
+            self._beats.cancel()
+            self._beats = None
         if self._period > 0 and self._target is not None:
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(self._period * spread(), self._heartbeat)
+            self._beats = asyncio.get_running_loop().create_task(self._beat())
 
-    def _heartbeat(self) -> None:
-        self._timer = None
-        self._spawn("heartbeat", until=0.0)
-        self._schedule()
+    async def _beat(self) -> None:
+        pause = self._period
+        while True:
+            await asyncio.sleep(pause * spread())
+            heard = await self._deliver("heartbeat", until=0.0)
+            pause = min(2 * pause, SLOWEST_BEAT * self._period) if heard else self._period
 
     async def _deliver(self, event: str, *, until: float | None) -> bool:
         """Attempts with growing pauses; `until` seconds of them, None for ever."""
