@@ -25,6 +25,11 @@ def parser() -> argparse.ArgumentParser:
         "up", help="start the cluster, building what is missing; prints its kubeconfig's path"
     )
     up.add_argument("--workers", type=int, default=2, choices=range(1, 6), metavar="1..5")
+    up.add_argument(
+        "--dense",
+        action="store_true",
+        help="nodes for hundreds of idle sandboxes: a gVisor shim for a pod, a kubelet that looks once a minute",
+    )
     commands.add_parser("down", help="take everything away but the cache")
     commands.add_parser("status", help="nodes and pods; exit code 1 when the cluster is not ready")
     build = commands.add_parser("build", help="build the programs and the node image")
@@ -61,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
     match arguments.command:
         case "up":
             with exclusive():
-                print(cluster.up(workers=arguments.workers))
+                print(cluster.up(workers=arguments.workers, dense=arguments.dense))
         case "down":
             with exclusive():
                 cluster.down()

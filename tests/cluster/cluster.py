@@ -27,6 +27,10 @@ def recorded() -> Engine:
     return Engine(**json.loads(RECORD.read_text())["engine"])
 
 
+def _is_dense() -> bool:
+    return json.loads(RECORD.read_text()).get("dense", False)
+
+
 def build(*, only: list[str] | None = None) -> Engine:
     """Makes everything that a cluster is started from; what is there in the right version is kept."""
     missing = gobuild.missing()
@@ -125,9 +129,9 @@ def is_ready(engine: Engine, *, workers: int) -> bool:
         return False
 
 
-def up(*, workers: int) -> Path:
-    """A cluster that is ready; the one that is there, if it is one."""
-    if RECORD.exists() and is_ready(recorded(), workers=workers):
+def up(*, workers: int, dense: bool = False) -> Path:
+    """A cluster that is ready; the one that is there, if it is as wanted. `dense`: see `config.kind_config`."""
+    if RECORD.exists() and _is_dense() == dense and is_ready(recorded(), workers=workers):
         say(f"is up already: KUBECONFIG={KUBECONFIG}")
         return KUBECONFIG
     down()
@@ -135,10 +139,10 @@ def up(*, workers: int) -> Path:
     prepare(engine)
     sysctls.save()
     v2 = config.cgroup_v2()
-    (STATE / "runsc.toml").write_text(config.runsc_config(v2=v2))
+    (STATE / "runsc.toml").write_text(config.runsc_config(v2=v2, dense=dense))
     (STATE / "audit.yaml").write_text(json.dumps(config.AUDIT_POLICY))
-    (STATE / "kind.yaml").write_text(json.dumps(config.kind_config(workers=workers, v2=v2)))
-    RECORD.write_text(json.dumps({"engine": asdict(engine), "workers": workers}))
+    (STATE / "kind.yaml").write_text(json.dumps(config.kind_config(workers=workers, v2=v2, dense=dense)))
+    RECORD.write_text(json.dumps({"engine": asdict(engine), "workers": workers, "dense": dense}))
     say(f"starting 1 control plane and {workers} workers from {engine.node_image}")
     create = [BIN / "kind", "create", "cluster", "--name", CLUSTER, "--config", STATE / "kind.yaml"]
     create += ["--image", engine.node_image, "--kubeconfig", KUBECONFIG, "--retain"]

@@ -9,6 +9,8 @@ from typing import Any
 from tests.cluster.paths import BIN, CLUSTER, STATE
 
 MAX_PODS = 300
+# Where gVisor's shim looks for what it must know before it is told of any configuration: whether to serve a whole pod.
+RUNSC_CONFIG = "/etc/containerd/runsc/config.toml"
 REGISTRY_HOST = "registry.sandlot.test:5000"
 
 AUDIT_POLICY = {
@@ -31,19 +33,23 @@ def cgroup_v2(root: Path = Path("/sys/fs/cgroup")) -> bool:
     return (root / "cgroup.controllers").exists()
 
 
-def runsc_config(*, v2: bool) -> str:
-    """gVisor's configuration on a node."""
+def runsc_config(*, v2: bool, dense: bool = False) -> str:
+    """gVisor's configuration on a node; one shim for a pod where it is to be dense, else one for each container."""
     settings = {"platform": "systrap", "systemd-cgroup": str(v2).lower(), "net-raw": "true"}
-    return "[runsc_config]\n" + "".join(f'{name} = "{value}"\n' for name, value in settings.items())
+    return f"grouping = {str(dense).lower()}\n[runsc_config]\n" + "".join(
+        f'{name} = "{value}"\n' for name, value in settings.items()
+    )
 
 
-def containerd_patch(*, v2: bool) -> str:
+def containerd_patch(*, v2: bool, dense: bool = False) -> str:
     """What is different in containerd's configuration: gVisor, the cgroup driver, a registry's directory."""
     cri = 'plugins."io.containerd.grpc.v1.cri"'
-    # containerd 2.2 and later look at every container each second, and gVisor's shim starts a runsc for each look.
+    # containerd 2.2 and later look at every container each second, and gVisor's shim starts a runsc for each look: of
+    # 256 pods each look is 768 processes at once.
+    period = "1h" if dense else "1m"
     return f"""\
 [plugins."io.containerd.cri.v1.runtime"]
-  stats_collect_period = "1m"
+  stats_collect_period = "{period}"
 [{cri}]
   restrict_oom_score_adj = true
 [{cri}.registry]
@@ -54,12 +60,21 @@ def containerd_patch(*, v2: bool) -> str:
   runtime_type = "io.containerd.runsc.v1"
 [{cri}.containerd.runtimes.runsc.options]
   TypeUrl = "io.containerd.runsc.v1.options"
-  ConfigPath = "/etc/containerd/runsc.toml"
+  ConfigPath = "{RUNSC_CONFIG}"
 """
 
 
-def kubelet_patch(*, v2: bool) -> dict[str, Any]:
+def kubelet_patch(*, v2: bool, dense: bool = False) -> dict[str, Any]:
     """The kubelet's settings: as many pods as the density tests want, and what a machine without all rights needs."""
+    # A kubelet that may have to evict asks every 10 s what each container uses: a runsc for each of them, at once.
+    thresholds = (
+        "memory.available",
+        "nodefs.available",
+        "nodefs.inodesFree",
+        "imagefs.available",
+        "imagefs.inodesFree",
+    )
+    no_looks = {"localStorageCapacityIsolation": False, "evictionHard": dict.fromkeys(thresholds, "0%")}
     return {
         "kind": "KubeletConfiguration",
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -74,7 +89,17 @@ def kubelet_patch(*, v2: bool) -> dict[str, Any]:
         "eventRecordQPS": 0,
         "kubeAPIQPS": 200,
         "kubeAPIBurst": 400,
+        **(no_looks if dense else {}),
     }
+
+
+def housekeeping_patches() -> list[dict[str, Any]]:
+    """A kubelet that counts each process's sockets once a minute: an argument, no field of its configuration."""
+    registration = {"kubeletExtraArgs": [{"name": "housekeeping-interval", "value": "60s"}]}
+    return [
+        {"kind": kind, "apiVersion": "kubeadm.k8s.io/v1beta4", "nodeRegistration": registration}
+        for kind in ("InitConfiguration", "JoinConfiguration")
+    ]
 
 
 def cluster_patch() -> dict[str, Any]:
@@ -122,8 +147,9 @@ def cluster_patch() -> dict[str, Any]:
     }
 
 
-def kind_config(*, workers: int, v2: bool) -> dict[str, Any]:
-    """The whole configuration for `kind create cluster --config`."""
+def kind_config(*, workers: int, v2: bool, dense: bool = False) -> dict[str, Any]:
+    """The whole configuration for `kind create cluster --config`; `dense`: for hundreds of idle sandboxes on a node."""
+    patches = [kubelet_patch(v2=v2, dense=dense), cluster_patch(), *(housekeeping_patches() if dense else [])]
     mounts = [
         {"hostPath": str(BIN / "runsc"), "containerPath": "/usr/local/bin/runsc", "readOnly": True},
         {
@@ -133,7 +159,7 @@ def kind_config(*, workers: int, v2: bool) -> dict[str, Any]:
         },
         {
             "hostPath": str(STATE / "runsc.toml"),
-            "containerPath": "/etc/containerd/runsc.toml",
+            "containerPath": RUNSC_CONFIG,
             "readOnly": True,
         },
     ]
@@ -155,6 +181,6 @@ def kind_config(*, workers: int, v2: bool) -> dict[str, Any]:
             "serviceSubnet": "10.96.0.0/16",
         },
         "nodes": nodes,
-        "containerdConfigPatches": [containerd_patch(v2=v2)],
-        "kubeadmConfigPatches": [json.dumps(kubelet_patch(v2=v2)), json.dumps(cluster_patch())],
+        "containerdConfigPatches": [containerd_patch(v2=v2, dense=dense)],
+        "kubeadmConfigPatches": [json.dumps(patch) for patch in patches],
     }

@@ -34,11 +34,20 @@ class Patch:
 
 DATAPLANE = "sigs.k8s.io/kube-network-policies/pkg/dataplane"
 PATCHES = {
-    # The shim insists on a lower oom_score_adj, which takes CAP_SYS_RESOURCE.
     "containerd-shim-runsc-v1": Patch(
+        # The shim insists on a lower oom_score_adj, which takes CAP_SYS_RESOURCE.
         files={
             "github.com/containerd/containerd/v2/pkg/sys/oom_linux.go": HERE / "patches" / "oom_linux.go.txt"
-        }
+        },
+        # One shim for a pod: it stays while other containers run, and says so with an answer that ttrpc refuses
+        # to send. containerd then asks for the deletion again, of a container that is gone, for a minute.
+        edits=(
+            (
+                "gvisor.dev/gvisor/pkg/shim/v1/service.go",
+                "\t\treturn resp, errgrpc.ToGRPC(nil)\n",
+                "\t\treturn &types.Empty{}, nil\n",
+            ),
+        ),
     ),
     "kube-network-policies": Patch(
         files={f"{DATAPLANE}/queue.go": HERE / "patches" / "nfqueue.go.txt"},

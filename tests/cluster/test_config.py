@@ -38,8 +38,24 @@ def test_every_node_has_gvisor_and_the_control_plane_the_audit_policy(workers: i
     assert [node["role"] for node in wanted["nodes"]] == ["control-plane"] + ["worker"] * workers
     for node in wanted["nodes"]:
         places = {mount["containerPath"] for mount in node["extraMounts"]}
-        assert {"/usr/local/bin/runsc", "/etc/containerd/runsc.toml"} <= places
+        assert {"/usr/local/bin/runsc", config.RUNSC_CONFIG} <= places
         assert ("/etc/kubernetes/audit.yaml" in places) == (node["role"] == "control-plane")
+
+
+@pytest.mark.parametrize("dense", [False, True])
+def test_dense_nodes_share_shims_and_are_looked_at_less_often(dense: bool) -> None:
+    assert tomllib.loads(config.runsc_config(v2=False, dense=dense))["grouping"] is dense
+    runtime = tomllib.loads(config.containerd_patch(v2=False, dense=dense))["plugins"][
+        "io.containerd.cri.v1.runtime"
+    ]
+    assert runtime["stats_collect_period"] == ("1h" if dense else "1m")
+    patches = [
+        json.loads(text)
+        for text in config.kind_config(workers=1, v2=False, dense=dense)["kubeadmConfigPatches"]
+    ]
+    assert ("evictionHard" in patches[0]) is dense
+    kinds = {patch["kind"] for patch in patches if "nodeRegistration" in patch}
+    assert kinds == ({"InitConfiguration", "JoinConfiguration"} if dense else set())
 
 
 def test_a_node_has_addresses_for_as_many_pods_as_its_kubelet_takes() -> None:
