@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import re
 import time
@@ -22,7 +23,7 @@ from loadtests.cluster.baseline import pods_exec, pods_exec_rate
 from loadtests.cluster.site import Installation, Pool, Site
 from loadtests.load import peers_in_pod
 from loadtests.load.baselines import Baselines, MakeSandbox, Taken
-from loadtests.load.kubelet import Account, NodeStats
+from loadtests.load.kubelet import BARE, Account, NodeStats
 from loadtests.load.peers import Peer
 from loadtests.load.places import PlaceFailed
 from loadtests.load.proc import ProcProbe
@@ -33,6 +34,8 @@ from tests.kubernetes import killing
 from tests.kubernetes.stack import IMAGE
 
 MANY_SECONDS = 6.0  # a call may take seconds when 64 wait for it
+# Before it answers, a kubelet has gVisor's shims start a process for each container, of which there may be hundreds.
+LOOK_SECONDS = 90.0
 PODS = 4  # that the threads of the baseline share
 PORTS = {"gateway": 8642, "controller": 8080}  # where they tell Prometheus
 _OPEN_FILES = re.compile(r"^process_open_fds (\S+)$", re.MULTILINE)
@@ -95,6 +98,32 @@ class Cluster:
             yield pool.name
         self._pool = None
 
+    @asynccontextmanager
+    async def bare(self, count: int) -> AsyncIterator[None]:
+        """Two containers each, as a sandbox has, that sleep."""
+        namespace = self.site.stack.namespace
+        pods = [_bare_pod(f"{BARE}-{n}", runtime=self._runtime) for n in range(count)]
+        if not pods:
+            yield
+            return
+        made = json.dumps({"apiVersion": "v1", "kind": "List", "items": pods})
+        try:
+            await self.site.kubectl("apply", "-n", namespace, "-f", "-", stdin=made)
+            ready = (
+                "wait",
+                "pod",
+                "-l",
+                f"app={BARE}",
+                "-n",
+                namespace,
+                "--for=condition=Ready",
+                "--timeout=90s",
+            )
+            await self.site.kubectl(*ready)
+            yield
+        finally:
+            await self.site.kubectl("delete", "pod", "-l", f"app={BARE}", "-n", namespace)
+
     def probe(self, generators: Callable[[], list[int]]) -> Probe:
         account = Account(parts=self.site.stack.namespace, sandboxes=self.site.stack.sandboxes)
         names: list[str] = []
@@ -135,7 +164,8 @@ class Cluster:
         # A kubelet that does not answer is missing in one sample, which is no reason to stop.
         with contextlib.suppress(KubeError):
             path = f"/api/v1/nodes/{node}/proxy/stats/summary"
-            body = await self._pool.kube.request("GET", path, params={"only_cpu_and_memory": "true"})
+            params = {"only_cpu_and_memory": "true"}
+            body = await self._pool.kube.request("GET", path, params=params, timeout=LOOK_SECONDS)
             return msgspec.json.decode(body, type=NodeStats)
         return NodeStats()
 
@@ -242,3 +272,22 @@ def _missing(found: Taken) -> Iterator[None]:
         yield
     except (RuntimeError, ApiException) as error:
         found.missing = (str(error) or type(error).__name__)[:200]
+
+
+def _bare_pod(name: str, *, runtime: str) -> dict[str, Any]:
+    spec: dict[str, Any] = {
+        "automountServiceAccountToken": False,
+        "terminationGracePeriodSeconds": 0,
+        "containers": [
+            {"name": part, "image": IMAGE, "imagePullPolicy": "Never", "command": ["sleep", "infinity"]}
+            for part in ("sidecar", "sandbox")
+        ],
+    }
+    if runtime == "gvisor":
+        spec["runtimeClassName"] = "gvisor"
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": {"app": BARE}},
+        "spec": spec,
+    }

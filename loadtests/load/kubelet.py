@@ -9,6 +9,7 @@ import msgspec
 from loadtests.load.sampling import Usage
 
 GATEWAY_SIDE = frozenset({"gateway", "controller"})
+BARE = "bare"  # how the names of pods begin that have nothing of ours in them
 CONTROL_PLANE = frozenset({"kube-apiserver", "etcd"})
 
 
@@ -78,19 +79,23 @@ class Account:
 
     def _rows(self, pod: _Pod) -> Iterable[tuple[str, str, float, int]]:
         """(name, part, CPU seconds, bytes) of the containers that count."""
-        known = self._names(pod.pod_ref.namespace)
+        known = self._names(pod.pod_ref)
         told = False
         for container in pod.containers:
             if container.name in known and container.cpu is not None:
                 told = True
                 yield container.name, known[container.name], *_numbers(container.cpu, container.memory)
         # A runtime that keeps one account for the whole pod, as gVisor does, tells nothing of containers.
-        if pod.pod_ref.namespace == self._sandboxes and not told and pod.cpu is not None:
-            yield "", "sandboxes", *_numbers(pod.cpu, pod.memory)
+        whole = "sandboxes" if pod.pod_ref.namespace == self._sandboxes else known.get("", "")
+        if whole and not told and pod.cpu is not None:
+            yield "", whole, *_numbers(pod.cpu, pod.memory)
 
-    def _names(self, namespace: str) -> Mapping[str, str]:
+    def _names(self, pod: _Reference) -> Mapping[str, str]:
+        namespace = pod.namespace
         if namespace == self._sandboxes:
             return {"sidecar": "sidecars", "sandbox": "sandboxes"}
+        if namespace == self._parts and pod.name.startswith(BARE):
+            return dict.fromkeys(("", "sidecar", "sandbox"), BARE)
         if namespace == self._parts:
             return {name: name for name in GATEWAY_SIDE}
         return {name: name for name in CONTROL_PLANE} if namespace == "kube-system" else {}

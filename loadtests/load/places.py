@@ -8,7 +8,7 @@ import os
 import secrets
 import tempfile
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol
@@ -57,6 +57,10 @@ class Place(Protocol):
 
     def pool(self, *, size: int, cpu: float | None) -> AbstractAsyncContextManager[str | None]:
         """A pool that is full, or None for size 0."""
+        ...
+
+    def bare(self, count: int) -> AbstractAsyncContextManager[None]:
+        """So many pods of the sandboxes' runtime with nothing of ours in them, where sandboxes are pods."""
         ...
 
     def probe(self, generators: Callable[[], list[int]]) -> Probe: ...
@@ -135,6 +139,9 @@ class Local:
         async with gateway_pool(self.client, size=size, cpu=cpu, image=self.image) as name:
             yield name
 
+    def bare(self, count: int) -> AbstractAsyncContextManager[None]:
+        return nullcontext()
+
     def probe(self, generators: Callable[[], list[int]]) -> Probe:
         return ProcProbe(mark=str(self._stack.state_dir), gateway=self._pid, generators=generators)
 
@@ -182,6 +189,9 @@ class Server:
     async def pool(self, *, size: int, cpu: float | None) -> AsyncIterator[str | None]:
         async with gateway_pool(self.client, size=size, cpu=cpu, image=self.image) as name:
             yield name
+
+    def bare(self, count: int) -> AbstractAsyncContextManager[None]:
+        return nullcontext()
 
     def probe(self, generators: Callable[[], list[int]]) -> Probe:
         # No process has this in its command line: what is left is the generator.

@@ -138,13 +138,17 @@ class Baseline(_Strict, frozen=True):
 
 
 class Profile(_Strict, frozen=True):
-    """`pool` is how many sandboxes are kept warm, `processes` how many generate load; `cpu` is cores a sandbox."""
+    """`pool` is how many sandboxes are kept warm, `processes` how many generate load; `cpu` is cores a sandbox.
+
+    `bare` are pods of the same runtime with nothing of ours in them: what they use is none of a sidecar's doing.
+    """
 
     what: str
     phases: Annotated[list[Phase], Meta(min_length=1)]
     processes: Count = 1
     pool: Annotated[int, Meta(ge=0)] = 0
     cpu: Annotated[float, Meta(gt=0)] | None = None
+    bare: Annotated[int, Meta(ge=0)] = 0
     baseline: Baseline = Baseline()
 
     def __post_init__(self) -> None:

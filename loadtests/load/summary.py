@@ -12,6 +12,7 @@ from sandlot.report.stats import percentile
 from loadtests.load.baselines import Baselines
 from loadtests.load.breaking import Broken
 from loadtests.load.events import Event
+from loadtests.load.kubelet import BARE
 from loadtests.load.lag import FULL, LATE
 from loadtests.load.messages import Done
 from loadtests.load.sampling import Sample
@@ -53,6 +54,8 @@ def of_phase(span: Span, *, events: Sequence[Event], samples: Sequence[Sample]) 
     }
     during = [sample for sample in samples if span.begun <= sample.at <= span.ended]
     found["parts"] = of_parts(during)
+    if BARE in found["parts"]:
+        found["own"] = beyond_runtime(found["parts"])
     if objects := of_objects(during):
         found["objects"] = objects
     ledgers = [done.ledger for done in span.done if done.ledger is not None]
@@ -133,6 +136,14 @@ def of_parts(samples: Sequence[Sample]) -> dict[str, Any]:
             found[part]["descriptors"] = max(usage.descriptors for _, usage in seen)
             found[part]["descriptors_growth"] = _growth([usage.descriptors for _, usage in seen])
     return found
+
+
+def beyond_runtime(parts: Mapping[str, Any]) -> dict[str, float]:
+    """What sandboxes and their sidecars use beyond as many bare pods of the same runtime, which run beside them."""
+    pods = [parts[part] for part in ("sidecars", "sandboxes") if part in parts]
+    bare = parts[BARE]
+    expected = bare["cores"] * sum(part["processes"] for part in pods) / bare["processes"]
+    return {"cores": round(sum(part["cores"] for part in pods) - expected, 4)}
 
 
 def of_objects(samples: Sequence[Sample]) -> dict[str, Any]:

@@ -60,6 +60,7 @@ async def trial(
     endpoint = await place.client.endpoint()
     async with AsyncExitStack() as stack:
         pool = await stack.enter_async_context(place.pool(size=profile.pool, cpu=profile.cpu))
+        await stack.enter_async_context(place.bare(profile.bare))
         stack.push_async_callback(_end_all, place, label)
 
         async def make() -> AsyncSandbox:

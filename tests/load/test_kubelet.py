@@ -51,6 +51,17 @@ def test_containers_count_by_what_they_are_and_where() -> None:
     assert account.add([third])["gateway"].cpu == 3.5
 
 
+def test_bare_pods_are_a_part_of_their_own() -> None:
+    account = Account(parts="system", sandboxes="boxes")
+    bare = container("sidecar", cpu=1), container("sandbox", cpu=2)
+    looks = [
+        node(pod("bare-0", "system", *bare), pod("bare-1", "system", cpu={"usageCoreNanoSeconds": int(3e9)})),
+        node(pod("bare-0", "system", *bare), pod("bare-1", "system", cpu={"usageCoreNanoSeconds": int(5e9)})),
+    ]
+    assert account.add(looks[:1])["bare"].processes == 3
+    assert {part: usage.cpu for part, usage in account.add(looks[1:]).items()} == {"bare": 2.0}
+
+
 def test_a_runtime_with_one_account_for_the_pod_is_told_as_a_whole() -> None:
     account = Account(parts="system", sandboxes="boxes")
     whole = {"cpu": {"usageCoreNanoSeconds": 3_000_000_000}, "memory": {"workingSetBytes": 70}}

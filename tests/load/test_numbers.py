@@ -173,6 +173,21 @@ def test_parts_are_told_by_cores_most_memory_and_growth() -> None:
     assert found["descriptors_growth"] == 1.0
 
 
+def test_what_the_runtime_uses_by_itself_is_not_the_sandboxes_own() -> None:
+    def at(seconds: float, *, bare: bool) -> Sample:
+        parts = {"sidecars": (0.03, 10), "sandboxes": (0.02, 10), **({"bare": (0.008, 4)} if bare else {})}
+        used = {
+            part: Usage(cpu=cores * seconds, memory=1, processes=count)
+            for part, (cores, count) in parts.items()
+        }
+        return Sample(at=seconds, parts=used, sandboxes={})
+
+    span = Span(name="p", begun=0.0, ended=10.0, done=[done()])
+    found = summary.of_phase(span, events=[], samples=[at(0, bare=True), at(10, bare=True)])
+    assert found["own"]["cores"] == pytest.approx(0.05 - 20 * 0.002)
+    assert "own" not in summary.of_phase(span, events=[], samples=[at(0, bare=False), at(10, bare=False)])
+
+
 def test_objects_are_told_by_their_most_and_growth_and_a_look_without_an_answer_counts_for_nothing() -> None:
     kept = [10, 10, 10, 0, 12, 12, 12, 12, 20, 20]
     samples = [
