@@ -63,7 +63,7 @@ GROUPS = (
     Group(("prime_rpc",), _prime_rpc),
     Group(("prime_rest",), _prime_rest),
     Group(("sidecar_memory", "sidecar_wakeups"), idle),
-    Group(("gateway_rate", "gateway_p99"), _gateway),
+    Group(("gateway_rate", "gateway_p99", "bare_over_gateway"), _gateway),
     Group(("sdk_cpu",), _sdk),
 )
 

@@ -1,4 +1,4 @@
-"""Requests a second through one gateway process on one core over stub sidecars, and the same load without it."""
+"""Requests a second through one gateway process on one core over stub sidecars, and the same load on its floors."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def measure(
     sandboxes: int = 10_000,
     unix: bool = False,
 ) -> dict[str, float]:
-    """k requests/s and percentiles (ms) through the gateway and straight to the stubs, and the gateway's memory."""
+    """k requests/s and percentiles (ms) through the gateway, of a bare server on its core, and straight to the stubs."""
     cores = sorted(os.sched_getaffinity(0))
     gateway_core, load_core = cores[0], cores[-1]
     tokens = Tokens(KEY)
@@ -77,6 +77,11 @@ def measure(
             targets = [(host, int(port)) for host, _, port in where[:callers]]
             one = [_request("/v1/exec", "sst_" + "x" * 43)]
             floor = uvloop.run(load(targets, [one] * callers, seconds=seconds, warm_up=0.5))
+        with started(["-m", "loadtests.bare_asgi", "--listen", "18643"], core=gateway_core):
+            one = [_request("/sbx/sb-000000/exec", "sst_" + "x" * 43)]
+            bare = uvloop.run(
+                load([("127.0.0.1", 18643)] * callers, [one] * callers, seconds=seconds, warm_up=0.5)
+            )
         gateway = stack.enter_context(
             started(
                 [
@@ -108,6 +113,8 @@ def measure(
             "p99_ms": result.percentile(0.99) * 1000,
             "failures": float(result.failures),
             "cpu_us_per_request": cpu / (len(result.latencies) * (seconds + 2.0) / seconds) * 1e6,
+            "bare_k_per_s": bare.rate / 1000,
+            "bare_p99_ms": bare.percentile(0.99) * 1000,
             "rss_mb": process.memory_info().rss / 1e6,
         }
         if not unix:

@@ -27,6 +27,7 @@ HELD = {
     "sidecar_wakeups": 0.0,
     "gateway_rate": 12.0,
     "gateway_p99": 10.0,
+    "bare_over_gateway": 4.0,  # more than excuses a slow core: each of the two rows above is missed by itself
     "sdk_cpu": 0.2,
 }
 MISSED = {
@@ -39,6 +40,7 @@ MISSED = {
     "sidecar_wakeups": 1.0,
     "gateway_rate": 11.9,
     "gateway_p99": 10.1,
+    "bare_over_gateway": 4.1,
     "sdk_cpu": 0.21,
 }
 
