@@ -1,6 +1,7 @@
 """Makes a page of the load tests' last reports: `python -m loadtests.publish NAME [REPORTS]` writes docs/performance/NAME.md.
 
-The page and the figures in the folder beside it are wholly generated; what they mean is said in docs/performance.md.
+The page and the figures in the folder beside it are wholly generated; what they mean is said in docs/performance.md. A
+profile that has no report keeps what the page has of it.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ import argparse
 import json
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +31,17 @@ class PublishError(Exception):
     """Nothing was written; the message says why."""
 
 
-def page(name: str, summaries: Sequence[dict[str, Any]]) -> Iterator[str]:
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What a page has of one profile: lines of the table of bounds, and its own section."""
+
+    bounds: Sequence[str]
+    section: Sequence[str]
+
+
+def page(name: str, summaries: Sequence[dict[str, Any]], *, earlier: Mapping[str, Part]) -> Iterator[str]:
     """Its lines: a table of all bounds, then each profile with its calls and plots."""
+    parts = {**earlier, **{told["profile"]: _part(name, told) for told in summaries}}
     places = dict.fromkeys(told["place"]["name"] for told in summaries)
     machines = dict.fromkeys(_machine(told["machine"]) for told in summaries)
     yield from (f"# Load tests: {name}", "")
@@ -40,22 +51,36 @@ def page(name: str, summaries: Sequence[dict[str, Any]]) -> Iterator[str]:
         "[load tests](../loadtests.md) how it is measured."
     )
     yield from ("", "| profile | what | bound | measured |", "|---|---|---|---|")
-    for told in summaries:
-        for row in told["bounds"]:
-            value = "none" if row["value"] is None else f"{row['value']:.3g} {row['unit']}".strip()
-            measured = value if row["held"] else f"**missed**: {value}"
-            limit = f"{row['limit']} {row['unit']}".strip()
-            yield f"| `{told['profile']}` | {row['what']} | {limit} | {measured} |"
-    for told in summaries:
-        yield from ("", f"## {told['profile']}", "", f"{told['what']} {_how(told)}", "")
-        yield from _calls(told)
-        yield ""
-        yield from _parts(told)
-        yield ""
-        yield " ".join(
-            f"![{told['profile']}: {words}]({name}/{told['profile']}-{plot}.svg)"
-            for plot, words in PLOTS.items()
-        )
+    for _, part in sorted(parts.items()):
+        yield from part.bounds
+    for profile, part in sorted(parts.items()):
+        yield from ("", f"## {profile}", *part.section)
+
+
+def _part(name: str, told: dict[str, Any]) -> Part:
+    bounds: list[str] = []
+    for row in told["bounds"]:
+        value = "none" if row["value"] is None else f"{row['value']:.3g} {row['unit']}".strip()
+        measured = value if row["held"] else f"**missed**: {value}"
+        limit = f"{row['limit']} {row['unit']}".strip()
+        bounds.append(f"| `{told['profile']}` | {row['what']} | {limit} | {measured} |")
+    plots = " ".join(
+        f"![{told['profile']}: {words}]({name}/{told['profile']}-{plot}.svg)" for plot, words in PLOTS.items()
+    )
+    section = ["", f"{told['what']} {_how(told)}", "", *_calls(told), "", *_parts(told), "", plots]
+    return Part(bounds=bounds, section=section)
+
+
+def _earlier(text: str) -> dict[str, Part]:
+    """The profiles that a page has."""
+    head, *sections = text.rstrip("\n").split("\n\n## ")
+    rows = head.splitlines()
+    found: dict[str, Part] = {}
+    for section in sections:
+        profile, *lines = section.split("\n")
+        bounds = [row for row in rows if row.startswith(f"| `{profile}` |")]
+        found[profile] = Part(bounds=bounds, section=lines)
+    return found
 
 
 def _machine(told: dict[str, Any]) -> str:
@@ -113,15 +138,19 @@ def publish(name: str, reports: Path, docs: Path = DOCS) -> Path:
         raise PublishError(f"{reports}: no summary.json in its folders; `make loadtest` writes them")
     summaries = [json.loads(path.read_text()) for path in found]
     figures = docs / "performance" / name
-    shutil.rmtree(figures, ignore_errors=True)
-    figures.mkdir(parents=True)
+    figures.mkdir(parents=True, exist_ok=True)
     for path, told in zip(found, summaries, strict=True):
         for plot in PLOTS:
             shutil.copyfile(
                 path.parent / "figures" / f"{plot}.svg", figures / f"{told['profile']}-{plot}.svg"
             )
     written = figures.with_suffix(".md")
-    written.write_text("\n".join(page(name, summaries)) + "\n")
+    earlier = _earlier(written.read_text()) if written.exists() else {}
+    text = "\n".join(page(name, summaries, earlier=earlier)) + "\n"
+    written.write_text(text)
+    for figure in figures.glob("*.svg"):
+        if f"({name}/{figure.name})" not in text:
+            figure.unlink()
     return written
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -261,6 +262,12 @@ def test_reports_become_a_page_with_its_figures_beside_it(whole: Result, tmp_pat
     assert all((page.parent / figure).is_file() for figure in figures)
     assert re.search(r"^\| steady: exec \| \d+ \|", text, re.MULTILINE)
     assert re.search(r"^\| gateway \| \d\.\d{3} \| \d+ MiB \|", text, re.MULTILINE)
+    shutil.copytree(whole.reports / "idle", tmp_path / "one" / "idle")
+    summary = tmp_path / "one" / "idle" / "summary.json"
+    told = json.loads(summary.read_text())
+    summary.write_text(json.dumps({**told, "what": "Only this one was run again."}))
+    again = publish.publish("local", tmp_path / "one", tmp_path).read_text()
+    assert again.replace("Only this one was run again.", told["what"]) == text, "the others stay as they were"
     with pytest.raises(publish.PublishError, match=r"no summary\.json"):
         publish.publish("local", tmp_path / "nowhere", tmp_path)
 
