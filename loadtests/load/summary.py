@@ -54,8 +54,8 @@ def of_phase(span: Span, *, events: Sequence[Event], samples: Sequence[Sample]) 
     }
     during = [sample for sample in samples if span.begun <= sample.at <= span.ended]
     found["parts"] = of_parts(during)
-    if BARE in found["parts"]:
-        found["own"] = beyond_runtime(found["parts"])
+    if pods := [found["parts"][part] for part in ("sidecars", "sandboxes") if part in found["parts"]]:
+        found["own"] = beyond_runtime(pods, found["parts"].get(BARE))
     if objects := of_objects(during):
         found["objects"] = objects
     ledgers = [done.ledger for done in span.done if done.ledger is not None]
@@ -138,12 +138,12 @@ def of_parts(samples: Sequence[Sample]) -> dict[str, Any]:
     return found
 
 
-def beyond_runtime(parts: Mapping[str, Any]) -> dict[str, float]:
-    """What sandboxes and their sidecars use beyond as many bare pods of the same runtime, which run beside them."""
-    pods = [parts[part] for part in ("sidecars", "sandboxes") if part in parts]
-    bare = parts[BARE]
-    expected = bare["cores"] * sum(part["processes"] for part in pods) / bare["processes"]
-    return {"cores": round(sum(part["cores"] for part in pods) - expected, 4)}
+def beyond_runtime(pods: Sequence[Mapping[str, Any]], bare: Mapping[str, Any] | None) -> dict[str, float]:
+    """What sandboxes and their sidecars use, less what as many bare pods of the same runtime do where some run beside."""
+    cores: float = sum(part["cores"] for part in pods)
+    if bare is not None:
+        cores -= bare["cores"] * sum(part["processes"] for part in pods) / bare["processes"]
+    return {"cores": round(cores, 4)}
 
 
 def of_objects(samples: Sequence[Sample]) -> dict[str, Any]:
