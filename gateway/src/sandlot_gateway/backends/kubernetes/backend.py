@@ -356,7 +356,10 @@ class KubernetesBackend:
         entry = self._instances.get(instance_id)
         if entry is None or entry.leaving:
             return
-        answer = "unknown" if entry.claim else await self._sidecars.end_unclaimed(entry.instance)
+        claimed = entry.claim is not None
+        answer = "unknown" if claimed else await self._sidecars.end_unclaimed(entry.instance)
+        if entry.claim is not None and not claimed:
+            return  # it came up, and was claimed here, while a slow sidecar was asked: its owner would be ended
         if answer == "owned":
             self._ask(entry)  # by another gateway, a moment ago
             return
