@@ -564,6 +564,32 @@ async def test_what_another_gateway_has_claimed_is_not_ended_by_one_that_never_h
         assert (await other.is_ended_somehow(made["id"]))["verdict"] == "deleted"
 
 
+async def test_what_is_claimed_while_a_slow_sidecar_is_asked_to_end_is_not_given_up(world: World) -> None:
+    """A start that is overdue comes up in that moment: the end that was asked for must not be its new owner's."""
+    kubelet = world.kubelet
+    async with world.gateway() as gateway:
+        pod = await kubelet.pod(TEMPLATE, pool="default")
+        await gateway.warm()
+        made = await gateway.made()
+        backend, sidecar = gateway.gateway.backend, kubelet.sidecars[pod]
+        entry = backend._instances.get(pod)
+        assert entry is not None
+        # The sidecar has accepted the claim, and its answer was not read yet.
+        claim, entry.claim = entry.claim, None
+        sidecar.signal(signal.SIGSTOP)
+        try:
+            giving_up = asyncio.create_task(backend.destroy(pod))
+            await asyncio.sleep(0)
+            backend.claimed(entry.instance, claim, ours=True)
+            await asyncio.wait_for(giving_up, 60)
+        finally:
+            sidecar.signal(signal.SIGCONT)
+        await backend._records.flush(timeout=10)
+        told = (await gateway.client.get(f"/api/v1/sandbox/{made['id']}")).json()
+        assert (told["status"], told.get("verdict")) == ("RUNNING", None), told
+        assert kubelet.sandboxes[made["id"]].status.verdict is None
+
+
 async def test_what_another_gateway_has_started_for_its_own_create_is_left_to_it_for_a_while(
     world: World,
 ) -> None:
