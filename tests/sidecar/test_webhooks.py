@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 from sandlot_sidecar.server import webhooks
@@ -26,71 +28,56 @@ class Gateway:
         writer.close()
 
 
-@pytest.mark.parametrize("early", ["found", "wrong", "none"])
-async def test_a_name_is_looked_up_early_and_again_after_a_failure(early: str) -> None:
+@asynccontextmanager
+async def telling(
+    *, host: str = "127.0.0.1", heartbeat: float = 0
+) -> AsyncIterator[tuple[Gateway, webhooks.Webhooks]]:
+    """A gateway that listens, and a sidecar's webhooks that go to it by this name."""
     gateway = Gateway()
     server = await asyncio.start_server(gateway.answer, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     told = webhooks.Webhooks(
-        url=f"http://localhost:{port}/hook", instance_id="i-1", token="t", heartbeat=0, document=dict
+        url=f"http://{host}:{port}/hook", instance_id="i-1", token="t", heartbeat=heartbeat, document=dict
     )
-    if early != "none":
-        told.prepare()
-        assert told._early is not None
-        await asyncio.wait_for(told._early, 10)
-        assert told._address in ("127.0.0.1", "::1")
-        # As when the Service has another address by then: nobody listens there.
-        told._address = "127.0.0.1" if early == "found" else "127.255.255.254"
     try:
+        yield gateway, told
+    finally:
+        await told.close()
+        server.close()
+        await server.wait_closed()
+
+
+@pytest.mark.parametrize("early", ["found", "wrong", "none"])
+async def test_a_name_is_looked_up_early_and_again_after_a_failure(early: str) -> None:
+    async with telling(host="localhost") as (gateway, told):
+        if early != "none":
+            told.prepare()
+            assert told._early is not None
+            await asyncio.wait_for(told._early, 10)
+            assert told._address in ("127.0.0.1", "::1")
+            # As when the Service has another address by then: nobody listens there.
+            told._address = "127.0.0.1" if early == "found" else "127.255.255.254"
         told.ready()
         assert (await asyncio.wait_for(gateway.told.get(), 10))["event"] == "ready"
         told.claimed()
         assert (await asyncio.wait_for(gateway.told.get(), 10))["event"] == "claimed"
         assert told._address in ("127.0.0.1", "::1"), "where it got through is not looked up again"
-    finally:
-        await told.close()
-        server.close()
-        await server.wait_closed()
 
 
 async def test_where_a_lookup_is_in_vain_the_last_address_is_used() -> None:
     """As under a policy that holds the name server back."""
-    gateway = Gateway()
-    server = await asyncio.start_server(gateway.answer, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    told = webhooks.Webhooks(
-        url=f"http://no-such-name.invalid:{port}/hook",
-        instance_id="i-1",
-        token="t",
-        heartbeat=0,
-        document=dict,
-    )
-    told._address = "127.0.0.1"
-    try:
+    async with telling(host="no-such-name.invalid") as (gateway, told):
+        told._address = "127.0.0.1"
         told.ready()
         assert (await asyncio.wait_for(gateway.told.get(), 20))["event"] == "ready"
-    finally:
-        await told.close()
-        server.close()
-        await server.wait_closed()
 
 
 async def test_a_claim_that_was_not_told_before_the_end_is_not_told() -> None:
-    gateway = Gateway()
-    server = await asyncio.start_server(gateway.answer, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    told = webhooks.Webhooks(
-        url=f"http://127.0.0.1:{port}/hook", instance_id="i-1", token="t", heartbeat=0, document=dict
-    )
-    told.claimed(after=0.05)
-    try:
+    async with telling() as (gateway, told):
+        told.claimed(after=0.05)
         assert await told.ended(patience=10)
         await asyncio.sleep(0.1)  # twice the time after which it would have been told
         assert [gateway.told.get_nowait()["event"] for _ in range(gateway.told.qsize())] == ["ended"]
-    finally:
-        await told.close()
-        server.close()
-        await server.wait_closed()
 
 
 async def _beats(gateway: Gateway, count: int) -> list[float]:
@@ -104,13 +91,7 @@ async def _beats(gateway: Gateway, count: int) -> list[float]:
 
 
 async def test_heartbeats_grow_apart_until_something_happens() -> None:
-    gateway = Gateway()
-    server = await asyncio.start_server(gateway.answer, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    told = webhooks.Webhooks(
-        url=f"http://127.0.0.1:{port}/hook", instance_id="i-1", token="t", heartbeat=0.1, document=dict
-    )
-    try:
+    async with telling(heartbeat=0.1) as (gateway, told):
         told.ready()
         begun = asyncio.get_running_loop().time()
         came = await _beats(gateway, 5)
@@ -123,8 +104,6 @@ async def test_heartbeats_grow_apart_until_something_happens() -> None:
         gateway.status = "503 Service Unavailable"
         begun = asyncio.get_running_loop().time()
         # The pause under way, then 0.1 s each: nobody has heard what they say.
-        assert (await _beats(gateway, 6))[-1] - begun < 3
-    finally:
-        await told.close()
-        server.close()
-        await server.wait_closed()
+        came = await _beats(gateway, 6)
+        assert came[-1] - begun < 3
+        assert len({round(later - earlier, 4) for earlier, later in itertools.pairwise(came)}) > 1, "jitter"

@@ -12,8 +12,10 @@ from .errors import SidecarError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
+    from collections.abc import Callable, Coroutine
+    from typing import Any, TypeVar
+
+    Result = TypeVar("Result")
 
 ATTEMPT_TIMEOUT = 5.0
 FIRST_PAUSE, LAST_PAUSE = 0.05, 5.0
@@ -123,7 +125,10 @@ class Webhooks:
         self.failed = 0
 
     def _spawn(self, event: str, *, until: float | None) -> asyncio.Task[bool]:
-        task = asyncio.get_running_loop().create_task(self._deliver(event, until=until))
+        return self._keep(self._deliver(event, until=until))
+
+    def _keep(self, work: Coroutine[Any, Any, Result]) -> asyncio.Task[Result]:
+        task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
@@ -182,18 +187,15 @@ class Webhooks:
     def stop(self) -> None:
         """No more heartbeats, no more `ready`; a claim that is not told yet is not told."""
         self._forget_claim()
-        if self._beats is not None:
-            self._beats.cancel()
-            self._beats = None
+        self._stop_beating()
         if self._ready is not None:
             self._ready.cancel()
             self._ready = None
 
     async def close(self) -> None:
         """Give up what is under way."""
-        beats = self._beats
         self.stop()
-        tasks = [*self._tasks, *filter(None, [self._early, beats])]
+        tasks = [*self._tasks, *filter(None, [self._early])]
         for task in tasks:
             task.cancel()
         if tasks:
@@ -201,11 +203,14 @@ class Webhooks:
 
     def _beat_anew(self) -> None:
         """Something has changed: the next heartbeat comes soon, for whoever has missed it."""
+        self._stop_beating()
+        if self._period > 0 and self._target is not None:
+            self._beats = self._keep(self._beat())
+
+    def _stop_beating(self) -> None:
         if self._beats is not None:
             self._beats.cancel()
             self._beats = None
-        if self._period > 0 and self._target is not None:
-            self._beats = asyncio.get_running_loop().create_task(self._beat())
 
     async def _beat(self) -> None:
         pause = self._period
