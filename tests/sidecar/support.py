@@ -33,6 +33,8 @@ class Receiver:
         self.port = 0
         self.events: list[dict[str, Any]] = []
         self.statuses: list[int] = []  # answers to give before 200
+        self.answering = asyncio.Event()  # cleared, answers wait
+        self.answering.set()
         self._changed = asyncio.Event()
         self._server: asyncio.Server | None = None
 
@@ -64,6 +66,7 @@ class Receiver:
             event["answered"] = status
             self.events.append(event)
             self._changed.set()
+            await self.answering.wait()
             writer.write(f"HTTP/1.1 {status} X\r\nContent-Length: 0\r\n\r\n".encode())
             await writer.drain()
         except (OSError, asyncio.IncompleteReadError):

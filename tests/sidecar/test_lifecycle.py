@@ -238,6 +238,22 @@ async def test_an_instance_that_nobody_wants_ends_itself(make) -> None:
     await box.close()
 
 
+async def test_an_instance_that_was_claimed_since_it_told_that_it_is_nobodys_goes_on(make) -> None:
+    box = Sidecar(heartbeat=0.2)
+    box.webhooks.statuses = [410]
+    box.webhooks.answering.clear()
+    await box.webhooks.start()
+    await box.launch()
+    assert (await box.webhooks.wait("ready"))["sandbox_id"] is None
+    await box.claim()
+    box.webhooks.answering.set()
+    assert (await box.webhooks.wait("heartbeat", count=2))["phase"] == "claimed"
+    box.webhooks.statuses = [410]  # this one is about its owner
+    assert (await box.webhooks.wait("ended"))["verdict"] == "deleted"
+    assert await box.wait_exit() == 0
+    await box.close()
+
+
 async def test_a_heartbeat_repeats_the_state(make) -> None:
     box = await make(heartbeat=0.2, claim={})
     beat = (await box.webhooks.wait("heartbeat", count=2))["phase"]

@@ -489,8 +489,17 @@ class Instance:
         await asyncio.sleep(0.05)  # the answer to `end` leaves before the socket is taken away
         self.finished.set()
 
-    def _unwanted(self) -> None:
-        self.spawn(self.end("deleted", message="nobody wants this instance any more"))
+    def _unwanted(self, told: dict[str, Any]) -> None:
+        owner = told["sandbox_id"]
+        # The answer is about what was told: whoever has claimed the instance since then would be ended with it.
+        self.spawn_quiet(
+            self.end(
+                "deleted",
+                message="nobody wants this instance any more",
+                only_unclaimed=owner is None,
+                only_of=owner,
+            )
+        )
 
     def _executor_gone(self) -> None:
         # A container's runtime kills what is left in its groups, the executor too.

@@ -120,7 +120,7 @@ class Webhooks:
         self._moved = True  # whether to look up again
         self._beats: asyncio.Task[None] | None = None
         self._claim: asyncio.TimerHandle | None = None
-        self.on_unwanted: Callable[[], None] = lambda: None
+        self.on_unwanted: Callable[[dict[str, Any]], None] = lambda document: None
         self.sent = 0
         self.failed = 0
 
@@ -224,13 +224,14 @@ class Webhooks:
         begun = time.monotonic()
         pause = FIRST_PAUSE
         while True:
-            status = await self._attempt(event)
+            document = self._document()
+            status = await self._attempt(event, document)
             if 200 <= status < 300:
                 self.sent += 1
                 return True
             if status == 410:
                 if event != "ended":
-                    self.on_unwanted()
+                    self.on_unwanted(document)
                 return True
             self.failed += 1
             wait = pause * spread()
@@ -239,12 +240,11 @@ class Webhooks:
             await asyncio.sleep(wait)
             pause = min(2 * pause, LAST_PAUSE)
 
-    async def _attempt(self, event: str) -> int:
+    async def _attempt(self, event: str, document: dict[str, Any]) -> int:
         target = self._target
         if target is None:
             return 0
-        document = {"event": event, "sent_at": time.time(), **self._document()}
-        body = json.dumps(document).encode()
+        body = json.dumps({"event": event, "sent_at": time.time(), **document}).encode()
         headers = {
             "X-Sandlot-Instance": self._instance_id,
             "X-Sandlot-Signature": "sha256=" + hmac256.hexdigest(self._token, body),
