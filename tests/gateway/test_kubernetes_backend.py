@@ -6,6 +6,7 @@ import asyncio
 import os
 import secrets
 import signal
+import socket
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -587,6 +588,32 @@ async def test_what_is_claimed_while_a_slow_sidecar_is_asked_to_end_is_not_given
         await backend._records.flush(timeout=10)
         told = (await gateway.client.get(f"/api/v1/sandbox/{made['id']}")).json()
         assert (told["status"], told.get("verdict")) == ("RUNNING", None), told
+        assert kubelet.sandboxes[made["id"]].status.verdict is None
+
+
+async def test_what_comes_up_while_it_is_asked_to_end_in_vain_stays_on_offer(world: World) -> None:
+    """Whoever is offered it may have sent a claim that is not answered yet."""
+    kubelet = world.kubelet
+    async with world.gateway() as gateway:
+        pod = await kubelet.pod(TEMPLATE, pool="default")
+        await gateway.warm()
+        backend, sidecar = gateway.gateway.backend, kubelet.sidecars[pod]
+        entry = backend._instances.get(pod)
+        assert entry is not None
+        entry.heard = False  # as of one that is still on its way
+        gateway.gateway.supply.forget(pod)
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            entry.instance.address = f"127.0.0.1:{silent.getsockname()[1]}"
+            giving_up = asyncio.create_task(backend.destroy(pod))
+            await asyncio.sleep(0)
+            word = sidecar.word("ready", phase="warm", address=sidecar.config["listen"])
+            told = await gateway.client.post("/internal/sidecar", **word)
+            assert told.status_code == 200, told.text
+            await asyncio.wait_for(giving_up, 60)
+        made = await gateway.made()
+        assert entry.claim is not None
+        assert entry.claim.sandbox_id == made["id"]
+        await backend._records.flush(timeout=10)
         assert kubelet.sandboxes[made["id"]].status.verdict is None
 
 

@@ -35,6 +35,7 @@ from ..base import (
 )
 from .asking import Asker
 from .deaths import death_of, is_over
+from .giving_up import Outcome, Record, decide
 from .instances import Entry, Instances
 from .lateends import LateEnds
 from .notes import KubernetesNotes
@@ -356,27 +357,27 @@ class KubernetesBackend:
         entry = self._instances.get(instance_id)
         if entry is None or entry.leaving:
             return
-        claimed = entry.claim is not None
-        answer = "unknown" if claimed else await self._sidecars.end_unclaimed(entry.instance)
-        if entry.claim is not None and not claimed:
-            return  # it came up, and was claimed here, while a slow sidecar was asked: its owner would be ended
-        if answer == "owned":
-            self._ask(entry)  # by another gateway, a moment ago
+        before = entry.standing
+        answer = "unknown" if before.claimed else await self._sidecars.end_unclaimed(entry.instance)
+        known = self._records.of_pod(instance_id)
+        record = Record(
+            cold=entry.cold,
+            end_coming=instance_id in self._late_ends,
+            # Where only its last words were heard, whoever has claimed it writes its end, or the controller.
+            claimed_elsewhere=(known is not None and known.claimed) or (entry.over and not entry.made_here),
+            blind=self._watches.failure is not None,
+        )
+        outcome = decide(before, answer, entry.standing, record)
+        if outcome is Outcome.KEEP:
             return
-        if answer == "unknown" and entry.claim is None and entry.heard and self._watches.failure is not None:
-            self._ask(entry)  # it may have an owner whose record cannot be seen now
+        if outcome is Outcome.ASK:
+            self._ask(entry)
             return
         entry.leaving = True
         self._asker.leave(instance_id)
-        if instance_id in self._late_ends:
-            return  # its record is as good as written, with a better verdict
-        known = self._records.of_pod(instance_id)
-        elsewhere = (known is not None and known.claimed) or (entry.over and not entry.made_here)
-        if entry.claim is None and elsewhere:
-            return  # only its last words were heard here: whoever has claimed it writes its end, or the controller
-        if entry.claim is None and entry.cold:
+        if outcome is Outcome.DROP:
             self._records.drop(instance_id, template=entry.instance.template)
-        elif answer != "ended":  # then the controller sees its sidecar end, and takes a pool's pod away
+        elif outcome is Outcome.WRITE_END:
             self._write_end(entry, verdict="sandbox_lost", message="the gateway gave it up", exit_code=None)
 
     def _write_claim(self, entry: Entry, claim: Claim) -> None:

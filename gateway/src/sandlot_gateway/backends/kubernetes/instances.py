@@ -20,6 +20,7 @@ from ...data.dial import split_host_port
 from ...sandboxes import NotOurs, recovered
 from ...tokens import Tokens
 from ..base import Claim, Instance, Template
+from .giving_up import Standing
 from .translate import from_kube
 
 _log = logging.getLogger(__name__)
@@ -50,6 +51,10 @@ class Entry:
     end_told: bool = False  # its Sandbox has its end, or will have
     leaving: bool = False  # nobody shall have it (again)
     began: float = field(default_factory=time.monotonic)
+
+    @property
+    def standing(self) -> Standing:
+        return Standing(claimed=self.claim is not None, heard=self.heard)
 
 
 class Instances:
