@@ -42,6 +42,16 @@ class Record:
     def document(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__slots__}
 
+    def disown(self) -> None:
+        """Nobody's again; not written yet."""
+        self.claim = self.claimed_at = self.egress = None
+
+    def deadline_at(self) -> float | None:
+        """In Unix seconds; None: never."""
+        if self.claim is None or self.claim["timeout"] is None or self.claimed_at is None:
+            return None
+        return self.claimed_at + self.claim["timeout"]
+
 
 def load(state_dir: str) -> Record:
     """The record of an earlier process, or a fresh one. Raises StoreError when it cannot be read."""

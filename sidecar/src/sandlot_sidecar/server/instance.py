@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import os
 import time
 
-from .. import __version__
 from . import claim as claims
-from . import log
+from . import log, statedoc
+from .background import Background
 from .clock import Clock
 from .container import ContainerMemory
 from .disk import Disk
 from .egress import body as egress
-from .errors import ApiError, SidecarError, bad_input
+from .egress.owned import OwnedPolicy
+from .environment import environment
+from .errors import ApiError, SidecarError
 from .executor_client import ExecutorClient, ExecutorGone
 from .journal import Journal
 from .machine import ENDED, Op
@@ -26,22 +27,15 @@ from .webhooks import CLAIM_TOLD_AFTER, Webhooks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable
     from typing import Any
 
     from ..config import Config
-    from .egress.hold import EgressHold
 
 STARTING, WARM, CLAIMED, OVER, FAILED = "starting", "warm", "claimed", "ended", "failed"
 PROOF_TIMEOUT = 30.0  # seconds for the first command of a fresh sandbox
 END_PATIENCE = 60.0  # seconds of trying to say `ended`
 BROKEN = ("sandbox_lost", "reset_failed", "start_failed")  # no fault of the code that runs then
-# nproc and OpenMP, the algebra libraries that have their own, Go, Rust's rayon, Python from 3.13 on.
-THREADS = (
-    "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "GOMAXPROCS",
-    "RAYON_NUM_THREADS", "PYTHON_CPU_COUNT",
-)  # fmt: skip
-DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class Instance:
@@ -67,11 +61,11 @@ class Instance:
         self.finished = asyncio.Event()  # the process may exit
         self.on_token: Callable[[str | None], None] = lambda token: None
         self._lock = asyncio.Lock()  # claim, reset and end one after the other
-        self._tasks: set[asyncio.Task[Any]] = set()
-        self.clock = Clock(end=self._time_is_up, in_use=self._in_use)
+        self.background = Background()
+        self.clock = Clock(end=self._time_is_up, in_use=self.in_use)
         self.disk = Disk(self.ops, measured=config.target)
         self.memory = ContainerMemory([])
-        self._egress: EgressHold | None = None  # loaded by the first policy
+        self._egress = OwnedPolicy(record=self.record, store=self._store, executor=executor)
         self.restoration = Restoration(
             state_dir=config.state_dir,
             end=lambda text: self.end("start_failed", message=text),
@@ -87,30 +81,6 @@ class Instance:
         self.clock.activity()
         self.disk.look()
 
-    def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """A task that belongs to the instance and is awaited when it closes."""
-        task = self.loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._task_done)
-        return task
-
-    def spawn_quiet(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """A task whose failure somebody else sees, or nobody needs to."""
-        task = self.loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._quiet_done)
-        return task
-
-    def _quiet_done(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled():
-            task.exception()
-
-    def _task_done(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            log.failure("task_failed", task.exception() or SidecarError("?"))
-
     # -- start -----------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
@@ -118,7 +88,7 @@ class Instance:
         if self.record.verdict is not None:  # an earlier process ended it and could not say so
             self.phase = OVER
             self._restore_token()
-            self.spawn(self._say_ended())
+            self.background.spawn(self._say_ended())
             return
         config = self.config
         self.webhooks.prepare()
@@ -134,8 +104,8 @@ class Instance:
             self.notes = list(self.setup.get("notes") or [])
             if self.record.claim is not None:
                 await self._apply(self.record.claim)
-            if self.record.egress is not None:
-                await self._hold_egress(self.record.egress, instead_of=egress.NONE)
+            self._egress.by_tables = bool(self.setup.get("guarded"))
+            await self._egress.again()
             self._set_environment()
             self.ops.pool.open()
             await self._prove()
@@ -149,7 +119,7 @@ class Instance:
         self._restore_lost(lost)
         if self.record.claim is not None:
             if self.record.claim.get("restore") and not self.restoration.was_done():
-                self.spawn(self.restoration.failed("the sidecar was restarted before"))
+                self.background.spawn(self.restoration.failed("the sidecar was restarted before"))
                 return
             self.phase = CLAIMED
             self._restore_token()
@@ -203,29 +173,18 @@ class Instance:
             raise SidecarError(f"the first command failed ({op.verdict}, exit code {op.exit_code}): {text}")
 
     def _set_environment(self) -> None:
-        """What every op begins with: the image's environment, then the claim's, then its secrets."""
         root, claim = self.config.root, self.record.claim
-        # In a pod the image's own settings are the container's.
-        env: dict[str, str] = {
-            "PATH": DEFAULT_PATH,
-            **(self.setup.get("env") or {}),
-            **(root.get("env") or {}),
-        }
-        workdir, user = root.get("workdir") or self.setup.get("workdir"), root.get("user")
-        if claim is not None:
-            env |= claim["env"]
-            env |= claim["secrets"]
-            env["SANDLOT_SANDBOX_ID"] = claim["sandbox_id"]
-            workdir = claim["workdir"] or workdir
         limit = self._conditions(claim)["limits"].get("cpu")
-        if limit is not None and self.config.target:
-            # What counts the node's processors starts so many threads that they only push each other out.
-            env = dict.fromkeys(THREADS, str(max(1, math.ceil(limit)))) | env
-        cores = limit or os.cpu_count() or 1
-        self.ops.abreast = max(2, round(cores))
-        self.ops.environment = env
-        self.ops.workdir = workdir or "/"
-        self.ops.user = user
+        self.ops.environment = environment(
+            image=self.setup.get("env") or {},
+            configured=root.get("env") or {},
+            claim=claim,
+            threads=limit if self.config.target else None,
+        )
+        self.ops.abreast = max(2, round(limit or os.cpu_count() or 1))
+        workdir = root.get("workdir") or self.setup.get("workdir")
+        self.ops.workdir = (claim["workdir"] if claim is not None else None) or workdir or "/"
+        self.ops.user = root.get("user")
 
     # -- claim -----------------------------------------------------------------------------------------------
 
@@ -246,7 +205,7 @@ class Instance:
                 await self._apply(claim)
                 self.ops.pool.open()
                 await asyncio.sleep(0)  # the executor makes the runner while this process waits for the disk
-                await self._begin_egress(claim["egress"])
+                await self._egress.begin(claim["egress"])
             except (claims.StoreError, ApiError):
                 self._unclaim()
                 raise
@@ -278,45 +237,13 @@ class Instance:
                 raise ApiError(409, "not_claimed", "this instance has no owner")
             if claim["network"] != "full":
                 raise ApiError(409, "unsupported", "the sandbox has no network")
-            before = self.record.egress
-            held = before or egress.NONE
-            changed = not egress.same(held, wanted)
-            self.record.egress = {**wanted, "generation": held["generation"] + changed}
             try:
-                self._store()  # first: after a crash in between it is applied, not forgotten
-                await self._hold_egress(wanted, instead_of=held)
-            except (claims.StoreError, ApiError):
-                self.record.egress = before
-                self._store()
-                raise
+                await self._egress.replace(wanted)
             except ExecutorGone as error:
                 raise ApiError(503, "broken", str(error)) from error
 
-    async def _hold_egress(self, policy: dict[str, Any], *, instead_of: dict[str, Any]) -> None:
-        if self._egress is None:
-            from .egress.hold import EgressHold
-
-            self._egress = EgressHold(self.executor)
-        by_tables = bool(self.setup.get("guarded"))
-        await self._egress.hold(policy, instead_of=instead_of, by_tables=by_tables)
-
-    async def _begin_egress(self, policy: dict[str, Any] | None) -> None:
-        """Write the claim, and hold its policy before anything of the owner's runs. Raises StoreError and ApiError."""
-        if policy is not None:
-            self.record.egress = {**policy, "generation": egress.NONE["generation"]}
-        self._store()
-        if policy is None:
-            return
-        try:
-            await self._hold_egress(policy, instead_of=egress.NONE)
-        except ApiError as error:
-            self.record.claim = self.record.claimed_at = self.record.egress = None
-            self._store()
-            # No instance of this kind can hold it: the request is what is wrong.
-            raise bad_input(error.message, field="egress") from error
-
     def _unclaim(self) -> None:
-        self.record.claim = self.record.claimed_at = self.record.egress = None
+        self.record.disown()
         self._nobody_waits()
 
     async def _apply(self, claim: dict[str, Any]) -> None:
@@ -351,28 +278,25 @@ class Instance:
 
     def _main_ended(self, op: Op) -> None:
         if self.phase is CLAIMED:
-            self.spawn(self.end("exited", message=f"the start command ended with exit code {op.exit_code}"))
+            self.background.spawn(
+                self.end("exited", message=f"the start command ended with exit code {op.exit_code}")
+            )
 
     # -- use -------------------------------------------------------------------------------------------------
 
     def _begin_use(self) -> None:
         claim = self.record.claim
         if claim is not None:
-            self.clock.begin(deadline_at=self._deadline_at(), idle_timeout=claim["idle_timeout"])
+            self.clock.begin(deadline_at=self.record.deadline_at(), idle_timeout=claim["idle_timeout"])
 
-    def _deadline_at(self) -> float | None:
-        claim, record = self.record.claim, self.record
-        if claim is None or claim["timeout"] is None or record.claimed_at is None:
-            return None
-        return record.claimed_at + claim["timeout"]
-
-    def _in_use(self) -> bool:
+    def in_use(self) -> bool:
+        """Its owner's work is under way: the start command is the sandbox's own."""
         table = self.ops.table
         own = 1 if self.start_command is not None and self.start_command.op.state is not ENDED else 0
         return table.running + len(table.queue) - own > 0 or self.streams > 0
 
     def _time_is_up(self, verdict: str, message: str) -> None:
-        self.spawn(self.end(verdict, message=message))
+        self.background.spawn(self.end(verdict, message=message))
 
     # -- reset -----------------------------------------------------------------------------------------------
 
@@ -412,11 +336,10 @@ class Instance:
     async def _after_reset(self, kept: dict[str, Any] | None) -> None:
         record = self.record
         if kept is None:
-            if record.egress is not None:
-                await self._hold_egress(egress.NONE, instead_of=record.egress)
+            await self._egress.lift()
             self.restoration.reset()
             record.generation += 1
-            record.claim = record.claimed_at = record.egress = None
+            record.disown()
             self.on_token(None)
             self._store()
         self._set_environment()
@@ -458,7 +381,7 @@ class Instance:
                 if anothers or (only_unclaimed and claim is not None):
                     raise ApiError(409, "claimed", "this instance has an owner")
                 await self._end(verdict, message, phase=OVER)
-                self.spawn(self._say_ended(patience=patience))
+                self.background.spawn(self._say_ended(patience=patience))
 
     async def _end(self, verdict: str, message: str | None, *, phase: str) -> None:
         self.record.verdict, self.record.message = verdict, message
@@ -482,7 +405,7 @@ class Instance:
         """The sandbox cannot be used: the instance is `failed` and says so as its end."""
         if self.record.verdict is None:
             await self._end(verdict, message, phase=FAILED)
-            self.spawn(self._say_ended())
+            self.background.spawn(self._say_ended())
 
     async def _say_ended(self, *, patience: float = END_PATIENCE) -> None:
         await self.webhooks.ended(patience=patience)
@@ -492,7 +415,7 @@ class Instance:
     def _unwanted(self, told: dict[str, Any]) -> None:
         owner = told["sandbox_id"]
         # The answer is about what was told: whoever has claimed the instance since then would be ended with it.
-        self.spawn_quiet(
+        self.background.spawn_quiet(
             self.end(
                 "deleted",
                 message="nobody wants this instance any more",
@@ -515,20 +438,20 @@ class Instance:
     def _lost(self, message: str) -> None:
         if self.record.verdict is None:
             if self.memory.exhausted():
-                self.spawn(self.end("oom", message="the sandbox's container reached its memory limit"))
+                self.background.spawn(
+                    self.end("oom", message="the sandbox's container reached its memory limit")
+                )
             else:
-                self.spawn(self.end("sandbox_lost", message=message))
+                self.background.spawn(self.end("sandbox_lost", message=message))
 
     async def close(self) -> None:
         """Give everything back at the end of the process."""
         self.clock.stop()
         self.disk.close()
-        if self._egress is not None:
-            self._egress.close()
+        self._egress.close()
         await self.webhooks.close()
         await self.ops.end_all("sandbox_ended", message="the sidecar leaves")
-        if self._tasks:
-            await asyncio.wait(list(self._tasks), timeout=5.0)
+        await self.background.wait(timeout=5.0)
         await self.ops.close()
         self.journal.close()
         self.executor.on_gone = lambda: None
@@ -550,33 +473,5 @@ class Instance:
             raise ApiError(503, "starting", "its files are being restored", headers=(("Retry-After", "1"),))
 
     def state(self) -> dict[str, Any]:
-        """The contract's state document; no token, no secret."""
-        record = self.record
-        # A claim that is being applied may still fail: a gateway that asks now, told of an owner in an instance that is
-        # not its owner's yet, would take it for both known and free, and never ask again.
-        claim = None if self.phase is WARM else record.claim
-        return {
-            "instance_id": self.config.instance_id,
-            "address": self.config.address,
-            "generation": record.generation,
-            "phase": self.phase,
-            "ready_at": self.ready_at,
-            "version": __version__,
-            "sandbox_id": claim["sandbox_id"] if claim else None,
-            "claimed_at": record.claimed_at if claim else None,
-            "deadline_at": self._deadline_at() if claim else None,
-            "idle_timeout": claim["idle_timeout"] if claim else None,
-            "last_active_at": time.time() if self._in_use() else self.clock.last_active,
-            "verdict": record.verdict,
-            "message": record.message,
-            "meta": claim["meta"] if claim else None,
-            "egress": record.egress is not None,
-            "ops_running": self.ops.table.running,
-            "template": self.config.template,
-            "notes": self.notes,
-            "restoring": self.restoration.awaited,
-            "start_command": self.start_command.document() if self.start_command else NO_START,
-        }
-
-
-NO_START: dict[str, Any] = {"state": "none", "exit_code": None}
+        """The contract's state document."""
+        return statedoc.state(self)

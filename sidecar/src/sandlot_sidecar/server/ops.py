@@ -7,6 +7,7 @@ import os
 import time
 
 from . import log
+from .background import Background
 from .errors import SidecarError
 from .framelog import FrameLog
 from .machine import ANY, ENDED, SIGKILL, Op, OpTable
@@ -16,7 +17,7 @@ from .spec import Spec
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable
     from typing import Any
 
     from ..config import OpLimits
@@ -44,7 +45,7 @@ class Ops:
         self.devnull = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
         self._made_before = 0
         self.pool: RunnerPool = self._new_pool()
-        self.tasks: set[asyncio.Task[Any]] = set()
+        self.background = Background()
         self.counts: dict[str, int] = {}
         self.on_change: Callable[[], None] = lambda: None
         self.journal: Callable[[str, str], None] | None = None
@@ -66,12 +67,6 @@ class Ops:
         pool.on_failed = self._no_runner
         pool.waiting = self._waiting
         return pool
-
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """A task that is awaited when this closes."""
-        task = self.loop.create_task(work)
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
 
     def runners_made(self) -> int:
         """How many runners were ever made."""
@@ -298,7 +293,7 @@ class Ops:
                     self.table.kill(op, "sandbox_broken", now=monotonic(), message=message)
                 self.table.finish(op, facts={"signal": SIGKILL} if INIT_IS_MORTAL else {}, now=monotonic())
                 self.ended(op)
-        self.spawn(pool.close())
+        self.background.spawn(pool.close())
         self.pool.open()
 
     def forget(self) -> None:
@@ -319,7 +314,7 @@ class Ops:
 
     def kill_runner_tree(self, pid: int) -> None:
         """Have the executor kill all that a runner has started; its end is seen by the runner."""
-        self.spawn(self._kill_runner_tree(pid))
+        self.background.spawn(self._kill_runner_tree(pid))
 
     async def _kill_runner_tree(self, pid: int) -> None:
         try:
@@ -339,8 +334,7 @@ class Ops:
     async def close(self) -> None:
         """Give everything back."""
         self.forget_results()
-        if self.tasks:
-            await asyncio.wait(list(self.tasks))
+        await self.background.wait()
         os.close(self.devnull)
 
     def forget_results(self) -> None:

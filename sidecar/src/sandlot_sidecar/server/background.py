@@ -1,0 +1,51 @@
+"""Tasks of an owner that lives longer than they do: kept until they end, awaited when it closes."""
+
+from __future__ import annotations
+
+import asyncio
+
+from . import log
+from .errors import SidecarError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+    from typing import Any, TypeVar
+
+    Result = TypeVar("Result")
+
+
+class Background:
+    """The loop itself keeps no task alive, and tells of a failure when it is too late."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def spawn(self, work: Coroutine[Any, Any, Result]) -> asyncio.Task[Result]:
+        """A failure is logged."""
+        return self._keep(work, self._done)
+
+    def spawn_quiet(self, work: Coroutine[Any, Any, Result]) -> asyncio.Task[Result]:
+        """A task whose failure somebody else sees, or nobody needs to."""
+        return self._keep(work, self._done_quietly)
+
+    async def wait(self, *, timeout: float | None = None) -> None:
+        """For those that there are now, at most so many seconds."""
+        if self._tasks:
+            await asyncio.wait(list(self._tasks), timeout=timeout)
+
+    def _keep(self, work: Coroutine[Any, Any, Result], done: Any) -> asyncio.Task[Result]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(done)
+        return task
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.failure("task_failed", task.exception() or SidecarError("?"))
+
+    def _done_quietly(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()

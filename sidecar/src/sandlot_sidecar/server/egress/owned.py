@@ -1,0 +1,77 @@
+"""The owner's policy, in the record on disk and in force: both, or neither."""
+
+from __future__ import annotations
+
+from ..claim import StoreError
+from ..errors import ApiError, bad_input
+from . import body
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from ..claim import Record
+    from ..executor_client import ExecutorClient
+    from .hold import EgressHold
+
+
+class OwnedPolicy:
+    """Of one instance; what is changed is changed under the instance's lock. `store` writes the record."""
+
+    def __init__(self, *, record: Record, store: Callable[[], None], executor: ExecutorClient) -> None:
+        self._record = record
+        self._store = store
+        self._executor = executor
+        self._holding: EgressHold | None = None  # loaded by the first policy
+        self.by_tables = False  # under gVisor
+
+    async def begin(self, policy: dict[str, Any] | None) -> None:
+        """Write the claim, and hold its policy before anything of the owner's runs. Raises StoreError and ApiError."""
+        if policy is not None:
+            self._record.egress = {**policy, "generation": body.NONE["generation"]}
+        self._store()
+        if policy is None:
+            return
+        try:
+            await self._hold(policy, instead_of=body.NONE)
+        except ApiError as error:
+            self._record.disown()
+            self._store()
+            # No instance of this kind can hold it: the request is what is wrong.
+            raise bad_input(error.message, field="egress") from error
+
+    async def replace(self, wanted: dict[str, Any]) -> None:
+        """Raises StoreError, ApiError and ExecutorGone."""
+        before = self._record.egress
+        held = before or body.NONE
+        changed = not body.same(held, wanted)
+        self._record.egress = {**wanted, "generation": held["generation"] + changed}
+        try:
+            self._store()  # first: after a crash in between it is applied, not forgotten
+            await self._hold(wanted, instead_of=held)
+        except (StoreError, ApiError):
+            self._record.egress = before
+            self._store()
+            raise
+
+    async def again(self) -> None:
+        """What the record has, after a restart of this process."""
+        if self._record.egress is not None:
+            await self._hold(self._record.egress, instead_of=body.NONE)
+
+    async def lift(self) -> None:
+        """Nobody's: what the record has holds no longer."""
+        if self._record.egress is not None:
+            await self._hold(body.NONE, instead_of=self._record.egress)
+
+    def close(self) -> None:
+        if self._holding is not None:
+            self._holding.close()
+
+    async def _hold(self, policy: dict[str, Any], *, instead_of: dict[str, Any]) -> None:
+        if self._holding is None:
+            from .hold import EgressHold
+
+            self._holding = EgressHold(self._executor)
+        await self._holding.hold(policy, instead_of=instead_of, by_tables=self.by_tables)
