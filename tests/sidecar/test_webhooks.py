@@ -51,9 +51,9 @@ async def telling(
 async def test_a_name_is_looked_up_early_and_again_after_a_failure(early: str) -> None:
     async with telling(host="localhost") as (gateway, told):
         if early != "none":
-            told.prepare()
-            assert told._early is not None
-            await asyncio.wait_for(told._early, 10)
+            looking = told.prepare()
+            assert looking is not None
+            await asyncio.wait_for(looking, 10)
             assert told._address in ("127.0.0.1", "::1")
             # As when the Service has another address by then: nobody listens there.
             told._address = "127.0.0.1" if early == "found" else "127.255.255.254"

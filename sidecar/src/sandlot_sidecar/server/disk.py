@@ -69,7 +69,7 @@ class Disk:
     def _due(self) -> None:
         self._timer = None
         self._busy = True
-        self._ops.background.spawn(self._measure())
+        self._ops.tasks.spawn(self._measure())
 
     async def _measure(self) -> None:
         try:

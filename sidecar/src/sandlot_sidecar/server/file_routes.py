@@ -97,7 +97,7 @@ class FileRoutes:
         """Through a temporary neighbour; whatever goes wrong, nothing is left of it."""
         executor, disk = self._instance.executor, self._instance.disk
         # A task of its own: when the client goes while the executor answers, the temporary file must be known.
-        creating = self._instance.background.spawn_quiet(
+        creating = self._instance.tasks.spawn_quiet(
             executor.ask("file", descriptors=1, op="create", path=path, **_given(options))
         )
         try:
@@ -125,7 +125,7 @@ class FileRoutes:
             if fd >= 0:
                 os.close(fd)
             if not done:
-                self._instance.background.spawn_quiet(executor.ask("file", op="abort", temp=temp))
+                self._instance.tasks.spawn_quiet(executor.ask("file", op="abort", temp=temp))
         return size
 
     def _abort_created(self, creating: asyncio.Task[Any]) -> None:
@@ -134,7 +134,7 @@ class FileRoutes:
             for fd in fds:
                 os.close(fd)
             executor = self._instance.executor
-            self._instance.background.spawn_quiet(executor.ask("file", op="abort", temp=answer["temp"]))
+            self._instance.tasks.spawn_quiet(executor.ask("file", op="abort", temp=answer["temp"]))
 
     async def _open(self, path: str) -> tuple[int, dict[str, Any]]:
         answer, (fd,) = await self._instance.executor.ask("file", descriptors=1, op="open", path=path)

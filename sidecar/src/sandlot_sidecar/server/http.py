@@ -9,6 +9,7 @@ from collections import OrderedDict
 from . import log
 from .connection import Connection
 from .errors import ApiError, ClientGone
+from .tasks import Tasks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class Http:
         self._routes: dict[str, dict[str, Route]] = {}
         self._connections: set[Connection] = set()
         self._strangers: OrderedDict[Connection, None] = OrderedDict()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
         self.requests = 0
         self.draining = False
         self.gate: Callable[[], None] = _open_gate
@@ -90,10 +91,8 @@ class Http:
         self.draining = True
         for connection in list(self._connections):
             connection.close_when_idle()
-        if self._tasks:
-            await asyncio.wait(list(self._tasks), timeout=5.0)
-        for task in list(self._tasks):
-            task.cancel()
+        await self._tasks.wait(timeout=5.0)
+        self._tasks.cancel()
         for connection in list(self._connections):
             connection.abort()
 
@@ -160,10 +159,7 @@ class Http:
         else:
             if work is not None:
                 request.shielded = route.shielded
-                task = asyncio.get_running_loop().create_task(self._run(request, work))
-                request.task = task
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
+                request.task = self._tasks.spawn(self._run(request, work))
 
     async def _run(self, request: Request, work: Coroutine[Any, Any, None]) -> None:
         try:

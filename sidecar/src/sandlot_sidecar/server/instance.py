@@ -8,7 +8,6 @@ import time
 
 from . import claim as claims
 from . import log, statedoc
-from .background import Background
 from .clock import Clock
 from .container import ContainerMemory
 from .disk import Disk
@@ -23,6 +22,7 @@ from .ops import Ops
 from .restoration import Restoration
 from .spec import Spec
 from .startcommand import StartCommand
+from .tasks import Tasks
 from .webhooks import CLAIM_TOLD_AFTER, Webhooks
 
 TYPE_CHECKING = False
@@ -61,7 +61,7 @@ class Instance:
         self.finished = asyncio.Event()  # the process may exit
         self.on_token: Callable[[str | None], None] = lambda token: None
         self._lock = asyncio.Lock()  # claim, reset and end one after the other
-        self.background = Background()
+        self.tasks = Tasks()
         self.clock = Clock(end=self._time_is_up, in_use=self.in_use)
         self.disk = Disk(self.ops, measured=config.target)
         self.memory = ContainerMemory([])
@@ -88,7 +88,7 @@ class Instance:
         if self.record.verdict is not None:  # an earlier process ended it and could not say so
             self.phase = OVER
             self._restore_token()
-            self.background.spawn(self._say_ended())
+            self.tasks.spawn(self._say_ended())
             return
         config = self.config
         self.webhooks.prepare()
@@ -119,7 +119,7 @@ class Instance:
         self._restore_lost(lost)
         if self.record.claim is not None:
             if self.record.claim.get("restore") and not self.restoration.was_done():
-                self.background.spawn(self.restoration.failed("the sidecar was restarted before"))
+                self.tasks.spawn(self.restoration.failed("the sidecar was restarted before"))
                 return
             self.phase = CLAIMED
             self._restore_token()
@@ -278,7 +278,7 @@ class Instance:
 
     def _main_ended(self, op: Op) -> None:
         if self.phase is CLAIMED:
-            self.background.spawn(
+            self.tasks.spawn(
                 self.end("exited", message=f"the start command ended with exit code {op.exit_code}")
             )
 
@@ -296,7 +296,7 @@ class Instance:
         return table.running + len(table.queue) - own > 0 or self.streams > 0
 
     def _time_is_up(self, verdict: str, message: str) -> None:
-        self.background.spawn(self.end(verdict, message=message))
+        self.tasks.spawn(self.end(verdict, message=message))
 
     # -- reset -----------------------------------------------------------------------------------------------
 
@@ -381,7 +381,7 @@ class Instance:
                 if anothers or (only_unclaimed and claim is not None):
                     raise ApiError(409, "claimed", "this instance has an owner")
                 await self._end(verdict, message, phase=OVER)
-                self.background.spawn(self._say_ended(patience=patience))
+                self.tasks.spawn(self._say_ended(patience=patience))
 
     async def _end(self, verdict: str, message: str | None, *, phase: str) -> None:
         self.record.verdict, self.record.message = verdict, message
@@ -405,7 +405,7 @@ class Instance:
         """The sandbox cannot be used: the instance is `failed` and says so as its end."""
         if self.record.verdict is None:
             await self._end(verdict, message, phase=FAILED)
-            self.background.spawn(self._say_ended())
+            self.tasks.spawn(self._say_ended())
 
     async def _say_ended(self, *, patience: float = END_PATIENCE) -> None:
         await self.webhooks.ended(patience=patience)
@@ -415,7 +415,7 @@ class Instance:
     def _unwanted(self, told: dict[str, Any]) -> None:
         owner = told["sandbox_id"]
         # The answer is about what was told: whoever has claimed the instance since then would be ended with it.
-        self.background.spawn_quiet(
+        self.tasks.spawn_quiet(
             self.end(
                 "deleted",
                 message="nobody wants this instance any more",
@@ -438,11 +438,9 @@ class Instance:
     def _lost(self, message: str) -> None:
         if self.record.verdict is None:
             if self.memory.exhausted():
-                self.background.spawn(
-                    self.end("oom", message="the sandbox's container reached its memory limit")
-                )
+                self.tasks.spawn(self.end("oom", message="the sandbox's container reached its memory limit"))
             else:
-                self.background.spawn(self.end("sandbox_lost", message=message))
+                self.tasks.spawn(self.end("sandbox_lost", message=message))
 
     async def close(self) -> None:
         """Give everything back at the end of the process."""
@@ -451,7 +449,7 @@ class Instance:
         self._egress.close()
         await self.webhooks.close()
         await self.ops.end_all("sandbox_ended", message="the sidecar leaves")
-        await self.background.wait(timeout=5.0)
+        await self.tasks.wait(timeout=5.0)
         await self.ops.close()
         self.journal.close()
         self.executor.on_gone = lambda: None

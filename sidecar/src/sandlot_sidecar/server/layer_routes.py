@@ -76,7 +76,7 @@ class LayerRoutes:
             await instance.restoration.failed(error.message)
             raise
         except (ClientGone, OSError, asyncio.CancelledError):
-            instance.background.spawn(instance.restoration.failed("the checkpoint did not arrive whole"))
+            instance.tasks.spawn(instance.restoration.failed("the checkpoint did not arrive whole"))
             raise
         finally:
             instance.streams -= 1

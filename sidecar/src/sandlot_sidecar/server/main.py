@@ -54,9 +54,9 @@ async def _serve(config: Config, executor: socket.socket) -> int:
         else loop.create_server(http.connect, sock=listener, backlog=BACKLOG)
     )
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, lambda: instance.background.spawn(_terminate(instance)))
+        loop.add_signal_handler(number, lambda: instance.tasks.spawn(_terminate(instance)))
     log.event("listening", address=config.listen)
-    starting = instance.background.spawn(instance.start())
+    starting = instance.tasks.spawn(instance.start())
     starting.add_done_callback(lambda _task: _settle())
     try:
         await instance.finished.wait()

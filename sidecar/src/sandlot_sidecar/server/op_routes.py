@@ -68,7 +68,7 @@ class OpRoutes:
             request.respond(documents.exec_answer(op), status=documents.exec_status(op), headers=headers)
             self._ops.leave(op)
         else:
-            self._instance.background.spawn(self._long_exec(request, op, headers))
+            self._instance.tasks.spawn(self._long_exec(request, op, headers))
 
     async def _long_exec(self, request: Request, op: Op, headers: tuple[tuple[str, str], ...]) -> None:
         request.on_gone = None

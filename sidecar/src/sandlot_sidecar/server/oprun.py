@@ -199,9 +199,9 @@ class OpRun:
             self._ops.pool.give_back(runner, clean=not facts.get("leftover") and not self._spent)
         by_itself = not self.op.cause
         if by_itself and _is_unexplained(facts):
-            self._ops.background.spawn(self._ask_alive(facts))
+            self._ops.tasks.spawn(self._ask_alive(facts))
         elif by_itself and facts.get("exit_code") and not facts.get("signal") and not facts.get("failed"):
-            self._ops.background.spawn(self._ask_disk(facts))
+            self._ops.tasks.spawn(self._ask_disk(facts))
         else:
             self._ops.finish(self.op, facts)
 
@@ -237,7 +237,7 @@ class OpRun:
             self._ops.pool.give_back(runner, clean=False)
         message = "the process that ran the command was lost"
         if self.op.cause is None and INIT_IS_MORTAL:
-            self._ops.background.spawn(self._ask_alive({}, otherwise=message))
+            self._ops.tasks.spawn(self._ask_alive({}, otherwise=message))
             return
         if self.op.cause is None:
             self.op.cause, self.op.cause_message = "sandbox_broken", message

@@ -7,13 +7,13 @@ import os
 import time
 
 from . import log
-from .background import Background
 from .errors import SidecarError
 from .framelog import FrameLog
 from .machine import ANY, ENDED, SIGKILL, Op, OpTable
 from .oprun import INIT_IS_MORTAL, OpRun
 from .runners import RunnerPool
 from .spec import Spec
+from .tasks import Tasks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Ops:
         self.devnull = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
         self._made_before = 0
         self.pool: RunnerPool = self._new_pool()
-        self.background = Background()
+        self.tasks = Tasks()
         self.counts: dict[str, int] = {}
         self.on_change: Callable[[], None] = lambda: None
         self.journal: Callable[[str, str], None] | None = None
@@ -293,7 +293,7 @@ class Ops:
                     self.table.kill(op, "sandbox_broken", now=monotonic(), message=message)
                 self.table.finish(op, facts={"signal": SIGKILL} if INIT_IS_MORTAL else {}, now=monotonic())
                 self.ended(op)
-        self.background.spawn(pool.close())
+        self.tasks.spawn(pool.close())
         self.pool.open()
 
     def forget(self) -> None:
@@ -314,7 +314,7 @@ class Ops:
 
     def kill_runner_tree(self, pid: int) -> None:
         """Have the executor kill all that a runner has started; its end is seen by the runner."""
-        self.background.spawn(self._kill_runner_tree(pid))
+        self.tasks.spawn(self._kill_runner_tree(pid))
 
     async def _kill_runner_tree(self, pid: int) -> None:
         try:
@@ -334,7 +334,7 @@ class Ops:
     async def close(self) -> None:
         """Give everything back."""
         self.forget_results()
-        await self.background.wait()
+        await self.tasks.wait()
         os.close(self.devnull)
 
     def forget_results(self) -> None:

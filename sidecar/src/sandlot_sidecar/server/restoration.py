@@ -6,6 +6,7 @@ import asyncio
 import os
 
 from .errors import ApiError
+from .tasks import Tasks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ class Restoration:
         self._end = end
         self._ready = ready
         self._timer: asyncio.TimerHandle | None = None
-        self._tasks: set[asyncio.Future[None]] = set()
+        self._tasks = Tasks()
         self.awaited = False
         self._begun = False
 
@@ -72,6 +73,4 @@ class Restoration:
             self._timer = None
 
     def _late(self) -> None:
-        task = asyncio.ensure_future(self.failed("nobody has brought it"))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.spawn(self.failed("nobody has brought it"))

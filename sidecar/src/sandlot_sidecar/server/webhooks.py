@@ -9,13 +9,12 @@ import time
 
 from . import hmac256, log, lookup, mark
 from .errors import SidecarError
+from .tasks import Tasks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-    from typing import Any, TypeVar
-
-    Result = TypeVar("Result")
+    from collections.abc import Callable
+    from typing import Any
 
 ATTEMPT_TIMEOUT = 5.0
 FIRST_PAUSE, LAST_PAUSE = 0.05, 5.0
@@ -113,9 +112,8 @@ class Webhooks:
         self._token = token.encode()
         self._period = heartbeat
         self._document = document
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks = Tasks()
         self._ready: asyncio.Task[bool] | None = None
-        self._early: asyncio.Task[None] | None = None
         self._address: str | None = None  # kept, since a lookup costs more than the webhook does
         self._moved = True  # whether to look up again
         self._beats: asyncio.Task[None] | None = None
@@ -125,18 +123,13 @@ class Webhooks:
         self.failed = 0
 
     def _spawn(self, event: str, *, until: float | None) -> asyncio.Task[bool]:
-        return self._keep(self._deliver(event, until=until))
+        return self._tasks.spawn(self._deliver(event, until=until))
 
-    def _keep(self, work: Coroutine[Any, Any, Result]) -> asyncio.Task[Result]:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
-
-    def prepare(self) -> None:
-        """Look up where to while there is nothing to tell yet."""
-        if self._target is not None and self._target.socket is None:
-            self._early = asyncio.get_running_loop().create_task(self._look_up_early(self._target.host))
+    def prepare(self) -> asyncio.Task[None] | None:
+        """Look up where to while there is nothing to tell yet; None where nothing is to be looked up."""
+        if self._target is None or self._target.socket is not None:
+            return None
+        return self._tasks.spawn(self._look_up_early(self._target.host))
 
     async def _look_up_early(self, host: str) -> None:
         try:
@@ -195,17 +188,14 @@ class Webhooks:
     async def close(self) -> None:
         """Give up what is under way."""
         self.stop()
-        tasks = [*self._tasks, *filter(None, [self._early])]
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        self._tasks.cancel()
+        await self._tasks.wait()
 
     def _beat_anew(self) -> None:
         """Something has changed: the next heartbeat comes soon, for whoever has missed it."""
         self._stop_beating()
         if self._period > 0 and self._target is not None:
-            self._beats = self._keep(self._beat())
+            self._beats = self._tasks.spawn(self._beat())
 
     def _stop_beating(self) -> None:
         if self._beats is not None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     Result = TypeVar("Result")
 
 
-class Background:
+class Tasks:
     """The loop itself keeps no task alive, and tells of a failure when it is too late."""
 
     def __init__(self) -> None:
@@ -28,6 +28,10 @@ class Background:
     def spawn_quiet(self, work: Coroutine[Any, Any, Result]) -> asyncio.Task[Result]:
         """A task whose failure somebody else sees, or nobody needs to."""
         return self._keep(work, self._done_quietly)
+
+    def cancel(self) -> None:
+        for task in self._tasks:
+            task.cancel()
 
     async def wait(self, *, timeout: float | None = None) -> None:
         """For those that there are now, at most so many seconds."""
