@@ -33,6 +33,8 @@ class Machine:
     launched: int = 0
     fail_launch: list[Exception] = field(default_factory=list)
     hold_ready: asyncio.Event | None = None  # launched instances get ready when it is set
+    begun: float | None = 0.0  # of every start; None: it waits for its turn
+    looked: int = 0  # how often somebody asked for that
     recycling: bool = False
     capacity: int = 50  # instances; no pool gets more, whatever it asks for
 
@@ -100,6 +102,10 @@ class StubBackend:
         self.machine.instances[instance_id] = instance
         self._own(self._get_ready(sidecar))
         return instance
+
+    def begun(self, instance_id: str) -> float | None:
+        self.machine.looked += 1
+        return self.machine.begun
 
     async def image_details(self, image: str) -> str:
         if image.startswith("bad"):

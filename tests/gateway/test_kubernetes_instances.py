@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from sandlot_gateway.backends.base import Template
 from sandlot_gateway.backends.kubernetes.deaths import death_of, is_over
@@ -14,6 +15,7 @@ from sandlot_kube.objects import (
     ContainerStatus,
     Metadata,
     Pod,
+    PodSpec,
     PodStatus,
     Terminated,
 )
@@ -75,6 +77,20 @@ def test_a_pod_tells_template_pool_and_whether_it_was_made_for_a_sandbox() -> No
     cold = known.from_pod(pod(**{"sandlot.dev/for": ID}))
     assert cold is warm
     assert cold.cold is True
+
+
+def test_a_start_begins_when_its_pod_has_a_node() -> None:
+    known = instances()
+    entry = known.add(ID, TEMPLATE, cold=True)
+    known.from_pod(pod())
+    assert entry.placed_at is None
+    bound = msgspec.structs.replace(pod(), spec=PodSpec(node_name="node-1"))
+    known.from_pod(bound)
+    placed_at = entry.placed_at
+    assert placed_at is not None
+    assert entry.node == "node-1"
+    known.from_pod(bound)
+    assert entry.placed_at == placed_at
 
 
 @pytest.mark.parametrize("template", ["", "{", '{"cpu": 1}'])

@@ -74,7 +74,7 @@ class Settings(BaseSettings):
 
     starts_per_node: int = Field(4, ge=1, description="Pool pods that may be starting on one node.")
     cold_starts_per_node: int = Field(
-        32, ge=1, description="Times the nodes: pods for callers that may be starting; more wait their turn."
+        8, ge=1, description="Times the nodes: pods for callers that may be starting; more wait their turn."
     )
     start_timeout: float = Field(300.0, gt=0, description="A pod that is not running by then has failed.")
     retention: float = Field(3600.0, ge=0, description="How long an ended Sandbox can be read.")

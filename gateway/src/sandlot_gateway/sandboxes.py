@@ -114,7 +114,7 @@ class Sandbox(msgspec.Struct, gc=False, omit_defaults=True):
     instance_id: str | None = None
     generation: int = 1  # of the instance when it was claimed: the sandbox token is made from it
     pool_hit: bool = False
-    queued: float = 0.0  # seconds from the request to the moment a start or a warm instance was at hand
+    queued: float = 0.0  # seconds from the request until a start had begun or a warm instance was at hand
     start: float = 0.0  # seconds of a cold start; 0 from a pool
     claim: float = 0.0  # seconds of the claim itself
     notes: list[str] = []

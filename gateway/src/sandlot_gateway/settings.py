@@ -69,7 +69,9 @@ class Settings(BaseSettings):
         None, ge=1, description="Live sandboxes of each tenant without its own limit."
     )
     start_timeout: float = Field(
-        120.0, gt=0, description="How long a started instance may take to get ready."
+        120.0,
+        gt=0,
+        description="How long a started instance may take to get ready, 4 times as long with its wait for a turn.",
     )
     spare_seconds: float = Field(
         30.0, ge=0, description="How long a warm instance of no pool waits for an owner."

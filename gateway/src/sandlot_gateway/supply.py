@@ -18,6 +18,7 @@ from sandlot_gateway.waiting import Waiter, WaitList
 _log = logging.getLogger(__name__)
 
 _OVERDUE = 3.0  # times as long as starts have taken of late
+_TURNS = 4  # times `start_timeout` for a start whose turn, or room, does not come
 
 _VERDICT_OF_ERROR = {"IMAGE_PULL_FAILED": "image_pull"}
 
@@ -107,6 +108,8 @@ class Supply:
     An instance that is ready goes to the create that it was started for, since the backend's record says so already;
     to the longest waiting one of its template when that has gone, or when a start of its own is overdue. With nobody
     waiting it joins the ready queue. One that belongs to no pool stays there for `spare_seconds`.
+    `start_timeout` counts from when the backend has begun a start: many at once wait there for each other, and those
+    that were given up for it would be asked for again, behind the others.
     `prime` is given the address of each that joins, so that its claim need not wait for a connection.
     """
 
@@ -180,9 +183,17 @@ class Supply:
         return Ticket(self, waiter)
 
     def give_up(self, waiter: Waiter[_Ask]) -> None:
-        """Leave the line. One that has its instance already keeps it, and has to offer it again."""
+        """Leave the line, with a start that has not begun. One that has its instance keeps it, and has to offer it again."""
         self._waiters.remove(waiter)
         waiter.value.future.cancel()
+        own = next((name for name, start in self._starting.items() if start.waiter is waiter), None)
+        if own is None or self._backend.begun(own) is not None:
+            return
+        if self._on_the_way()[waiter.key] > self._waiters.waiting(waiter.key):
+            # Its turn would come before those of others, for nobody.
+            self._forgotten(own)
+            self._tasks.spawn(self._backend.destroy(own))
+            self._pump()
 
     def position(self, waiter: Waiter[_Ask]) -> int:
         return self._waiters.position(waiter)
@@ -215,7 +226,10 @@ class Supply:
             self.forget(instance.id)
             ask = waiter.value
             now = time.monotonic()
-            queued = (ask.started_at or now) - ask.asked_at
+            since = ask.started_at or now
+            if (begun := self._backend.begun(instance.id)) is not None:
+                since = min(now, max(since, begun))
+            queued = since - ask.asked_at
             start = now - ask.asked_at - queued
             ask.future.set_result(Grant(instance, pool_hit=False, queued=queued, start=start))
             if instance.pool is not None:
@@ -398,8 +412,15 @@ class Supply:
             self._early.clear()
 
     def _overdue(self, instance_id: str) -> None:
+        start, now = self._starting[instance_id], time.monotonic()
+        begun = self._backend.begun(instance_id)
+        due = (now if begun is None else begun) + self._start_timeout
+        left = min(due, start.began + _TURNS * self._start_timeout) - now
+        if left > 0:
+            start.timer = asyncio.get_running_loop().call_later(left, self._overdue, instance_id)
+            return
         self._tasks.spawn(self._backend.destroy(instance_id))
-        message = f"the sandbox was not ready {self._start_timeout:g} s after its start"
+        message = f"the sandbox was not ready {now - (begun or start.began):.0f} s after its start"
         self.lost(instance_id, verdict="start_failed", message=message)
 
     def _whose(self, start: _Start | None) -> Waiter[_Ask] | None:

@@ -205,6 +205,13 @@ class Backend(Protocol):
         """
         ...
 
+    def begun(self, instance_id: str) -> float | None:
+        """When its start began, on the monotonic clock; None while it waits for its turn or for room.
+
+        0.0 for one that is not known (any more).
+        """
+        ...
+
     async def image_details(self, image: str) -> str:
         """What can be said of an image that sandboxes can have; may take as long as its fetch. Raises BackendError."""
         ...

@@ -198,6 +198,11 @@ class KubernetesBackend:
         self._expect(entry)
         return entry.instance
 
+    def begun(self, instance_id: str) -> float | None:
+        """A pod is made in its turn (startsPerNode), and may wait for room: the controller gives up one that has none."""
+        entry = self._instances.get(instance_id)
+        return entry.placed_at if entry is not None else 0.0
+
     async def image_details(self, image: str) -> str:
         check_image(Template(image=image))
         return "not looked at: a node fetches it when a sandbox starts"

@@ -43,6 +43,7 @@ class Entry:
     cold: bool | None = None  # made for a Sandbox of its own name; None: not known yet
     pod_seen: bool = False
     node: str | None = None  # where its pod is, once it has been seen
+    placed_at: float | None = None  # when that was, on the monotonic clock
     made_here: bool = False  # by a start of this gateway
     heard: bool = False  # the sidecar has said what it is
     warm_since: float | None = None  # it has said that nobody has claimed it, on the monotonic clock
@@ -107,6 +108,8 @@ class Instances:
             entry = self.add(name, template)
         entry.pod_seen = True
         entry.node = pod.spec.node_name
+        if entry.node is not None and entry.placed_at is None:
+            entry.placed_at = time.monotonic()
         entry.cold = LABEL_FOR in pod.metadata.labels
         entry.instance.pool = pod.metadata.labels.get(LABEL_POOL)
         if pod.status.pod_ip is not None:

@@ -352,6 +352,10 @@ class LocalBackend:
 
     # What is there.
 
+    def begun(self, instance_id: str) -> float | None:
+        entry = self._entries.get(instance_id)
+        return entry.began if entry is not None else 0.0
+
     def instance(self, instance_id: str) -> Instance | None:
         entry = self._entries.get(instance_id)
         return None if entry is None or entry.leaving is not None else entry.instance
