@@ -69,7 +69,7 @@ class Settings(BaseSettings):
         None, ge=1, description="Live sandboxes of each tenant without its own limit."
     )
     start_timeout: float = Field(
-        120.0,
+        300.0,
         gt=0,
         description="How long a started instance may take to get ready, 4 times as long with its wait for a turn.",
     )
