@@ -35,7 +35,7 @@ from ..base import (
 )
 from .asking import Asker
 from .deaths import death_of, is_over
-from .giving_up import Outcome, Record, decide
+from .giving_up import Outcome, Written, decide
 from .instances import Entry, Instances
 from .lateends import LateEnds
 from .notes import KubernetesNotes
@@ -199,7 +199,7 @@ class KubernetesBackend:
         return entry.instance
 
     def begun(self, instance_id: str) -> float | None:
-        """A pod is made in its turn (startsPerNode), and may wait for room: the controller gives up one that has none."""
+        """A pod is made in its turn (coldStartsPerNode), and may wait for room: the controller gives up one that has none."""
         entry = self._instances.get(instance_id)
         return entry.placed_at if entry is not None else 0.0
 
@@ -365,14 +365,14 @@ class KubernetesBackend:
         before = entry.standing
         answer = "unknown" if before.claimed else await self._sidecars.end_unclaimed(entry.instance)
         known = self._records.of_pod(instance_id)
-        record = Record(
+        written = Written(
             cold=entry.cold,
             end_coming=instance_id in self._late_ends,
             # Where only its last words were heard, whoever has claimed it writes its end, or the controller.
             claimed_elsewhere=(known is not None and known.claimed) or (entry.over and not entry.made_here),
             blind=self._watches.failure is not None,
         )
-        outcome = decide(before, answer, entry.standing, record)
+        outcome = decide(before, answer, entry.standing, written)
         if outcome is Outcome.KEEP:
             return
         if outcome is Outcome.ASK:

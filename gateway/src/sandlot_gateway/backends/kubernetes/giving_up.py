@@ -9,7 +9,7 @@ from ...sidecars import Ending
 
 
 class Outcome(Enum):
-    KEEP = auto()  # a create here has it
+    KEEP = auto()  # a create here has it, or may have been offered it
     ASK = auto()  # somebody has it, or may: learn who from its sidecar
     LEAVE = auto()  # no sandbox here has it any more, and others write what is to be written
     DROP = auto()  # as LEAVE, and the Sandbox that only this start was for is deleted
@@ -25,7 +25,7 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class Written:
     """What of it is written, or will be, after the answer."""
 
     cold: bool | None  # it has a Sandbox of its own; None: not known yet
@@ -34,7 +34,7 @@ class Record:
     blind: bool = False  # Sandboxes cannot be seen at this time
 
 
-def decide(before: Standing, answer: Ending, now: Standing, record: Record) -> Outcome:
+def decide(before: Standing, answer: Ending, now: Standing, written: Written) -> Outcome:
     """`answer`: of a sidecar that was asked to end unless it has an owner, "unknown" where none was asked.
 
     Only the sidecar tells a claim and such an end apart. What it has not answered may have been claimed while it was
@@ -46,11 +46,11 @@ def decide(before: Standing, answer: Ending, now: Standing, record: Record) -> O
         return Outcome.KEEP  # it came up meanwhile; whoever was offered it may be about to claim it
     if answer == "owned":
         return Outcome.ASK
-    if answer == "unknown" and not now.claimed and now.heard and record.blind:
+    if answer == "unknown" and not now.claimed and now.heard and written.blind:
         return Outcome.ASK
-    if record.end_coming or (record.claimed_elsewhere and not now.claimed):
+    if written.end_coming or (written.claimed_elsewhere and not now.claimed):
         return Outcome.LEAVE
-    if record.cold and not now.claimed:
+    if written.cold and not now.claimed:
         return Outcome.DROP
     # A pool's pod whose sidecar has ended is seen and taken away by the controller.
     return Outcome.LEAVE if answer == "ended" else Outcome.WRITE_END
