@@ -44,7 +44,6 @@ class Instance:
     def __init__(self, *, config: Config, executor: ExecutorClient) -> None:
         self.config = config
         self.executor = executor
-        self.loop = asyncio.get_running_loop()
         self.record = claims.load(config.state_dir)
         self.phase = STARTING
         self.ready_at: float | None = None

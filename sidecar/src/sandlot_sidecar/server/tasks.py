@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 
 from . import log
-from .errors import SidecarError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine
     from typing import Any, TypeVar
 
     Result = TypeVar("Result")
@@ -38,18 +37,19 @@ class Tasks:
         if self._tasks:
             await asyncio.wait(list(self._tasks), timeout=timeout)
 
-    def _keep(self, work: Coroutine[Any, Any, Result], done: Any) -> asyncio.Task[Result]:
+    def _keep(
+        self, work: Coroutine[Any, Any, Result], done: Callable[[asyncio.Task[Any]], object]
+    ) -> asyncio.Task[Result]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(done)
         return task
 
     def _done(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            log.failure("task_failed", task.exception() or SidecarError("?"))
+        if (error := self._done_quietly(task)) is not None:
+            log.failure("task_failed", error)
 
-    def _done_quietly(self, task: asyncio.Task[Any]) -> None:
+    def _done_quietly(self, task: asyncio.Task[Any]) -> BaseException | None:
+        """Its failure, which counts as seen from then on."""
         self._tasks.discard(task)
-        if not task.cancelled():
-            task.exception()
+        return None if task.cancelled() else task.exception()
