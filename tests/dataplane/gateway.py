@@ -65,12 +65,14 @@ class Keys:
 class Gateway:
     """`sb-1` of tenant `acme` is at the address given to `serve`."""
 
-    def __init__(self, *, limits: Limits | None = None, store: Path | None = None) -> None:
+    def __init__(
+        self, *, limits: Limits | None = None, store: Path | None = None, pool: PoolSettings | None = None
+    ) -> None:
         self.directory = Directory()
         self.keys = Keys()
         self.tokens = Tokens(b"a master key of the tests")
         self.metrics = Metrics()
-        self.pool = HttpPool(settings=PoolSettings(), observer=self.metrics)
+        self.pool = HttpPool(settings=pool, observer=self.metrics)
         self.exposures = Exposures(routes=self.directory, pool=self.pool, store=store)
         self.plane = DataPlane(
             routes=self.directory,

@@ -67,6 +67,7 @@ class Gateway:
             limit=settings.record_limit,
             patience=0.0 if self.backend.finds_all else _PATIENCE,
             ended=self._sandbox_ended,
+            unreachable=lambda address: self.pool.give_up(address, "the sandbox has ended"),
             touched=lambda sandbox_id: self.lifecycle.orphans.used(sandbox_id),
             sought=self.backend.sought,
             missed=self.backend.missed,
@@ -115,6 +116,7 @@ class Gateway:
             lifecycle=self.lifecycle,
             counted=self.counters.webhook,
             readied=self.metrics.ready_seconds.observe,
+            heard=self.pool.heard,
         )
         exposures = sessions = None
         if self.backend.shared_notes is not None:

@@ -87,6 +87,7 @@ class Directory:
     `keep` seconds and `limit` bound the ended sandboxes that stay findable. `patience`: how many seconds one that
     nobody here has heard of may take to be heard of, where other gateways make sandboxes too; `sought` is called for
     each of them that is new, `missed` for one that takes longer than it should, and told whether it is new.
+    `unreachable` gets the address of each that ends, for calls that wait for a connection to it.
     """
 
     def __init__(
@@ -96,6 +97,7 @@ class Directory:
         limit: int = 10_000,
         patience: float = 0.0,
         ended: Callable[[Sandbox], None] | None = None,
+        unreachable: Callable[[str], None] = lambda address: None,
         touched: Callable[[str], None] | None = None,
         sought: Callable[[str], None] = lambda sandbox_id: None,
         missed: Callable[[bool], None] = lambda new: None,
@@ -105,6 +107,7 @@ class Directory:
         self._limit = limit
         self._patience = patience
         self._on_ended = ended
+        self._on_unreachable = unreachable
         self._on_touched = touched
         self._on_sought = sought
         self._on_missed = missed
@@ -288,12 +291,14 @@ class Directory:
         sandbox.finish(verdict, at=self._clock(), message=message, exit_code=exit_code)
         self._live[sandbox.tenant] -= 1
         self.last_end = time.monotonic()
-        self._routes.pop(sandbox.id, None)
+        route = self._routes.pop(sandbox.id, None)
         if sandbox.instance_id is not None and self._by_instance.get(sandbox.instance_id) == sandbox.id:
             del self._by_instance[sandbox.instance_id]
         self._ended[sandbox.id] = sandbox.ended_at or self._clock()
         if self._on_ended is not None:
             self._on_ended(sandbox)
+        if route is not None:
+            self._on_unreachable(route.address)
         self._wake(sandbox.id)
         self._forget_old()
         return True

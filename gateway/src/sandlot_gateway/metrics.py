@@ -106,7 +106,7 @@ class Metrics:
         self.pool_size = Gauge("sandlot_pool_size", "Warm instances wanted.", ["pool"], registry=registry)
         self.sandboxes = Gauge("sandlot_sandboxes", "Sandboxes by status.", ["status"], registry=registry)
         self.webhooks = Counter("sandlot_webhooks", "Webhooks from sidecars.", ["event"], registry=registry)
-        dials = Counter("sandlot_dials", "Connections opened to upstreams.", ["result"], registry=registry)
+        dials = Counter("sandlot_dials", "Attempts to connect to upstreams.", ["result"], registry=registry)
         self._dial_ok = dials.labels("ok")
         self._dial_failed = dials.labels("failed")
         self._live = _LiveGauges()

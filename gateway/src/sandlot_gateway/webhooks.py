@@ -44,6 +44,7 @@ class Webhooks:
         lifecycle: Lifecycle,
         counted: Callable[[str], None] = lambda event: None,
         readied: Callable[[float], None] = lambda seconds: None,
+        heard: Callable[[str], None] = lambda address: None,
     ) -> None:
         self._tokens = tokens
         self._backend = backend
@@ -51,6 +52,7 @@ class Webhooks:
         self._lifecycle = lifecycle
         self._counted = counted
         self._readied = readied
+        self._heard = heard
 
     def receive(self, *, instance_id: str, signature: str, body: bytes) -> int:
         """Check and act.
@@ -88,6 +90,7 @@ class Webhooks:
                 self.act(None, document, state)
                 return 200
             return status
+        self._heard(instance.address)
         self.act(instance, document, state)
         return 200
 

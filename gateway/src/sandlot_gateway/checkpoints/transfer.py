@@ -29,7 +29,7 @@ async def fetch_layer(
     Raises Refused, DialError, UpstreamError, TimeoutError and what `write` raises.
     """
     target = f"/v1/checkpoint?max_bytes={max_bytes}"
-    connection = await pool.acquire(instance.address)
+    connection = await pool.acquire(instance.address, known_alive=True, timeout=_PATIENCE)
     try:
         connection.begin(_head(instance, target, length=0))
         async with asyncio.timeout(_PATIENCE):
@@ -50,7 +50,7 @@ async def send_layer(pool: HttpPool, instance: Instance, *, fd: int, max_bytes: 
     Raises Refused, DialError, UpstreamError, TimeoutError and OSError.
     """
     target = f"/v1/restore?max_bytes={max_bytes}"
-    connection = await pool.acquire(instance.address)
+    connection = await pool.acquire(instance.address, known_alive=True, timeout=_PATIENCE)
     try:
         connection.begin(_head(instance, target, length=os.fstat(fd).st_size))
         offset = 0

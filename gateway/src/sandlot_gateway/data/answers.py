@@ -7,6 +7,8 @@ from typing import Any
 
 import msgspec
 
+from .errors import DialError
+
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -54,6 +56,11 @@ def sandbox_not_found(*, verdict: str | None, message: str | None, **fields: Any
         verdict=verdict,
         **fields,
     )
+
+
+def unreachable(error: DialError) -> Refusal:
+    """No connection, though the backend has not said that the sandbox has ended; `sandbox` says what is known."""
+    return Refusal(502, "sidecar_unreachable", str(error), may_have_run=False, sandbox=error.peer)
 
 
 def unavailable(error: str, message: str, *, retry_after: int, **fields: Any) -> Refusal:

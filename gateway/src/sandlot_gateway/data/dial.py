@@ -1,4 +1,4 @@
-"""Connects to "unix:/path" and "host:port": the only step of a request that is ever repeated."""
+"""Connects to "unix:/path" and "host:port": one attempt, the only step of a request that is ever repeated."""
 
 from __future__ import annotations
 
@@ -22,42 +22,32 @@ _RESOLVERS = ThreadPoolExecutor(8, thread_name_prefix="resolver")
 class DialSettings:
     """Times in seconds."""
 
-    attempts: int = 3
-    timeout: float = 3.0  # for the last attempt, and for a full backlog
-    first_timeout: float = 0.25  # for the first one; those between have three times the one before
+    timeout: float = 10.0  # the longest that one attempt may take
+    first_timeout: float = 0.25  # for the first one; each has three times the one before
     backoff: float = 0.02  # before the second attempt, doubled after, ± 50 %
+    max_backoff: float = 0.5
 
-    def timeout_of(self, attempt: int) -> float:
-        """`attempt`: 1 is the first."""
-        if attempt >= self.attempts:
-            return self.timeout
-        return min(self.timeout, self.first_timeout * 3 ** (attempt - 1))
+    def timeout_of(self, timeouts: int) -> float:
+        """Of an attempt after `timeouts` in a row that got no answer.
+
+        A first packet that got lost is repeated by the kernel after a second; whatever puts a node's packet filter
+        anew, with every pod that comes or goes, loses some. So the first attempt is a short one. A sandbox that is
+        slow to accept needs long ones: each that is given up leaves it a connection to accept in vain.
+        """
+        return min(self.timeout, self.first_timeout * 3 ** min(timeouts, 20))
+
+    def pause_after(self, failures: int) -> float:
+        """Between two attempts, after so many failures in a row."""
+        return min(self.max_backoff, self.backoff * 2 ** min(failures - 1, 20)) * random.uniform(0.5, 1.5)
 
 
-async def dial(address: str, *, settings: DialSettings) -> Connection:
-    """A connection to `address`; raises DialError after the last attempt.
-
-    Nothing has been sent when an attempt fails, which is why trying again cannot run a command twice. A first packet
-    that got lost is repeated by the kernel after a second; whatever puts a node's packet filter anew, with every pod
-    that comes or goes, loses some. So the first attempt is a short one.
-    """
-    loop = asyncio.get_running_loop()
-    delay = settings.backoff
-    give_up_at = loop.time() + settings.timeout
-    attempt = 0
-    while True:
-        attempt += 1
-        try:
-            return await _connect(address, timeout=settings.timeout_of(attempt))
-        except BlockingIOError as error:
-            # A full backlog of a Unix socket: the server lives and is behind, so wait for it as TCP would.
-            if loop.time() >= give_up_at:
-                raise DialError(address, "its backlog stays full") from error
-        except (OSError, TimeoutError) as error:
-            if attempt >= settings.attempts:
-                raise DialError(address, _reason(error)) from error
-        await asyncio.sleep(delay * random.uniform(0.5, 1.5))
-        delay = min(delay * 2, 0.5)
+async def dial(address: str, *, timeout: float) -> Connection:
+    """One attempt to connect to `address`; raises DialError. Nothing has been sent when it fails."""
+    try:
+        return await _connect(address, timeout=timeout)
+    except (OSError, TimeoutError) as error:
+        refused = isinstance(error, (ConnectionRefusedError, FileNotFoundError))
+        raise DialError(address, _reason(error), refused=refused) from error
 
 
 def split_host_port(address: str) -> tuple[str, int]:
@@ -87,7 +77,7 @@ async def _connect(address: str, *, timeout: float) -> Connection:
         try:
             host, port = split_host_port(address)
         except ValueError as error:
-            raise DialError(address, str(error)) from error
+            raise DialError(address, str(error), final=True) from error
         async with asyncio.timeout(timeout):
             family, target = _literal(host, port) or await _resolved(host, port)
             sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
@@ -178,5 +168,7 @@ def _keep_alive(sock: socket.socket) -> None:
 
 def _reason(error: OSError | TimeoutError) -> str:
     if isinstance(error, TimeoutError):
-        return "timed out"
+        return "no answer to the connection attempt"
+    if isinstance(error, BlockingIOError):
+        return "its backlog of connections is full"
     return os.strerror(error.errno).lower() if error.errno and error.errno > 0 else str(error)

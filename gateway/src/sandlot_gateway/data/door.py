@@ -8,10 +8,10 @@ from ..metrics import Metrics
 from ..tokens import Tokens
 from .answers import Receive, Refusal, sandbox_not_found, unauthorized, unavailable
 from .breaker import Abandoned, Breaker, Limits, Overloaded
-from .forward import ClientGone
+from .errors import ClientGone
+from .leaving import until_gone
 from .request import bearer
 from .routes import ApiKeys, Route, Routes
-from .watch import until_gone
 
 
 class Door:

@@ -317,7 +317,7 @@ class Exposures:
             if route is None or route.status != "RUNNING":
                 return None
             self._routes.touched(exposure.sandbox_id)
-            return await open_tunnel(route=route, port=exposure.port, settings=self._pool.dial_settings)
+            return await open_tunnel(pool=self._pool, route=route, port=exposure.port)
 
         failure: OSError | None = None
         for port in ports:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from .answers import Receive, Refusal, Scope, Send, no_such_route, sandbox_not_found
+from .answers import Receive, Refusal, Scope, Send, no_such_route, sandbox_not_found, unreachable
 from .conn import Connection
-from .errors import DialError, UpstreamError
+from .errors import ClientGone, DialError, UpstreamError
 from .expose import Exposure, Exposures
-from .forward import ClientGone, RequestHead, forward
+from .forward import RequestHead, forward
 from .pool import HttpPool
 from .request import Parsed
 from .routes import Route, Routes
@@ -92,12 +92,12 @@ class ExposedHttp:
             message = f"nothing listens on port {exposure.port} of the sandbox"
             raise Refusal(502, "refused", message, may_have_run=False) from error
         except DialError as error:
-            raise Refusal(502, "sidecar_unreachable", str(error), may_have_run=False) from error
+            raise unreachable(error) from error
         except UpstreamError as error:
             raise Refusal(502, "app_failed", str(error), may_have_run=True) from error
 
     async def _open(self, route: Route, port: int) -> Connection:
-        connection = await open_tunnel(route=route, port=port, settings=self._pool.dial_settings)
+        connection = await open_tunnel(pool=self._pool, route=route, port=port)
         connection.reset_to_http()
         return connection
 

@@ -10,7 +10,7 @@ import os
 from websockets.frames import Frame, Opcode
 from websockets.protocol import CLIENT, OPEN, Protocol
 
-from .answers import Receive, Refusal, Scope, Send
+from .answers import Receive, Refusal, Scope, Send, unreachable
 from .conn import Connection
 from .errors import DialError, PoolError, UpstreamError
 from .expose import Exposure
@@ -54,9 +54,7 @@ class ExposedSocket:
         if authorization:
             lines.append(b"authorization: %b\r\n" % authorization)
         try:
-            connection = self._connection = await open_tunnel(
-                route=self._route, port=port, settings=self._pool.dial_settings
-            )
+            connection = self._connection = await open_tunnel(pool=self._pool, route=self._route, port=port)
             connection.reset_to_http()
             connection.begin(b"".join([*lines, b"\r\n"]))
             response = await connection.head()
@@ -64,7 +62,7 @@ class ExposedSocket:
             message = f"nothing listens on port {port} of the sandbox"
             raise Refusal(502, "refused", message, may_have_run=False) from error
         except DialError as error:
-            raise Refusal(502, "sidecar_unreachable", str(error), may_have_run=False) from error
+            raise unreachable(error) from error
         except UpstreamError as error:
             raise Refusal(502, "app_failed", str(error), may_have_run=True) from error
         headers = dict(response.headers)

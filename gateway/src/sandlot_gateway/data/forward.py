@@ -6,14 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from .answers import Message, Receive, Send
-from .errors import UpstreamError
+from .errors import ClientGone, UpstreamError
+from .leaving import ReadAhead, unless_gone
 from .pool import Dial, HttpPool
 from .watch import ClientWatch
 from .wire import Headers
-
-
-class ClientGone(Exception):
-    """Nobody is there to read the answer."""
 
 
 class Truncated(Exception):
@@ -66,11 +63,17 @@ async def forward(
     time. Cancellation closes the upstream's connection.
     """
     body = first.get("body", b"")
-    connection = await pool.acquire(key, dial_with)
+    more: bool = first.get("more_body", False)
+    connection = pool.take(key)
+    if connection is None:
+        # It may take as long as the sandbox is slow: who leaves meanwhile must not run a command.
+        receive = ahead = ReadAhead(receive)
+        connecting = pool.acquire(key, dial_with, known_alive=True)
+        connection = await unless_gone(connecting, ahead, more=more, undo=pool.release)
     watch: ClientWatch | None = None
     started = False
     try:
-        data, chunked = head.finish(body=body, more=first.get("more_body", False))
+        data, chunked = head.finish(body=body, more=more)
         connection.begin(data, no_body=head.method == "HEAD")
         watch = ClientWatch(receive, connection, chunked=chunked)
         response = await connection.head()

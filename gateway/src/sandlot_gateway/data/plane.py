@@ -16,9 +16,10 @@ from .access import AccessLog, request_ids
 from .answers import Receive, Refusal, Scope, Send, send_json
 from .breaker import Limits
 from .door import Door
+from .errors import ClientGone
 from .expose import Exposures
 from .expose_http import ExposedHttp
-from .forward import ClientGone, Truncated
+from .forward import Truncated
 from .pacing import Pacing
 from .pool import HttpPool
 from .request import Parsed, sort_headers

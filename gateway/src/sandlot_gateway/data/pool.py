@@ -6,20 +6,31 @@ import asyncio
 import math
 import re
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import msgspec
 
 from .conn import Connection
-from .dial import DialSettings, dial
+from .dial import DialSettings
 from .errors import DialError, PoolError, UpstreamError
+from .line import LineSettings
+from .lines import Dial, Lines
 from .wire import Headers
 
-__all__ = ["Answer", "DialError", "HttpPool", "PoolError", "PoolObserver", "PoolSettings", "UpstreamError"]
+__all__ = [
+    "Answer",
+    "Dial",
+    "DialError",
+    "HttpPool",
+    "PoolError",
+    "PoolObserver",
+    "PoolSettings",
+    "UpstreamError",
+]
 
-Dial = Callable[[], Awaitable[Connection]]
+PRIME_TIMEOUT = 10.0  # seconds
 _TARGET = re.compile(r"[!-~]+\Z")
 _METHOD = re.compile(r"[A-Z]+\Z")
 _FIELD_NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")
@@ -31,10 +42,11 @@ class PoolSettings:
     """Limits of the pool; times in seconds."""
 
     idle_timeout: float = 60.0  # a connection unused for longer is closed, at most a quarter of it late
-    max_idle_per_host: int = 64
+    max_idle_per_host: int = 256  # as many as calls may run in a sandbox, for they all call again
     max_idle: int = 20_000
     max_fetch: int = 64 << 20  # bytes of a response that `fetch` will hold
     dial: DialSettings = field(default_factory=DialSettings)
+    line: LineSettings = field(default_factory=LineSettings)
 
 
 class PoolObserver(Protocol):
@@ -63,20 +75,12 @@ class Answer:
             raise UpstreamError(f"the answer (status {self.status}) is not JSON: {error}") from error
 
 
-@dataclass(slots=True)
-class _Line:
-    """Who waits for a connection of one key. There are never more of them than dials under way."""
-
-    waiting: deque[asyncio.Future[Connection]] = field(default_factory=deque)
-    dials: int = 0
-
-
 class HttpPool:
     """Connections by key (an address, or a tunnel through one), last used first.
 
-    Who waits for a new one gets one that is given back meanwhile, and the new one is kept. A connection is used again
-    only when its response was complete, the peer wants it kept, and the kernel knows of no byte and no end on it. A
-    failed dial is retried (dial.py); nothing after it ever is.
+    Who finds none idle waits in the key's line (lines.py) for a dial or for one that is given back. A connection is
+    used again only when its response was complete, the peer wants it kept, and the kernel knows of no byte and no end
+    on it. A failed dial is retried; nothing after it ever is.
     """
 
     def __init__(self, *, settings: PoolSettings | None = None, observer: PoolObserver | None = None) -> None:
@@ -85,14 +89,14 @@ class HttpPool:
         self._idle: dict[str, deque[Connection]] = {}
         self._idle_count = 0
         self._busy: set[Connection] = set()
-        self._lines: dict[str, _Line] = {}
-        self._dials: set[asyncio.Task[None]] = set()
+        self._lines = Lines(
+            settings=self._settings.line,
+            dialling=self._settings.dial,
+            free=self._offer,
+            dialled=self._dialled,
+        )
         self._sweeper: asyncio.TimerHandle | None = None
         self._closed = False
-
-    @property
-    def dial_settings(self) -> DialSettings:
-        return self._settings.dial
 
     @property
     def idle_connections(self) -> int:
@@ -111,8 +115,9 @@ class HttpPool:
         headers: Iterable[tuple[str | bytes, str | bytes]] = (),
         body: bytes = b"",
         timeout: float = 30.0,
+        known_alive: bool = False,
     ) -> Answer:
-        """One small request and its whole answer, in at most `timeout` seconds.
+        """One small request and its whole answer, in at most `timeout` seconds; `known_alive` as in `acquire`.
 
         Raises DialError (nothing was sent, a retry is safe), UpstreamError (it may have run) or ValueError (a
         method, target or header that cannot be sent).
@@ -121,7 +126,7 @@ class HttpPool:
         connection: Connection | None = None
         try:
             async with asyncio.timeout(timeout):
-                connection = await self.acquire(address)
+                connection = await self.acquire(address, known_alive=known_alive)
                 connection.begin(request, no_body=method == "HEAD")
                 response = await connection.head()
                 pieces: list[bytes] = []
@@ -136,7 +141,7 @@ class HttpPool:
                 return Answer(response.status, response.headers, b"".join(pieces))
         except TimeoutError as error:
             if connection is None:
-                raise DialError(address, f"no connection within {timeout:g} s") from error
+                raise self._lines.none_within(address, timeout) from error
             raise UpstreamError(
                 f"no answer of {address} to {method} {target} within {timeout:g} s"
             ) from error
@@ -144,26 +149,71 @@ class HttpPool:
             if connection is not None:
                 self.release(connection)
 
-    async def acquire(self, key: str, dial_with: Dial | None = None) -> Connection:
+    def take(self, key: str) -> Connection | None:
+        """An idle connection for one request, if there is one."""
+        while (connection := self._take_idle(key)) is not None:
+            if not connection.lost and _is_quiet(connection):
+                self._busy.add(connection)
+                return connection
+            connection.close()
+        return None
+
+    async def acquire(
+        self,
+        key: str,
+        dial_with: Dial | None = None,
+        *,
+        known_alive: bool = False,
+        timeout: float | None = None,
+    ) -> Connection:
         """A connection for one request: an idle one, else a new one from `dial_with` (default: dial the key).
 
-        Give it back with `release`, whatever happened. Raises DialError.
+        `known_alive`: the backend says that the upstream lives, so that this waits for as long as it is slow. Give
+        the connection back with `release`, whatever happened. Raises DialError.
         """
-        while not self._closed:
-            connection = self._take_idle(key)
-            just_made = False
-            if connection is None:
-                connection = await self._new(key, dial_with)
-                just_made = connection.uses == 0
-            if not connection.lost and (just_made or _is_quiet(connection)):
-                self._busy.add(connection)
+        if self._closed:
+            raise DialError(key, "the pool is closed")
+        connection = self.take(key)
+        if connection is not None:
+            return connection
+        try:
+            async with asyncio.timeout(timeout):
+                return await self._wait(key, dial_with, known_alive=known_alive)
+        except TimeoutError as error:
+            raise self._lines.none_within(key, timeout or 0.0) from error
+
+    async def _wait(self, key: str, dial_with: Dial | None, *, known_alive: bool) -> Connection:
+        """The key's line, again for a connection that its other end has closed before it was used."""
+        loop = asyncio.get_running_loop()
+        closed_since: float | None = None
+        closed = 0
+        while True:
+            connection = await self._lines.wait(key, dial_with, known_alive=known_alive)
+            if not connection.lost and _is_quiet(connection):
                 return connection
             self._busy.discard(connection)
             connection.close()
-            if just_made:
-                # Dialling again would be for ever where a peer ends every connection at once.
-                raise DialError(key, "closed by its other end before it was used")
-        raise DialError(key, "the pool is closed")
+            if connection.uses:
+                continue
+            # A peer that ends every connection at once would be dialled for ever, and as fast as it can be.
+            closed += 1
+            closed_since = closed_since or loop.time()
+            if loop.time() - closed_since >= self._lines.refused_for(known_alive=known_alive):
+                raise DialError(key, "closed by its other end before it was used", refused=True)
+            await asyncio.sleep(self._settings.dial.pause_after(closed))
+
+    def detach(self, connection: Connection) -> None:
+        """It is its user's own from now on, who closes it: it no longer carries HTTP."""
+        self._busy.discard(connection)
+
+    def heard(self, key: str) -> None:
+        """A sign of life of an upstream that came by another way than its connections."""
+        self._lines.heard(key)
+        self._sweep_later()
+
+    def give_up(self, key: str, reason: str) -> None:
+        """The upstream is known to be dead: nobody waits for a connection to it any longer."""
+        self._lines.dismiss(key, reason)
 
     def _take_idle(self, key: str) -> Connection | None:
         idle = self._idle.get(key)
@@ -176,56 +226,18 @@ class HttpPool:
         connection.idle = False
         return connection
 
-    async def _new(self, key: str, dial_with: Dial | None) -> Connection:
-        """One that was dialled for this call, or what the key's line got before. Raises DialError."""
-        line = self._lines.setdefault(key, _Line())
-        line.dials += 1
-        loop = asyncio.get_running_loop()
-        given: asyncio.Future[Connection] = loop.create_future()
-        line.waiting.append(given)
-        task = loop.create_task(self._dial(key, line, dial_with))
-        self._dials.add(task)
-        task.add_done_callback(self._dials.discard)
-        try:
-            # Shielded, so that nobody finds a cancelled one in the line.
-            return await asyncio.shield(given)
-        except asyncio.CancelledError:
-            if not given.done():
-                line.waiting.remove(given)
-            elif given.exception() is None:
-                self._busy.discard(given.result())
-                self._offer(given.result())
-            raise
-
-    async def _dial(self, key: str, line: _Line, dial_with: Dial | None) -> None:
-        try:
-            connection = await (dial(key, settings=self._settings.dial) if dial_with is None else dial_with())
-        except Exception as error:
-            self._dialled(key, line, ok=False)
-            if len(line.waiting) > line.dials:
-                # Of those that wait the last: the others have the dials that are left.
-                line.waiting.pop().set_exception(error)
-        else:
-            connection.address = key
-            self._offer(connection)
-            self._dialled(key, line, ok=True)
-
-    def _dialled(self, key: str, line: _Line, *, ok: bool) -> None:
-        line.dials -= 1
-        if not line.dials:
-            del self._lines[key]
+    def _dialled(self, ok: bool) -> None:
         if self._observer is not None:
             self._observer.dialled(ok=ok)
 
     def _offer(self, connection: Connection) -> None:
         """To the first in its key's line, else to whoever asks next."""
-        line = self._lines.get(connection.address)
         if self._closed:
             connection.close()
-        elif line is not None and line.waiting:
+        elif self._lines.serve(connection):
             self._busy.add(connection)
-            line.waiting.popleft().set_result(connection)
         else:
+            self._busy.discard(connection)
             self._keep(connection)
 
     def release(self, connection: Connection, *, reusable: bool = True) -> None:
@@ -244,12 +256,13 @@ class HttpPool:
         ):
             connection.close()
             return
+        self._lines.heard(connection.address)
         self._offer(connection)
 
     async def prime(self, key: str) -> None:
         """Have a connection at hand for the first request, however late it comes. Raises DialError."""
         if not self._idle.get(key):
-            connection = await self.acquire(key)
+            connection = await self.acquire(key, timeout=PRIME_TIMEOUT)
             self._busy.discard(connection)
             self._keep(connection, until=math.inf)
 
@@ -264,11 +277,11 @@ class HttpPool:
         connection.on_idle_lost = self._idle_lost
         self._idle.setdefault(connection.address, deque()).append(connection)
         self._idle_count += 1
-        if self._sweeper is None:
-            self._sweeper = loop.call_later(self._settings.idle_timeout / 4, self._sweep)
+        self._sweep_later()
 
     def forget(self, key: str) -> None:
-        """Close the idle connections of a key whose upstream is gone for good."""
+        """The upstream of a key is gone for good: close its idle connections, and let nobody wait for another."""
+        self.give_up(key, "it has ended")
         for connection in self._idle.pop(key, ()):
             self._idle_count -= 1
             connection.idle = False
@@ -283,14 +296,7 @@ class HttpPool:
     async def close(self) -> None:
         """Close every connection, also those in use: their users get UpstreamError."""
         self._closed = True
-        dials = list(self._dials)
-        for task in dials:
-            task.cancel()
-        await asyncio.gather(*dials, return_exceptions=True)
-        for key, line in self._lines.items():
-            for given in line.waiting:
-                given.set_exception(DialError(key, "the pool is closed"))
-            line.waiting.clear()
+        await self._lines.close()
         if self._sweeper is not None:
             self._sweeper.cancel()
             self._sweeper = None
@@ -321,7 +327,12 @@ class HttpPool:
             if not idle:
                 del self._idle[key]
         self._sweeper = None
-        if self._idle:
+        if self._lines.forget_old() or self._idle:
+            self._sweep_later()
+
+    def _sweep_later(self) -> None:
+        if self._sweeper is None and not self._closed:
+            loop = asyncio.get_running_loop()
             self._sweeper = loop.call_later(self._settings.idle_timeout / 4, self._sweep)
 
 

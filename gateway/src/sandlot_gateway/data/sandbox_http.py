@@ -6,10 +6,10 @@ import contextlib
 
 import msgspec
 
-from .answers import Receive, Refusal, Scope, Send, no_such_route, sandbox_not_found
+from .answers import Receive, Refusal, Scope, Send, no_such_route, sandbox_not_found, unreachable
 from .door import Door
-from .errors import DialError, UpstreamError
-from .forward import ClientGone, RequestHead, forward
+from .errors import ClientGone, DialError, UpstreamError
+from .forward import RequestHead, forward
 from .pool import HttpPool
 from .request import Parsed, bearer, climbs
 from .turns import Turns
@@ -95,7 +95,7 @@ class SandboxHttp:
             )
         except DialError as error:
             door.check_alive(sandbox_id, may_have_run=False)
-            raise Refusal(502, "sidecar_unreachable", str(error), may_have_run=False) from error
+            raise unreachable(error) from error
         except UpstreamError as error:
             door.check_alive(sandbox_id, may_have_run=True)
             raise Refusal(502, "sidecar_lost", str(error), may_have_run=True) from error

@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from .answers import Receive, Refusal, Send
+from .answers import Receive, Refusal, Send, unreachable
 from .conn import Connection
 from .errors import DialError, PoolError, UpstreamError, WireError
 from .frames import FrameReader
@@ -22,6 +22,7 @@ from .sockets import INTERNAL, reason
 _OP = re.compile(r"[A-Za-z0-9._:-]{1,128}\Z")
 _PIECE = 256 * 1024  # bytes of one stdin request
 _WAITING = 16  # messages of input that may wait for a command that does not read
+CONNECT_TIMEOUT = 30.0  # seconds: a WebSocket's client does not wait for its answer much longer
 _UNKNOWN = 1 << 53  # an offset beyond any input: the sidecar answers where its input really is
 
 
@@ -75,7 +76,9 @@ class Terminal:
         """Raises Refusal with the sidecar's own answer when it does not start or attach the op."""
         asked = self._request
         try:
-            connection = self._connection = await self._pool.acquire(self._route.address)
+            connection = self._connection = await self._pool.acquire(
+                self._route.address, known_alive=True, timeout=CONNECT_TIMEOUT
+            )
             if asked.command is None:
                 target = f"/v1/ops/{self.op}/stream?offset={asked.offset}"
                 data = self._request_bytes("GET", target)
@@ -98,7 +101,7 @@ class Terminal:
                     body += piece
                 raise _as_refusal(Answer(response.status, response.headers, body))
         except DialError as error:
-            raise Refusal(502, "sidecar_unreachable", str(error), may_have_run=False) from error
+            raise unreachable(error) from error
         except UpstreamError as error:
             raise Refusal(502, "sidecar_lost", str(error), may_have_run=True) from error
         attached = (b"x-sandlot-attached", b"1") in response.headers or asked.command is None

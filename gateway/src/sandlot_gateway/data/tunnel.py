@@ -7,19 +7,23 @@ import asyncio
 import msgspec
 
 from .conn import Connection
-from .dial import DialSettings, dial
 from .errors import DialError, UpstreamError
-from .pool import request_bytes
+from .pool import HttpPool, request_bytes
 from .routes import Route
+
+ANSWER_TIMEOUT = 30.0  # seconds for a sidecar that has the request: it connects to its own loopback
 
 
 class Refused(DialError):
     """The sandbox runs, and nothing listens on that port in it."""
 
 
-async def open_tunnel(*, route: Route, port: int, settings: DialSettings) -> Connection:
-    """A raw duplex to `127.0.0.1:port` in the sandbox; raises DialError or Refused: nothing was sent to the port."""
-    connection = await dial(route.address, settings=settings)
+async def open_tunnel(*, pool: HttpPool, route: Route, port: int) -> Connection:
+    """A raw duplex to `127.0.0.1:port` in the sandbox, which its user closes.
+
+    Raises DialError or Refused: nothing was sent to the port.
+    """
+    connection = await pool.acquire(route.address, known_alive=True)
     try:
         headers = [
             ("authorization", f"Bearer {route.token}"),
@@ -27,23 +31,25 @@ async def open_tunnel(*, route: Route, port: int, settings: DialSettings) -> Con
             ("upgrade", "sandlot-tcp"),
         ]
         connection.begin(request_bytes("POST", f"/v1/tcp?port={port}", host=b"sidecar", headers=headers))
-        async with asyncio.timeout(settings.timeout):
+        async with asyncio.timeout(ANSWER_TIMEOUT):
             response = await connection.head()
             if response.upgraded:
+                pool.detach(connection)
                 return connection
             body = await connection.read()
     except (UpstreamError, TimeoutError) as error:
-        connection.close()
-        raise DialError(f"port {port}", str(error) or "timed out") from error
+        pool.release(connection, reusable=False)
+        raise DialError(f"port {port}", str(error) or "timed out", final=True) from error
     except BaseException:
-        connection.close()
+        pool.release(connection, reusable=False)
         raise
-    connection.close()
+    pool.release(connection, reusable=False)
     try:
         document = msgspec.json.decode(body)
     except msgspec.DecodeError:
         document = {}
     code = document.get("error") if isinstance(document, dict) else None
     if code == "refused":
-        raise Refused(f"port {port}", "nothing listens on it")
-    raise DialError(f"port {port}", f"the sidecar answered {response.status} {code or ''}".rstrip())
+        raise Refused(f"port {port}", "nothing listens on it", final=True)
+    reason = f"the sidecar answered {response.status} {code or ''}".rstrip()
+    raise DialError(f"port {port}", reason, final=True)

@@ -6,16 +6,7 @@ import asyncio
 
 from .answers import Receive
 from .conn import Connection
-
-# A task per request would cost a tenth of the gateway's throughput, so a request that is answered faster than
-# this (seconds) has none; a client that leaves within it is noticed at its end.
-PATIENCE = 0.01
-
-
-async def until_gone(receive: Receive) -> None:
-    """Return when the client has left; for a request whose body is here already."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
+from .leaving import PATIENCE
 
 
 class ClientWatch:

@@ -57,6 +57,7 @@ class Call:
             headers=self._headers,
             body=body if json is None else msgspec.json.encode(json),
             timeout=timeout,
+            known_alive=True,
         )
 
     async def json(self, method: str, target: str, *, json: Any = None) -> Any:
@@ -67,11 +68,13 @@ class Call:
         return answer.json()
 
     async def open(self, method: str, target: str, *, json: Any = None) -> Connection:
-        """A connection on which an op's frames come; `close` it. Raises ConnectError."""
+        """A connection on which an op's frames come; `close` it. Raises ConnectError, DialError, UpstreamError."""
         body = b"" if json is None else msgspec.json.encode(json)
         address = self.route.address
         data = request_bytes(method, target, host=host_header(address), headers=self._headers, body=body)
-        connection = await self._pool.acquire(address)
+        # A command that never ran must not be told as one that took too long: this ends before Connect's deadline.
+        patience = None if self.timeout_ms is None else self.timeout_ms / 1000
+        connection = await self._pool.acquire(address, known_alive=True, timeout=patience)
         try:
             connection.begin(data)
             response = await connection.head()

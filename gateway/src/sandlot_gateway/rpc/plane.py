@@ -7,7 +7,7 @@ from connectrpc.errors import ConnectError
 
 from ..data.answers import Receive, Refusal, Scope, Send
 from ..data.door import Door
-from ..data.forward import ClientGone
+from ..data.errors import ClientGone
 from ..data.pool import HttpPool
 from ..data.request import Parsed, bearer
 from ..data.turns import Turns

@@ -217,7 +217,7 @@ class _Server(asyncssh.SSHServer):
 
         async def carry(reader: asyncssh.SSHReader[bytes], writer: asyncssh.SSHWriter[bytes]) -> None:
             try:
-                tunnel = await open_tunnel(route=route, port=dest_port, settings=self._pool.dial_settings)
+                tunnel = await open_tunnel(pool=self._pool, route=route, port=dest_port)
             except PoolError:
                 writer.close()
                 return

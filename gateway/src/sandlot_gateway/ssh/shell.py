@@ -117,7 +117,7 @@ class Shell(asyncssh.SSHServerSession):
             log.debug("an SSH channel ended: %s", error)
 
     async def _carry(self) -> None:
-        connection = await self._pool.acquire(self._route.address)
+        connection = await self._pool.acquire(self._route.address, known_alive=True)
         feeding: asyncio.Task[None] | None = None
         try:
             connection.begin(self._request("POST", "/v1/ops", msgspec.json.encode(self._spec)))
