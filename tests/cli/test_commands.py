@@ -64,6 +64,13 @@ def test_run_passes_environment_and_input(cli: Run) -> None:
     assert "NOT_SET" in cli("run", "-e", "NOT_SET", "host", "--", "true").stderr
 
 
+def test_the_shell_of_a_line(cli: Run) -> None:
+    which = "echo ${BASH_VERSION:+bash}"
+    assert cli("run", "host", "--", which).stdout == "bash\n"
+    assert cli("run", "--shell", "sh", "host", "--", which).stdout == "\n"
+    assert "shell" in cli("run", "--shell", "zsh", "host", "--", which).stderr
+
+
 def test_run_json(cli: Run) -> None:
     done = cli("run", "--json", "host", "--", "echo out; exit 3")
     document = json.loads(done.stdout)

@@ -23,12 +23,6 @@ def test_argv_is_not_a_shell(any_box: Driver) -> None:
     assert any_box.run(["echo", "$HOME; ls"]).stdout == b"$HOME; ls\n"
 
 
-def test_bash_where_it_is_asked_for(box: Driver) -> None:
-    assert box.ready["bash"]
-    assert box.run("[[ a == a ]] && echo $BASH", shell_kind="bash").stdout == b"/bin/bash\n"
-    assert box.run("echo x$BASH").stdout == b"x\n"
-
-
 def test_death_by_signal(any_box: Driver) -> None:
     ended = any_box.run("kill -TERM $$")
     assert (ended["exit_code"], ended["signal"]) == (143, signal.SIGTERM)

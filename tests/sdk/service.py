@@ -74,7 +74,8 @@ class Op:
 
     async def run(self, root: Path) -> None:
         command = self.spec["command"]
-        argv = ["sh", "-c", command] if isinstance(command, str) else list(command)  # type: ignore[call-overload]
+        shell = str(self.spec.get("shell") or "bash")
+        argv = [shell, "-c", command] if isinstance(command, str) else list(command)  # type: ignore[call-overload]
         stdin = asyncio.subprocess.PIPE if self.spec.get("stdin") else asyncio.subprocess.DEVNULL
         try:
             self.process = await asyncio.create_subprocess_exec(
@@ -466,6 +467,7 @@ class Service:
                 "command": document["command"],
                 "env": document.get("env"),
                 "cwd": document.get("working_dir"),
+                "shell": document.get("shell"),
                 "timeout": document.get("timeout"),
                 "user": document.get("user"),
                 "input": document.get("stdin"),

@@ -57,13 +57,17 @@ async def test_exec_answers_primes_json(box: Sidecar) -> None:
     assert 30 << 20 < hungry["usage"]["peak_memory"] < 100 << 20
 
 
-async def test_bash_when_it_is_asked_for_and_there_else_sh(box: Sidecar) -> None:
+async def test_a_string_runs_in_bash_or_in_the_shell_that_is_asked_for(box: Sidecar) -> None:
     script = "echo ${BASH_VERSION:+bash}"
-    assert (await box.exec(script))["stdout"] == "\n"
-    assert (await box.exec(script, shell="bash"))["stdout"] == "bash\n"
+    assert (await box.exec(script))["stdout"] == "bash\n"
+    assert (await box.exec(script, shell="sh"))["stdout"] == "\n"
+    assert (await box.exec(script, shell="/bin/bash"))["stdout"] == "bash\n"
     assert (await box.exec(["echo", "a b", "$HOME"]))["stdout"] == "a b $HOME\n"
-    await box.op(script, shell="bash", wait=10, id="b")
+    await box.op(script, wait=10, id="b")
     assert (await box.call("GET", "/v1/ops/b/output?stream=stdout")).text == "bash\n"
+    for wrong in ("zsh", "./sh", "", 7):
+        answer = await box.call("POST", "/v1/exec", json={"command": script, "shell": wrong})
+        assert (answer.status_code, answer.json()["field"]) == (400, "shell")
 
 
 @pytest.mark.parametrize(

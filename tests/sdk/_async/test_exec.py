@@ -114,3 +114,12 @@ async def test_an_op_id_of_another_command_is_refused(box: AsyncSandbox) -> None
     async with await box.start("sleep 60", op_id="taken"):
         with pytest.raises(OpConflict):
             await box.start("sleep 61", op_id="taken")
+
+
+async def test_a_line_runs_in_bash_or_in_the_shell_that_is_asked_for(box: AsyncSandbox) -> None:
+    which = "echo ${BASH_VERSION:+bash}"
+    assert (await box.exec(which)).stdout == "bash\n"
+    assert (await box.exec(which, shell="sh")).stdout == "\n"
+    assert (await box.exec(which, shell="/bin/bash")).stdout == "bash\n"
+    process = await box.start(which, shell="sh", stdin=False)
+    assert (await process.wait()).stdout == "\n"

@@ -115,3 +115,12 @@ def test_an_op_id_of_another_command_is_refused(box: Sandbox) -> None:
     with box.start("sleep 60", op_id="taken"):
         with pytest.raises(OpConflict):
             box.start("sleep 61", op_id="taken")
+
+
+def test_a_line_runs_in_bash_or_in_the_shell_that_is_asked_for(box: Sandbox) -> None:
+    which = "echo ${BASH_VERSION:+bash}"
+    assert (box.exec(which)).stdout == "bash\n"
+    assert (box.exec(which, shell="sh")).stdout == "\n"
+    assert (box.exec(which, shell="/bin/bash")).stdout == "bash\n"
+    process = box.start(which, shell="sh", stdin=False)
+    assert (process.wait()).stdout == "\n"

@@ -15,7 +15,8 @@ from .generated.command_session_pb2 import (
 )
 
 _ID = re.compile(r"[A-Za-z0-9._:-]{1,128}\Z")
-_SHELLS = {"/bin/bash": "bash", "bash": "bash", "/bin/sh": "sh", "sh": "sh"}
+_BASH = ("/bin/bash", "bash")
+_SH = ("/bin/sh", "sh")
 
 
 def identifier(field: str, value: str) -> str:
@@ -34,10 +35,12 @@ def op_spec(request: StartRequest, *, timeout_ms: int | None) -> dict[str, Any]:
     if not command.cmd:
         raise bad("command.cmd", "is required")
     spec: dict[str, Any] = {"env": dict(command.envs)}
-    shell, args = _SHELLS.get(command.cmd), command.args
-    if shell is not None and len(args) == 2 and args[0] == "-c":
+    args = command.args
+    if command.cmd in _BASH + _SH and len(args) == 2 and args[0] == "-c":
         # In the sidecar's words: it takes sh where there is no bash, and carries what is too long for an argv.
-        spec |= {"command": args[1], "shell": shell}
+        spec["command"] = args[1]
+        if command.cmd in _SH:
+            spec["shell"] = "sh"
     else:
         spec["command"] = [command.cmd, *args]
     if command.HasField("cwd"):
@@ -75,10 +78,17 @@ def session_info(op: dict[str, Any]) -> CommandSessionInfo:
     """What List says of an op whose document has its spec."""
     spec = op["spec"]
     command = spec["command"]
-    argv = command if isinstance(command, list) else [f"/bin/{spec['shell']}", "-c", command]
+    argv = command if isinstance(command, list) else [_program(spec["shell"]), "-c", command]
     described = CommandSpec(cmd=argv[0], args=argv[1:], envs=spec["env"])
     if spec["cwd"] is not None:
         described.cwd = spec["cwd"]
     if spec["user"] is not None:
         described.user = str(spec["user"])
     return CommandSessionInfo(command=described, pid=op["pid"] or 0, session_uuid=op["op_id"])
+
+
+def _program(shell: str | None) -> str:
+    """What a client would have named to get this shell."""
+    if shell is None:
+        return _BASH[0]
+    return shell if shell.startswith("/") else f"/bin/{shell}"

@@ -38,7 +38,7 @@ class Shell(asyncssh.SSHServerSession):
         self._pool = pool
         self._route = route
         self._chan: asyncssh.SSHServerChannel[bytes]
-        self._spec: dict[str, Any] = {"stdin": True, "shell": "bash"}
+        self._spec: dict[str, Any] = {"stdin": True}
         self._op = ""
         self._task: asyncio.Task[None] | None = None
         self._input = bytearray()

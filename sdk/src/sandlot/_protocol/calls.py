@@ -42,8 +42,7 @@ def exec_document(
     """The body of the buffered exec."""
     document: dict[str, Any] = {"command": checks.argv(command)}
     if shell is not None:
-        checks.one_of(shell, checks.SHELLS, name="shell")
-        document["shell"] = shell
+        document["shell"] = checks.shell(shell)
     if cwd is not None:
         document["working_dir"] = cwd
     if env:
@@ -85,8 +84,7 @@ def op_document(
     """The body that creates an op (or attaches to it)."""
     document: dict[str, Any] = {"id": op_id, "command": checks.argv(command)}
     if shell is not None:
-        checks.one_of(shell, checks.SHELLS, name="shell")
-        document["shell"] = shell
+        document["shell"] = checks.shell(shell)
     if cwd is not None:
         document["cwd"] = cwd
     if env:

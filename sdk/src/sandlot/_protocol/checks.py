@@ -8,7 +8,6 @@ from typing import cast
 from urllib.parse import quote
 
 Command = str | Sequence[str]
-SHELLS = ("sh", "bash")
 
 
 def seconds(value: object, *, name: str) -> float | None:
@@ -17,6 +16,13 @@ def seconds(value: object, *, name: str) -> float | None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
         raise ValueError(f"{name}: must be a number of seconds greater than 0, not {value!r}")
+    return value
+
+
+def shell(value: object) -> str:
+    """The shell of a command that is a string."""
+    if not isinstance(value, str) or not (value in ("sh", "bash") or value.startswith("/")):
+        raise ValueError(f"shell: must be 'sh', 'bash' or an absolute path in the sandbox, not {value!r}")
     return value
 
 

@@ -75,7 +75,8 @@ class Commands:
     ) -> ExecResult | OpStream:
         """Runs a command (a shell's string, or a list of arguments) to its end.
 
-        A string runs in `sh`, or with `shell="bash"` in bash where the image has it; a list runs without a shell.
+        A string runs in the image's bash, or in its sh if it has no bash; `shell` chooses another: `sh`, `bash` or
+        an absolute path, called with `-c`. A list runs without a shell.
         `timeout` is seconds the command may run; reaching it is a result with verdict `timeout` and the output so
         far. `stream=True` gives an iterator of events instead. The request carries an op id (yours or a new one),
         so it is sent again after a lost connection and still runs once. Cancelling ends the command.

@@ -28,6 +28,12 @@ Env = Annotated[
 Timeout = Annotated[float | None, typer.Option(help="Seconds the command may run.")]
 Cwd = Annotated[str | None, typer.Option("--cwd", "-w", help="Working directory of the command.")]
 User = Annotated[str | None, typer.Option("--user", "-u", help="User name or id in the sandbox.")]
+Shell = Annotated[
+    str | None,
+    typer.Option(
+        help="For a command of one word: `sh`, `bash` or a path. By itself bash if the image has it, else sh."
+    ),
+]
 Interactive = Annotated[bool, typer.Option("--stdin", "-i", help="Give it this standard input.")]
 
 
@@ -49,6 +55,7 @@ def run(
     timeout: Timeout = None,
     cwd: Cwd = None,
     user: User = None,
+    shell: Shell = None,
     stdin: Interactive = False,
     cpu: Annotated[float | None, typer.Option(help="Cores.")] = None,
     memory: Annotated[str | None, typer.Option(help="Such as 1GiB.")] = None,
@@ -90,7 +97,9 @@ def run(
             client=client,
         )
         try:
-            return _run(box, command, timeout=timeout, cwd=cwd, user=user, stdin=stdin, json=json)
+            return _run(
+                box, command, timeout=timeout, cwd=cwd, user=user, shell=shell, stdin=stdin, json=json
+            )
         finally:
             if keep:
                 print(f"sandlot: kept {box.id}", file=sys.stderr)
@@ -105,6 +114,7 @@ def execute(
     timeout: Timeout = None,
     cwd: Cwd = None,
     user: User = None,
+    shell: Shell = None,
     stdin: Interactive = False,
     detach: Annotated[
         bool, typer.Option("--detach", "-d", help="Print the op id and leave it running.")
@@ -126,11 +136,22 @@ def execute(
                 env=variables,
                 cwd=cwd,
                 user=user,
+                shell=shell,
             )
             process.close()
             output.show({"op_id": process.op_id}, json=json, text=process.op_id)
             return 0
-        return _run(box, command, env=variables, timeout=timeout, cwd=cwd, user=user, stdin=stdin, json=json)
+        return _run(
+            box,
+            command,
+            env=variables,
+            timeout=timeout,
+            cwd=cwd,
+            user=user,
+            shell=shell,
+            stdin=stdin,
+            json=json,
+        )
 
 
 def _run(
@@ -140,6 +161,7 @@ def _run(
     timeout: float | None,
     cwd: str | None,
     user: str | None,
+    shell: str | None,
     stdin: bool,
     json: bool,
     env: dict[str, str] | None = None,
@@ -148,10 +170,12 @@ def _run(
     line = output.as_command(command)
     try:
         if json:
-            result = box.exec(line, timeout=timeout, env=env, cwd=cwd, user=user, stdin=data)
+            result = box.exec(line, timeout=timeout, env=env, cwd=cwd, user=user, shell=shell, stdin=data)
             print(json_module.dumps({**output.plain(result), "sandbox_id": box.id}, ensure_ascii=False))
             return output.command_code(result)
-        with box.exec(line, timeout=timeout, env=env, cwd=cwd, user=user, stdin=data, stream=True) as events:
+        with box.exec(
+            line, timeout=timeout, env=env, cwd=cwd, user=user, shell=shell, stdin=data, stream=True
+        ) as events:
             for event in events:
                 if isinstance(event, Exit):
                     return _ended(event)

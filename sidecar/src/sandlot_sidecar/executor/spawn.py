@@ -23,16 +23,17 @@ _TIOCSPTLCK = 0x40045431
 _TIOCGPTPEER = 0x5441
 
 
-def find_shell(which: str = "sh") -> str:
-    """The path of bash where it is asked for and there, else of sh; raises ExecutorError."""
-    if which == "bash":
-        for path in ("/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash"):
+_PLACES = {"bash": ("/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash"), "sh": ("/bin/sh", "/usr/bin/sh")}
+
+
+def find_shell(which: str | None) -> str:
+    """The path of the shell `sh` or `bash`; for None bash, and sh in an image without it. Raises ExecutorError."""
+    for name in (which,) if which else ("bash", "sh"):
+        for path in _PLACES[name]:
             if _is_program(path):
                 return path
-    for path in ("/bin/sh", "/usr/bin/sh"):
-        if _is_program(path):
-            return path
-    raise ExecutorError("start_failed", "the sandbox has no sh", field="shell")
+    message = f"the sandbox has no {which or 'bash and no sh'}: choose another shell, or pass an argv"
+    raise ExecutorError("start_failed", message, field="shell")
 
 
 def _is_program(path: str) -> bool:
@@ -84,7 +85,7 @@ class Spawner:
         self._devpts = devpts
         self._rootless = rootless
         self._mark = mark
-        self._shells: dict[str, str] = {}  # where they were found; a look costs 30 µs under gVisor
+        self._shells: dict[str | None, str] = {}  # where they were found; a look costs 30 µs under gVisor
 
     def start(self, run: dict[str, Any], fds: list[int]) -> tuple[int, int | None]:
         """Start it; returns its pid and a terminal's master. Raises Failed."""
@@ -113,11 +114,10 @@ class Spawner:
             before_exec = _take_terminal if terminal is not None else None
             try:
                 pid = birth.start(argv, env=env, cwd=cwd, fds=fds, user=other, before_exec=before_exec)
-            except OSError:
-                if self._shells.get(_shell_of(run)) != argv[0]:
+            except (FileNotFoundError, NotADirectoryError, PermissionError):
+                if self._shells.pop(run.get("shell_kind"), None) != argv[0]:
                     raise
-                self._shells.clear()  # the sandbox may have taken it away, and have another
-                argv[0] = self._shell(run)
+                argv[0] = self._shell(run)  # the sandbox may have taken it away, and have another
                 pid = birth.start(argv, env=env, cwd=cwd, fds=fds, user=other, before_exec=before_exec)
         except BaseException as error:
             if terminal is not None:
@@ -155,10 +155,14 @@ class Spawner:
         return [shell, f"/dev/fd/{script}"], script
 
     def _shell(self, run: dict[str, Any]) -> str:
-        which = _shell_of(run)
-        if which not in self._shells:
-            self._shells[which] = find_shell(which)
-        return self._shells[which]
+        which = run.get("shell_kind")
+        if which is not None and which not in _PLACES:
+            return which  # a path
+        path = self._shells.get(which)
+        # Of sh as the second choice a look is due each time: the sandbox may have installed bash by now.
+        if path is None or (which is None and path not in _PLACES["bash"]):
+            path = self._shells[which] = find_shell(which)
+        return path
 
     def _other(self, user: users.User) -> users.User | None:
         """The user, if it is another than this process; raises ExecutorError."""
@@ -168,10 +172,6 @@ class Spawner:
             message = f"only root can be used here (user namespace without further ids), not uid {user.uid}"
             raise ExecutorError("start_failed", message, field="user")
         return user
-
-
-def _shell_of(run: dict[str, Any]) -> str:
-    return run.get("shell_kind") or "sh"
 
 
 def _take_terminal() -> None:

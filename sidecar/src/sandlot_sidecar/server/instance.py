@@ -159,7 +159,6 @@ class Instance:
     async def _prove(self) -> None:
         """Run a real command: only then is the sandbox ready."""
         spec = Spec(command="exit 0")
-        spec.shell = "sh"
         spec.timeout = PROOF_TIMEOUT
         if self.record.claim is None:
             spec.cwd = "/"

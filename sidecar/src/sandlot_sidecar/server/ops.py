@@ -40,8 +40,6 @@ class Ops:
         self.environment: dict[str, str] = {}
         self.workdir: str | None = None
         self.user: str | int | None = None
-        self.shell = "/bin/sh"
-        self.bash = False
         self.devnull = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
         self._made_before = 0
         self.pool: RunnerPool = self._new_pool()

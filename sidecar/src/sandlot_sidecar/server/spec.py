@@ -25,7 +25,7 @@ class Spec:
 
     def __init__(self, *, command: str | list[str]) -> None:
         self.command = command
-        self.shell = "sh"
+        self.shell: str | None = None  # bash, or sh in an image without it
         self.cwd: str | None = None
         self.env: dict[str, str] = {}
         self.user: str | int | None = None
@@ -106,10 +106,10 @@ def from_op(body: dict[str, Any]) -> Spec:
     return spec
 
 
-def _shell(body: dict[str, Any]) -> str:
-    shell = fields.text(body, "shell", default="sh") or "sh"
-    if shell not in ("sh", "bash"):
-        raise bad_input("shell must be sh or bash", field="shell")
+def _shell(body: dict[str, Any]) -> str | None:
+    shell = fields.text(body, "shell", limit=4096)
+    if shell is not None and shell not in ("sh", "bash") and not shell.startswith("/"):
+        raise bad_input("shell must be sh, bash or an absolute path", field="shell")
     return shell
 
 

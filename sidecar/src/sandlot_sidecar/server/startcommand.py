@@ -63,7 +63,6 @@ class StartCommand:
 
     def __init__(self, ops: Ops, command: str | list[str]) -> None:
         spec = Spec(command=command)
-        spec.shell = "sh"
         self.log = TailLog()
         self.op: Op = ops.begin_apart(spec, log=self.log)
         self.op.detached = True
