@@ -67,7 +67,11 @@ def test_installs_and_restarts_once(version: int, tmp_path: Path) -> None:
         "TypeUrl": "io.containerd.runsc.v1.options",
         "ConfigPath": "/etc/containerd/sandlot-runsc.toml",
     }
-    assert runtimes["runsc"] == {"runtime_type": "io.containerd.runsc.v1", "options": options}
+    assert runtimes["runsc"] == {
+        "runtime_type": "io.containerd.runsc.v1",
+        "pod_annotations": ["dev.gvisor.*"],
+        "options": options,
+    }
     assert runtimes["runc"] == {"runtime_type": "io.containerd.runc.v2"}
 
 
@@ -91,6 +95,20 @@ def test_the_period_of_containerds_looks_is_set_where_nobody_has(
         assert done.returncode == 0, done.stderr
     assert tomllib.loads(node.config.read_text())["plugins"][PLUGINS[3]].get("stats_collect_period") == wanted
     assert node.restarts == 1
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_node_of_an_earlier_installer_lets_annotations_through(version: int, tmp_path: Path) -> None:
+    node = Node(tmp_path, version=version)
+    assert node.install().returncode == 0
+    node.config.write_text(node.config.read_text().replace('  pod_annotations = ["dev.gvisor.*"]\n', ""))
+    for _ in range(2):
+        done = node.install()
+        assert done.returncode == 0, done.stderr
+    runtimes = tomllib.loads(node.config.read_text())["plugins"][PLUGINS[version]]["containerd"]["runtimes"]
+    assert runtimes["runsc"]["pod_annotations"] == ["dev.gvisor.*"]
+    assert runtimes["runc"] == {"runtime_type": "io.containerd.runc.v2"}
+    assert node.restarts == 2
 
 
 @pytest.mark.parametrize("driver", ["true", "false"])

@@ -71,7 +71,7 @@ def test_the_defaults_request_a_share(monkeypatch: pytest.MonkeyPatch) -> None:
     }  # fmt: skip
     # Together they are the volume's: what fills it is met by the sidecar before the kubelet evicts the pod.
     assert sidecar["resources"]["limits"]["ephemeral-storage"] == str(GIB)
-    assert spec["volumes"][0]["emptyDir"]["sizeLimit"] == str(6 * GIB)
+    assert [each["emptyDir"]["sizeLimit"] for each in spec["volumes"]] == [str(GIB), str(6 * GIB)]
     assert sidecar["image"] == "sandlot/sidecar:0.1.0"
     assert spec["runtimeClassName"] == "gvisor"
     assert spec["priorityClassName"] == "sandlot-sandbox"

@@ -58,6 +58,7 @@ def containerd_patch(*, v2: bool, dense: bool = False) -> str:
   SystemdCgroup = {"true" if v2 else "false"}
 [{cri}.containerd.runtimes.runsc]
   runtime_type = "io.containerd.runsc.v1"
+  pod_annotations = ["dev.gvisor.*"]
 [{cri}.containerd.runtimes.runsc.options]
   TypeUrl = "io.containerd.runsc.v1.options"
   ConfigPath = "{RUNSC_CONFIG}"

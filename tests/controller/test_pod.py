@@ -70,6 +70,22 @@ def test_the_token_is_in_the_sidecar_s_environment_only() -> None:
     assert "sit_x" not in json.dumps([sandbox, pod["metadata"]])
 
 
+def test_gvisor_is_asked_to_keep_the_sandbox_s_files_itself() -> None:
+    pod = build(runtime_class="gvisor")
+    said = {key: value for key, value in pod["metadata"]["annotations"].items() if "gvisor" in key}
+    hint = "dev.gvisor.spec.mount.files"
+    assert said == {f"{hint}.type": "bind", f"{hint}.share": "pod", f"{hint}.options": f"rw,size={5 << 30}"}
+    volumes = {each["name"]: int(each["emptyDir"]["sizeLimit"]) for each in pod["spec"]["volumes"]}
+    # The kubelet would evict the pod where the code's own limit is.
+    assert volumes["files"] > 5 << 30
+    sidecar = pod["spec"]["containers"][1]
+    [place] = [each["mountPath"] for each in sidecar["volumeMounts"] if each["name"] == "files"]
+    config = json.loads(next(each["value"] for each in sidecar["env"] if "CONFIG" in each["name"]))
+    assert config["root"] == {"disk": 5 << 30, "upper": place}
+    # gVisor keeps a volume itself only as long as nothing is in it: nobody else mounts it.
+    assert "volumeMounts" not in pod["spec"]["containers"][0]
+
+
 def test_burstable_and_guaranteed() -> None:
     resources = build(cpu_share=0.1, memory_share=0.25)["spec"]["containers"][0]["resources"]
     assert resources["limits"] == {"cpu": "2000m", "memory": "1073741824", "ephemeral-storage": str(5 << 30)}

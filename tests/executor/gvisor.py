@@ -24,6 +24,7 @@ ALL = [
     *CAPABILITIES, "CAP_DAC_READ_SEARCH", "CAP_IPC_LOCK", "CAP_IPC_OWNER", "CAP_NET_ADMIN", "CAP_SYS_ADMIN",
     "CAP_SYS_PTRACE", "CAP_SYS_RESOURCE", "CAP_SYS_NICE", "CAP_SYS_TIME", "CAP_SYS_TTY_CONFIG", "CAP_SYS_RAWIO",
 ]  # fmt: skip
+VOLUME, VOLUME_POINT = "files", "/run/sandlot-files"
 KIND, SANDBOX_ID = "io.kubernetes.cri.container-type", "io.kubernetes.cri.sandbox-id"
 
 
@@ -53,8 +54,12 @@ class GvisorPod:
         network: str | None = None,
         net_raw: bool = True,
         name_server: str | None = None,
+        volume: int | None = None,
     ) -> None:
-        """`network`: a network namespace by its path, without one it has only a loopback."""
+        """`network`: a network namespace by its path, without one it has only a loopback.
+
+        `volume`: bytes of the sidecar's volume that gVisor keeps itself, as it does an emptyDir with our annotations.
+        """
         self.id = f"i-{uuid.uuid4().hex[:16]}"
         self.directory = Path(tempfile.mkdtemp(prefix="sandlot-gvisor-", dir="/tmp"))
         self.directory.chmod(0o755)
@@ -69,6 +74,8 @@ class GvisorPod:
         ]  # fmt: skip
         self._network = network
         self._name_server = name_server
+        self.volume = volume
+        (self.directory / "volume").mkdir()
 
     def start(self) -> GvisorPod:
         """Start the sandbox and the container that does nothing."""
@@ -182,12 +189,26 @@ class GvisorPod:
         pids = {"type": "pid", **({"path": self._pids_of} if self._pids_of else {})}
         kinds = [{"type": kind} for kind in ("mount", "uts", "ipc")]
         kinds.append({"type": "network", **({"path": self._network} if self._network else {})})
+        if self.volume is not None and not self._pids_of:
+            hint = {
+                "source": str(self.directory / "volume"),
+                "type": "tmpfs",
+                "share": "pod",
+                "options": f"rw,size={self.volume}",
+            }
+            annotations |= {f"dev.gvisor.spec.mount.{VOLUME}.{field}": value for field, value in hint.items()}
         mounts = [{"destination": "/proc", "type": "proc", "source": "proc"},
                   {"destination": "/dev", "type": "tmpfs", "source": "tmpfs"},
                   {"destination": "/sys", "type": "sysfs", "source": "sysfs", "options": ["ro"]}]  # fmt: skip
         for path in paths:
             options = ["rbind", "rw" if borrowed and path == borrowed[-1] else "ro"]
             mounts.append({"destination": path, "source": path, "type": "bind", "options": options})  # type: ignore[dict-item]
+        if self.volume is not None and name == "sidecar":
+            (root / VOLUME_POINT.lstrip("/")).mkdir(parents=True)
+            source = str(self.directory / "volume")
+            mounts.append(
+                {"destination": VOLUME_POINT, "source": source, "type": "bind", "options": ["rbind", "rw"]}
+            )  # type: ignore[dict-item]
         config = {
             "ociVersion": "1.0.2", "hostname": "sandbox",
             "root": {"path": str(root), "readonly": readonly},

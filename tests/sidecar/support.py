@@ -330,6 +330,40 @@ async def check_full_disk(box: Sidecar) -> None:
     assert (await box.call("PUT", "/v1/files?path=/work/more", content=b"x")).status_code == 200
 
 
+# Held open without a name: 4 MiB at a time, until the disk refuses or somebody ends it.
+UNLINKED = """
+import os, time
+held = []
+while True:
+    fd = os.open(f"/work/{len(held)}", os.O_CREAT | os.O_RDWR)
+    os.unlink(f"/work/{len(held)}")
+    os.write(fd, bytes(4 << 20))
+    held.append(fd)
+    time.sleep(0.05)
+"""
+EMPTY = """
+import os
+for number in range(1 << 20):
+    if number % 1000 == 0:
+        os.makedirs(f"/work/empty/{number}")
+    os.close(os.open(f"/work/empty/{number // 1000 * 1000}/{number}", os.O_CREAT | os.O_WRONLY))
+"""
+
+
+async def check_evasions(box: Sidecar, *, files: int, kernel: bool = False) -> None:
+    """As `check_full_disk`: what a walk of names or a sum of bytes does not see is counted, too."""
+    answer = await box.exec(["python3", "-c", UNLINKED], timeout=30)
+    # Where the kernel refuses what is too much, the command ends by itself, and its files with it.
+    refused = answer["exit_code"] == 1 and "No space left" in answer["stderr"]
+    assert refused if kernel else answer["verdict"] == "disk_full", answer
+    answer = await box.exec(["python3", "-c", EMPTY], timeout=50)
+    assert answer["verdict"] == "disk_full", answer
+    answer = await box.exec("rm -rf /work/empty; sleep 2; echo room", timeout=50)
+    assert (answer["verdict"], answer["stdout"]) == ("exited", "room\n"), answer
+    made = await box.exec(["python3", "-c", EMPTY.replace("1 << 20", str(files // 2))], timeout=60)
+    assert made["verdict"] == "exited", made
+
+
 def unlink(path: str) -> None:
     Path(path).unlink(missing_ok=True)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sandlot_sidecar.server.disk import FASTEST, LEAST, MOST, SHARE, pause
+from sandlot_sidecar.server.disk import FASTEST, FASTEST_FILES, LEAST, MOST, SHARE, SOONEST, pause
 
 MIB = 1 << 20
 
@@ -22,12 +22,21 @@ MIB = 1 << 20
     ],
 )
 def test_little_room_is_looked_at_soon_and_much_room_seldom(cost: float, room: int, seconds: float) -> None:
-    assert pause(cost=cost, room=room) == pytest.approx(seconds)
+    assert pause(cost=cost, room=room, files=1 << 30) == pytest.approx(seconds)
 
 
-@given(st.floats(0, 100), st.integers(-(1 << 40), 1 << 50))
-def test_looking_takes_no_more_than_its_share_and_a_disk_is_never_forgotten(cost: float, room: int) -> None:
-    seconds = pause(cost=cost, room=room)
-    assert seconds >= LEAST
+@pytest.mark.parametrize(
+    ("files", "seconds"), [(0, SOONEST), (-9, SOONEST), (FASTEST_FILES // 2, 0.5), (1 << 30, MOST)]
+)
+def test_few_files_more_are_looked_at_sooner(files: int, seconds: float) -> None:
+    assert pause(cost=0.0, room=1 << 60, files=files) == pytest.approx(seconds)
+
+
+@given(st.floats(0, 100), st.integers(-(1 << 40), 1 << 50), st.integers(-(1 << 30), 1 << 40))
+def test_looking_takes_no_more_than_its_share_and_a_disk_is_never_forgotten(
+    cost: float, room: int, files: int
+) -> None:
+    seconds = pause(cost=cost, room=room, files=files)
+    assert seconds >= SOONEST
     assert cost <= seconds / SHARE * (1 + 1e-9)
     assert seconds <= max(MOST, SHARE * cost)

@@ -11,15 +11,19 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from sandlot_sidecar.executor.held import FEWEST
 
-from tests.executor.gvisor import GvisorPod, find_runsc
-from tests.sidecar.support import Sidecar, check_full_disk, gone, until
+from tests.executor.gvisor import VOLUME_POINT, GvisorPod, find_runsc
+from tests.sidecar.support import Sidecar, check_evasions, check_full_disk, gone, until
 from tests.sidecar.test_hostile import SPY
 
 pytestmark = [
     pytest.mark.root,
     pytest.mark.skipif(find_runsc() is None, reason="needs runsc: gVisor without Kubernetes"),
 ]
+
+
+DISK = 64 << 20
 
 
 class GvisorSidecar(Sidecar):
@@ -29,6 +33,8 @@ class GvisorSidecar(Sidecar):
         self.pod = pod
         super().__init__(instance_id=pod.id, target=True, cgroup_parent=None)
         del self.config["root"], self.config["target_pid"]
+        if pod.volume is not None:
+            self.config["root"] = {"upper": VOLUME_POINT, "disk": pod.volume}
 
     async def launch(self) -> None:
         command = self.pod.command(
@@ -172,8 +178,37 @@ async def eaten(box: Sidecar) -> bool:
     return "eater.py" not in (await box.exec("cat /proc/[0-9]*/cmdline"))["stdout"]
 
 
-async def test_a_full_disk_is_a_verdict_and_the_sandbox_lives(gvisor: MakeBox) -> None:
-    await check_full_disk(await gvisor(claim={"limits": {"disk": 64 << 20}}))
+@pytest.mark.parametrize("volume", [None, DISK], ids=["measured", "kept by gVisor"])
+async def test_a_full_disk_is_a_verdict_and_the_sandbox_lives(gvisor: MakeBox, volume: int | None) -> None:
+    await check_full_disk(await gvisor(volume=volume, claim={"limits": {"disk": DISK}}))
+
+
+@pytest.mark.parametrize("volume", [None, DISK], ids=["measured", "kept by gVisor"])
+async def test_files_without_a_name_or_content_fill_the_disk(gvisor: MakeBox, volume: int | None) -> None:
+    box = await gvisor(volume=volume, claim={"limits": {"disk": DISK}})
+    await check_evasions(box, files=FEWEST, kernel=volume is not None)
+    assert box.pod.memory < 1 << 30
+
+
+async def test_a_volume_that_gvisor_keeps_ends_at_the_byte(gvisor: MakeBox) -> None:
+    box = await gvisor(volume=DISK, claim={"limits": {"disk": DISK}})
+    assert not [note for note in (await box.instance("GET", "/v1/state")).json()["notes"] if "disk" in note]
+    answer = await box.exec("dd if=/dev/zero of=/work/big bs=1M count=200; stat -c %s /work/big")
+    assert 0.99 * DISK < int(answer["stdout"]) <= DISK, answer
+    assert "No space left" in answer["stderr"]
+    # A smaller claim than the volume is held by looks.
+    smaller = await gvisor(volume=4 * DISK, claim={"limits": {"disk": DISK}})
+    await check_full_disk(smaller)
+
+
+async def test_a_reset_makes_room_before_the_next_owner_comes(gvisor: MakeBox) -> None:
+    box = await gvisor(volume=DISK, claim={"limits": {"disk": DISK}})
+    fill = "dd if=/dev/zero of=/work/big bs=1M count=60 && echo full"
+    for _ in range(3):
+        assert (await box.exec(fill))["stdout"] == "full\n"
+        answer = await box.instance("POST", "/v1/reset", json={"keep_claim": True})
+        assert answer.json()["equal"] is True, answer.text
+        await until(lambda: usable(box))
 
 
 async def test_no_dead_process_stays(gvisor: MakeBox) -> None:

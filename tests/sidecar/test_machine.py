@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -129,9 +130,11 @@ def test_the_same_id_with_another_spec_is_a_conflict_and_an_expired_one_never_ru
 @pytest.mark.parametrize("sent", [None, 9, 15])
 @pytest.mark.parametrize("died", [None, 9, 15, 11])
 @pytest.mark.parametrize("code", [0, 1])
-@pytest.mark.parametrize("facts", [{}, {"oom": True}, {"disk_full": True}, {"pids_hit": True}])
+@pytest.mark.parametrize(
+    "facts", [{}, {"oom": True}, {"disk_full": "sandbox"}, {"disk_full": "node"}, {"pids_hit": True}]
+)
 def test_verdicts(
-    cause: str | None, sent: int | None, died: int | None, code: int, facts: dict[str, bool]
+    cause: str | None, sent: int | None, died: int | None, code: int, facts: dict[str, Any]
 ) -> None:
     verdict, _ = judge(
         cause=cause,
@@ -146,7 +149,7 @@ def test_verdicts(
     elif died:
         expected = "killed" if sent == died else "signaled"
     elif facts.get("disk_full") and code:
-        expected = "disk_full"
+        expected = "disk_full" if facts["disk_full"] == "sandbox" else "sandbox_broken"
     elif facts.get("pids_hit"):
         expected = "pids_limit"
     else:

@@ -10,16 +10,17 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
+from sandlot_sidecar.executor.held import FEWEST
 
 from tests.executor.container import FILTER, Container
-from tests.sidecar.support import INSTANCE_TOKEN, Sidecar, check_full_disk, descendants, gone
+from tests.sidecar.support import INSTANCE_TOKEN, Sidecar, check_evasions, check_full_disk, descendants, gone
 from tests.sidecar.test_hostile import SPY, memory_of
 
 pytestmark = [
@@ -70,6 +71,14 @@ class PodSidecar(Sidecar):
         await gone(tree)
 
 
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 64 MiB that takes overlays, as a node's disk."""
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "disk", tmp_path], check=True)
+    yield tmp_path
+    subprocess.run(["umount", "-l", tmp_path], check=True)
+
+
 MakePod = Callable[..., Awaitable[PodSidecar]]
 
 
@@ -78,9 +87,13 @@ async def pod() -> AsyncIterator[MakePod]:
     """Starts a container and a sidecar for it; `claim` as for other sidecars."""
     made: list[tuple[Container, PodSidecar]] = []
 
-    async def start(*, claim: dict[str, Any] | None = None, **options: Any) -> PodSidecar:
+    async def start(
+        *, claim: dict[str, Any] | None = None, state: Path | None = None, **options: Any
+    ) -> PodSidecar:
         container = Container(**options)
         sidecar = PodSidecar(container)
+        if state is not None:
+            sidecar.config["root"] = {"upper": str(state / "upper")}
         made.append((container, sidecar))
         await asyncio.to_thread(container.start)
         await sidecar.start()
@@ -128,6 +141,24 @@ async def test_processors_are_counted_by_the_limit(pod: MakePod, cpu: float, sai
 
 async def test_a_full_disk_is_a_verdict_and_the_sandbox_lives(pod: MakePod) -> None:
     await check_full_disk(await pod(claim={"limits": {"disk": 64 << 20}}))
+
+
+async def test_a_full_disk_of_the_node_is_not_the_code_s_doing(small_disk: Path, pod: MakePod) -> None:
+    """The sandbox may write 512 MiB, but somebody else has filled the disk that its volume is on."""
+    box = await pod(claim={"limits": {"disk": 512 << 20}}, state=small_disk)
+    assert (await box.exec("head -c 1000000 /dev/zero > /work/little"))["verdict"] == "exited"
+    with suppress(OSError), (small_disk / "of-another").open("wb") as file:
+        while True:
+            file.write(bytes(1 << 20))
+    answer = await box.exec("head -c 1000000 /dev/zero > /work/more")
+    assert (answer["verdict"], answer["exit_code"]) == ("sandbox_broken", 1), answer
+    assert "node" in answer["message"]
+    (small_disk / "of-another").unlink()
+    assert (await box.exec("head -c 1000000 /dev/zero > /work/more"))["verdict"] == "exited"
+
+
+async def test_files_without_a_name_or_content_fill_the_disk(pod: MakePod) -> None:
+    await check_evasions(await pod(claim={"limits": {"disk": 64 << 20}}), files=FEWEST)
 
 
 async def test_no_secret_is_in_any_environment_or_below_the_server(pod: MakePod) -> None:

@@ -15,10 +15,15 @@ from sandlot_controller.settings import Settings
 
 STATE_DIR = "/run/sandlot"
 _STATE_VOLUME = "state"
+# What sandboxes write. gVisor keeps it itself, in a file on the node's disk, where the runtime's handler lets our
+# annotations through: 4 to 12 times faster than an emptyDir by its gofer, and it ends at the byte.
+FILES_DIR = "/run/sandlot-files"
+_FILES_VOLUME = "files"
+_HINT = f"dev.gvisor.spec.mount.{_FILES_VOLUME}"
 # What a sidecar may use of its pod's cores where the pod has a kernel of its own, such as gVisor's.
 _CORES_IN_A_KERNEL = 0.2
-# The sidecar keeps ops' output beside the upper layer. A full disk must be met by the sidecar, which gives it a
-# verdict; were both limits equal, the kubelet would evict the pod at the same moment.
+# A full disk must be met by gVisor or the sidecar, which gives it a verdict; were both limits equal, the kubelet would
+# evict the pod at the same moment. The sidecar keeps ops' output in as much.
 _STATE_SLACK = 1 << 30
 
 _UNREACHABLE = "node.kubernetes.io/unreachable"  # the taint of a node that nothing is heard of
@@ -85,7 +90,7 @@ def sidecar_config(template: Template, *, instance_id: str, token: str, settings
         "template": key(template),
         "hostname": "sandbox",
         "target": True,
-        "root": {"disk": template.disk},
+        "root": {"disk": template.disk, "upper": FILES_DIR},
         "limits": {"cpu": template.cpu, "memory": template.memory, "pids": template.pids},
         "ops": {"reattach_grace": settings.reattach_grace},
     }
@@ -107,7 +112,8 @@ def _pod(template: Template, *, instance_id: str, token: str, settings: Settings
             _sidecar_container(config, settings=settings, own_kernel=bool(runtime_class)),
         ],
         "volumes": [
-            {"name": _STATE_VOLUME, "emptyDir": {"sizeLimit": str(template.disk + _STATE_SLACK)}},
+            {"name": _STATE_VOLUME, "emptyDir": {"sizeLimit": str(_STATE_SLACK)}},
+            {"name": _FILES_VOLUME, "emptyDir": {"sizeLimit": str(template.disk + _STATE_SLACK)}},
         ],
     }
     if runtime_class:
@@ -135,7 +141,12 @@ def _pod(template: Template, *, instance_id: str, token: str, settings: Settings
                 names.LABEL_INSTANCE: instance_id,
                 names.LABEL_TEMPLATE: key(template),
             },
-            "annotations": {names.ANNOTATION_TEMPLATE: encode(template)},
+            "annotations": {
+                names.ANNOTATION_TEMPLATE: encode(template),
+                f"{_HINT}.type": "bind",
+                f"{_HINT}.share": "pod",
+                f"{_HINT}.options": f"rw,size={template.disk}",
+            },
         },
         "spec": spec,
     }
@@ -201,7 +212,10 @@ def _sidecar_container(config: dict[str, Any], *, settings: Settings, own_kernel
         "ports": [{"name": "sidecar", "containerPort": names.SIDECAR_PORT}],
         "resources": {"requests": limits if settings.guaranteed else requests, "limits": limits},
         "securityContext": {"privileged": True, "runAsUser": 0},
-        "volumeMounts": [{"name": _STATE_VOLUME, "mountPath": STATE_DIR}],
+        "volumeMounts": [
+            {"name": _STATE_VOLUME, "mountPath": STATE_DIR},
+            {"name": _FILES_VOLUME, "mountPath": FILES_DIR},
+        ],
     }
 
 

@@ -85,8 +85,11 @@ class Executor:
                 self._job(seq, lambda: ({"killed": self.sandbox.kill(runner)}, []))
                 return
             if message.get("do") == "disk":
-                self.sandbox.check_running()
-                self._job(seq, lambda: (self.sandbox.disk(), []))
+                at_once = self.sandbox.quick_disk(message)
+                if at_once is None:
+                    self._job(seq, lambda: (self.sandbox.disk(), []))
+                else:
+                    self._answer(seq, (at_once, []))
                 return
             if message.get("do") == "connect":
                 port = _port(message)
@@ -117,6 +120,8 @@ class Executor:
             return sandbox.egress(message), []
         if do == "usage":
             return sandbox.usage(), []
+        if do == "full":
+            return {"full": sandbox.full()}, []
         if do == "alive":
             return {"alive": sandbox.alive()}, []
         if do == "layer":

@@ -105,6 +105,14 @@ class Home:
         syscalls.unshare(syscalls.CLONE_NEWNS)
         syscalls.mount("none", "/", None, syscalls.MS_REC | syscalls.MS_PRIVATE)
 
+    def pids(self) -> list[int]:
+        """All processes that the home's /proc shows."""
+        directory = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self.proc)
+        try:
+            return [int(name) for name in os.listdir(directory) if name.isdigit()]
+        finally:
+            os.close(directory)
+
     def read(self, name: str) -> bytes:
         """Read a file of the home's /proc; raises OSError."""
         fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self.proc)

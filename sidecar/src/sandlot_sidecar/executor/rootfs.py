@@ -8,6 +8,7 @@ import stat
 
 from . import devices, init, layers, syscalls
 from .errors import SetupError
+from .held import files_limit
 from .namespaces import mounts
 
 TYPE_CHECKING = False
@@ -112,7 +113,8 @@ class Builder:
         sys_tree = syscalls.clone_tree("/sys") if self.home.rootless else -1
         size = f"size={self.disk}" if self.disk else "size=50%"
         before = mounts(self.home)
-        syscalls.mount("sandlot", WORK, "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV, f"{size},mode=755")
+        options = f"{size},nr_inodes={files_limit(self.disk)},mode=755"
+        syscalls.mount("sandlot", WORK, "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV, options)
         for name in ("root", "base", "cover", "store"):
             os.mkdir(f"{WORK}/{name}")
         if self.plan.store is not None:

@@ -7,7 +7,7 @@ import signal
 import socket
 import time
 
-from . import cgroups, init, nursery, rootfs, spawn, syscalls
+from . import cgroups, held, init, nursery, rootfs, spawn, syscalls
 from .egress import Egress
 from .errors import ExecutorError, SetupError
 from .group import Group
@@ -55,6 +55,7 @@ class Sandbox:
         self._retired: list[Group] = []
         self._watch_until = 0.0
         self._number = 0
+        self._device = 0  # of the files in the pod's writable layer
         self._fresh: Fresh | None = None
         self._lost: list[float] = []
 
@@ -95,6 +96,7 @@ class Sandbox:
             "bash": shells["bash"].endswith("bash"),
             "shell": shells["sh"] or None,
             "init_pid": self.init.pid,
+            "disk_limit": self._disk_limit,
             **(
                 {"env": pod.environment, "workdir": pod.workdir, "guarded": pod.guarded}
                 if pod is not None
@@ -132,9 +134,12 @@ class Sandbox:
             )
         disk = self._disk()
         asked = self._plan.disk
-        if self._plan.store is not None:
-            if asked:
+        store = self._plan.store
+        if store is not None:
+            if asked and not store.bounded:
                 notes.append("disk: what is written is measured while commands run")
+            if asked and store.bounded and asked > store.size:
+                notes.append(f"disk: the pod's volume holds {store.size} of the {asked} bytes asked for")
         elif asked and disk is not None and disk < asked:
             notes.append(
                 f"disk: files are kept in memory, so {disk} of the {asked} bytes asked for can be used"
@@ -191,6 +196,7 @@ class Sandbox:
         self.running = True
         if self._plan.store is not None:
             self._sweep_store(self._plan.store)
+            self._device = held.device()
         self.root.fresh = self.root.entries()
         if self._fresh is None:
             self._fresh = Fresh(home=self.home)
@@ -198,7 +204,11 @@ class Sandbox:
     def _sweep_store(self, store: Store) -> None:
         """Delete what earlier roots have left, beside everything else."""
         child = nursery.beside(store.sweep)
-        self.children[child.fd] = child
+        if store.bounded and 2 * held.space(store.directory)[0] > store.size:
+            # What is left would take room from the next owner, whose commands would find the disk full.
+            child.forget()
+        else:
+            self.children[child.fd] = child
 
     def _limit_runner(self, group: Group) -> None:
         memory, pids = self.limits.get("memory"), self.limits.get("pids")
@@ -446,17 +456,67 @@ class Sandbox:
             "disk_size": size,
         }
 
-    def disk(self) -> dict[str, Any]:
-        """Bytes of the writable layer and how many there may be; no limit where a filesystem of its own has it.
+    @property
+    def _disk_limit(self) -> str:
+        """Who holds the sandbox to its disk: the `kernel` at the byte, or looks while commands run (`measured`)."""
+        if not self._plan.overlay:
+            return "none"
+        return "kernel" if self._plan.store is None or self._plan.store.bounded else "measured"
 
-        `cost`: seconds of CPU that this took, a thread's own.
-        """
+    def quick_disk(self, message: dict[str, Any]) -> dict[str, Any] | None:
+        """As `disk`, where no walk is needed; None where one is."""
+        self.check_running()
         store = self._plan.store
         if store is None:
-            return {"used": 0, "limit": None, "cost": 0.0}
+            return {"used": 0, "files": 0, "limit": None}
+        if not store.bounded:
+            return None
+        # At most as many files are there as were counted then and have been made since.
+        number = held.newest(store.directory)
+        counted, at = message.get("counted") or (0, number)
+        files, limit = counted + number - at, held.files_limit(self._plan.disk)
+        return self._held(held.space(self.root.upper)[0], files, [counted, at]) if files <= limit else None
+
+    def disk(self) -> dict[str, Any]:
+        """Bytes and files of the writable layer, and how many there may be of each.
+
+        `cost`: seconds of CPU that this took, a thread's own. `counted`: for the next look.
+        """
+        store = self._plan.store
+        assert store is not None
+        assert self.home is not None
         began = time.thread_time()
-        used = store.held(self.root.upper)
-        return {"used": used, "limit": self._plan.disk, "cost": time.thread_time() - began}
+        number = held.newest(store.directory) if store.bounded else 0
+        walk = held.Walk(most=held.files_limit(self._plan.disk))
+        walk.tree(self.root.upper)
+        if not store.bounded:
+            walk.deleted(self.home, device=self._device)
+        used = held.space(self.root.upper)[0] if store.bounded else walk.bytes
+        answer = self._held(used, walk.files, [walk.files, number])
+        return {**answer, "cost": time.thread_time() - began}
+
+    def _held(self, used: int, files: int, counted: list[int]) -> dict[str, Any]:
+        limit, store = self._plan.disk, self._plan.store
+        return {
+            "used": used,
+            "files": files,
+            "limit": limit,
+            "hard": store is not None and store.bounded and limit is not None and store.size <= limit,
+            "files_limit": held.files_limit(limit),
+            "counted": counted,
+        }
+
+    def full(self) -> str | None:
+        """`sandbox` where its own file system has no room left, `node` where one has none that is not its own."""
+        self.check_running()
+        upper = self.root.upper if self.root.upper >= 0 else os.open("/", held.DIRECTORY)
+        try:
+            if not held.is_full(upper):
+                return None
+        finally:
+            if upper != self.root.upper:
+                os.close(upper)
+        return "sandbox" if self._disk_limit == "kernel" else "node"
 
     def layer(self, *, merged: bool) -> int:
         """A descriptor of what the sandbox has written, or `merged` with its image: the caller's to close."""

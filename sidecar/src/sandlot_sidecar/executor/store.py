@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import stat
 
 from . import syscalls
 from .files import delete_tree
+from .namespaces import Mount
 
-DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # Where the volume is in the mounts the executor comes home to: nobody looks for /proc there by its path.
 PLACE = "/proc"
 
@@ -19,6 +18,11 @@ class Store:
     def __init__(self, path: str, *, resume: bool) -> None:
         """Open it in the sidecar's own mounts; `resume` goes on with the newest part. Raises OSError."""
         os.makedirs(path, mode=0o700, exist_ok=True)
+        self.bounded = _is_sized_tmpfs(
+            path
+        )  # the kernel refuses what is too much, and knows how much there is
+        info = os.statvfs(path)
+        self.size = info.f_blocks * info.f_frsize
         self.directory = -1
         self._tree = syscalls.clone_tree(path)
         numbers = [int(name) for name in os.listdir(path) if name.isdigit()]
@@ -44,32 +48,16 @@ class Store:
         # Under a path without the number: all roots are to have equal mounts.
         syscalls.mount(part, point, None, syscalls.MS_BIND)
 
-    def held(self, part: int) -> int:
-        """Bytes on the disk of what is below a directory; a file that was deleted and is still open is not seen."""
-        total, seen = 0, set()
-        waiting = [os.dup(part)]
-        while waiting:
-            directory = waiting.pop()
-            try:
-                for entry in os.scandir(directory):
-                    try:
-                        info = entry.stat(follow_symlinks=False)
-                        if stat.S_ISDIR(info.st_mode):
-                            waiting.append(os.open(entry.name, DIRECTORY, dir_fd=directory))
-                        elif info.st_nlink > 1 and info.st_ino in seen:
-                            continue
-                        else:
-                            seen.add(info.st_ino)
-                    except OSError:
-                        continue  # it went away meanwhile
-                    total += info.st_blocks * 512
-            finally:
-                os.close(directory)
-        return total
-
     def sweep(self) -> None:
         """Delete all parts but the newest; takes as long as it takes."""
         os.fchdir(self.directory)
         for name in os.listdir(self.directory):
             if name != str(self.number):
                 delete_tree(name)
+
+
+def _is_sized_tmpfs(path: str) -> bool:
+    """Whether gVisor keeps the volume itself: the pod's annotations have come through to it."""
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
+        found = [mount for mount in map(Mount, file.read().splitlines()) if mount.point == path]
+    return bool(found) and found[-1].kind == "tmpfs" and "size=" in found[-1].super_options

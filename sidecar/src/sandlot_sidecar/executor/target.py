@@ -35,13 +35,8 @@ def find(home: Home, instance_id: str, *, patience: float = PATIENCE) -> int:
 
 
 def _look(home: Home, wanted: bytes) -> int | None:
-    directory = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=home.proc)
-    try:
-        pids = [int(name) for name in os.listdir(directory) if name.isdigit()]
-    finally:
-        os.close(directory)
     found: list[tuple[int, int]] = []
-    for pid in pids:
+    for pid in home.pids():
         try:
             if wanted in home.read(f"{pid}/environ").split(b"\0") and _is_of_the_pod(home, pid):
                 found.append((_began(home, pid), pid))

@@ -1,4 +1,4 @@
-"""Holds a sandbox to its disk where no filesystem does: a pod's volume is measured, and what fills it is ended."""
+"""Holds a sandbox to its disk where no kernel does: what it holds is looked at, and what fills it is ended."""
 
 from __future__ import annotations
 
@@ -9,21 +9,26 @@ from .errors import ApiError, SidecarError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import asyncio
+    from typing import Any
 
     from .ops import Ops
 
 FIRST, LEAST, MOST = 0.3, 1.0, 10.0  # seconds until the first look after a command began, and between two
 FASTEST = 512 << 20  # bytes that may be written in a second: with much room left there is time
+FASTEST_FILES = 200_000  # and files that may be made: each takes memory of a pod's kernel under gVisor
+SOONEST = 0.1
 SHARE = 20  # looking takes this part of a core at most
 
 
-def pause(*, cost: float, room: int) -> float:
-    """Seconds until the next look, when one took `cost` seconds of CPU and `room` bytes were left.
+def pause(*, cost: float, room: int, files: int) -> float:
+    """Seconds until the next look, when one took `cost` seconds of CPU and so many bytes and `files` had room left.
 
     CPU, since on busy cores a look that waits for them for a second would come back after 20: so long a full disk
     would go unseen where most is written.
     """
-    return max(LEAST, SHARE * cost, min(MOST, room / FASTEST))
+    by_bytes = max(LEAST, min(MOST, room / FASTEST))
+    by_files = max(SOONEST, files / FASTEST_FILES)
+    return max(SHARE * cost, min(by_bytes, by_files))
 
 
 class Disk:
@@ -32,8 +37,9 @@ class Disk:
     def __init__(self, ops: Ops, *, measured: bool) -> None:
         self._ops = ops
         self._measured = measured
-        self._used = 0
+        self._used = self._files = 0
         self._limit: int | None = None
+        self._counted: list[int] | None = None  # lets the next look begin where the last one ended
         self._timer: asyncio.TimerHandle | None = None
         self._busy = False
         self._killed = False  # by the last look
@@ -57,7 +63,8 @@ class Disk:
 
     def emptied(self) -> None:
         """The writable layer is a fresh one."""
-        self._used = 0
+        self._used = self._files = 0
+        self._counted = None
 
     def close(self) -> None:
         """Measure no more."""
@@ -73,18 +80,29 @@ class Disk:
 
     async def _measure(self) -> None:
         try:
-            answer, _ = await self._ops.executor.ask("disk")
+            answer, _ = await self._ops.executor.ask("disk", counted=self._counted)
         except SidecarError:
             return  # the executor is gone, and so is the sandbox; or a reset has ended the measuring
         finally:
             self._busy = False
-        before, self._used, self._limit = self._used, answer["used"], answer["limit"]
-        room = (self._limit or 0) - self._used
-        self._not_before = time.monotonic() + pause(cost=answer["cost"], room=room)
-        # What makes room again must live: only a disk that was filled further ends what runs, and what those that
-        # were killed wrote until they were dead does not count.
-        self._killed = self._limit is not None and self._used > max(before, self._limit) and not self._killed
-        if self._killed:
-            self._ops.kill_running("disk_full", message="the sandbox's disk was full")
+        if answer["limit"] is None:
+            self._not_before = time.monotonic() + MOST
+        else:
+            self._judge(answer)
         if self._killed or self._ops.table.running:
             self.look()
+
+    def _judge(self, answer: dict[str, Any]) -> None:
+        before, files_before = self._used, self._files
+        self._used, self._files, self._counted = answer["used"], answer["files"], answer["counted"]
+        limit, most = answer["limit"], answer["files_limit"]
+        self._limit = None if answer["hard"] else limit
+        soon = pause(cost=answer.get("cost", 0.0), room=limit - self._used, files=most - self._files)
+        self._not_before = time.monotonic() + soon
+        # What makes room again must live: only a disk that was filled further ends what runs, and what those that
+        # were killed wrote until they were dead does not count.
+        full = self._used > max(before, limit)
+        self._killed = (full or self._files > max(files_before, most)) and not self._killed
+        if self._killed:
+            text = "the sandbox's disk was full" if full else f"the sandbox held {most} files, its limit"
+            self._ops.kill_running("disk_full", message=text)

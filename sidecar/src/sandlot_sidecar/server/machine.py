@@ -253,8 +253,10 @@ def judge(
         if sent_signal == died:
             return "killed", f"signal {died} was asked for"
         return "signaled", f"died of signal {died}"
-    if facts.get("disk_full") and failed:
+    if facts.get("disk_full") == "sandbox" and failed:
         return "disk_full", "the sandbox's disk was full"
+    if facts.get("disk_full") == "node" and failed:
+        return "sandbox_broken", "the disk of the node is full, by no doing of this sandbox"
     if facts.get("pids_hit"):
         return "pids_limit", "the process limit was reached"
     return "exited", None

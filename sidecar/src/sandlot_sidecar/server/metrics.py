@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from .http import Http
     from .instance import Instance
 
+DISK_LIMITS = ("kernel", "measured", "none")
 PHASES = ("starting", "warm", "claimed", "ended", "failed")
 
 
@@ -20,6 +21,8 @@ def render(instance: Instance, http: Http) -> str:
         lines.extend(f"sandlot_sidecar_{name}{labels} {value:g}" for labels, value in values)
 
     add("phase", "gauge", [(f'{{phase="{phase}"}}', float(phase == instance.phase)) for phase in PHASES])
+    held_by = instance.setup.get("disk_limit", "none")
+    add("disk_limit", "gauge", [(f'{{by="{by}"}}', float(by == held_by)) for by in DISK_LIMITS])
     add("ops_running", "gauge", [("", table.running)])
     add("ops_queued", "gauge", [("", len(table.queue))])
     add("results_bytes", "gauge", [("", table.held)])

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from .runners import RunnersFailed
 
 monotonic = time.monotonic
-FULL_BELOW = 128 * 1024  # bytes left on a disk that counts as full
 
 
 class Ops:
@@ -320,14 +319,20 @@ class Ops:
         except SidecarError as error:
             log.failure("kill_failed", error)
 
-    async def disk_full(self) -> bool:
-        """Whether the sandbox's disk has less room left than a program notices."""
+    async def disk_full(self) -> str | None:
+        """Whose disk is full, if any is: the `sandbox`'s own, or that of its `node`."""
         try:
-            usage, _ = await self.executor.ask("usage")
+            full = (await self.executor.ask("full"))[0]["full"]
+            if full != "node":
+                return full
+            # The sandbox may be what has filled it, faster than it was measured.
+            held, _ = await self.executor.ask("disk")
         except SidecarError:
-            return False
-        size, used = usage.get("disk_size") or 0, usage.get("disk_used") or 0
-        return size > 0 and size - used < max(FULL_BELOW, size >> 10)
+            return None
+        over = held["limit"] is not None and (
+            held["used"] > held["limit"] or held["files"] > held["files_limit"]
+        )
+        return "sandbox" if over else "node"
 
     async def close(self) -> None:
         """Give everything back."""
