@@ -13,7 +13,18 @@ from loadtests.load import profile
 from loadtests.load.profile import Loaded, ProfileError
 
 ALL = (
-    *("burst", "churn", "code-reward", "failover", "fan-out", "idle", "python-env", "soak", "steady"),
+    *(
+        "burst",
+        "callers",
+        "churn",
+        "code-reward",
+        "failover",
+        "fan-out",
+        "idle",
+        "python-env",
+        "soak",
+        "steady",
+    ),
     "swe-agent",
 )
 CLOSED = {"name": "a", "closed": {"callers": 2, "tasks": 4}, "steps": [{"exec": "true"}]}
@@ -121,7 +132,7 @@ def test_what_is_wrong_is_named(document: dict[str, Any], words: str) -> None:
 
 
 def test_files_that_are_no_profiles(tmp_path: Path) -> None:
-    with pytest.raises(ProfileError, match="no profile 'stedy'; there are burst, churn"):
+    with pytest.raises(ProfileError, match="no profile 'stedy'; there are burst, callers, churn"):
         profile.load("stedy")
     with pytest.raises(ProfileError, match="the command line: there is no parameter 'rat'; there are rate"):
         profile.load("steady", given={"rat": "3"})
