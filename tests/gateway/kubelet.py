@@ -98,7 +98,12 @@ class Sidecar:
         document = {"event": event, "instance_id": self.instance_id, "generation": 1, **fields}
         body = json.dumps(document).encode()
         signature = hmac.new(str(self.config["token"]).encode(), body, "sha256").hexdigest()
-        headers = {"X-Sandlot-Instance": self.instance_id, "X-Sandlot-Signature": f"sha256={signature}"}
+        sender = hmac.new(str(self.config["token"]).encode(), b"webhook", "sha256").hexdigest()
+        headers = {
+            "X-Sandlot-Instance": self.instance_id,
+            "X-Sandlot-Sender": sender,
+            "X-Sandlot-Signature": f"sha256={signature}",
+        }
         return {"content": body, "headers": headers}
 
     def signal(self, number: int) -> None:

@@ -105,6 +105,7 @@ class StubSidecar:
         signed = "sha256=" + hmac.new(self.token.encode(), body, hashlib.sha256).hexdigest()
         headers = [
             ("x-sandlot-instance", self.instance_id),
+            ("x-sandlot-sender", hmac.new(self.token.encode(), b"webhook", hashlib.sha256).hexdigest()),
             ("x-sandlot-signature", signature or signed),
             ("content-type", "application/json"),
         ]

@@ -10,6 +10,8 @@ import socket
 import stat
 import time
 
+import pytest
+
 from tests.gateway.conftest import Running, running
 from tests.gateway.sidecars import until
 
@@ -76,3 +78,23 @@ def accepted(port: int) -> list[int]:
                 one.getpeername()  # raises for the listener
                 found.append(one.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
     return found
+
+
+_MIB = 1 << 20
+
+
+@pytest.mark.parametrize("path", ["/internal/sidecar", "/api/v1/sandbox"])
+async def test_a_body_is_not_kept_before_the_credential_is_known(box: Running, path: str) -> None:
+    """The answer comes while nearly all of the body is still to be sent."""
+    host, port = box.url.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer guess\r\nContent-Length: {2 * _MIB}\r\n"
+    instance = f"X-Sandlot-Instance: i-0123456789abcdef\r\nX-Sandlot-Sender: {'0' * 64}\r\n"
+    signature = f"X-Sandlot-Signature: sha256={'0' * 64}\r\n\r\n"
+    try:
+        writer.write((head + instance + signature).encode() + b"x")
+        async with asyncio.timeout(10):  # less than the time that a body may take
+            assert (await reader.readline()).split()[1] == b"401"
+    finally:
+        writer.close()
+        await writer.wait_closed()

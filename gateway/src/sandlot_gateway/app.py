@@ -18,6 +18,7 @@ from sandlot_gateway.claims import Claimer
 from sandlot_gateway.control.api import control_api
 from sandlot_gateway.control.counters import Counters
 from sandlot_gateway.control.services import Services
+from sandlot_gateway.credentials import Credentials
 from sandlot_gateway.data.breaker import Limits
 from sandlot_gateway.data.expose import Exposures
 from sandlot_gateway.data.plane import DataPlane
@@ -182,6 +183,7 @@ class Gateway:
             recovered=self._recovered,
             max_body=settings.max_body,
             counted=self.counters.request,
+            refusal=Credentials(keys=keys, tokens=self.tokens).refusal,
         )
         self._gauges()
 

@@ -40,12 +40,14 @@ class Edge:
         recovered: asyncio.Event,
         max_body: int,
         counted: Callable[[int], None],
+        refusal: Callable[[Scope], str | None],
     ) -> None:
         self._data = data
         self._control = control
         self._recovered = recovered
         self._max_body = max_body
         self._counted = counted
+        self._refusal = refusal
         self._ids = (f"{os.getpid():x}-{number:x}" for number in itertools.count(1))
         self.in_flight = 0
         self.last_use = time.monotonic()
@@ -90,6 +92,13 @@ class Edge:
                 ]
             await send(message)
 
+        refusal = self._refusal(scope)
+        if refusal is not None:
+            # The server drops what still comes of the body; it is not kept.
+            headers = {"www-authenticate": "Bearer"}
+            await error_response(401, refusal, headers=headers)(scope, receive, send_with_id)
+            self._counted(status)
+            return
         limit = _WEBHOOK_BODY if scope["path"] == "/internal/sidecar" else self._max_body
         try:
             body = await _read(scope, receive, limit=limit)

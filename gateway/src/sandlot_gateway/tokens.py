@@ -31,6 +31,10 @@ class Tokens:
         """The instance token of docs/sidecar-contract.md: opens claim, reset, end, state; signs webhooks."""
         return "sit_" + _text(self._mac(b"instance", instance_id.encode()))
 
+    def webhook_sender(self, instance_id: str) -> str:
+        """What an instance's sidecar presents with a webhook, to be checked before the body is read."""
+        return hmac.digest(self.instance(instance_id).encode(), b"webhook", hashlib.sha256).hex()
+
     def sandbox(self, instance_id: str, generation: int, sandbox_id: str) -> str:
         """What the gateway presents to the sidecar of one claim; a later generation has another one."""
         mac = self._mac(b"sandbox", instance_id.encode(), b"%d" % generation, sandbox_id.encode())

@@ -110,6 +110,7 @@ class Webhooks:
         self._target = Target(url) if url else None
         self._instance_id = instance_id
         self._token = token.encode()
+        self._sender = hmac256.hexdigest(self._token, b"webhook")
         self._period = heartbeat
         self._document = document
         self._tasks = Tasks()
@@ -237,6 +238,7 @@ class Webhooks:
         body = json.dumps({"event": event, "sent_at": time.time(), **document}).encode()
         headers = {
             "X-Sandlot-Instance": self._instance_id,
+            "X-Sandlot-Sender": self._sender,
             "X-Sandlot-Signature": "sha256=" + hmac256.hexdigest(self._token, body),
         }
         try:
