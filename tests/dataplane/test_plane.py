@@ -116,6 +116,19 @@ async def test_the_sidecars_own_word_that_it_ended_reads_the_same(gateway, upstr
     assert headers["x-sandlot-verdict"] == "idle"
 
 
+async def test_a_sidecar_that_rejects_our_token_does_not_blame_the_clients(gateway, upstream, client):
+    async def behave(peer):
+        await peer.body(await peer.request())
+        peer.answer(b'{"error":"unauthorized"}', status="401 Unauthorized")
+
+    server = await upstream(behave)
+    gw = await gateway()
+    gw.route(server.address)
+    status, _, document = await ask(await client(gw), token=gw.token)
+    assert (status, document["error"], document["may_have_run"]) == (502, "sidecar_unreachable", False)
+    assert "master keys" in document["message"]
+
+
 async def test_an_expired_op_stays_410(gateway, upstream, client):
     async def behave(peer):
         await peer.body(await peer.request())

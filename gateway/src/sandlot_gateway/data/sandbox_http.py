@@ -91,7 +91,7 @@ class SandboxHttp:
                 first=first,
                 receive=receive,
                 send=send,
-                edit=_hide_the_sidecars_end,
+                edit=_edit,
             )
         except DialError as error:
             door.check_alive(sandbox_id, may_have_run=False)
@@ -106,10 +106,20 @@ class SandboxHttp:
                 door.leave(sandbox_id)
 
 
-def _hide_the_sidecars_end(
-    status: int, headers: Headers, body: bytes | None
-) -> tuple[int, Headers, bytes | None]:
-    """A sidecar whose sandbox has ended says so (410 `ended`) before the directory knows: one answer for both."""
+_REJECTED = (
+    "the sidecar rejected the gateway's token: the sandbox has another owner by now, or the master keys differ;"
+    " compare the Secrets of gateway and controller"
+)
+
+
+def _edit(status: int, headers: Headers, body: bytes | None) -> tuple[int, Headers, bytes | None]:
+    """What of a sidecar's answers is said otherwise: that its sandbox has ended, and that it rejects our token.
+
+    It says 410 `ended` before the directory knows of the end: one answer for both.
+    """
+    if status == 401 and body is not None:
+        # As a 401 it would say that the client's own token is wrong, which nothing that the client does can mend.
+        return _answer(Refusal(502, "sidecar_unreachable", _REJECTED, may_have_run=False))
     if status != 410 or not body:
         return status, headers, body
     with contextlib.suppress(msgspec.DecodeError):
@@ -121,7 +131,11 @@ def _hide_the_sidecars_end(
                 message=str(document.get("message") or "the sandbox has ended"),
                 may_have_run=False,
             )
-            body = msgspec.json.encode(refusal.document)
-            length = (b"content-length", b"%d" % len(body))
-            return 502, [(b"content-type", b"application/json"), length, *refusal.headers], body
+            return _answer(refusal)
     return status, headers, body
+
+
+def _answer(refusal: Refusal) -> tuple[int, Headers, bytes]:
+    body = msgspec.json.encode(refusal.document)
+    length = (b"content-length", b"%d" % len(body))
+    return refusal.status, [(b"content-type", b"application/json"), length, *refusal.headers], body
