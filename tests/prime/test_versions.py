@@ -96,12 +96,21 @@ def test_timeout_is_typed_and_kills(case: Case):
 
 
 def test_files(case: Case):
-    assert case.seen["files"] == {
-        "told": [True, 5_000_000],
-        "same": [True, True],
-        "missing": "APIError",
-        "bytes": [10, "0123456789"],
-    }
+    seen = case.seen["files"]
+    assert seen["told"] == [True, 5_000_000]
+    assert seen["same"] == [True, True]
+    assert seen["missing"] == "APIError"
+    assert seen["bytes"] == [10, "0123456789"]
+
+
+def test_a_directory_instead_of_a_file_is_refused_once_with_the_reason(case: Case):
+    seen = case.seen["files"]
+    for kind, text in seen["refused"]:
+        assert kind == "APIError"
+        assert "400" in text
+    assert ["is a directory" in text for _, text in seen["refused"]] == [True, True, False]
+    assert "names a directory" in seen["refused"][2][1]
+    assert seen["refused in"] < 1.5  # the first of the pauses in which a client asks again take 1.75 s
 
 
 def test_windows_of_files(case: Case):

@@ -208,6 +208,11 @@ async def test_make_move_chmod_delete(box: Sidecar) -> None:
     [
         ("GET", "/v1/files?path=/tmp", 409, "is_directory"),
         ("PUT", "/v1/files?path=/tmp", 409, "is_directory"),
+        # Prime's routes: its clients ask again after a 409.
+        ("GET", "/v1/download?path=/tmp", 400, "is_directory"),
+        ("GET", "/v1/read-file?path=/tmp", 400, "is_directory"),
+        ("GET", "/v1/download?path=/etc/passwd/x", 400, "not_a_directory"),
+        ("GET", "/v1/download?path=/nothing", 404, "not_found"),
         ("GET", "/v1/files?path=/etc/passwd/x", 409, "not_a_directory"),
         ("GET", "/v1/files/list?path=/etc/passwd", 409, "not_a_directory"),
         ("GET", "/v1/files?path=/nothing", 404, "not_found"),
@@ -234,6 +239,23 @@ async def test_errors(box: Sidecar, method: str, path: str, status: int, error: 
 async def test_bad_input_names_the_field(box: Sidecar, method: str, path: str, field: str) -> None:
     answer = await box.call(method, path)
     assert (answer.status_code, answer.json()["field"]) == (400, field), answer.text
+
+
+@pytest.mark.parametrize("path", ["/tmp/new/", "/tmp/new/.", "/tmp/new/..", "new/", "/tmp/", "/"])
+async def test_a_file_is_not_written_beside_the_directory_that_was_named(box: Sidecar, path: str) -> None:
+    await box.exec("touch /tmp/before; ls -a /tmp > /tmp/before")
+    put = await box.call("PUT", "/v1/files", params={"path": path}, content=b"x")
+    uploaded = await box.call("POST", "/v1/upload", params={"path": path}, files={"file": b"x"})
+    for answer in (put, uploaded):
+        assert (answer.status_code, answer.json()["field"]) == (400, "path"), answer.text
+        assert "names a directory" in answer.json()["message"]
+    assert (await box.exec("ls -a /tmp | diff - /tmp/before"))["exit_code"] == 0
+
+
+async def test_an_upload_over_a_directory_is_refused_once(box: Sidecar) -> None:
+    answer = await box.call("POST", "/v1/upload?path=/tmp", files={"file": b"x"})
+    assert (answer.status_code, answer.json()["error"]) == (400, "is_directory")
+    assert "/tmp is a directory" in answer.json()["message"]
 
 
 @pytest.fixture

@@ -39,9 +39,9 @@ class FileRoutes:
         http.add("PUT", "/v1/files", Route(self._active(self.put), streams=True))
         http.add("GET", "/v1/files", Route(self._active(self.get)))
         http.add("DELETE", "/v1/files", Route(self._active(self.delete)))
-        http.add("POST", "/v1/upload", Route(self._active(self.upload), streams=True))
-        http.add("GET", "/v1/download", Route(self._active(self.get)))
-        http.add("GET", "/v1/read-file", Route(self._active(self.read_file)))
+        http.add("POST", "/v1/upload", Route(self._active(_said_once(self.upload)), streams=True))
+        http.add("GET", "/v1/download", Route(self._active(_said_once(self.get))))
+        http.add("GET", "/v1/read-file", Route(self._active(_said_once(self.read_file))))
         http.add("GET", "/v1/files/stat", Route(self._active(self.stat)))
         http.add("GET", "/v1/files/list", Route(self._active(self.list)))
         http.add("POST", "/v1/files/mkdir", Route(self._active(self.mkdir)))
@@ -95,6 +95,9 @@ class FileRoutes:
 
     async def _write(self, path: str, pieces: AsyncIterator[bytes], **options: Any) -> int:
         """Through a temporary neighbour; whatever goes wrong, nothing is left of it."""
+        if path.rpartition("/")[2] in ("", ".", ".."):
+            # Resolved, it would be a file beside the directory that was meant.
+            raise bad_input(f"path must end in a file's name, and {path} names a directory", field="path")
         executor, disk = self._instance.executor, self._instance.disk
         # A task of its own: when the client goes while the executor answers, the temporary file must be known.
         creating = self._instance.tasks.spawn_quiet(
@@ -215,6 +218,20 @@ class FileRoutes:
         path = self._path(query.get("path"))
         recursive = fields.query_flag(query, "recursive", default=False)
         request.respond_json(await self._ask("delete", path=path, recursive=recursive))
+
+
+def _said_once(work: Work) -> Work:
+    """Prime's clients take a 409 for a sandbox that is not ready yet and ask four times: what is wrong is a 400."""
+
+    async def said(request: Request) -> None:
+        try:
+            await work(request)
+        except ApiError as error:
+            if error.status == 409:
+                error.status = 400
+            raise
+
+    return said
 
 
 def _document(answer: dict[str, Any]) -> dict[str, Any]:

@@ -100,7 +100,7 @@ async def _send_unsized(request: Request, fd: int, headers: tuple[tuple[str, str
 def _size(fd: int) -> int:
     found = os.fstat(fd)
     if modes.S_ISDIR(found.st_mode):
-        raise ApiError(409, "is_directory", "this is a directory")
+        raise ApiError(409, "is_directory", "this is a directory", field="path")
     if not modes.S_ISREG(found.st_mode):
         raise ApiError(400, "bad_request", "this is not a regular file", field="path")
     return found.st_size
