@@ -57,7 +57,7 @@ class Event(msgspec.Struct, omit_defaults=True, kw_only=True):
 
 
 # Ends that a caller causes: the tasks end their sandboxes themselves, so nobody has when they hear of one of these.
-_NOBODYS = frozenset({"deleted", "deadline", "idle", "run_lost"})
+_NOBODYS = frozenset({"deleted", "deadline", "idle"})
 
 
 def judged(error: errors.SandlotError) -> tuple[Outcome, str]:

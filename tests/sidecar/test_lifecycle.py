@@ -189,17 +189,17 @@ async def test_end_kills_and_refuses(make) -> None:
     box.webhooks.statuses = [503, 503]
     running = asyncio.create_task(box.exec("sleep 30"))
     await until(lambda: running_ops(box, 1))
-    answer = await box.instance("POST", "/v1/end", json={"verdict": "run_lost", "message": "lease over"})
-    assert (answer.json()["phase"], answer.json()["verdict"]) == ("ended", "run_lost")
+    answer = await box.instance("POST", "/v1/end", json={"verdict": "idle", "message": "nobody used it"})
+    assert (answer.json()["phase"], answer.json()["verdict"]) == ("ended", "idle")
     result = await running
     assert result["verdict"] == "sandbox_ended"
     again = await box.instance("POST", "/v1/end", json={"verdict": "deleted"})
-    assert again.json()["verdict"] == "run_lost"
+    assert again.json()["verdict"] == "idle"
     refused = await box.call("POST", "/v1/exec", json={"command": "true"})
     assert (refused.status_code, refused.json()["error"], refused.json()["verdict"]) == (
         410,
         "ended",
-        "run_lost",
+        "idle",
     )
     assert (await box.instance("POST", "/v1/claim", json=box.claim_body())).status_code == 410
     assert (await box.client.get("/healthz")).status_code == 503

@@ -14,7 +14,7 @@ CODES = ("1xx", "2xx", "3xx", "4xx", "5xx", "gone", "cut")
 # a label must not be able to grow with what an upstream sends.
 VERDICTS = (
     "none", "other", "exited", "signaled", "timeout", "oom", "disk_full", "pids_limit", "killed", "client_gone",
-    "start_failed", "sandbox_ended", "sandbox_broken", "sidecar_lost", "deleted", "deadline", "idle", "run_lost",
+    "start_failed", "sandbox_ended", "sandbox_broken", "sidecar_lost", "deleted", "deadline", "idle",
     "image_pull", "evicted", "node_lost", "sandbox_lost", "reset_failed",
 )  # fmt: skip
 _VERDICT_NAMES = {name.encode(): name for name in VERDICTS}

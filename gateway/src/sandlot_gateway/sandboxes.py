@@ -32,7 +32,6 @@ class Ending:
 ENDINGS = {
     "deleted": Ending("TERMINATED", None, "Deleted"),
     "idle": Ending("TERMINATED", None, "Idle Timeout"),
-    "run_lost": Ending("TERMINATED", None, "Run Lost"),
     "deadline": Ending("TIMEOUT", "TIMEOUT", "Timeout"),
     "oom": Ending("ERROR", "OOM_KILLED", "Out Of Memory"),
     "start_failed": Ending("ERROR", "START_FAILED", "Start Failed"),

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 HEALTH = {"warm": "ok", "claimed": "ok"}
 VERDICTS = frozenset((
-    "deleted", "deadline", "idle", "run_lost", "exited", "oom", "start_failed", "image_pull", "evicted", "node_lost",
+    "deleted", "deadline", "idle", "exited", "oom", "start_failed", "image_pull", "evicted", "node_lost",
     "sidecar_lost", "sandbox_lost", "reset_failed",
 ))  # fmt: skip
 
