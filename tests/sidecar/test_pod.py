@@ -20,7 +20,7 @@ import pytest_asyncio
 from sandlot_sidecar.executor.held import FEWEST
 
 from tests.executor.container import FILTER, Container
-from tests.sidecar.support import INSTANCE_TOKEN, Sidecar, check_evasions, check_full_disk, descendants, gone
+from tests.sidecar.support import INSTANCE_TOKEN, Sidecar, check_evasions, check_full_disk, descendants, gone, until
 from tests.sidecar.test_hostile import SPY, memory_of
 
 pytestmark = [
@@ -251,8 +251,11 @@ async def test_a_pod_that_is_terminated_says_so_within_its_second(
     pod: MakePod, claim: dict[str, Any] | None, verdict: str
 ) -> None:
     box = await pod(claim=claim)
+    running: asyncio.Task[dict[str, Any]] | None = None
     if claim is not None:
         await box.op("trap '' TERM; sleep 600", id="stubborn", detach=True)
+        running = asyncio.create_task(box.exec("sleep 600"))
+        await until(lambda: runs(box, 2))
     loop = asyncio.get_running_loop()
     begun = loop.time()
     assert box.process is not None
@@ -260,7 +263,13 @@ async def test_a_pod_that_is_terminated_says_so_within_its_second(
     ended = await box.webhooks.wait("ended")
     assert loop.time() - begun < 1.0
     assert ended["verdict"] == verdict
+    if running is not None:  # a command is told why, as whoever asks for the sandbox is
+        assert (await running)["verdict"] == "evicted"
     assert await box.wait_exit() == 0
+
+
+async def runs(box: PodSidecar, count: int) -> bool:
+    return (await box.instance("GET", "/v1/state")).json()["ops_running"] == count
 
 
 def refused(environment: dict[str, str]) -> str:

@@ -21,6 +21,7 @@ class Verdict(StrEnum):
     SANDBOX_ENDED = "sandbox_ended"
     SANDBOX_BROKEN = "sandbox_broken"
     SIDECAR_LOST = "sidecar_lost"
+    EVICTED = "evicted"
     UNKNOWN = "unknown"
 
 

@@ -81,7 +81,7 @@ async def test_a_dead_sandbox_raises_with_its_verdict_and_is_not_asked_again(
     assert len(service.calls("/exec")) == 1
 
 
-@pytest.mark.parametrize("verdict", ["sandbox_broken", "sidecar_lost", "sandbox_ended"])
+@pytest.mark.parametrize("verdict", ["sandbox_broken", "sidecar_lost", "evicted", "sandbox_ended"])
 async def test_a_command_that_the_infrastructure_ended_raises(
     faulty: AsyncSandbox, service: Service, verdict: str
 ) -> None:

@@ -80,7 +80,7 @@ def test_a_dead_sandbox_raises_with_its_verdict_and_is_not_asked_again(
     assert len(service.calls("/exec")) == 1
 
 
-@pytest.mark.parametrize("verdict", ["sandbox_broken", "sidecar_lost", "sandbox_ended"])
+@pytest.mark.parametrize("verdict", ["sandbox_broken", "sidecar_lost", "evicted", "sandbox_ended"])
 def test_a_command_that_the_infrastructure_ended_raises(
     faulty: Sandbox, service: Service, verdict: str
 ) -> None:

@@ -50,7 +50,7 @@ def end(op: dict[str, Any], *, session: bool) -> CommandSessionEvent:
     text = f"{verdict}: {message}" if message else str(verdict)
     if verdict == "timeout":
         raise ConnectError(Code.DEADLINE_EXCEEDED, text)
-    if verdict == "sandbox_ended":
+    if verdict in ("sandbox_ended", "evicted"):
         raise ConnectError(Code.NOT_FOUND, text)
     if verdict == "start_failed":
         raise ConnectError(Code.INVALID_ARGUMENT, message or text)

@@ -35,7 +35,11 @@ if TYPE_CHECKING:
 STARTING, WARM, CLAIMED, OVER, FAILED = "starting", "warm", "claimed", "ended", "failed"
 PROOF_TIMEOUT = 30.0  # seconds for the first command of a fresh sandbox
 END_PATIENCE = 60.0  # seconds of trying to say `ended`
-BROKEN = ("sandbox_lost", "reset_failed", "start_failed")  # no fault of the code that runs then
+# What commands that run are told of a sandbox's end that is no fault of theirs; of any other, `sandbox_ended`.
+CAUSES = {
+    "evicted": "evicted", "sidecar_lost": "sidecar_lost", "node_lost": "sandbox_broken", "image_pull": "sandbox_broken",
+    "sandbox_lost": "sandbox_broken", "reset_failed": "sandbox_broken", "start_failed": "sandbox_broken",
+}  # fmt: skip
 
 
 class Instance:
@@ -391,8 +395,7 @@ class Instance:
             self._store()
         except claims.StoreError as error:
             log.failure("record_failed", error)
-        cause = "sandbox_broken" if verdict in BROKEN else "sandbox_ended"
-        await self.ops.end_all(cause, message=message or verdict)
+        await self.ops.end_all(CAUSES.get(verdict, "sandbox_ended"), message=message or verdict)
         if not self.executor.gone:
             try:
                 await self.executor.ask("end")
