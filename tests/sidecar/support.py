@@ -317,6 +317,12 @@ async def until(probe: Callable[[], Awaitable[bool]], *, timeout: float = 15.0) 
             await asyncio.sleep(0.02)
 
 
+def tells_why(answer: dict[str, Any], reason: str) -> None:
+    """For a client that knows no verdicts the reason is the last line of stderr."""
+    assert answer["message"] == reason, answer
+    assert ("\n" + answer["stderr"]).endswith(f"\nsandlot: {reason}\n"), answer
+
+
 async def check_full_disk(box: Sidecar) -> None:
     """In a pod with a disk limit of 64 MiB for /work, a volume that has no limit that the kernel knows of."""
     fill = "i=0; while true; do head -c 4194304 /dev/zero > /work/$((i += 1)) || exit 1; sleep 0.05; done"
@@ -358,6 +364,7 @@ async def check_evasions(box: Sidecar, *, files: int, kernel: bool = False) -> N
     assert refused if kernel else answer["verdict"] == "disk_full", answer
     answer = await box.exec(["python3", "-c", EMPTY], timeout=50)
     assert answer["verdict"] == "disk_full", answer
+    assert answer["stderr"].endswith(f"sandlot: {answer['message']}\n"), answer
     answer = await box.exec("rm -rf /work/empty; sleep 2; echo room", timeout=50)
     assert (answer["verdict"], answer["stdout"]) == ("exited", "room\n"), answer
     made = await box.exec(["python3", "-c", EMPTY.replace("1 << 20", str(files // 2))], timeout=60)

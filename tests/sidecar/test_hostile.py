@@ -16,6 +16,7 @@ from tests.sidecar.support import (
     descendants,
     parse_frames,
     payload,
+    tells_why,
     until,
 )
 
@@ -136,7 +137,17 @@ async def test_too_much_memory_is_oom_and_the_sandbox_lives(box: Sidecar) -> Non
     answer = await box.exec("python3 -c 'x = bytearray(2 << 30)'", timeout=30)
     assert answer["verdict"] == "oom"
     assert answer["exit_code"] != 0
+    tells_why(answer, "the memory limit was reached")
     await usable(box)
+
+
+async def test_a_reason_is_told_after_output_of_any_length(box: Sidecar) -> None:
+    flood = "printf 'no newline' >&2; head -c 1000 /dev/zero >&2; exec sleep 60"
+    document = await box.op(flood, output_limit=100, timeout=0.5, wait=20)
+    assert document["verdict"] == "timeout"
+    told = (await box.call("GET", f"/v1/ops/{document['op_id']}/output?stream=stderr")).content
+    assert told.startswith(b"no newline")
+    assert told.endswith(b"\0\nsandlot: reached its time limit of 0.5 s\n")
 
 
 async def test_memory_of_one_op(box: Sidecar) -> None:
@@ -152,6 +163,7 @@ async def test_a_full_disk_is_a_verdict(box: Sidecar) -> None:
     answer = await box.exec("dd if=/dev/zero of=/fill bs=1M")
     assert answer["verdict"] == "disk_full"
     assert "No space left" in answer["stderr"]
+    tells_why(answer, "the sandbox's disk was full")
     await usable(box)
     await box.exec("rm /fill")
     assert (await box.exec("exit 1"))["verdict"] == "exited"

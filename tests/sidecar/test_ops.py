@@ -10,7 +10,7 @@ from functools import partial
 import httpx
 import pytest
 
-from tests.sidecar.support import Sidecar, parse_frames, payload, until
+from tests.sidecar.support import Sidecar, parse_frames, payload, tells_why, until
 
 pytestmark = pytest.mark.root
 
@@ -92,6 +92,7 @@ async def test_timeout_kills_every_descendant_and_returns_the_partial_output(box
     assert answer["verdict"] == "timeout"
     assert answer["stdout"] == "partial\n"
     assert answer["exit_code"] == 137
+    tells_why(answer, "reached its time limit of 0.5 s")
     assert await count(box, "sleep 66") == 0
     assert await count(box, "sleep 77") == 1
 

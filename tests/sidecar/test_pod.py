@@ -20,7 +20,15 @@ import pytest_asyncio
 from sandlot_sidecar.executor.held import FEWEST
 
 from tests.executor.container import FILTER, Container
-from tests.sidecar.support import INSTANCE_TOKEN, Sidecar, check_evasions, check_full_disk, descendants, gone, until
+from tests.sidecar.support import (
+    INSTANCE_TOKEN,
+    Sidecar,
+    check_evasions,
+    check_full_disk,
+    descendants,
+    gone,
+    until,
+)
 from tests.sidecar.test_hostile import SPY, memory_of
 
 pytestmark = [

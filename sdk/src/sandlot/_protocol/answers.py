@@ -27,9 +27,7 @@ from sandlot.errors import (
 )
 from sandlot.models import ExecResult, Exit, Verdict
 
-_LOST_OPS = frozenset(
-    (Verdict.SANDBOX_ENDED, Verdict.SANDBOX_BROKEN, Verdict.SIDECAR_LOST, Verdict.EVICTED)
-)
+_LOST_OPS = frozenset((Verdict.SANDBOX_ENDED, Verdict.SANDBOX_BROKEN, Verdict.SIDECAR_LOST, Verdict.EVICTED))
 _FILE_CONFLICTS = frozenset(("exists", "not_empty", "is_directory", "not_a_directory"))
 
 

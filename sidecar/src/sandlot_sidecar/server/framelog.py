@@ -29,7 +29,7 @@ class FrameLog:
     """
 
     __slots__ = ("_begin", "_file", "_last", "_limit", "_marks", "_memory", "_open_file", "_seen", "_tail",
-                 "kept", "size", "stderr_bytes", "stdout_bytes", "truncated")  # fmt: skip
+                 "_whole_line", "kept", "size", "stderr_bytes", "stdout_bytes", "truncated")  # fmt: skip
 
     def __init__(self, *, limit: int, memory: int, open_file: Callable[[], int]) -> None:
         self._limit = limit
@@ -48,6 +48,7 @@ class FrameLog:
         self.stdout_bytes = 0
         self.stderr_bytes = 0
         self.truncated = False
+        self._whole_line = True  # stderr is empty, or ends with a newline
 
     def append(self, kind: int, payload: bytes) -> None:
         """Keep output (`o`, `e`) within the limit, or a start frame."""
@@ -55,6 +56,7 @@ class FrameLog:
             self.stdout_bytes += len(payload)
         elif kind == STDERR:
             self.stderr_bytes += len(payload)
+            self._whole_line = payload.endswith(b"\n")
         if kind != START:
             room = self._limit - self.kept
             if len(payload) > room:
@@ -78,6 +80,13 @@ class FrameLog:
         self.size += HEADER + len(payload)
         if len(tail) > self._memory:
             self._spill()
+
+    def say(self, line: bytes) -> None:
+        """A line of our own at the end of stderr, whatever the limit is."""
+        if not self._whole_line:
+            line = b"\n" + line
+        self._limit = max(self._limit, self.kept + len(line))
+        self.append(STDERR, line)
 
     def _spill(self) -> None:
         offset = self._begin

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from .runners import RunnersFailed
 
 monotonic = time.monotonic
+# Ends whose reason is the last line of stderr: a client that knows no verdicts would see an exit code and nothing else.
+TOLD = frozenset(("start_failed", "timeout", "oom", "disk_full", "pids_limit"))
 
 
 class Ops:
@@ -245,8 +247,8 @@ class Ops:
         self.counts[verdict] = self.counts.get(verdict, 0) + 1
         if op.chosen and self.journal is not None:
             self.journal("-", op.op_id)
-        if op.verdict == "start_failed" and op.message:
-            op.log.append(b"e"[0], f"sandlot: {op.message}\n".encode("utf-8", "replace"))
+        if op.verdict in TOLD and op.message:
+            op.log.say(f"sandlot: {op.message}\n".encode("utf-8", "replace"))
         op.spec = None
         for callback in self._waiters.pop(op, ()):
             try:

@@ -44,6 +44,10 @@ class TailLog:
             self.held -= len(self.pieces.pop(0)[1])
             self.truncated = True
 
+    def say(self, line: bytes) -> None:
+        """A line of our own at the end of stderr."""
+        self.append(STDERR, line)
+
     def text(self, stream: str, *, tail: int) -> bytes:
         """The last `tail` bytes of `stdout`, `stderr` or `all`."""
         wanted = {"stdout": (STDOUT,), "stderr": (STDERR,), "all": (STDOUT, STDERR)}[stream]
