@@ -65,6 +65,7 @@ def takes(method: Any, name: str) -> bool:
 async def commands(client: Any, box: str) -> dict[str, Any]:
     run = client.execute_command
     large = await run(box, "head -c 3000000 /dev/zero | tr '\\0' z")
+    characters = await run(box, "head -c 50000 /dev/zero | tr '\\0' z | sed 's/z/\u20ac/g'")
     return {
         "env": plain(
             await run(
@@ -79,6 +80,7 @@ async def commands(client: Any, box: str) -> dict[str, Any]:
         "bytes": (await run(box, "printf 'a\\377b'")).stdout,
         "orphan": plain(await run(box, "sleep 31 & echo started")),
         "large": [len(large.stdout), large.stdout.strip("z")],
+        "characters": [len(characters.stdout), characters.stdout.strip("\u20ac")],
         "user": await answer_of(run(box, "id -u", user="root")) if takes(run, "user") else None,
         "cwd": await answer_of(run(box, "true", working_dir="/no/such/place")),
     }

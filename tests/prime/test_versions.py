@@ -74,6 +74,7 @@ def test_commands(case: Case):
     assert seen["bytes"] == "a\ufffdb"
     assert seen["orphan"] == ["started\n", "", 0]
     assert seen["large"] == [3_000_000, ""]
+    assert seen["characters"] == [50_000, ""]
     if case.rpc:
         assert seen["cwd"][0] == "APIError"
         assert "cwd: working directory /no/such/place" in seen["cwd"][1]

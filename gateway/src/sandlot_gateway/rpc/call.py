@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextvars import ContextVar
 from typing import Any
@@ -15,10 +16,13 @@ from ..data.frames import FrameReader
 from ..data.pool import Answer, HttpPool, host_header, request_bytes
 from ..data.routes import Route
 from . import events, failures
+from .characters import Characters
 from .generated.command_session_pb2 import CommandSessionEvent
 from .outbox import Outbox
 
 _ERROR_BODY = 64 * 1024
+# Seconds for the rest of a character from a command that somebody talks to, who may have to answer what has come.
+_REST = 0.1
 
 current: ContextVar[Call] = ContextVar("current")
 
@@ -93,23 +97,35 @@ class Call:
         self._pool.release(connection)
 
     async def events(
-        self, connection: Connection, *, pty: bool, session: bool
+        self, connection: Connection, *, pty: bool, session: bool, has_input: bool
     ) -> AsyncGenerator[CommandSessionEvent, None]:
         """The op's events to its end. Raises ConnectError for an end that is not the command's own."""
-        reader = FrameReader()
+        reader, characters = FrameReader(), Characters()
         pieces = connection.reader
         last: bytes | None = None
         while True:
             if not pieces.pieces and not pieces.complete:
                 await self._outbox.flush()
-            data = await connection.read()
+            patience = _REST if characters.waiting and (has_input or pty) else None
+            try:
+                async with asyncio.timeout(patience):
+                    data = await connection.read()
+            except TimeoutError:
+                for kind, payload in characters.rest():
+                    yield events.of_output(kind, payload, pty=pty)
+                continue
             if not data:
                 break
             for kind, payload in reader.feed(data):
                 if kind == b"x":
                     last = payload
-                elif (event := events.of_frame(kind, payload, pty=pty)) is not None:
+                elif kind in events.OUTPUT:
+                    if whole := characters.feed(kind, payload):
+                        yield events.of_output(kind, whole, pty=pty)
+                elif (event := events.of_frame(kind, payload)) is not None:
                     yield event
+        for kind, payload in characters.rest():
+            yield events.of_output(kind, payload, pty=pty)
         if last is None:
             raise UpstreamError("the op's stream ended without its end")
         yield self.end(events.document(last), session=session)

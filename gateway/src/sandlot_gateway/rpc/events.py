@@ -12,6 +12,8 @@ from connectrpc.errors import ConnectError
 from ..data.errors import WireError
 from .generated.command_session_pb2 import CommandSessionEvent
 
+OUTPUT = (b"o", b"e")  # the kinds of frames whose payload is output
+
 _Data = CommandSessionEvent.DataEvent
 _KEEPALIVE = CommandSessionEvent(keepalive=CommandSessionEvent.KeepAlive())
 
@@ -32,12 +34,15 @@ def start(pid: int | None) -> CommandSessionEvent:
     return CommandSessionEvent(start=CommandSessionEvent.StartEvent(pid=pid or 0))
 
 
-def of_frame(kind: bytes, payload: bytes, *, pty: bool) -> CommandSessionEvent | None:
-    """The event of any frame but the last; None for one that a later sidecar may know."""
-    if kind == b"o":
-        return CommandSessionEvent(data=_Data(pty=payload) if pty else _Data(stdout=payload))
+def of_output(kind: bytes, payload: bytes, *, pty: bool) -> CommandSessionEvent:
+    """The event of a frame of OUTPUT."""
     if kind == b"e":
         return CommandSessionEvent(data=_Data(stderr=payload))
+    return CommandSessionEvent(data=_Data(pty=payload) if pty else _Data(stdout=payload))
+
+
+def of_frame(kind: bytes, payload: bytes) -> CommandSessionEvent | None:
+    """The event of any other frame but the last; None for one that a later sidecar may know."""
     if kind == b"s":
         return start(document(payload).get("pid"))
     return _KEEPALIVE if kind == b"k" else None

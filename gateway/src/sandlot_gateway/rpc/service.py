@@ -36,7 +36,9 @@ class Sessions(CommandSession):
             spec = op_spec(request, timeout_ms=call.timeout_ms)
             connection = await call.open("POST", "/v1/ops", json=spec)
             try:
-                stream = call.events(connection, pty="pty" in spec, session="id" in spec)
+                stream = call.events(
+                    connection, pty="pty" in spec, session="id" in spec, has_input="stdin" in spec
+                )
                 async with contextlib.aclosing(stream):
                     async for event in stream:
                         yield messages.StartResponse(event=event)
@@ -56,7 +58,8 @@ class Sessions(CommandSession):
                 told = op["state"] != "queued"
                 if told:
                     yield messages.ConnectResponse(event=events.start(op["pid"]))
-                stream = call.events(connection, pty=bool((op["spec"] or {}).get("pty")), session=True)
+                pty = bool((op["spec"] or {}).get("pty"))
+                stream = call.events(connection, pty=pty, session=True, has_input=True)
                 async with contextlib.aclosing(stream):
                     async for event in stream:
                         if not (told and event.HasField("start")):
