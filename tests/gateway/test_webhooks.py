@@ -19,6 +19,7 @@ from tests.gateway.test_create import warmed
         ("deadline", "TIMEOUT", "TIMEOUT", "Timeout"),
         ("idle", "TERMINATED", None, "Idle Timeout"),
         ("oom", "ERROR", "OOM_KILLED", "Out Of Memory"),
+        ("init_killed", "ERROR", "INIT_KILLED", "Init Killed"),
         ("image_pull", "ERROR", "IMAGE_PULL_FAILED", "Image Pull Failed"),
         ("sidecar_lost", "ERROR", "SIDECAR_LOST", "Sidecar Lost"),
         ("made_up", "ERROR", "MADE_UP", "Made Up"),

@@ -115,6 +115,18 @@ async def test_the_end_of_pid_1_is_noticed_and_mended(gvisor: MakeBox) -> None:
     assert (await box.instance("GET", "/v1/state")).json()["phase"] == "claimed"
 
 
+async def test_who_kills_pid_1_in_a_loop_ends_its_sandbox_by_its_own_doing(gvisor: MakeBox) -> None:
+    box = await gvisor()
+    for _ in range(10):
+        answer = await box.call("POST", "/v1/exec", json={"command": "kill -9 1; sleep 60"})
+        if answer.status_code == 410:
+            assert answer.json()["verdict"] == "init_killed"
+            break
+        assert (answer.json()["verdict"], answer.json()["exit_code"]) == ("signaled", 137), answer.json()
+    assert (await box.webhooks.wait("ended"))["verdict"] == "init_killed"
+    assert await box.wait_exit() == 0
+
+
 async def test_user_code_sees_and_hurts_nothing_of_the_sidecar(gvisor: MakeBox) -> None:
     box = await gvisor()
     await box.call("PUT", "/v1/files?path=/spy.py", content=SPY.replace("TOKENPART", "of-a-test").encode())

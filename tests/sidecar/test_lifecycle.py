@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import time
 from pathlib import Path
 
@@ -355,6 +356,30 @@ async def test_a_lost_executor_ends_the_sandbox_and_is_not_the_code_s_fault(make
     event = await box.webhooks.wait("ended")
     assert event["verdict"] == "sandbox_lost"
     assert await box.wait_exit() == 0
+
+
+async def test_an_init_that_dies_again_and_again_is_given_up(make) -> None:
+    """Linux lets no code kill it, so whoever does it is not in the sandbox."""
+    box = await make(claim={})
+    killed: set[int] = set()
+
+    async def another() -> bool:
+        found = {pid for pid in box.tree() - killed if name_of(pid).endswith("init")}
+        for pid in found:
+            os.kill(pid, signal.SIGKILL)
+        killed.update(found)
+        return len(killed) == 6
+
+    await until(another)
+    assert (await box.webhooks.wait("ended"))["verdict"] == "sandbox_lost"
+    assert await box.wait_exit() == 0
+
+
+def name_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
 
 
 async def test_a_reset_takes_the_owner_s_limits_and_network_away(make) -> None:

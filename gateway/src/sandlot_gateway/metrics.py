@@ -15,7 +15,7 @@ CODES = ("1xx", "2xx", "3xx", "4xx", "5xx", "gone", "cut")
 VERDICTS = (
     "none", "other", "exited", "signaled", "timeout", "oom", "disk_full", "pids_limit", "killed", "client_gone",
     "start_failed", "sandbox_ended", "sandbox_broken", "sidecar_lost", "deleted", "deadline", "idle",
-    "image_pull", "evicted", "node_lost", "sandbox_lost", "reset_failed",
+    "image_pull", "evicted", "node_lost", "sandbox_lost", "reset_failed", "init_killed",
 )  # fmt: skip
 _VERDICT_NAMES = {name.encode(): name for name in VERDICTS}
 

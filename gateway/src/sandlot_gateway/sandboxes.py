@@ -34,6 +34,7 @@ ENDINGS = {
     "idle": Ending("TERMINATED", None, "Idle Timeout"),
     "deadline": Ending("TIMEOUT", "TIMEOUT", "Timeout"),
     "oom": Ending("ERROR", "OOM_KILLED", "Out Of Memory"),
+    "init_killed": Ending("ERROR", "INIT_KILLED", "Init Killed"),
     "start_failed": Ending("ERROR", "START_FAILED", "Start Failed"),
     "image_pull": Ending("ERROR", "IMAGE_PULL_FAILED", "Image Pull Failed"),
     "evicted": Ending("ERROR", "EVICTED", "Evicted"),

@@ -23,7 +23,7 @@ _TURNS = 4  # times `start_timeout` for a start whose turn, or room, does not co
 _VERDICT_OF_ERROR = {"IMAGE_PULL_FAILED": "image_pull"}
 
 # Ends that only a sandbox with an owner has: an instance with one of them did start.
-_OF_OWNED = frozenset({"deleted", "deadline", "idle", "exited", "reset_failed"})
+_OF_OWNED = frozenset({"deleted", "deadline", "idle", "exited", "reset_failed", "init_killed"})
 
 
 class QueueFull(Exception):

@@ -408,11 +408,12 @@ class Sandbox:
             self.child_ended(fd)
 
     def init_lost(self) -> dict[str, Any]:
-        """The init died, and all in the sandbox with it: make a new one. Raises SetupError when it keeps dying."""
+        """The init died, and all in the sandbox with it: make a new one, or say that it keeps dying and stay without."""
         now = time.monotonic()
         self._lost = [at for at in self._lost if now - at < LOST_WITHIN] + [now]
         if len(self._lost) > LOST_MOST:
-            raise SetupError("the sandbox's init dies again and again")
+            self._kill_all()
+            return {"event": "init_given_up"}
         return {"event": "init_lost", "files_kept": self._renew()}
 
     def reset(self, message: dict[str, Any]) -> dict[str, Any]:

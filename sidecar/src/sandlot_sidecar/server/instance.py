@@ -18,6 +18,7 @@ from .errors import ApiError, SidecarError
 from .executor_client import ExecutorClient, ExecutorGone
 from .journal import Journal
 from .machine import ENDED, Op
+from .oprun import INIT_IS_MORTAL
 from .ops import Ops
 from .restoration import Restoration
 from .spec import Spec
@@ -433,8 +434,18 @@ class Instance:
         if message.get("event") == "init_lost":
             log.event("init_lost")
             self.ops.broken("the sandbox's first process was lost; a new one was made")
+        elif message.get("event") == "init_given_up":
+            self._init_given_up()
         elif message.get("event") == "target_lost":
             self._lost("the sandbox's container has ended")
+
+    def _init_given_up(self) -> None:
+        if not INIT_IS_MORTAL:
+            self._lost("the sandbox's first process dies again and again")
+        elif self.record.verdict is None:
+            message = "its commands killed the sandbox's first process again and again"
+            self.ops.all_died(message)
+            self.tasks.spawn(self.end("init_killed", message=message))
 
     def _lost(self, message: str) -> None:
         if self.record.verdict is None:

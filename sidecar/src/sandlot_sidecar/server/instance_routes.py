@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 HEALTH = {"warm": "ok", "claimed": "ok"}
 VERDICTS = frozenset((
     "deleted", "deadline", "idle", "exited", "oom", "start_failed", "image_pull", "evicted", "node_lost",
-    "sidecar_lost", "sandbox_lost", "reset_failed",
+    "sidecar_lost", "sandbox_lost", "reset_failed", "init_killed",
 ))  # fmt: skip
 
 

@@ -286,14 +286,18 @@ class Ops:
     def broken(self, message: str) -> None:
         """The sandbox's init was lost: what ran in it is dead, new runners are made."""
         pool = self._replace_pool()
+        self.all_died(message)
+        self.tasks.spawn(pool.close())
+        self.pool.open()
+
+    def all_died(self, message: str) -> None:
+        """The sandbox's init has taken along all that ran in it."""
         for op in list(self.table.ops.values()):
             if op.state is not ENDED and op.started is not None:
                 if not INIT_IS_MORTAL:
                     self.table.kill(op, "sandbox_broken", now=monotonic(), message=message)
                 self.table.finish(op, facts={"signal": SIGKILL} if INIT_IS_MORTAL else {}, now=monotonic())
                 self.ended(op)
-        self.tasks.spawn(pool.close())
-        self.pool.open()
 
     def forget(self) -> None:
         """After a reset: fresh tables, fresh runners."""
