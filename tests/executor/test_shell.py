@@ -72,3 +72,9 @@ def test_a_long_command_is_bash_s_too(box: Driver) -> None:
     """It does not fit into an argument and is handed over as a file."""
     ended = box.run(f"[[ -n $BASH_VERSION ]] && a=({'x ' * 100_000}) && echo ${{#a[@]}}")
     assert ended.stdout == b"100000\n"
+
+
+def test_a_shell_knows_its_own_path(box: Driver) -> None:
+    assert box.run("env | grep ^SHELL=").stdout == b"SHELL=/bin/bash\n"
+    assert box.run("env | grep ^SHELL=", shell_kind="sh").stdout == b"SHELL=/bin/sh\n"
+    assert box.run("echo $SHELL", env={"SHELL": "/mine"}).stdout == b"/mine\n"

@@ -144,7 +144,7 @@ def test_ops_live_below_the_containers_own_groups(container: Start, enter: Calla
     assert isinstance(command, Command)
     command.read_until(b"up")
     theirs = dict(line.split(":")[1:] for line in Path(f"/proc/{box.pid}/cgroup").read_text().splitlines())
-    outside = [pid for pid in descendants(driver) if Path(f"/proc/{pid}/comm").read_text() == "sh\n"]
+    outside = [pid for pid in descendants(driver) if Path(f"/proc/{pid}/comm").read_text() == "bash\n"]
     assert len(outside) == 1
     groups = dict(line.split(":")[1:] for line in Path(f"/proc/{outside[0]}/cgroup").read_text().splitlines())
     assert set(groups) == set(theirs)

@@ -11,7 +11,7 @@ from sandlot import Client, Sandbox, SandboxLost
 from tests.kubernetes.boxes import pod_of, until
 from tests.kubernetes.stack import IMAGE, Stack
 
-FILL = "i=0; while true; do head -c 4194304 /dev/zero > /var/tmp/$((i += 1)) || exit 1; sleep 0.02; done"
+FILL = "i=0; while true; do i=$((i + 1)); head -c 4194304 /dev/zero > /var/tmp/$i || exit 1; sleep 0.02; done"
 BOMB = "bomb() { bomb | bomb & }; bomb; sleep 60"
 HOLD = (
     "import time\nx = []\nfor _ in range(200): x.append(b'x' * (4 << 20)); time.sleep(0.01)\ntime.sleep(900)"

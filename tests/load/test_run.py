@@ -370,7 +370,7 @@ def list_sandboxes(stack: Stack) -> list[str]:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("stedy",), "there is no profile 'stedy'; there are burst, churn"),
+        (("stedy",), "there is no profile 'stedy'; there are burst, callers, churn"),
         (("steady", "--set", "rate"), "--set rate: must be NAME=VALUE"),
         (("steady", "--set", "rate=fast"), "steady.yaml: phases[2].open.rate: expected `float`, got `str`"),
         (("steady", "--on", "server", "--url", ""), "--on server: needs --url and --api-key"),

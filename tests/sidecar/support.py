@@ -325,7 +325,9 @@ def tells_why(answer: dict[str, Any], reason: str) -> None:
 
 async def check_full_disk(box: Sidecar) -> None:
     """In a pod with a disk limit of 64 MiB for /work, a volume that has no limit that the kernel knows of."""
-    fill = "i=0; while true; do head -c 4194304 /dev/zero > /work/$((i += 1)) || exit 1; sleep 0.05; done"
+    fill = (
+        "i=0; while true; do i=$((i + 1)); head -c 4194304 /dev/zero > /work/$i || exit 1; sleep 0.05; done"
+    )
     answer = await box.exec(fill, timeout=60)
     assert answer["verdict"] == "disk_full", answer
     refused = await box.call("PUT", "/v1/files?path=/work/more", content=b"x")

@@ -110,6 +110,9 @@ class Spawner:
             elif len(fds) != 3:
                 raise Failed("start_failed", "three descriptors are needed")
             argv, script = self._argv(run)
+            if "shell" in run:
+                # Without it bash looks its user up in /etc/passwd, which the sandbox may have made a pipe.
+                env.setdefault("SHELL", argv[0])
             other = self._other(user)
             before_exec = _take_terminal if terminal is not None else None
             try:
