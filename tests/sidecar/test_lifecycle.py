@@ -188,7 +188,7 @@ async def test_end_kills_and_refuses(make) -> None:
     box = await make(claim={})
     await box.webhooks.wait("claimed")
     box.webhooks.statuses = [503, 503]
-    running = asyncio.create_task(box.exec("sleep 30"))
+    running = asyncio.create_task(box.exec("sleep 30", op="runs"))
     await until(lambda: running_ops(box, 1))
     answer = await box.instance("POST", "/v1/end", json={"verdict": "idle", "message": "nobody used it"})
     assert (answer.json()["phase"], answer.json()["verdict"]) == ("ended", "idle")
@@ -208,6 +208,10 @@ async def test_end_kills_and_refuses(make) -> None:
     events = [event for event in box.webhooks.events if event["event"] == "ended"]
     assert [event["answered"] for event in events] == [503, 503, 200]
     assert events[1]["received_at"] - events[0]["received_at"] >= 0.03
+
+
+async def works(box: Sidecar) -> bool:
+    return (await box.call("POST", "/v1/exec", json={"command": "true"})).status_code == 200
 
 
 async def running_ops(box: Sidecar, number: int) -> bool:
@@ -303,9 +307,31 @@ async def test_reset_that_keeps_the_claim(make) -> None:
     assert (await box.exec("ls /tmp/trace; echo $K"))["stdout"] == "v\n"
 
 
+async def test_an_end_that_is_none_of_the_command_s_is_no_result_for_who_knows_no_verdicts(make) -> None:
+    box = await make(claim={})
+    first = asyncio.create_task(box.call("POST", "/v1/exec", json={"command": "echo out; sleep 30"}))
+    await until(lambda: running_ops(box, 1))
+    (init,) = (pid for pid in box.tree() if name_of(pid).endswith("init"))
+    os.kill(init, 9)
+    broken = (await first).json()
+    assert ((await first).status_code, broken["error"], broken["may_have_run"]) == (
+        502,
+        "sandbox_broken",
+        True,
+    )
+    assert broken["message"]
+    await until(lambda: works(box))  # a command in the moment of the change is lost, too
+    second = asyncio.create_task(box.call("POST", "/v1/exec", json={"command": "sleep 30"}))
+    await until(lambda: running_ops(box, 1))
+    await box.instance("POST", "/v1/end", json={"verdict": "deadline", "message": "its time is over"})
+    ended = (await second).json()
+    assert ((await second).status_code, ended["error"], ended["verdict"]) == (410, "ended", "deadline")
+    assert ended["message"] == "its time is over"
+
+
 async def test_reset_ends_what_runs(make) -> None:
     box = await make(claim={})
-    running = asyncio.create_task(box.exec("sleep 30"))
+    running = asyncio.create_task(box.exec("sleep 30", op="runs"))
     await until(lambda: running_ops(box, 1))
     await box.instance("POST", "/v1/reset", json={"keep_claim": True})
     assert (await running)["verdict"] == "sandbox_ended"

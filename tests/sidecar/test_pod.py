@@ -158,7 +158,7 @@ async def test_a_full_disk_of_the_node_is_not_the_code_s_doing(small_disk: Path,
     with suppress(OSError), (small_disk / "of-another").open("wb") as file:
         while True:
             file.write(bytes(1 << 20))
-    answer = await box.exec("head -c 1000000 /dev/zero > /work/more")
+    answer = await box.exec("head -c 1000000 /dev/zero > /work/more", op="more")
     assert (answer["verdict"], answer["exit_code"]) == ("sandbox_broken", 1), answer
     assert "node" in answer["message"]
     (small_disk / "of-another").unlink()
@@ -262,7 +262,7 @@ async def test_a_pod_that_is_terminated_says_so_within_its_second(
     running: asyncio.Task[dict[str, Any]] | None = None
     if claim is not None:
         await box.op("trap '' TERM; sleep 600", id="stubborn", detach=True)
-        running = asyncio.create_task(box.exec("sleep 600"))
+        running = asyncio.create_task(box.exec("sleep 600", op="runs"))
         await until(lambda: runs(box, 2))
     loop = asyncio.get_running_loop()
     begun = loop.time()

@@ -129,7 +129,7 @@ def _edit(status: int, headers: Headers, body: bytes | None) -> tuple[int, Heade
             refusal = sandbox_not_found(
                 verdict=verdict if isinstance(verdict, str) else None,
                 message=str(document.get("message") or "the sandbox has ended"),
-                may_have_run=False,
+                may_have_run=document.get("may_have_run") is True,
             )
             return _answer(refusal)
     return status, headers, body

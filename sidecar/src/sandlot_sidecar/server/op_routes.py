@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .request import Request
     from .stdin import StdinWriter
 
+LOST = frozenset(("sandbox_ended", "sandbox_broken", "sidecar_lost", "evicted"))  # no results
 MAX_WAIT = 3600.0
 STDIN_PATIENCE = 30.0
 
@@ -57,18 +58,32 @@ class OpRoutes:
         op, _ = self._ops.create(what, op_id=op_id, queued_before=_queued(request))
         self._ops.table.attach(op)
         request.on_gone = lambda: self._ops.leave(op)
-        self._ops.when_ended(op, lambda op: self._answer_exec(request, op))
+        named = op_id is not None
+        self._ops.when_ended(op, lambda op: self._answer_exec(request, op, named=named))
 
-    def _answer_exec(self, request: Request, op: Op) -> None:
+    def _answer_exec(self, request: Request, op: Op, *, named: bool) -> None:
         if request.gone:
             return
         headers = (("X-Sandlot-Op", op.op_id),)
-        if documents.is_small(op):
+        if not named and op.verdict in LOST:
+            request.on_gone = None
+            request.respond_error(self._lost(op, headers))
+            self._ops.leave(op)
+        elif documents.is_small(op):
             request.on_gone = None
             request.respond(documents.exec_answer(op), status=documents.exec_status(op), headers=headers)
             self._ops.leave(op)
         else:
             self._instance.tasks.spawn(self._long_exec(request, op, headers))
+
+    def _lost(self, op: Op, headers: tuple[tuple[str, str], ...]) -> ApiError:
+        """An end that is none of the command's, for who names no op, as Prime's clients: they know no verdicts."""
+        message = op.message or "the sandbox was lost"
+        over = self._instance.record.verdict
+        if over is not None:
+            return ApiError(410, "ended", message, verdict=over, may_have_run=True, headers=headers)
+        verdict = str(op.verdict)
+        return ApiError(502, verdict, message, verdict=verdict, may_have_run=True, headers=headers)
 
     async def _long_exec(self, request: Request, op: Op, headers: tuple[tuple[str, str], ...]) -> None:
         request.on_gone = None
