@@ -45,6 +45,7 @@ from tests.chart.render import CHART, ROOT, refusal, render
         ({"networkPolicy": {"egress": {"custom": [{"name": "x", "cidrs": ["10.0.0.1"]}]}}}, "custom/0/cidrs/0"),
         ({"pools": {"p": {"size": 4}}}, "at '/pools/p': missing property 'template'"),
         ({"pools": {"p": {"size": 4, "template": {"image": ""}}}}, "at '/pools/p/template/image': minLength"),
+        ({"pools": {"p": {"size": 1, "owner": "a b", "template": {"image": "x"}}}}, "at '/pools/p/owner': 'a b' does not match"),
         ({"pools": {"p": {"size": -1, "template": {"image": "x"}}}}, "at '/pools/p/size': minimum"),
         ({"pools": {"A_b": {"size": 1, "template": {"image": "x"}}}}, "at '/pools': additional properties 'A_b' not allowed"),
         ({"serviceMonitor": {"interval": "often"}}, "at '/serviceMonitor/interval'"),

@@ -173,6 +173,9 @@ class StubBackend:
             for name, spec in self.machine.pools.items()
         ]
 
+    def pool(self, name: str) -> PoolSpec | None:
+        return self.machine.pools.get(name)
+
     async def set_pool(self, spec: PoolSpec) -> None:
         if spec.template.image == "broken":
             raise BackendError("no such image", error_type="IMAGE_PULL_FAILED", field="image")

@@ -51,13 +51,47 @@ def test_the_environment_names_keys_and_file(monkeypatch: pytest.MonkeyPatch, tm
 
 
 @pytest.mark.parametrize(
-    "entry", [":tenant", "a b:tenant", "k\u00e9y", "xyzzy:bad tenant", "xyzzy:t:many", "xyzzy:t:-1"]
+    "entry",
+    [
+        ":tenant",
+        "a b:tenant",
+        "k\u00e9y",
+        "xyzzy:bad tenant",
+        "xyzzy:t:many",
+        "xyzzy:t:-1",
+        "xyzzy:t:1:admin",
+        "xyzzy:t:1:use:x",
+    ],
 )
 def test_a_bad_entry_is_named_by_number_and_not_by_its_text(entry: str) -> None:
     with pytest.raises(BadKeys, match="entry 2") as caught:
         keys("good:one", entry)
     key = entry.partition(":")[0]
     assert not key or key not in str(caught.value)
+
+
+def test_a_bad_entry_says_which_field(tmp_path: Path) -> None:
+    fields = {"k:bad tenant": "tenant", "k:t:many": "limit of sandboxes", "k:t:1:admin": "role"}
+    for entry, field in fields.items():
+        with pytest.raises(BadKeys, match=f"entry 1: the {field}"):
+            keys(entry)
+
+
+@pytest.mark.parametrize(
+    ("entry", "role"),
+    [
+        ("k", "operate"),
+        ("k:", "operate"),
+        ("k:t", "use"),
+        ("k:t:3", "use"),
+        ("k:t::operate", "operate"),
+        ("k::5:use", "use"),
+    ],
+)
+def test_a_key_has_the_role_of_its_entry(entry: str, role: str) -> None:
+    tenant = keys(entry).find("k")
+    assert tenant is not None
+    assert tenant.role == role
 
 
 def test_a_file_that_cannot_be_read_is_said(tmp_path: Path) -> None:

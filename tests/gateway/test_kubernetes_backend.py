@@ -121,7 +121,7 @@ class World:
                 "key_file": self.directory / "master",
                 "state_dir": self.directory / name,
                 "port": 0,
-                "api_keys": "key:alpha",
+                "api_keys": "key:alpha::operate",
                 "drain": 2.0,
                 "log_level": "warning",
                 **options,
@@ -741,6 +741,14 @@ async def test_pools_are_resources(world: World) -> None:
         spec = world.server.call("GET", path)["spec"]
         assert (spec["size"], "minSize" in spec, "runtimeClass" in spec["template"]) == (2, False, False)
         assert spec["template"]["memory"] == 1 << 30
+        assert "owner" not in spec
+        given = await gateway.client.put(
+            "/api/v1/pools/default", json={"image": IMAGE, "size": 2, "owner": "a.b"}
+        )
+        assert given.json()["owner"] == world.server.call("GET", path)["spec"]["owner"] == "a.b", given.text
+        made = {**pool_fields(), "size": 0, "owner": "t"}
+        assert (await gateway.client.put("/api/v1/pools/owned", json=made)).json()["owner"] == "t"
+        assert (await gateway.client.delete("/api/v1/pools/owned")).status_code == 200
         bad = await gateway.client.put("/api/v1/pools/Bad_Name", json={**pool_fields(), "size": 1})
         assert (bad.status_code, bad.json()["errors"][0]["param"]) == (422, "name"), bad.text
         assert (await gateway.client.delete("/api/v1/pools/default")).status_code == 200

@@ -81,11 +81,11 @@ async def test_a_dead_warm_instance_is_replaced(machine: Machine) -> None:
 
 async def test_a_restarted_gateway_keeps_the_pool_and_does_not_start_it_twice(machine: Machine) -> None:
     async with machine.gateway() as first:
-        await first.backend.set_pool(PoolSpec("a", SMALL, 2))
+        await first.backend.set_pool(PoolSpec("a", SMALL, 2, owner="t"))
         before = {instance.id for instance in await until_warm(first, 2)}
     async with machine.gateway() as second:
         (status,) = second.backend.pools()
-        assert status.spec == PoolSpec("a", SMALL, 2)
+        assert status.spec == PoolSpec("a", SMALL, 2, owner="t")
         assert {instance.id for instance in await until_warm(second, 2)} == before
         assert second.ready_at == {}
         await second.backend.destroy_all()

@@ -7,6 +7,9 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, TypeGuard
+
+Role = Literal["use", "operate"]
 
 _TENANT = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
 
@@ -17,18 +20,36 @@ class BadKeys(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """Who owns sandboxes. `max_sandboxes`: how many may live at once; None: no limit of its own."""
+    """Who owns sandboxes and pools, as one of its keys says it.
+
+    `max_sandboxes`: how many may live at once; None: no limit of its own. `role`: whether the key may change pools that
+    are shared or of other tenants.
+    """
 
     name: str
     max_sandboxes: int | None = None
+    role: Role = "use"
+
+    @property
+    def operates(self) -> bool:
+        return self.role == "operate"
+
+    def may_use(self, owner: str | None) -> bool:
+        """Whether its creates take from a pool of `owner` (None: shared)."""
+        return owner is None or owner == self.name
+
+
+def is_tenant(text: str) -> bool:
+    return _TENANT.match(text) is not None
 
 
 class Keys:
     """Implements data.routes.ApiKeys. Only digests of keys are kept, so that a memory dump shows none."""
 
     def __init__(self, entries: Iterable[str], *, max_sandboxes: int | None = None) -> None:
-        """`entries`: `key`, `key:tenant` or `key:tenant:max_sandboxes`; a bare key is tenant "default".
+        """`entries`: `key[:tenant[:max_sandboxes[:role]]]`.
 
+        A bare key is of tenant "default" and operates; a key with a tenant and no role uses.
         `max_sandboxes` is the limit of tenants without one of their own. Raises BadKeys.
         """
         self._tenants: dict[bytes, Tenant] = {}
@@ -61,16 +82,25 @@ class Keys:
 
 
 def _parse(entry: str, number: int, max_sandboxes: int | None) -> tuple[str, Tenant]:
-    key, _, rest = entry.partition(":")
-    name, _, limit = rest.partition(":")
-    name = name or "default"
+    key, *rest = entry.split(":")
+    if len(rest) > 3:
+        raise BadKeys(f"API key entry {number}: more fields than KEY:TENANT:MAX_SANDBOXES:ROLE")
+    given, limit, role = rest + [""] * (3 - len(rest))
+    name = given or "default"
     if not key or not key.isascii() or any(c.isspace() for c in key):
         raise BadKeys(f"API key entry {number}: the key must be printable ASCII without spaces")
-    if not _TENANT.match(name):
+    if not is_tenant(name):
         raise BadKeys(f"API key entry {number}: the tenant must match [A-Za-z0-9._-]{{1,64}}")
     if limit and not limit.isdigit():
         raise BadKeys(f"API key entry {number}: the limit of sandboxes must be a number")
-    return key, Tenant(name, int(limit) if limit else max_sandboxes)
+    role = role or ("use" if given else "operate")
+    if not _is_role(role):
+        raise BadKeys(f"API key entry {number}: the role must be `use` or `operate`")
+    return key, Tenant(name, int(limit) if limit else max_sandboxes, role)
+
+
+def _is_role(text: str) -> TypeGuard[Role]:
+    return text in ("use", "operate")
 
 
 def _digest(key: str) -> bytes:

@@ -62,10 +62,19 @@ class ReadyQueue:
             self._in_pool[instance.pool] += 1
         return True
 
-    def take(self, template_key: str, *, pool: str | None = None) -> Instance | None:
-        """The first instance of this template, from this pool when one is named."""
-        line = self._lines.get((pool, template_key))
-        return self.discard(line[0][1]) if line else None
+    def take(
+        self,
+        template_key: str,
+        *,
+        pool: str | None = None,
+        allowed: Callable[[str], bool] = lambda pool: True,
+    ) -> Instance | None:
+        """The first instance of this template: from this pool when one is named, else from one that is `allowed`."""
+        for _, instance_id in self._lines.get((pool, template_key), ()):
+            its_pool = self._put_as[instance_id][0]
+            if its_pool is None or allowed(its_pool):
+                return self.discard(instance_id)
+        return None
 
     def shed(self, pool: str, *, keep: str | None = None) -> Instance | None:
         """Any instance of this pool, one of another template than `keep` first."""

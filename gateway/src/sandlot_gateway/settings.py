@@ -45,7 +45,7 @@ class Settings(BaseSettings):
     )
     api_key: str | None = Field(None, description="One more API key, of tenant `default`.")
     api_keys: str | None = Field(
-        None, description="`key:tenant,key2:tenant2:max_sandboxes`; a bare key: `default`."
+        None, description="`key[:tenant[:max_sandboxes[:role]]]`, commas between; role: `use` or `operate`."
     )
     api_keys_file: Path | None = Field(None, description="The same, one entry a line.")
     pool: Annotated[list[str], NoDecode] = Field(

@@ -167,7 +167,7 @@ class Supply:
         key = template.key
         ask = _Ask(loop.create_future(), time.monotonic(), wanted)
         waiter = Waiter(template, key, tenant, ask, waiting=False)
-        instance = self._take(key, pool)
+        instance = self._take(key, pool, tenant)
         if instance is not None:
             waiter.value.future.set_result(Grant(instance, pool_hit=True, queued=0.0, start=0.0))
         else:
@@ -220,7 +220,7 @@ class Supply:
             self._mean_start += 0.2 * (took - self._mean_start)
         elif self._launching.total():
             self._early.add(instance.id)
-        waiter = self._whose(start) or self._waiters.head(instance.template.key)
+        waiter = self._whose(start) or self._next_for(instance)
         if waiter is not None:
             self._waiters.serve(waiter)
             self.forget(instance.id)
@@ -305,9 +305,23 @@ class Supply:
             start.timer.cancel()
         return start
 
-    def _take(self, key: str, pool: str | None) -> Instance | None:
-        instance = self.ready.take(key, pool=pool) if pool is not None else None
-        instance = instance or self.ready.take(key)
+    def _owner(self, pool: str) -> str | None:
+        """Whose this pool is. What is left of one that is gone is as good as shared: nobody has used it."""
+        spec = self._backend.pool(pool)
+        return spec.owner if spec is not None else None
+
+    def _next_for(self, instance: Instance) -> Waiter[_Ask] | None:
+        """Who has waited longest of those that may have it."""
+        owner = self._owner(instance.pool) if instance.pool is not None else None
+        key = instance.template.key
+        return self._waiters.head(key) if owner is None else self._waiters.first_of(key, owner)
+
+    def _take(self, key: str, pool: str | None, tenant: str) -> Instance | None:
+        def allowed(name: str) -> bool:
+            return self._owner(name) in (None, tenant)
+
+        instance = self.ready.take(key, pool=pool, allowed=allowed) if pool is not None else None
+        instance = instance or self.ready.take(key, allowed=allowed)
         if instance is None:
             return None
         spare = self._spares.pop(instance.id, None)
@@ -337,18 +351,38 @@ class Supply:
                 line = self._waiters.in_line(key)
                 if not line:
                     break
-                waiter = next((one for one in line if not one.value.starting), None)
+                waiter = self._uncovered(line)
                 if waiter is not None:
                     waiter.value.starting = True
                 on_the_way[key] += 1
                 self._launching[key] += 1
                 self._tasks.spawn(self._launch(line[0].template, waiter))
 
-    def _on_the_way(self) -> Counter[str]:
-        """How many starts of each template are under way, whoever they are for."""
-        pool_starts: Counter[str] = Counter()
+    def _uncovered(self, line: list[Waiter[_Ask]]) -> Waiter[_Ask] | None:
+        """The first that no start is meant for, nor one of its tenant's own pools."""
+        own = self._own_starts()
+        for waiter in line:
+            if waiter.value.starting:
+                continue
+            if not own[waiter.key, waiter.tenant]:
+                return waiter
+            own[waiter.key, waiter.tenant] -= 1
+        return None
+
+    def _own_starts(self) -> Counter[tuple[str, str | None]]:
+        """How many starts of pools are under way, by template and owner."""
+        starts: Counter[tuple[str, str | None]] = Counter()
         for status in self._backend.pools():
-            pool_starts[status.spec.template.key] += status.starting
+            starts[status.spec.template.key, status.spec.owner] += status.starting
+        return starts
+
+    def _on_the_way(self) -> Counter[str]:
+        """How many starts of each template are under way that somebody who waits may have."""
+        pool_starts: Counter[str] = Counter()
+        for (key, owner), starting in self._own_starts().items():
+            # A tenant's own pool starts for its creates only: others must not count on it.
+            for_these = starting if owner is None else min(starting, self._waiters.waiting_of(key, owner))
+            pool_starts[key] += for_these
         return self._launching + Counter(start.key for start in self._starting.values()) + pool_starts
 
     def _refuse(self, error: Unavailable) -> None:

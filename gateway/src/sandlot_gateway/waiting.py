@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -66,6 +67,18 @@ class WaitList(Generic[T]):
         line.size += 1
         self._of_tenant[waiter.tenant] += 1
         self._size += 1
+
+    def first_of(self, key: str, tenant: str) -> Waiter[T] | None:
+        """Who of this tenant is next for an instance of this template."""
+        return min(self._of(key, tenant), default=None)
+
+    def waiting_of(self, key: str, tenant: str) -> int:
+        return sum(1 for _ in self._of(key, tenant))
+
+    def _of(self, key: str, tenant: str) -> Iterator[Waiter[T]]:
+        line = self._lines.get(key)
+        heap = line.heap if line is not None else []
+        return (waiter for waiter in heap if waiter.waiting and waiter.tenant == tenant)
 
     def head(self, key: str) -> Waiter[T] | None:
         """Who is next for an instance of this template."""

@@ -164,6 +164,7 @@ class Sandbox(_Part):
 
 class SandboxPoolSpec(_Part):
     template: Template
+    owner: str | None = None  # the tenant whose creates take from it; None: all tenants' do
     size: int | None = None  # or both of the next
     min_size: int | None = None
     max_size: int | None = None

@@ -47,7 +47,7 @@ class ApiError(SandlotError):
 
 
 class AuthError(ApiError):
-    """The API key or the sandbox's token was not accepted."""
+    """The API key or the sandbox's token was not accepted, or its role does not allow the call."""
 
 
 class NotFound(ApiError):

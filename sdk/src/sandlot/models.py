@@ -202,6 +202,7 @@ class PoolInfo:
     """A warm pool: how many sandboxes of one kind the server keeps ready, and how many are so now.
 
     `memory` and `disk` are bytes; `failures` counts the starts that failed in a row, `message` is why the last did.
+    `owner` is the tenant whose creates take from it, None when all tenants' do.
     """
 
     name: str
@@ -215,6 +216,7 @@ class PoolInfo:
     pids: int = 0
     failures: int = 0
     message: str | None = None
+    owner: str | None = None
 
     @property
     def warm(self) -> bool:

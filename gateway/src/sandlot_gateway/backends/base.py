@@ -73,11 +73,12 @@ class Instance:
 
 @dataclass(frozen=True, slots=True)
 class PoolSpec:
-    """A number of warm instances of one template, kept by the backend."""
+    """A number of warm instances of one template, kept by the backend for one tenant or for all of them."""
 
     name: str
     template: Template
     size: int
+    owner: str | None = None  # the tenant; None: shared
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,6 +275,10 @@ class Backend(Protocol):
         """
 
     def pools(self) -> list[PoolStatus]: ...
+
+    def pool(self, name: str) -> PoolSpec | None:
+        """One of them, at the cost of a look-up."""
+        ...
 
     async def set_pool(self, spec: PoolSpec) -> None: ...
 

@@ -60,6 +60,7 @@ class ApiError(Exception):
 _DESCRIPTIONS = {
     400: "The body is not JSON that can be read.",
     401: "No API key, or one that nobody has.",
+    403: "The key's role does not allow it.",
     404: "No such thing, or it is another tenant's.",
     408: "The body did not arrive in time.",
     409: "Not possible in the sandbox's present state.",

@@ -38,7 +38,7 @@ async def whoami(have: Have, who: Who) -> Response:
                 "email": "",
                 "name": who.name,
                 "slug": who.name,
-                "scope": {},
+                "scope": {"role": who.role},
                 "account_limits": limits,
                 "key_limits": limits,
             }

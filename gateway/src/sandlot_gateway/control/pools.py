@@ -12,6 +12,7 @@ from sandlot_gateway.control.errors import ApiError, body_errors, errors
 from sandlot_gateway.control.models import Done, Pids, PoolSize, Strict, Text
 from sandlot_gateway.control.present import json_response
 from sandlot_gateway.control.services import Have, Services, Who
+from sandlot_gateway.keys import Tenant, is_tenant
 
 router = APIRouter(tags=["pools"])
 
@@ -28,11 +29,18 @@ class PoolRequest(Strict):
     memory_gb: float = Field(1.0, ge=0.03, le=4096)
     disk_size_gb: float = Field(5.0, ge=0.01, le=16384)
     pids: Pids = PIDS
+    owner: str | None = Field(
+        None,
+        max_length=64,
+        description="The tenant that it belongs to; empty: shared with all. Left out: as it is, and for a new pool the "
+        "key's tenant, or with the role operate: shared.",
+    )
 
 
 class PoolResponse(BaseModel):
     name: str
     image: str
+    owner: str | None = Field(description="The tenant whose creates take from it; null: all tenants' do.")
     size: int
     ready: int = Field(description="Can be claimed now.")
     starting: int
@@ -66,17 +74,20 @@ class Stats(BaseModel):
 
 @router.get("/pools", response_model=PoolList, responses=errors(), summary="(Sandlot) Warm pools")
 async def list_pools(have: Have, who: Who) -> Response:
-    return json_response({"pools": _pools(have)})
+    """Those that are shared and those of the key's tenant; with the role operate all."""
+    return json_response({"pools": _pools(have, who)})
 
 
 @router.put(
     "/pools/{name}",
     response_model=PoolResponse,
-    responses=body_errors(),
+    responses=body_errors(403),
     summary="(Sandlot) Make or change a pool",
 )
 async def put_pool(name: PoolName, body: PoolRequest, have: Have, who: Who) -> Response:
-    """Answers at once; the instances get ready behind it."""
+    """Answers at once; the instances get ready behind it. A key that does not operate has pools of its tenant alone."""
+    owner = _owner(name, body, have=have, who=who)
+    _check_size(name, body, have=have, who=who, owner=owner)
     template = Template(
         image=body.image,
         cpu=body.cpu_cores,
@@ -85,7 +96,7 @@ async def put_pool(name: PoolName, body: PoolRequest, have: Have, who: Who) -> R
         pids=body.pids,
     )
     try:
-        await have.backend.set_pool(PoolSpec(name=name, template=template, size=body.size))
+        await have.backend.set_pool(PoolSpec(name=name, template=template, size=body.size, owner=owner))
     except BackendError as error:
         field = _FIELDS.get(error.field or "", error.field or "image")
         raise ApiError(422, f"{field}: {error}", field=field) from error
@@ -93,10 +104,19 @@ async def put_pool(name: PoolName, body: PoolRequest, have: Have, who: Who) -> R
 
 
 @router.delete(
-    "/pools/{name}", response_model=Done, responses=errors(404, 422), summary="(Sandlot) Take a pool away"
+    "/pools/{name}",
+    response_model=Done,
+    responses=errors(403, 404, 422),
+    summary="(Sandlot) Take a pool away",
 )
 async def delete_pool(name: PoolName, have: Have, who: Who) -> Response:
     """Sandboxes that came from it stay."""
+    pool = have.backend.pool(name)
+    if pool is not None and not who.operates:
+        if not who.may_use(pool.owner):
+            raise ApiError(404, f"no pool {name!r}")
+        if pool.owner is None:
+            raise _shared(name)
     if not await have.backend.delete_pool(name):
         raise ApiError(404, f"no pool {name!r}")
     return json_response({"success": True, "message": "deleted"})
@@ -113,7 +133,7 @@ async def stats(have: Have, who: Who) -> Response:
     return json_response(
         {
             "sandboxes": dict(have.directory.statuses(who.name)),
-            "pools": _pools(have),
+            "pools": _pools(have, who),
             "queue": {
                 "waiting": have.supply.waiting,
                 "starting": have.supply.starting,
@@ -132,8 +152,49 @@ def _find(have: Services, name: str) -> dict[str, Any]:
     raise ApiError(404, f"no pool {name!r}")
 
 
-def _pools(have: Services) -> list[dict[str, Any]]:
-    return [_document(status, have=have) for status in have.backend.pools()]
+def _owner(name: str, body: PoolRequest, *, have: Services, who: Tenant) -> str | None:
+    """Whose the pool is to be. Raises ApiError when the key may not say so, or not change this pool."""
+    old = have.backend.pool(name)
+    if body.owner and not is_tenant(body.owner):
+        raise ApiError(422, "owner: must be empty or match [A-Za-z0-9._-]{1,64}", field="owner")
+    if who.operates:
+        if body.owner is None:
+            return old.owner if old is not None else None
+        return body.owner or None
+    if old is not None and old.owner is None:
+        raise _shared(name)
+    if old is not None and not who.may_use(old.owner):
+        raise ApiError(403, f"name: the name {name!r} is in use; choose another", field="name")
+    if body.owner is not None and body.owner != who.name:
+        text = f"owner: this key makes pools of its tenant {who.name!r} only; others need the role operate"
+        raise ApiError(403, text, field="owner")
+    return who.name
+
+
+def _shared(name: str) -> ApiError:
+    return ApiError(403, f"pool {name!r} is shared: only a key with the role operate changes it")
+
+
+def _check_size(name: str, body: PoolRequest, *, have: Services, who: Tenant, owner: str | None) -> None:
+    """What a tenant keeps warm is bounded as what it runs. Raises ApiError 422."""
+    if who.operates or who.max_sandboxes is None:
+        return
+    others = sum(
+        status.spec.size
+        for status in have.backend.pools()
+        if status.spec.owner == owner and status.spec.name != name
+    )
+    if others + body.size > who.max_sandboxes:
+        text = f"size: tenant {who.name!r} may keep {who.max_sandboxes} warm in all its pools"
+        raise ApiError(422, text, field="size")
+
+
+def _pools(have: Services, who: Tenant) -> list[dict[str, Any]]:
+    return [
+        _document(status, have=have)
+        for status in have.backend.pools()
+        if who.operates or who.may_use(status.spec.owner)
+    ]
 
 
 def _document(status: PoolStatus, *, have: Services) -> dict[str, Any]:
@@ -141,6 +202,7 @@ def _document(status: PoolStatus, *, have: Services) -> dict[str, Any]:
     return {
         "name": status.spec.name,
         "image": template.image,
+        "owner": status.spec.owner,
         "size": status.spec.size,
         "ready": have.supply.ready.count(status.spec.name),
         "starting": status.starting,

@@ -42,8 +42,10 @@ async def create(
     body: CreateRequest, request: Request, have: Have, who: Who, user_agent: UserAgent = ""
 ) -> Response:
     """Answers when the sandbox is RUNNING (or has failed), or as PENDING after `wait_seconds`."""
-    pools = {status.spec.name: status.spec for status in have.backend.pools()} if body.pool else {}
-    spec = spec_of(body, pools=pools, checkpoint=await _checkpoint(body.checkpoint_id, have=have, who=who))
+    pool = have.backend.pool(body.pool) if body.pool is not None else None
+    if pool is not None and not who.may_use(pool.owner):
+        pool = None
+    spec = spec_of(body, pool=pool, checkpoint=await _checkpoint(body.checkpoint_id, have=have, who=who))
     try:
         sandbox = have.lifecycle.create(spec, secrets=body.secrets or {}, tenant=who)
     except QueueFull as error:

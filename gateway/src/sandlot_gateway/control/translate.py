@@ -19,11 +19,11 @@ _ECHOED = ("region", "team_id", "registry_credentials_id", "guaranteed", "advanc
 
 
 def spec_of(
-    request: CreateRequest, *, pools: dict[str, PoolSpec], checkpoint: Checkpoint | None = None
+    request: CreateRequest, *, pool: PoolSpec | None = None, checkpoint: Checkpoint | None = None
 ) -> Spec:
-    """With the checkpoint that the request names. Raises ApiError 422."""
+    """With the pool, if its tenant may use it, and the checkpoint that the request names. Raises ApiError 422."""
     _refuse_unsupported(request)
-    pool = _pool(request, pools)
+    _check_pool(request, pool)
     timeout, timeout_minutes = _timeout(request)
     command, kind = _start_command(request)
     network = _network(request)
@@ -91,10 +91,9 @@ def _refuse_beside_checkpoint(request: CreateRequest) -> None:
             raise ApiError(422, f"{field}: the checkpoint says it; leave it out", field=field)
 
 
-def _pool(request: CreateRequest, pools: dict[str, PoolSpec]) -> PoolSpec | None:
+def _check_pool(request: CreateRequest, pool: PoolSpec | None) -> None:
     if request.pool is None:
-        return None
-    pool = pools.get(request.pool)
+        return
     if pool is None:
         raise ApiError(422, f"pool: there is no pool {request.pool!r}", field="pool")
     asked = {
@@ -107,7 +106,6 @@ def _pool(request: CreateRequest, pools: dict[str, PoolSpec]) -> PoolSpec | None
     for field, (wanted, has) in asked.items():
         if wanted is not None and not math.isclose(wanted, has, rel_tol=1e-6):
             raise ApiError(422, f"{field}: pool {request.pool!r} has {has:g}", field=field)
-    return pool
 
 
 def _timeout(request: CreateRequest) -> tuple[float | None, int]:

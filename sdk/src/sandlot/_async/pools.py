@@ -24,7 +24,7 @@ class AsyncPools:
         self._client = client
 
     async def list(self) -> list[PoolInfo]:
-        """All pools, with how many sandboxes are ready in each."""
+        """The pools that this key may use, with how many sandboxes are ready in each."""
         document = await (await self._connected()).call("GET", "/pools")
         return [documents.pool_info(item) for item in document.get("pools") or ()]
 
@@ -38,8 +38,13 @@ class AsyncPools:
         memory: int | str | None = None,
         disk: int | str | None = None,
         pids: int | None = None,
+        owner: str | None = None,
     ) -> PoolInfo:
-        """Makes the pool or changes it. Sizes of memory and disk are bytes or strings such as `"1GiB"`."""
+        """Makes the pool or changes it. Sizes of memory and disk are bytes or strings such as `"1GiB"`.
+
+        A pool belongs to the tenant of the key; with a key of the role `operate` it is shared, or the tenant's that
+        `owner` names ("": shared). Raises AuthError when the key may not change it.
+        """
         body: dict[str, object] = {"image": image, "size": size}
         if cpu is not None:
             body["cpu_cores"] = cpu
@@ -49,11 +54,13 @@ class AsyncPools:
             body["disk_size_gb"] = parse_size(disk, name="disk") / GIB
         if pids is not None:
             body["pids"] = pids
+        if owner is not None:
+            body["owner"] = owner
         client = await self._connected()
         return documents.pool_info(await client.call("PUT", _path(name), body=body))
 
     async def delete(self, name: str) -> None:
-        """Deletes the pool and its unused sandboxes. Raises NotFound."""
+        """Deletes the pool and its unused sandboxes. Raises NotFound, AuthError when the key may not."""
         await (await self._connected()).call("DELETE", _path(name))
 
     async def wait_warm(

@@ -213,5 +213,6 @@ def pool_info(document: Document) -> PoolInfo:
         disk=_gib(document.get("disk_size_gb")),
         pids=document.get("pids") or 0,
         failures=document.get("failures") or 0,
+        owner=document.get("owner"),
         message=document.get("message"),
     )

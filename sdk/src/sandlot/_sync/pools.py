@@ -25,7 +25,7 @@ class Pools:
         self._client = client
 
     def list(self) -> list[PoolInfo]:
-        """All pools, with how many sandboxes are ready in each."""
+        """The pools that this key may use, with how many sandboxes are ready in each."""
         document = (self._connected()).call("GET", "/pools")
         return [documents.pool_info(item) for item in document.get("pools") or ()]
 
@@ -39,8 +39,13 @@ class Pools:
         memory: int | str | None = None,
         disk: int | str | None = None,
         pids: int | None = None,
+        owner: str | None = None,
     ) -> PoolInfo:
-        """Makes the pool or changes it. Sizes of memory and disk are bytes or strings such as `"1GiB"`."""
+        """Makes the pool or changes it. Sizes of memory and disk are bytes or strings such as `"1GiB"`.
+
+        A pool belongs to the tenant of the key; with a key of the role `operate` it is shared, or the tenant's that
+        `owner` names ("": shared). Raises AuthError when the key may not change it.
+        """
         body: dict[str, object] = {"image": image, "size": size}
         if cpu is not None:
             body["cpu_cores"] = cpu
@@ -50,11 +55,13 @@ class Pools:
             body["disk_size_gb"] = parse_size(disk, name="disk") / GIB
         if pids is not None:
             body["pids"] = pids
+        if owner is not None:
+            body["owner"] = owner
         client = self._connected()
         return documents.pool_info(client.call("PUT", _path(name), body=body))
 
     def delete(self, name: str) -> None:
-        """Deletes the pool and its unused sandboxes. Raises NotFound."""
+        """Deletes the pool and its unused sandboxes. Raises NotFound, AuthError when the key may not."""
         (self._connected()).call("DELETE", _path(name))
 
     def wait_warm(

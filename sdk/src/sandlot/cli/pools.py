@@ -24,6 +24,7 @@ def register(app: typer.Typer) -> None:
 
 _COLUMNS: dict[str, Callable[[PoolInfo], object]] = {
     "NAME": lambda pool: pool.name,
+    "OWNER": lambda pool: pool.owner or "(shared)",
     "IMAGE": lambda pool: pool.image,
     "SIZE": lambda pool: pool.size,
     "READY": lambda pool: pool.ready,
@@ -53,6 +54,9 @@ def set_pool(
     memory: Annotated[str | None, typer.Option(help="Such as 1GiB.")] = None,
     disk: Annotated[str | None, typer.Option(help="Such as 5GiB.")] = None,
     pids: Annotated[int | None, typer.Option(help="Most processes.")] = None,
+    owner: Annotated[
+        str | None, typer.Option(help="The tenant that it belongs to; empty: shared. Needs the role operate.")
+    ] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Return when all are ready.")] = False,
     timeout: Annotated[float, typer.Option(help="Seconds that --wait waits at most.")] = 300.0,
     json: output.Json = False,
@@ -74,6 +78,7 @@ def set_pool(
             memory=(kept.memory or None) if memory is None else memory,
             disk=(kept.disk or None) if disk is None else disk,
             pids=(kept.pids or None) if pids is None else pids,
+            owner=owner,
         )
         if wait:
             with _progress(pool, quiet=json) as show:

@@ -507,6 +507,9 @@ class KubernetesBackend:
     def pools(self) -> list[PoolStatus]:
         return self._pools.statuses()
 
+    def pool(self, name: str) -> PoolSpec | None:
+        return self._pools.spec(name)
+
     async def set_pool(self, spec: PoolSpec) -> None:
         await self._pools.set(spec)
 

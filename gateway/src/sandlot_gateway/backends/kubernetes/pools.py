@@ -51,6 +51,9 @@ class Pools:
             for name, spec in sorted(self._specs.items())
         ]
 
+    def spec(self, name: str) -> PoolSpec | None:
+        return self._specs.get(name)
+
     def template(self, key: str) -> Template | None:
         return next((spec.template for spec in self._specs.values() if spec.template.key == key), None)
 
@@ -91,6 +94,7 @@ class Pools:
         change = {
             "spec": {
                 "template": every_field(spec.template),
+                "owner": spec.owner,
                 "size": spec.size,
                 "minSize": None,
                 "maxSize": None,

@@ -19,7 +19,7 @@ from ..references import is_image_name
 _log = logging.getLogger(__name__)
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?\Z")
-_FIELD = re.compile(r"spec\.template\.(\w+)|(metadata\.name)|spec\.(size)")
+_FIELD = re.compile(r"spec\.template\.(\w+)|(metadata\.name)|spec\.(size|owner)")
 
 
 def to_kube(template: Template) -> KubeTemplate:
@@ -40,7 +40,12 @@ def pool_spec(pool: SandboxPool) -> PoolSpec:
     """With autoscaling the size is what the controller wants now."""
     sizes = (pool.spec.size, pool.status.size, pool.spec.min_size, 0)
     size = next(size for size in sizes if size is not None)
-    return PoolSpec(name=pool.metadata.name, template=from_kube(pool.spec.template), size=size)
+    return PoolSpec(
+        name=pool.metadata.name,
+        template=from_kube(pool.spec.template),
+        size=size,
+        owner=pool.spec.owner,
+    )
 
 
 def check_image(template: Template) -> None:
@@ -103,7 +108,10 @@ def asked_for(sandbox: Sandbox) -> dict[str, Any] | None:
 
 
 def pool_body(spec: PoolSpec) -> dict[str, Any]:
-    return _body(POOL_KIND, spec.name, {"template": to_kube(spec.template), "size": spec.size})
+    resource: dict[str, Any] = {"template": to_kube(spec.template), "size": spec.size}
+    if spec.owner is not None:
+        resource["owner"] = spec.owner
+    return _body(POOL_KIND, spec.name, resource)
 
 
 def _body(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:

@@ -340,6 +340,9 @@ class LocalBackend:
     def pools(self) -> list[PoolStatus]:
         return self._keeper.statuses()
 
+    def pool(self, name: str) -> PoolSpec | None:
+        return self._planner.spec(name)
+
     async def set_pool(self, spec: PoolSpec) -> None:
         await self._keeper.set(spec)
 

@@ -162,7 +162,7 @@ def load_pools(path: Path) -> list[PoolSpec]:
     try:
         document: Any = json.loads(path.read_bytes())
         return [
-            PoolSpec(item["name"], Template(**item["template"]), int(item["size"]))
+            PoolSpec(item["name"], Template(**item["template"]), int(item["size"]), item.get("owner"))
             for item in document["pools"]
         ]
     except FileNotFoundError:
