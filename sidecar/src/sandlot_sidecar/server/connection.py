@@ -8,7 +8,7 @@ from collections import deque
 from httptools.parser.errors import HttpParserError, HttpParserUpgrade
 from httptools.parser.parser import HttpRequestParser
 
-from . import log
+from . import log, strangers
 from .errors import ApiError, bad_input
 from .request import LINES, MAX_JSON, BodyStream, Request
 from .text import unquote
@@ -20,9 +20,13 @@ if TYPE_CHECKING:
     from .http import Http
 
 MAX_HEADER = 32 * 1024
+MAX_FIELDS = 100  # each takes many times its length
 MAX_PIPELINED = 64
 MAX_DISCARDED = 64 * 1024 * 1024
 HEADER_TIMEOUT = 30.0  # seconds for a header block that has begun
+# The same for who has shown no token: enough for the longest path there is, and for a client to read its refusal.
+STRANGE_HEADER = 16 * 1024
+STRANGE_DISCARDED = 256 * 1024
 
 
 class Connection(asyncio.Protocol):
@@ -34,6 +38,7 @@ class Connection(asyncio.Protocol):
         self.parser = HttpRequestParser(self)
         self.paused_writing = False
         self.trusted = False  # a valid token was seen
+        self.inside = False  # it comes from the sandbox's own network: the code's, not a gateway's
         self.tunnel: Any = None
         self._drain: asyncio.Future[None] | None = None
         self._pauses: set[str] = set()
@@ -44,6 +49,7 @@ class Connection(asyncio.Protocol):
         self._discarded = 0
         self._requests: deque[Request] = deque()  # the first is being handled
         self._timer: asyncio.TimerHandle | None = None
+        self._stay: asyncio.TimerHandle | None = None
         self._closing = False
 
     # -- the transport ---------------------------------------------------------------------------------------
@@ -51,11 +57,22 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
         transport.set_write_buffer_limits(high=256 * 1024)
+        self.inside = strangers.is_inside(transport)
+        self._stay = asyncio.get_running_loop().call_later(strangers.stay(self.inside), self.abort)
         self.http.opened(self)
+
+    def trust(self) -> None:
+        """It has shown a token: from now on it may stay."""
+        self.trusted = True
+        if self._stay is not None:
+            self._stay.cancel()
+            self._stay = None
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._closing = True
         self._stop_timer()
+        if self._stay is not None:
+            self._stay.cancel()
         self.http.closed(self)
         self.resume_writing()
         if self.tunnel is not None:
@@ -136,10 +153,8 @@ class Connection(asyncio.Protocol):
             self._refuse(cause if isinstance(cause, ApiError) else bad_input("the request is not HTTP/1.1"))
         else:
             if self._in_header:
-                if (
-                    self._header_bytes > 2 * MAX_HEADER
-                ):  # twice: most bytes are counted here and in a callback
-                    self._refuse(_header_too_long())
+                if self._header_bytes > 2 * self._max_header:  # most bytes are counted here and in a callback
+                    self._refuse(_header_too_long(self._max_header))
                 elif self._timer is None:
                     loop = asyncio.get_running_loop()
                     self._timer = loop.call_later(HEADER_TIMEOUT, self._refuse, _header_too_slow())
@@ -159,11 +174,17 @@ class Connection(asyncio.Protocol):
         request = self._incoming
         if request is not None and self._in_header:
             request.headers[name.lower()] = value
+            if len(request.headers) > MAX_FIELDS:
+                raise ApiError(431, "header_too_large", f"the header block has over {MAX_FIELDS} fields")
+
+    @property
+    def _max_header(self) -> int:
+        return MAX_HEADER if self.trusted else STRANGE_HEADER
 
     def _count(self, size: int) -> None:
         self._header_bytes += size
-        if self._header_bytes > MAX_HEADER:
-            raise _header_too_long()
+        if self._header_bytes > self._max_header:
+            raise _header_too_long(self._max_header)
 
     def on_headers_complete(self) -> None:
         self._in_header = False
@@ -194,7 +215,7 @@ class Connection(asyncio.Protocol):
             return
         if request.discard:
             self._discarded += len(body)
-            if self._discarded > MAX_DISCARDED:
+            if self._discarded > (MAX_DISCARDED if self.trusted else STRANGE_DISCARDED):
                 self._close()
         elif request.stream is not None:
             request.stream.feed(body)
@@ -220,7 +241,9 @@ class Connection(asyncio.Protocol):
         if request.stream is not None:
             request.stream.end()
         elif self._requests and self._requests[0] is request:
-            if request.answered:
+            if request.answered and not request.keep_alive:
+                self._close()
+            elif request.answered:
                 self._next()
             elif request.route is not None:
                 self.http.handle(request)
@@ -234,7 +257,13 @@ class Connection(asyncio.Protocol):
         except ApiError as error:
             request.discard = True
             request.body = bytearray()
+            request.keep_alive = request.keep_alive and self.trusted
             request.respond_error(error)
+            return
+        if not self.trusted:  # whoever has no token has no body that is kept, and one question
+            request.discard = True
+            request.keep_alive = False
+            self.http.handle(request)
             return
         if request.headers.get(b"expect", b"").lower() == b"100-continue" and not request.complete:
             self.write((LINES[100] + "\r\n").encode())
@@ -251,7 +280,15 @@ class Connection(asyncio.Protocol):
         """The answer is out: close, or go on with the next request."""
         request.answered = True
         if not request.keep_alive:
-            self._close()
+            if request.complete or self.trusted or self._closing:
+                self._close()
+            else:
+                # Were it closed with a body on its way, the client's kernel would drop the answer.
+                request.discard = True
+                try:
+                    self.transport.write_eof()
+                except OSError:  # it has gone
+                    self._close()
             return
         if not request.complete:
             request.discard = True
@@ -314,8 +351,7 @@ class Connection(asyncio.Protocol):
             request = waiting or self._incoming or Request(self)
             request.keep_alive = False
             request.respond_error(error)
-        else:
-            self._close()
+        self._close()  # the parser takes nothing more
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
@@ -340,8 +376,8 @@ class Connection(asyncio.Protocol):
         self.transport.abort()
 
 
-def _header_too_long() -> ApiError:
-    return ApiError(431, "header_too_large", f"the header block is over {MAX_HEADER} bytes")
+def _header_too_long(most: int) -> ApiError:
+    return ApiError(431, "header_too_large", f"the header block is over {most} bytes")
 
 
 def _header_too_slow() -> ApiError:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from _operator import _compare_digest as compare_digest
-from collections import OrderedDict
 
 from . import log
 from .connection import Connection
 from .errors import ApiError, ClientGone
+from .strangers import Strangers
 from .tasks import Tasks
 
 TYPE_CHECKING = False
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     Handler = Callable[[Request], Coroutine[Any, Any, None] | None]
 
-MAX_STRANGERS = 256  # connections that have shown no token: user code can reach the port too
 NOBODY, INSTANCE, SANDBOX, EITHER = "nobody", "instance", "sandbox", "either"
 
 
@@ -53,7 +52,7 @@ class Http:
         self._sandbox: bytes | None = None
         self._routes: dict[str, dict[str, Route]] = {}
         self._connections: set[Connection] = set()
-        self._strangers: OrderedDict[Connection, None] = OrderedDict()
+        self._strangers = Strangers()
         self._tasks = Tasks()
         self.requests = 0
         self.draining = False
@@ -76,15 +75,12 @@ class Http:
     def opened(self, connection: Connection) -> None:
         """Count it as a stranger's until it shows a token."""
         self._connections.add(connection)
-        self._strangers[connection] = None
-        if len(self._strangers) > MAX_STRANGERS:
-            oldest, _ = self._strangers.popitem(last=False)
-            oldest.abort()
+        self._strangers.add(connection)
 
     def closed(self, connection: Connection) -> None:
         """Forget it."""
         self._connections.discard(connection)
-        self._strangers.pop(connection, None)
+        self._strangers.remove(connection)
 
     async def close(self) -> None:
         """Answer what is being handled, then close every connection."""
@@ -144,8 +140,8 @@ class Http:
             raise _unauthorized()
         connection = request.connection
         if not connection.trusted:
-            connection.trusted = True
-            self._strangers.pop(connection, None)
+            connection.trust()
+            self._strangers.remove(connection)
 
     def handle(self, request: Request) -> None:
         """Run the handler; a coroutine becomes a task that is ours."""

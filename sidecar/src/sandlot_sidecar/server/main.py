@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ..config import Config
 
 BACKLOG = 4096
+ACCEPTED_AT_ONCE = 64  # more of a flood would be held before the first of them can be closed
 TERM_PATIENCE = 5.0  # seconds of trying to say `ended` after SIGTERM
 
 
@@ -49,10 +50,11 @@ async def _serve(config: Config, executor: socket.socket) -> int:
     LayerRoutes(instance).add_to(http)
     listener, path = _listen(config.listen)
     server = await (
-        loop.create_unix_server(http.connect, sock=listener, backlog=BACKLOG)
+        loop.create_unix_server(http.connect, sock=listener, backlog=ACCEPTED_AT_ONCE)
         if path
-        else loop.create_server(http.connect, sock=listener, backlog=BACKLOG)
+        else loop.create_server(http.connect, sock=listener, backlog=ACCEPTED_AT_ONCE)
     )
+    listener.listen(BACKLOG)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, lambda: instance.tasks.spawn(_terminate(instance)))
     log.event("listening", address=config.listen)

@@ -1,0 +1,209 @@
+"""Code that is root in its sandbox and wants to harm: what it does is told as its own, and nobody else suffers.
+
+Each attack is played in every shape of a sandbox that this machine can make: the local backend's, a container of runc's
+and a pod of gVisor's. Meanwhile a neighbour is called, and the sidecar that is attacked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from typing import Any
+
+import httpx
+import pytest
+import pytest_asyncio
+
+from tests.cable import Cable, cable
+from tests.executor.container import Container
+from tests.executor.gvisor import GvisorPod, find_runsc
+from tests.sidecar.support import Sidecar
+from tests.sidecar.test_gvisor_egress import Box
+from tests.sidecar.test_hostile import resident
+from tests.sidecar.test_pod import PodSidecar
+
+pytestmark = pytest.mark.root
+
+PORT = 8700
+MOST_GROWTH = 32 << 20  # bytes of a sidecar's own memory
+SLOWEST = 10.0  # seconds of a call to the attacked sandbox or its neighbour, on a machine that others use too
+LIMITS = {"memory": 512 << 20, "pids": 256, "disk": 64 << 20}
+
+
+class WiredPod(PodSidecar):
+    """A sidecar in a network of its own with its sandbox, as in a cluster: it is called from elsewhere."""
+
+    def __init__(self, container: Container, net: Cable) -> None:
+        super().__init__(container)
+        self.net = net
+        self.config["listen"] = f"0.0.0.0:{PORT}"
+
+    async def launch(self) -> None:
+        self.reconnect(f"http://{self.net.inside}:{PORT}")
+        environment = {"SANDLOT_SIDECAR_CONFIG": json.dumps(self.config), "PATH": os.environ["PATH"]}
+        with self.stderr.open("ab") as log:
+            self.process = await asyncio.create_subprocess_exec(
+                "nsenter", f"--net={self.net.path}", sys.executable, "-m", "sandlot_sidecar", "--config-env",
+                env=environment, stderr=log, stdout=log, cwd="/",
+            )  # fmt: skip
+
+
+class Arena:
+    """A sandbox that attacks, and its neighbour."""
+
+    def __init__(self, attacker: Sidecar, neighbour: Sidecar, *, url: str | None, measured: bool) -> None:
+        self.attacker = attacker
+        self.neighbour = neighbour
+        self.url = url  # of the attacker's sidecar, for its gateway
+        self._measured = measured  # the sidecar is a process of this machine
+        self._before = resident(attacker.pid)
+        self.slowest = 0.0
+
+    async def attack(self, command: str | list[str], *, timeout: float = 20.0) -> dict[str, Any]:
+        """Run it there as root; both sandboxes are called until it has ended."""
+        running = asyncio.create_task(self.attacker.exec(command, timeout=timeout))
+        while not running.done():
+            await self._call(self.neighbour)
+            await self._ask()
+            self._check_memory()
+            await asyncio.wait([running], timeout=0.1)
+        return running.result()
+
+    async def _call(self, box: Sidecar) -> None:
+        before = time.monotonic()
+        assert (await box.exec("echo calm", timeout=SLOWEST))["stdout"] == "calm\n"
+        self.slowest = max(self.slowest, time.monotonic() - before)
+
+    async def _ask(self) -> None:
+        """With the token, over a connection of its own, which nothing may push out."""
+        before = time.monotonic()
+        fresh = httpx.AsyncClient(
+            transport=httpx.AsyncHTTPTransport(uds=None if self.url else self.attacker.socket),
+            base_url=self.url or "http://sidecar",
+            timeout=SLOWEST,
+        )
+        async with fresh:
+            state = await fresh.get("/v1/state", headers={"Authorization": f"Bearer {self.attacker.token}"})
+        assert state.json()["phase"] == "claimed", state.text
+        self.slowest = max(self.slowest, time.monotonic() - before)
+
+    def _check_memory(self) -> None:
+        if self._measured:
+            assert resident(self.attacker.pid) - self._before < MOST_GROWTH
+
+    async def unharmed(self) -> None:
+        """Both are as they were before."""
+        await self._call(self.attacker)
+        await self._call(self.neighbour)
+        self._check_memory()
+        assert self.slowest < SLOWEST
+
+
+async def _local(made: list[tuple[Sidecar, Callable[[], None]]]) -> Sidecar:
+    box = Sidecar(limits={"cpu": 1.0, **LIMITS})
+    made.append((box, lambda: None))
+    await box.start()
+    await box.claim()
+    return box
+
+
+async def _runc(made: list[tuple[Sidecar, Callable[[], None]]], net: Cable) -> Sidecar:
+    kinds = [{"type": kind} for kind in ("mount", "uts", "ipc", "cgroup")]
+    container = Container(linux={"namespaces": [*kinds, {"type": "network", "path": net.path}]})
+    box = WiredPod(container, net)
+    made.append((box, container.close))
+    await asyncio.to_thread(container.start)
+    await box.start()
+    await box.claim(limits=LIMITS)
+    return box
+
+
+async def _gvisor(made: list[tuple[Sidecar, Callable[[], None]]], net: Cable) -> Sidecar:
+    pod = GvisorPod(network=net.path)
+    box = Box(pod, net)
+    made.append((box, pod.close))
+    await asyncio.to_thread(pod.start)
+    await box.start()
+    await box.claim(limits=LIMITS)
+    return box
+
+
+NEEDS_IP = pytest.mark.skipif(
+    shutil.which("ip") is None or shutil.which("nsenter") is None,
+    reason="needs the programs ip (package iproute2) and nsenter (package util-linux)",
+)
+RUNC = pytest.param("runc", marks=[NEEDS_IP, pytest.mark.skipif(
+    shutil.which("runc") is None, reason="needs runc: a container without Kubernetes")])  # fmt: skip
+GVISOR = pytest.param("gvisor", marks=[NEEDS_IP, pytest.mark.skipif(
+    find_runsc() is None, reason="needs runsc: gVisor without Kubernetes")])  # fmt: skip
+everywhere = pytest.mark.parametrize("shape", ["local", RUNC, GVISOR])
+
+
+@pytest_asyncio.fixture
+async def arena(shape: str) -> AsyncIterator[Arena]:
+    """Two sandboxes of a shape, each with a network of its own where its sidecar listens on one."""
+    made: list[tuple[Sidecar, Callable[[], None]]] = []
+    async with AsyncExitStack() as stack:
+        boxes: list[Sidecar] = []
+        url = None
+        try:
+            for kind, network in (("a", 18), ("n", 19)):
+                if shape == "local":
+                    boxes.append(await _local(made))
+                else:
+                    net = stack.enter_context(cable(kind, network=network))
+                    url = url or f"http://{net.inside}:{PORT}"
+                    boxes.append(await (_runc if shape == "runc" else _gvisor)(made, net))
+            yield Arena(*boxes, url=url, measured=shape != "gvisor")
+        finally:
+            for box, close in made:
+                try:
+                    await box.close()
+                finally:
+                    await asyncio.to_thread(close)
+
+
+CONNECTIONS = """
+import socket, sys, time
+port = int(sys.argv[1])
+end = time.monotonic() + 8
+head = b"%s HTTP/1.1\\r\\nHost: x\\r\\nAuthorization: Bearer no\\r\\nContent-Length: 8388608\\r\\n\\r\\n"
+starts = [
+    head % b"GET /healthz", head % b"POST /v1/exec", b"", b"GET /" + b"x" * 15000,
+    b"GET /healthz HTTP/1.1\\r\\n" + b"".join(b"%x:\\r\\n" % number for number in range(2500)),
+]
+held, opened = [], 0
+while time.monotonic() < end:
+    try:
+        connection = socket.create_connection(("127.0.0.1", port), 2)
+        connection.settimeout(0.05)
+        connection.sendall(starts[opened % len(starts)])
+        connection.setblocking(False)
+    except OSError:
+        continue
+    opened += 1
+    held.append(connection)
+    if len(held) > 300:
+        held.pop(0).close()
+    for one in held[-60:]:
+        try:
+            one.send(bytes(65536))
+        except OSError:
+            pass
+print(opened)
+"""
+
+
+@pytest.mark.parametrize("shape", [RUNC, GVISOR])
+async def test_a_flood_of_connections_with_bodies_takes_no_memory_and_pushes_nobody_out(arena: Arena) -> None:
+    """Where code reaches its sidecar's port: hundreds of connections, and bodies of 8 MiB that come slowly."""
+    answer = await arena.attack(["python3", "-c", CONNECTIONS, str(PORT)])
+    assert answer["verdict"] == "exited", answer
+    assert int(answer["stdout"]) > 300, answer
+    await arena.unharmed()
