@@ -78,13 +78,13 @@ Make = Callable[..., Driver]
 
 @pytest.fixture
 def make(machine: Machine) -> Iterator[Make]:
-    """Make sandboxes; arguments override those of `setup`."""
+    """Make sandboxes; arguments override those of `setup`, `first` is code that the executor's process runs before."""
     drivers: list[Driver] = []
 
-    def start(*, rootless: bool = False, **arguments: Any) -> Driver:
+    def start(*, rootless: bool = False, first: str = "", **arguments: Any) -> Driver:
         name = uuid.uuid4().hex[:12]
         prefix = NOBODY if rootless and os.geteuid() == 0 else []
-        driver = Driver(prefix=prefix)
+        driver = Driver(prefix=prefix, first=first)
         drivers.append(driver)
         driver.setup = {
             "root": {"lower": ["/"], "disk": 64 * 1024 * 1024},

@@ -110,6 +110,7 @@ class Container:
             mounts.append(
                 {"destination": path, "source": path, "type": "bind", "options": ["rbind", "ro"]}
             )  # fmt: skip
+        mounts += given_files(self.directory / "given")
         (self.directory / "volume").mkdir()
         (self.directory / "volume").chmod(0o777)
         source = str(self.directory / "volume")
@@ -161,6 +162,21 @@ class Container:
             for below in [*sorted((p for p in group.rglob("*") if p.is_dir()), reverse=True), group]:
                 below.rmdir()
         shutil.rmtree(self.directory)
+
+
+def given_files(directory: Path, *, name_server: str = "192.0.2.53") -> list[dict[str, Any]]:
+    """Mounts of files that may be written to, and that all containers of a pod have, as a kubelet makes them."""
+    directory.mkdir(exist_ok=True)
+    mounts = []
+    for name, text in (("hosts", "127.0.0.1\tlocalhost\n"), ("hostname", "contained\n"),
+                       ("resolv.conf", f"nameserver {name_server}\n")):  # fmt: skip
+        path = directory / name
+        if not path.exists():
+            path.write_text(text)
+        mounts.append(
+            {"destination": f"/etc/{name}", "source": str(path), "type": "bind", "options": ["rbind", "rw"]}
+        )
+    return mounts
 
 
 def _usual_mounts() -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import sandlot_sidecar
 
-from tests.executor.container import CAPABILITIES, LINKED, PATH, WAITS
+from tests.executor.container import CAPABILITIES, LINKED, PATH, WAITS, given_files
 
 # A bomb in gVisor is memory of one process here: without a limit of its own it would take the machine's.
 MOST_MEMORY = 3 << 30
@@ -178,8 +178,6 @@ class GvisorPod:
         os.chown(root / "home/user", 1234, 1234)
         (root / "etc/passwd").write_text("root:x:0:0::/root:/bin/sh\nuser:x:1234:1234::/home/user:/bin/sh\n")
         (root / "etc/group").write_text("root:x:0:\nuser:x:1234:\n")
-        if self._name_server is not None:
-            (root / "etc/resolv.conf").write_text(f"nameserver {self._name_server}\n")
         for link in LINKED:
             if Path("/", link).is_symlink():
                 (root / link).symlink_to(os.readlink(f"/{link}"))
@@ -200,6 +198,8 @@ class GvisorPod:
         mounts = [{"destination": "/proc", "type": "proc", "source": "proc"},
                   {"destination": "/dev", "type": "tmpfs", "source": "tmpfs"},
                   {"destination": "/sys", "type": "sysfs", "source": "sysfs", "options": ["ro"]}]  # fmt: skip
+        # One set for all its containers, which each can write to.
+        mounts += given_files(self.directory / "given", name_server=self._name_server or "192.0.2.53")
         for path in paths:
             options = ["rbind", "rw" if borrowed and path == borrowed[-1] else "ro"]
             mounts.append({"destination": path, "source": path, "type": "bind", "options": options})  # type: ignore[dict-item]

@@ -50,9 +50,12 @@ def test_deliberate_dirt_is_gone(any_box: Driver) -> None:
     assert answer["proof"] == {
         "processes": [],
         "upper_entries": 0,
+        "files_equal": True,
         "mounts_equal": True,
         "network_equal": True,
         "ipc_entries": 0,
+        "hostname_equal": True,
+        "groups": 0,
     }
     assert answer["equal"]
     assert any_box.run(LOOK).stdout == fresh.stdout

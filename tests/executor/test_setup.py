@@ -182,7 +182,8 @@ def test_the_namespaces_of_a_container(make: Make, tmp_path: Path, overlay: bool
         if overlay:
             box.run("echo dirt > /usr/dirt")
             assert not Path(f"/proc/{pid}/root/usr/dirt").exists()
-            assert box.ask("reset")["equal"]
+            answer = box.ask("reset")
+            assert answer["equal"], answer
             assert box.run("ls /usr/dirt")["exit_code"] == 2
         else:
             with pytest.raises(Refused) as error:

@@ -14,6 +14,7 @@ import pytest_asyncio
 from sandlot_sidecar.executor.held import FEWEST
 
 from tests.executor.gvisor import VOLUME_POINT, GvisorPod, find_runsc
+from tests.executor.plants import PLANTS, TOUCH
 from tests.sidecar.support import Sidecar, check_evasions, check_full_disk, gone, until
 from tests.sidecar.test_hostile import SPY
 
@@ -125,6 +126,28 @@ async def test_who_kills_pid_1_in_a_loop_ends_its_sandbox_by_its_own_doing(gviso
         assert (answer.json()["verdict"], answer.json()["exit_code"]) == ("signaled", 137), answer.json()
     assert (await box.webhooks.wait("ended"))["verdict"] == "init_killed"
     assert await box.wait_exit() == 0
+
+
+async def test_files_of_the_pod_are_the_sandboxes_own(gvisor: MakeBox) -> None:
+    box = await gvisor()
+    given = box.pod.directory / "given"
+    before = {path.name: path.read_bytes() for path in given.iterdir()}
+    look = "cat /etc/hosts /etc/resolv.conf /etc/hostname /etc/passwd; ls -A / /etc /dev /dev/shm /tmp"
+    fresh = (await box.exec(look))["stdout"]
+    assert "192.0.2.53" in fresh
+    for kind, (_, command) in PLANTS.items():
+        assert (await box.exec(command))["exit_code"] == 0, kind
+    assert (await box.exec(look))["stdout"] != fresh
+    assert {path.name: path.read_bytes() for path in given.iterdir()} == before
+    document = (await box.instance("POST", "/v1/reset", json={"keep_claim": True})).json()
+    assert document["equal"] is True, document
+    assert (await box.exec(look))["stdout"] == fresh
+
+
+async def test_what_no_reset_cleans_cannot_be_touched(gvisor: MakeBox) -> None:
+    box = await gvisor()
+    answer = await box.exec(["python3", "-c", TOUCH])
+    assert (answer["stdout"], answer["exit_code"]) == ("", 0), answer
 
 
 async def test_user_code_sees_and_hurts_nothing_of_the_sidecar(gvisor: MakeBox) -> None:

@@ -93,6 +93,10 @@ class Group:
             directories[controller] = made[parent]
         return Group(version=self.version, name=name, directories=directories)
 
+    def below(self) -> list[str]:
+        """The names of the groups directly below; raises OSError."""
+        return [entry.name for entry in os.scandir(self.track) if entry.is_dir(follow_symlinks=False)]
+
     def join(self) -> None:
         """Put the calling process in; raises OSError."""
         for directory in set(self.directories.values()):

@@ -95,12 +95,16 @@ class Init:
             self._go = -1
 
 
-def start(*, home: Home, prefix: str, hostname: str, own_network: bool) -> Init:
+def start(*, home: Home, prefix: str, hostname: str | None, own_network: bool, own_ipc: bool = True) -> Init:
     """Make the namespaces and their init; `prefix` is where the sandbox's root is mounted by now.
 
-    Raises SetupError or OSError. The init waits for go().
+    Raises SetupError or OSError. The init waits for go(). Without `hostname` or `own_ipc` the caller's are kept.
     """
-    flags = syscalls.CLONE_NEWPID | syscalls.CLONE_NEWIPC | syscalls.CLONE_NEWUTS
+    flags = syscalls.CLONE_NEWPID
+    if own_ipc:
+        flags |= syscalls.CLONE_NEWIPC
+    if hostname is not None:
+        flags |= syscalls.CLONE_NEWUTS
     if own_network:
         flags |= syscalls.CLONE_NEWNET
     status_read, status_write = os.pipe2(os.O_CLOEXEC)
@@ -126,7 +130,7 @@ def start(*, home: Home, prefix: str, hostname: str, own_network: bool) -> Init:
 
 
 def _main(
-    *, prefix: str, hostname: str, own_network: bool, status: int, go: int, other_ends: tuple[int, ...]
+    *, prefix: str, hostname: str | None, own_network: bool, status: int, go: int, other_ends: tuple[int, ...]
 ) -> NoReturn:
     try:
         for fd in other_ends:
@@ -139,7 +143,8 @@ def _main(
                     signal.signal(number, signal.SIG_IGN)
                 except (OSError, ValueError):
                     continue
-        socket.sethostname(hostname)
+        if hostname is not None:
+            socket.sethostname(hostname)
         if own_network:
             _loopback_up()
         mounted = _mount(prefix, own_network=own_network)

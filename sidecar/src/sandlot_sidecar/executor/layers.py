@@ -86,8 +86,8 @@ class Base:
             file.write(content)
 
 
-def network_files(base: Base, *, hostname: str) -> None:
-    """Have /etc/resolv.conf, /etc/hosts and /etc/hostname that work in the sandbox."""
+def network_files(lowers: Sequence[str]) -> tuple[bytes, bytes]:
+    """What /etc/resolv.conf of the machine and /etc/hosts of the image say now."""
     resolv = b""
     try:
         with open("/etc/resolv.conf", "rb") as file:
@@ -95,13 +95,18 @@ def network_files(base: Base, *, hostname: str) -> None:
     except OSError:
         pass
     hosts = b"127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"
-    for lower in base.lowers:
+    for lower in lowers:
         try:
             with open(os.path.join(lower, "etc/hosts"), "rb") as file:
                 hosts = file.read() or hosts
             break
         except OSError:
             continue
+    return resolv, hosts
+
+
+def write_network_files(base: Base, *, resolv: bytes, hosts: bytes, hostname: str) -> None:
+    """Have an /etc/resolv.conf, /etc/hosts and /etc/hostname that work in the sandbox."""
     base.file("etc/resolv.conf", resolv)
     base.file("etc/hosts", hosts.rstrip(b"\n") + f"\n127.0.1.1\t{hostname}\n".encode())
     base.file("etc/hostname", f"{hostname}\n".encode())

@@ -146,6 +146,11 @@ class Mount:
         self.source = unescape(tail[1])
         self.super_options = tail[2] if len(tail) > 2 else ""
 
+    @property
+    def writable(self) -> bool:
+        """Whether anything can be written there at all."""
+        return "ro" not in (*self.options.split(","), *self.super_options.split(","))
+
 
 def mounts(home: Home) -> list[Mount]:
     """The mounts that this process sees now, in mounting order."""

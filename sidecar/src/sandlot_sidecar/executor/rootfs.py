@@ -6,7 +6,7 @@ import errno
 import os
 import stat
 
-from . import devices, init, layers, syscalls
+from . import devices, given, init, layers, syscalls
 from .errors import SetupError
 from .held import files_limit
 from .namespaces import mounts
@@ -15,12 +15,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from .namespaces import Home
+    from .namespaces import Home, Mount
     from .store import Store
 
 # The tmpfs is mounted over the machine's /sys, since no image lies below that.
 WORK = "/sys"
 ROOT = f"{WORK}/root"
+_OURS = ("/proc", "/sys", "/dev")  # every sandbox has them fresh
 NOT_REAL = frozenset(
     ("proc", "sysfs", "devtmpfs", "devpts", "tmpfs", "ramfs", "cgroup", "cgroup2", "mqueue", "hugetlbfs", "debugfs",
      "tracefs", "securityfs", "pstore", "bpf", "configfs", "fusectl", "autofs", "binfmt_misc", "rpc_pipefs", "nsfs",
@@ -45,6 +46,9 @@ class Plan:
         self.host = lower == ["/"] and not target
         self.target = target
         self.store: Store | None = None  # where the writable layer is; in memory without one
+        # Read for the first root, and the same for all later ones.
+        self.given: given.Given | None = None
+        self.network_files: tuple[bytes, bytes] | None = None
 
     def fall_back(self, reason: str) -> list[str]:
         """Ask for less after a failure: an upper layer in memory, then no overlay; the notes for it."""
@@ -56,27 +60,12 @@ class Plan:
 
 
 class Root:
-    """A root that was built: descriptors of its hidden layers, and what a fresh one holds."""
+    """A root that was built: descriptors of its hidden layers."""
 
-    def __init__(self, *, upper: int, tmpfs: int, devpts: int, rootless: bool) -> None:
+    def __init__(self, *, upper: int, tmpfs: int, devpts: int) -> None:
         self.upper = upper
         self.tmpfs = tmpfs
         self.devpts = devpts
-        self.fresh = 0
-        self._rootless = rootless
-
-    def entries(self) -> int:
-        """How many entries the writable layer holds at its top (rootless: two levels, and the root's own)."""
-        if self.upper < 0:
-            return 0
-        count = 0
-        for name in os.listdir(self.upper):
-            count += 1
-            if self._rootless:
-                fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self.upper)
-                count += len(os.listdir(fd))
-                os.close(fd)
-        return count + (len(os.listdir("/")) if self._rootless else 0)
 
     def resize(self, size: int) -> None:
         """Change how much the writable layer may hold, in bytes; raises OSError."""
@@ -104,7 +93,6 @@ class Builder:
         self.disk = disk
         self.shm = shm
         self.part = WORK  # the directory of the upper layer and of its work directory
-        self._scratch: set[str] = set()
         self.notes: list[str] = []
 
     def assemble(self) -> None:
@@ -135,11 +123,11 @@ class Builder:
                 if path is not None:
                     os.chmod(path, 0o1777)
         if not self.plan.target:
-            layers.network_files(base, hostname=self.hostname)
+            self._network_files(base)
         for path in self.plan.mask:
             base.hide(path.lstrip("/"))
         if self.plan.target:
-            self._replace_scratch(before, base)
+            self._take_over(before, base)
         if self.home.rootless:
             self._per_directory(base)
         else:
@@ -153,20 +141,24 @@ class Builder:
         )
         self._sysfs(sys_tree)
 
-    def _replace_scratch(self, before: list[Any], base: layers.Base) -> None:
-        """Have a directory of the overlay in place of each empty tmpfs (gVisor's own /tmp): a reset empties it."""
-        for mount in before:
-            path = mount.point.lstrip("/")
-            if mount.kind != "tmpfs" or _is_ours(mount.point) or not path or not os.path.isdir(mount.point):
-                continue
-            if os.listdir(mount.point):
-                continue
-            info = os.stat(mount.point)
-            made = base.directory(path)
-            if made is not None:
-                os.chown(made, info.st_uid, info.st_gid)
-                os.chmod(made, stat.S_IMODE(info.st_mode))
-                self._scratch.add(mount.point)
+    def _network_files(self, base: layers.Base) -> None:
+        if self.plan.network_files is None:
+            self.plan.network_files = layers.network_files(self.plan.lower)
+        resolv, hosts = self.plan.network_files
+        layers.write_network_files(base, resolv=resolv, hosts=hosts, hostname=self.hostname)
+
+    def _take_over(self, before: list[Mount], base: layers.Base) -> None:
+        """Have files of the overlay in place of what the container could write to elsewhere: a reset drops them."""
+        if self.plan.given is None:
+            image = f"{WORK}/image"
+            os.mkdir(image)
+            syscalls.mount("/", image, None, syscalls.MS_BIND)
+            theirs = [mount for mount in before if not self._is_hidden(mount)]
+            self.plan.given = given.Given(theirs, image=image)
+            self.notes += self.plan.given.notes
+            syscalls.umount(image)
+            os.rmdir(image)
+        self.plan.given.write(base)
 
     def _overlay(self, lowers: str) -> None:
         options = f"{lowers},upperdir={self.part}/upper,workdir={self.part}/work"
@@ -257,15 +249,13 @@ class Builder:
             return
         self.notes.append(f"root: /{name} has mounts below it and is read-only in the sandbox")
 
-    def _submounts(self, before: list[Any]) -> None:
+    def _submounts(self, before: list[Mount]) -> None:
         if not (self.plan.host or self.plan.target) or self.home.rootless:
             return
-        gone = [f"/{name}" for name, _ in layers.HOST_HIDDEN] if self.plan.host else []
+        copied = self.plan.given.copied if self.plan.given is not None else {}
+        closed = self.plan.given.closed if self.plan.given is not None else set[str]()
         for mount in before:
-            hidden = _is_ours(mount.point) or any(
-                _below(mount.point, path) for path in (*gone, *self.plan.mask, *self._scratch)
-            )
-            if mount.point == "/" or hidden or (mount.kind in NOT_REAL and self.plan.host):
+            if self._is_hidden(mount) or mount.point in copied or (mount.kind in NOT_REAL and self.plan.host):
                 continue
             target = f"{ROOT}{mount.point}"
             if os.path.realpath(target) != target or not os.path.lexists(target):
@@ -273,6 +263,14 @@ class Builder:
             syscalls.mount(mount.point, target, None, syscalls.MS_BIND)
             if self.plan.host:
                 syscalls.make_read_only(target)
+            elif mount.point in closed:
+                given.close(target, mount)
+
+    def _is_hidden(self, mount: Mount) -> bool:
+        gone = [f"/{name}" for name, _ in layers.HOST_HIDDEN] if self.plan.host else []
+        return mount.point == "/" or any(
+            _below(mount.point, path) for path in (*_OURS, *gone, *self.plan.mask)
+        )
 
     def _cover(self, base: layers.Base) -> None:
         covers = list(base.to_cover) + [(path.lstrip("/"), 0o755) for path in self.plan.mask]
@@ -299,25 +297,19 @@ def _escape(path: str) -> str:
     return path.replace("\\", "\\\\").replace(":", "\\:").replace(",", "\\,")
 
 
-def _is_ours(path: str) -> bool:
-    """Below what every sandbox has fresh."""
-    return any(_below(path, top) for top in ("/proc", "/sys", "/dev"))
-
-
 def _below(path: str, parent: str) -> bool:
     return path == parent or path.startswith(parent.rstrip("/") + "/")
 
 
-def open_layers(*, overlay: bool, rootless: bool, part: str) -> Root:
+def open_layers(*, overlay: bool, part: str) -> Root:
     """Open what stays reachable by descriptor only, before the old root goes away."""
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
     if not overlay:
-        return Root(upper=-1, tmpfs=-1, devpts=os.open("/dev/pts", flags), rootless=rootless)
+        return Root(upper=-1, tmpfs=-1, devpts=os.open("/dev/pts", flags))
     return Root(
         upper=os.open(f"{part}/upper", flags),
         tmpfs=os.open(WORK, flags),
         devpts=os.open(f"{ROOT}/dev/pts", flags),
-        rootless=rootless,
     )
 
 

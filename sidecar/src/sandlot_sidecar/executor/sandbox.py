@@ -7,7 +7,7 @@ import signal
 import socket
 import time
 
-from . import cgroups, held, init, nursery, rootfs, spawn, syscalls
+from . import cgroups, cleaning, held, init, nursery, rootfs, spawn, syscalls
 from .egress import Egress
 from .errors import ExecutorError, SetupError
 from .group import Group
@@ -46,7 +46,7 @@ class Sandbox:
         self.notes: list[str] = []
         self.limits: dict[str, Any] = {}
         self.network = "full"
-        self.hostname = "sandbox"
+        self.hostname = self._named = "sandbox"  # now, and before a claim said otherwise
         self._pod: Pod | None = None
         self._plan: rootfs.Plan
         self._built_for: int | None = None  # bytes of disk, where no claim says otherwise
@@ -64,7 +64,7 @@ class Sandbox:
         if self.home is not None:
             raise ExecutorError("conflict", "the sandbox is set up already")
         self.limits = _checked(message.get("limits"))
-        self.hostname = str(message.get("hostname") or "sandbox")
+        self.hostname = self._named = str(message.get("hostname") or "sandbox")
         try:
             self.home = home = Home()
             self._pod = pod = _enter_pod(home, message)
@@ -181,11 +181,9 @@ class Sandbox:
             builder.assemble()
             self.notes += [note for note in builder.notes if note not in self.notes]
             prefix, part = rootfs.ROOT, builder.part
-        self.init = init.start(
-            home=self.home, prefix=prefix, hostname=self.hostname, own_network=self.network == "none"
-        )
+        self.init = self._start_init(prefix)
         try:
-            self.root = rootfs.open_layers(overlay=self._plan.overlay, rootless=self.home.rootless, part=part)
+            self.root = rootfs.open_layers(overlay=self._plan.overlay, part=part)
             if self._plan.overlay:
                 rootfs.pivot()
             self.init.enter()
@@ -197,9 +195,19 @@ class Sandbox:
         if self._plan.store is not None:
             self._sweep_store(self._plan.store)
             self._device = held.device()
-        self.root.fresh = self.root.entries()
-        if self._fresh is None:
-            self._fresh = Fresh(home=self.home)
+        if self._fresh is None and self._plan.overlay:
+            self._fresh = Fresh(home=self.home, root=self.root)
+
+    def _start_init(self, prefix: str) -> init.Init:
+        assert self.home is not None
+        steps = cleaning.STEPS if self._fresh is not None else {cleaning.HOSTNAME, cleaning.IPC}
+        return init.start(
+            home=self.home,
+            prefix=prefix,
+            hostname=self.hostname if cleaning.HOSTNAME in steps else None,
+            own_network=self.network == "none",
+            own_ipc=cleaning.IPC in steps,
+        )
 
     def _sweep_store(self, store: Store) -> None:
         """Delete what earlier roots have left, beside everything else."""
@@ -241,7 +249,7 @@ class Sandbox:
         group = None
         if self._cgroup is not None:
             self._number += 1
-            group = self._cgroup.group.child(f"r{os.getpid()}-{self._number}")
+            group = self._cgroup.group.child(_group_name(self._number))
             self._limit_runner(group)
         child, channel = nursery.bear(
             home=self.home,
@@ -383,15 +391,17 @@ class Sandbox:
             self.root.close()
             self._build()
             return False
+        self._replace_init()
+        return True
+
+    def _replace_init(self) -> None:
+        """A new one in the root that is there."""
         for point in reversed(self.init.mounts):
             syscalls.umount(point)
-        self.init = init.start(
-            home=self.home, prefix="", hostname=self.hostname, own_network=self.network == "none"
-        )
+        self.init = self._start_init("")
         self.init.enter()
         self.init.go()
         self.running = True
-        return True
 
     def _kill_all(self) -> None:
         for child in self.children.values():
@@ -427,20 +437,37 @@ class Sandbox:
         network = message.get("network") or self.network
         if network not in NETWORKS:
             raise ExecutorError("bad_request", "network is full or none", field="network")
-        self.network = network
-        self._kill_all()
-        self.root.close()
-        if message.get("limits") is not None:
-            self.notes = self._set_limits(message["limits"])
+        self.network, self.hostname = network, self._named
+        before = os.dup(self.init.namespaces["pid"])
         try:
-            self._build()
+            self._clean(message.get("limits"))
+            proof, equal = self._fresh.compare(
+                home=self.home,
+                init=self.init,
+                before=before,
+                root=self.root,
+                own_network=self.network == "none",
+                group=self._cgroup.group if self._cgroup is not None else None,
+                groups=_group_name(""),
+            )
         except OSError as error:
             raise SetupError(f"the sandbox cannot be made again: {error}") from error
-        proof, equal = self._fresh.compare(
-            home=self.home, init=self.init, root=self.root, own_network=self.network == "none"
-        )
+        finally:
+            os.close(before)
         took = (time.monotonic() - began) * 1000
         return {"proof": proof, "equal": equal, "took_ms": round(took, 3), "notes": self.notes}
+
+    def _clean(self, limits: dict[str, Any] | None) -> None:
+        if cleaning.PROCESSES in cleaning.STEPS:
+            self._kill_all()
+        self.look_at_retired()
+        if limits is not None:
+            self.notes = self._set_limits(limits)
+        if cleaning.ROOT in cleaning.STEPS:
+            self.root.close()
+            self._build()
+        else:
+            self._replace_init()
 
     def usage(self) -> dict[str, Any]:
         """What the sandbox uses now; None where it is not counted."""
@@ -545,6 +572,11 @@ class Sandbox:
             self._cgroup.remove()
             self._cgroup = None
         self.home = None
+
+
+def _group_name(number: int | str) -> str:
+    """Of a runner; an earlier sidecar's are not this one's."""
+    return f"r{os.getpid()}-{number}"
 
 
 def _enter_pod(home: Home, message: dict[str, Any]) -> Pod | None:

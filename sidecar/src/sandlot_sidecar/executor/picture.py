@@ -1,0 +1,89 @@
+"""A picture of what a sandbox can write to, taken by reading: names, kinds, modes, owners, attributes and contents."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .rootfs import Root
+
+# A fresh sandbox has some dozens of entries: a picture that has more is another one, and need not be complete.
+MOST = 5000
+MOST_BYTES = 64 << 10
+UPPER = "upper"
+# Of the hidden tmpfs: the kernel's own, and what is mounted on.
+_NOT_READ = frozenset(("work", "store", UPPER))
+# The kernel's own too, in the layers of an overlay.
+_OVERLAYS = ("trusted.overlay.", "user.overlay.")
+
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+def take(root: Root) -> dict[str, Any]:
+    """By path: below `upper` what is written, below `layers` what it lies on, below `dev` devices and shared memory.
+
+    Raises OSError.
+    """
+    found: dict[str, Any] = {}
+    try:
+        _tree(found, UPPER, os.dup(root.upper))
+        _tree(found, "layers", os.dup(root.tmpfs), leave=_NOT_READ)
+        _tree(found, "dev", os.open("/dev", _DIRECTORY))
+    finally:
+        os.chdir("/")
+    return found
+
+
+def _tree(found: dict[str, Any], path: str, directory: int, *, leave: frozenset[str] = frozenset()) -> None:
+    """Reads by names relative to the working directory: attributes of what is below a descriptor have no other way."""
+    try:
+        os.fchdir(directory)
+        found[path] = _entry(".")
+        below = []
+        for name in sorted(os.listdir(".")):
+            if name in leave:
+                continue
+            if len(found) >= MOST:
+                return
+            entry = found[f"{path}/{name}"] = _entry(name)
+            if stat.S_ISDIR(entry[0]):
+                below.append(name)
+        for name in below:
+            _tree(found, f"{path}/{name}", os.open(name, _DIRECTORY, dir_fd=directory))
+    finally:
+        os.close(directory)
+
+
+def _entry(name: str) -> tuple[Any, ...]:
+    info = os.lstat(name)
+    content: Any = None
+    if stat.S_ISLNK(info.st_mode):
+        content = os.readlink(name)
+    elif stat.S_ISREG(info.st_mode):
+        content = info.st_size, _read(name)
+    return info.st_mode, info.st_uid, info.st_gid, info.st_rdev, content, _attributes(name)
+
+
+def _read(name: str) -> bytes:
+    fd = os.open(name, _FILE)
+    try:
+        return os.read(fd, MOST_BYTES)
+    finally:
+        os.close(fd)
+
+
+def _attributes(name: str) -> dict[str, bytes]:
+    try:
+        names = os.listxattr(name, follow_symlinks=False)
+        return {
+            each: os.getxattr(name, each, follow_symlinks=False)
+            for each in names
+            if not each.startswith(_OVERLAYS)
+        }
+    except OSError:  # a file system without any
+        return {}
