@@ -97,7 +97,7 @@ IMAGES = (
         extras=("kubernetes", "ssh"),
         entrypoint=("python3", "-m", "sandlot_gateway"),
         user="65532:65532",
-        ports=(8642,),
+        ports=(8641, 8642),
     ),
     Image(
         name="controller",

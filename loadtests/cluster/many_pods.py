@@ -76,7 +76,7 @@ async def _make_objects(client: KubeClient, namespace: str) -> dict[str, bytes]:
         {
             "namespace": namespace,
             "key_file": Path("/nonexistent"),
-            "webhook_url": "http://gateway.sandlot.svc.cluster.local.:8642/internal/sidecar",
+            "webhook_url": "http://gateway.sandlot.svc.cluster.local.:8641/internal/sidecar",
             "sidecar_image": "sandlot/sidecar:1",
         }
     )

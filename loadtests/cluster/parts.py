@@ -56,7 +56,7 @@ async def gateway(
     key = secrets.token_hex(16)
     words = ["--backend", "kubernetes", "--port", "0", "--namespace", namespace, "--api-key", key]
     words += ["--key-file", str(home / "master"), "--state-dir", str(home / "state")]
-    words += ["--kube-context", "test"]
+    words += ["--kube-context", "test", "--webhook-port", "0"]
     begun = time.monotonic()
     with (home / "gateway.log").open("wb") as log:
         process = await asyncio.create_subprocess_exec(
@@ -97,7 +97,7 @@ async def controller(
         "SANDLOT_NAMESPACE": namespace,
         "SANDLOT_LEASE_NAMESPACE": namespace,
         "SANDLOT_KEY_FILE": str(home / "master"),
-        "SANDLOT_WEBHOOK_URL": "http://gateway.sandlot.svc.cluster.local.:8642/internal/sidecar",
+        "SANDLOT_WEBHOOK_URL": "http://gateway.sandlot.svc.cluster.local.:8641/internal/sidecar",
         "SANDLOT_SIDECAR_IMAGE": "sandlot/sidecar:1",
         "SANDLOT_HEALTH_HOST": "127.0.0.1",
         "SANDLOT_HEALTH_PORT": str(port),

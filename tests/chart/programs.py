@@ -70,6 +70,7 @@ def variables_of(release: Release, component: str, directory: Path) -> dict[str,
         "SANDLOT_STATE_DIR": str(directory),
         "SANDLOT_HOST": "127.0.0.1",
         "SANDLOT_PORT": str(free_port()),
+        "SANDLOT_WEBHOOK_PORT": str(free_port()),
         "SANDLOT_WAIT_SECONDS": "0",
     }
     kubeconfig = release.account(component, directory / "account")

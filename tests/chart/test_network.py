@@ -63,7 +63,9 @@ def test_only_gateway_and_controller_reach_a_sidecar(
 def test_what_a_sandbox_reaches_by_default(defaults: list[Resource], peers: dict[str, Peer]) -> None:
     box = peers["sandbox-0"]
     for port, protocol, reached in (
-        (8642, "TCP", {"gateway"}),
+        (8641, "TCP", {"gateway"}),
+        (8642, "TCP", set()),
+        (8643, "TCP", set()),
         (53, "UDP", {"dns"}),
         (53, "TCP", {"dns"}),
         (443, "TCP", set()),
@@ -77,11 +79,12 @@ def test_what_a_sandbox_reaches_by_default(defaults: list[Resource], peers: dict
 def test_what_a_sandbox_reaches_with_all_rules_on(everything: list[Resource], peers: dict[str, Peer]) -> None:
     box = peers["sandbox-0"]
     assert {n for n, peer in peers.items() if _may(everything, box, peer, 443)} == {"internet", "pypi"}
-    assert {n for n, peer in peers.items() if _may(everything, box, peer, 8642)} == {
+    assert {n for n, peer in peers.items() if _may(everything, box, peer, 8641)} == {
         "gateway",
         "internet",
         "pypi",
     }
+    assert {n for n, peer in peers.items() if _may(everything, box, peer, 8642)} == {"internet", "pypi"}
     assert {n for n, peer in peers.items() if _may(everything, box, peer, 80)} == {"internet", "pypi"}
     assert _may(everything, box, Peer("10.1.2.9"), 8443)
     assert not _may(everything, box, Peer("10.1.2.9"), 22)
@@ -129,7 +132,7 @@ def test_a_pod_without_our_labels_is_walled_in_too(
 ) -> None:
     stray = Peer("10.0.1.9", SANDBOXES, (("app", "stray"),))
     for peer in peers.values():
-        for port in (53, 443, 8642, 8700):
+        for port in (53, 443, 8641, 8642, 8700):
             assert not _may(everything, stray, peer, port)
             assert not _may(everything, peer, stray, port)
 
@@ -137,11 +140,14 @@ def test_a_pod_without_our_labels_is_walled_in_too(
 def test_who_reaches_the_gateway(peers: dict[str, Peer], defaults: list[Resource]) -> None:
     gateway = peers["gateway"]
     others = [peer for peer in peers.values() if peer is not gateway]
-    assert all(_may(defaults, peer, gateway, 8642) for peer in others)
+    boxes = {"sandbox-0", "sandbox-1"}
+    assert {n for n, peer in peers.items() if not _may(defaults, peer, gateway, 8642)} == boxes
+    assert {n for n, peer in peers.items() if _may(defaults, peer, gateway, 8641)} == boxes
     assert not any(_may(defaults, peer, gateway, port) for peer in others for port in (8622, 8643))
     chosen = render({"networkPolicy": {"clients": [{"podSelector": {"matchLabels": {"app": "web"}}}]}})
     welcome = {n for n, peer in peers.items() if _may(chosen, peer, gateway, 8642)}
-    assert welcome == {"sandbox-0", "sandbox-1", "same namespace", "gateway"}
+    assert welcome == {"same namespace", "gateway"}
+    assert {n for n, peer in peers.items() if _may(chosen, peer, gateway, 8641)} == boxes
 
 
 @pytest.mark.parametrize(

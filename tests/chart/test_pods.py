@@ -119,7 +119,7 @@ def test_what_the_controller_makes_of_all_options(
     assert settings.scheduler_name == "sandlot-scheduler"
     assert settings.sidecar_memory_limit == 256 << 20
     assert settings.webhook_url == (
-        "http://sandlot-gateway.sandlot-system.svc.cluster.local.:80/internal/sidecar"
+        "http://sandlot-gateway-webhooks.sandlot-system.svc.cluster.local.:8641/internal/sidecar"
     )
 
 

@@ -101,7 +101,7 @@ def _as_the_chart_says(spec: dict[str, Any], release: Release) -> None:
     (sidecar,) = [each for each in spec["containers"] if each["name"] == "sidecar"]
     assert sidecar["image"] == "sandlot/sidecar:0.1.0"
     (config,) = [each["value"] for each in sidecar["env"] if each["name"] == "SANDLOT_SIDECAR_CONFIG"]
-    gateway = f"http://{release.fullname}-gateway.{release.namespace}.svc.cluster.local.:8642"
+    gateway = f"http://{release.fullname}-gateway-webhooks.{release.namespace}.svc.cluster.local.:8641"
     assert json.loads(config)["webhook"] == f"{gateway}/internal/sidecar"
 
 

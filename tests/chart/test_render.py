@@ -64,8 +64,9 @@ def test_selectors_meet_the_pods_of_their_own_component_only(resources: list[Res
 
 
 def test_services_lead_to_ports_that_the_containers_name(resources: list[Resource]) -> None:
-    for name in (GATEWAY, CONTROLLER):
-        ports = one(resources, "Service", name)["spec"]["ports"]
+    for name, more in ((GATEWAY, [f"{GATEWAY}-webhooks"]), (CONTROLLER, [])):
+        services = [one(resources, "Service", each)["spec"] for each in (name, *more)]
+        ports = [port for service in services for port in service["ports"]]
         (container,) = one(resources, "Deployment", name)["spec"]["template"]["spec"]["containers"]
         assert {port["targetPort"] for port in ports} == {each["name"] for each in container["ports"]}
 
@@ -276,7 +277,11 @@ def test_names_follow_the_release(release: str, values: dict[str, str], name: st
     assert one(resources, "Namespace", f"{release}-sandboxes")
     assert environment(gateway)["SANDLOT_NAMESPACE"] == f"{release}-sandboxes"
     controller = environment(one(resources, "Deployment", name.replace("gateway", "controller")))
-    assert controller["SANDLOT_WEBHOOK_URL"].startswith(f"http://{name}.{NAMESPACE}.svc.cluster.local.:8642/")
+    webhooks = f"{name}-webhooks"
+    assert one(resources, "Service", webhooks)["spec"]["ports"][0]["port"] == 8641
+    assert controller["SANDLOT_WEBHOOK_URL"] == (
+        f"http://{webhooks}.{NAMESPACE}.svc.cluster.local.:8641/internal/sidecar"
+    )
 
 
 def _selected(selector: dict[str, str], labelled: dict[str, dict[str, str]]) -> set[str]:

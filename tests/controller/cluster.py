@@ -79,7 +79,7 @@ class Cluster:
                 "namespace": self.namespace,
                 "lease_namespace": self.namespace,
                 "key_file": self.key_file,
-                "webhook_url": "http://gateway.example:8642/internal/sidecar",
+                "webhook_url": "http://gateway.example:8641/internal/sidecar",
                 "sidecar_image": "sandlot/sidecar:test",
                 "node_selector": {"test": self.namespace},
                 "lease_seconds": 2.0,

@@ -20,7 +20,7 @@ def settings(**values: Any) -> Settings:
     return Settings(
         namespace="sandboxes",
         key_file=Path("/none"),
-        webhook_url="http://gateway:8642/internal/sidecar",
+        webhook_url="http://gateway:8641/internal/sidecar",
         sidecar_image="sandlot/sidecar:1",
         **values,
     )

@@ -56,6 +56,7 @@ async def running(state_dir: Path, machine: Machine, **options: Any) -> AsyncIte
         **{
             "state_dir": state_dir,
             "port": 0,
+            "webhook_port": 0,
             "api_keys": API_KEYS,
             "drain": 5.0,
             "log_level": "warning",

@@ -57,7 +57,7 @@ class Running:
 
     @property
     def webhook(self) -> str:
-        return f"{self.url}/internal/sidecar"
+        return f"http://127.0.0.1:{self.gateway.webhook_listener.port}/internal/sidecar"
 
     async def create(self, **fields: Any) -> httpx.Response:
         return await self.client.post("/api/v1/sandbox", json={**FIELDS, "wait_seconds": 20, **fields})
@@ -121,6 +121,7 @@ class World:
                 "key_file": self.directory / "master",
                 "state_dir": self.directory / name,
                 "port": 0,
+                "webhook_port": 0,
                 "api_keys": "key:alpha::operate",
                 "drain": 2.0,
                 "log_level": "warning",
@@ -429,9 +430,9 @@ async def test_a_gateway_that_starts_without_an_api_server_hears_of_its_sandboxe
         await kubelet.pod(TEMPLATE, pool="default")
         await gateway.warm()
         made = await gateway.made()
-        port = int(gateway.url.rpartition(":")[2])
+        port = gateway.gateway.webhook_listener.port
     await asyncio.to_thread(world.server.stop)
-    async with world.gateway(backend={"sync_timeout": 0.5}, port=port) as gateway:
+    async with world.gateway(backend={"sync_timeout": 0.5}, webhook_port=port) as gateway:
         await gateway.until(lambda: gateway.gateway.directory.get(made["id"]))
         assert await gateway.run(made["id"], "echo back") == "back\n"
         assert gateway.gateway.backend.stats()["notes"]
@@ -444,9 +445,9 @@ async def test_a_record_that_nobody_wrote_is_written_by_who_hears_the_heartbeat(
         await gateway.warm()
         await asyncio.to_thread(world.server.stop)
         made = await gateway.made(labels=["late"])
-        port = int(gateway.url.rpartition(":")[2])
+        port = gateway.gateway.webhook_listener.port
     await asyncio.to_thread(world.server.start)
-    async with world.gateway("another", backend={"late_record": 0.0}, port=port):
+    async with world.gateway("another", backend={"late_record": 0.0}, webhook_port=port):
         record = await kubelet.until(lambda: kubelet.of_pod(instance), timeout=60)
         assert (record.spec.sandbox_id, record.spec.labels) == (made["id"], ["late"])
 
@@ -551,7 +552,7 @@ async def test_what_another_gateway_has_claimed_is_not_ended_by_one_that_never_h
         try:
             await kubelet.until(lambda: made["id"] in kubelet.sandboxes)
             answer = await other.client.post(
-                "/internal/sidecar", **sidecar.word("ended", phase="ended", verdict="deadline")
+                other.webhook, **sidecar.word("ended", phase="ended", verdict="deadline")
             )
             assert answer.status_code == 200, answer.text
             await other.until(
@@ -607,7 +608,7 @@ async def test_what_comes_up_while_it_is_asked_to_end_in_vain_stays_on_offer(wor
             giving_up = asyncio.create_task(backend.destroy(pod))
             await asyncio.sleep(0)
             word = sidecar.word("ready", phase="warm", address=sidecar.config["listen"])
-            told = await gateway.client.post("/internal/sidecar", **word)
+            told = await gateway.client.post(gateway.webhook, **word)
             assert told.status_code == 200, told.text
             await asyncio.wait_for(giving_up, 60)
         made = await gateway.made()
@@ -635,7 +636,7 @@ async def test_what_another_gateway_has_started_for_its_own_create_is_left_to_it
         sidecar = await gateway.until(lambda: kubelet.sidecars.get(instance))
         backend = gateway.gateway.backend
         await gateway.until(lambda: backend._records.of_pod(instance) and backend._instances.get(instance))
-        told = await gateway.client.post("/internal/sidecar", **sidecar.word("ready", phase="warm"))
+        told = await gateway.client.post(gateway.webhook, **sidecar.word("ready", phase="warm"))
         assert told.status_code == 200, told.text
         assert len(gateway.gateway.supply.ready) == 0
         await gateway.warm()  # that gateway seems to be gone

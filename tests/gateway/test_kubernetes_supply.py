@@ -154,7 +154,7 @@ def test_a_start_that_cannot_be_says_why(
     done = subprocess.run(
         [
             *(sys.executable, "-m", "sandlot_gateway", "--backend", "kubernetes", "--port", "0"),
-            *("--key-file", str(tmp_path / "master"), "--state-dir", str(state_dir)),
+            *("--webhook-port", "0", "--key-file", str(tmp_path / "master"), "--state-dir", str(state_dir)),
         ],
         env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "KUBECONFIG": str(tmp_path / "none")},
         capture_output=True,

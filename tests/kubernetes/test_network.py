@@ -127,12 +127,13 @@ def targets_of(stack: Stack, *, peer: str, other: str, node: str) -> dict[str, t
         "controller": (by["controller"], 8080),
         "a pod": (peer, 8080),
         "a pod's other port": (peer, 8081),
+        "gateway, where sidecars report": (by["gateway"], 8641),
         "gateway": (by["gateway"], 8642),
         "DNS": (dns, 53),
     }
 
 
-ALWAYS = {"gateway", "DNS"}
+ALWAYS = {"gateway, where sidecars report", "DNS"}
 WITH_RULES = {
     "internet": ({"internet": True}, {"a public host", "the package index"}),
     "pypi": ({"pypi": True}, {"the package index"}),
@@ -141,7 +142,7 @@ WITH_RULES = {
 
 def test_what_is_there_is_reached_by_others(field: Field) -> None:
     """Else a sandbox that reaches nothing would show nothing."""
-    walled_in = {"another sandbox", "another sandbox's sidecar"}
+    walled_in = {"another sandbox", "another sandbox's sidecar", "gateway, where sidecars report"}
     assert field.reached_by_others() == set(field.targets) - walled_in
 
 
@@ -151,13 +152,13 @@ def test_by_default_only_gateway_and_dns_are_reached(field: Field) -> None:
 
 def test_the_gateway_takes_nothing_from_who_has_no_key(field: Field) -> None:
     """A sandbox reaches it because its sidecar must."""
-    host, port = field.targets["gateway"]
+    host, port = field.targets["gateway, where sidecars report"]
     for method, path, expected in (
-        ("GET", "/api/v1/sandbox", 401),
-        ("POST", "/api/v1/sandbox", 401),
-        ("DELETE", f"/api/v1/sandbox/{field.box.id}", 401),
-        ("POST", f"/sbx/{field.box.id}/exec", 401),
-        ("GET", "/metrics", 401),
+        ("GET", "/api/v1/sandbox", 404),
+        ("POST", "/api/v1/sandbox", 404),
+        ("DELETE", f"/api/v1/sandbox/{field.box.id}", 404),
+        ("POST", f"/sbx/{field.box.id}/exec", 404),
+        ("GET", "/metrics", 404),
         ("POST", "/internal/sidecar", 401),
     ):
         code = (

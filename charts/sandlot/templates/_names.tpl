@@ -53,8 +53,6 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version }}
 {{- .Values.auth.existingApiKeySecret | default (printf "%s-api-key" (include "sandlot.fullname" .)) -}}
 {{- end -}}
 
-{{- /* Takes a list: the root, what comes behind the host's name. */ -}}
 {{- define "sandlot.gatewayURL" -}}
-{{- $root := index . 0 -}}
-{{- printf "http://%s-gateway.%s.svc.%s%s:%s" (include "sandlot.fullname" $root) $root.Release.Namespace $root.Values.clusterDomain (index . 1) (toJson $root.Values.gateway.service.port) -}}
+{{- printf "http://%s-gateway.%s.svc.%s:%s" (include "sandlot.fullname" .) .Release.Namespace .Values.clusterDomain (toJson .Values.gateway.service.port) -}}
 {{- end -}}

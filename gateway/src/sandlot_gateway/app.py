@@ -38,6 +38,7 @@ from sandlot_gateway.ssh.sessions import SshSessions
 from sandlot_gateway.ssh.shared import SharedSessions
 from sandlot_gateway.supply import Supply
 from sandlot_gateway.tokens import MIN_KEY, Tokens
+from sandlot_gateway.webhook_listener import WebhookListener
 from sandlot_gateway.webhooks import Webhooks
 
 _log = logging.getLogger(__name__)
@@ -119,6 +120,11 @@ class Gateway:
             readied=self.metrics.ready_seconds.observe,
             heard=self.pool.heard,
         )
+        self.webhook_listener = WebhookListener(
+            is_sender=self.webhooks.is_sender,
+            receive=self.webhooks.receive,
+            counted=self.counters.webhook,
+        )
         exposures = sessions = None
         if self.backend.shared_notes is not None:
             notes = self.backend.shared_notes
@@ -168,7 +174,6 @@ class Gateway:
                 supply=self.supply,
                 lifecycle=self.lifecycle,
                 sidecars=self.sidecars,
-                webhooks=self.webhooks,
                 exposures=self.exposures,
                 checkpoints=self.checkpoints,
                 ssh=self.ssh,
@@ -183,7 +188,7 @@ class Gateway:
             recovered=self._recovered,
             max_body=settings.max_body,
             counted=self.counters.request,
-            refusal=Credentials(keys=keys, tokens=self.tokens).refusal,
+            refusal=Credentials(keys=keys).refusal,
         )
         self._gauges()
 

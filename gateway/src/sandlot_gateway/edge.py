@@ -22,11 +22,10 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 _log = logging.getLogger(__name__)
 
 _WITHOUT_RECOVERY = frozenset({"/healthz", "/readyz"})
-_NOT_A_USE = frozenset({"/healthz", "/readyz", "/metrics", "/internal/sidecar"})
+_NOT_A_USE = frozenset({"/healthz", "/readyz", "/metrics"})
 _BODY_TIMEOUT = 30.0  # seconds that a control request's body may take
 _SWALLOW_TIMEOUT = 2.0
 _RECOVERY_WAIT = 30.0
-_WEBHOOK_BODY = 8 << 20  # bytes; a state document carries the claim's meta
 
 
 class Edge:
@@ -94,12 +93,10 @@ class Edge:
 
         refusal = self._refusal(scope)
         if refusal is not None:
-            # The server drops what still comes of the body; it is not kept.
-            headers = {"www-authenticate": "Bearer"}
-            await error_response(401, refusal, headers=headers)(scope, receive, send_with_id)
+            await _refuse(refusal, receive, send_with_id, limit=self._max_body)
             self._counted(status)
             return
-        limit = _WEBHOOK_BODY if scope["path"] == "/internal/sidecar" else self._max_body
+        limit = self._max_body
         try:
             body = await _read(scope, receive, limit=limit)
         except _TooLarge:
@@ -144,6 +141,16 @@ async def _read(scope: Scope, receive: Receive, *, limit: int) -> bytes | None:
             pieces.append(piece)
             if not message.get("more_body"):
                 return b"".join(pieces)
+
+
+async def _refuse(why: str, receive: Receive, send: Send, *, limit: int) -> None:
+    """A 401 before the body: what still comes of it is dropped for a moment, then the connection is closed."""
+    answer = error_response(401, why, headers={"www-authenticate": "Bearer", "connection": "close"})
+    await send({"type": "http.response.start", "status": 401, "headers": answer.raw_headers})
+    await send({"type": "http.response.body", "body": bytes(answer.body), "more_body": True})
+    # A connection that is closed while the client sends is reset, and the answer lost.
+    await _swallow(receive, limit=limit)
+    await send({"type": "http.response.body", "body": b""})
 
 
 async def _swallow(receive: Receive, *, limit: int) -> None:

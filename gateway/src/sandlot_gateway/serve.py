@@ -63,7 +63,12 @@ async def serve(
     try:
         api_key, keys = _keys(settings)
         listening = _listen_tcp(settings.host, settings.port)
-        sockets = [listening, _listen_unix(state_dir / "gateway.sock")]
+        # Sandboxes reach this one, and clients the other.
+        webhooks = (
+            _listen_unix(state_dir / "gateway.sock")
+            if settings.backend == "local"
+            else _listen_tcp(settings.host, settings.webhook_port)
+        )
         _raise_descriptor_limit()
         gateway = Gateway(settings, keys=keys, make_backend=make_backend or _BACKENDS[settings.backend])
         server = Server(
@@ -85,12 +90,13 @@ async def serve(
             ending = asyncio.Event()
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(number, _asked_to_end, ending, server)
-        serving = loop.create_task(server.serve(sockets=sockets))
+        serving = loop.create_task(server.serve(sockets=[listening]))
         # A server that has stopped by itself must not leave a process that serves nobody.
         serving.add_done_callback(lambda _: ending.set())
         tls = _tls_server(settings, gateway=gateway, ended=ending.set)
         try:
             await gateway.start()
+            await gateway.webhook_listener.open([webhooks])
             if tls is not None:
                 await tls.start()
             _freeze()
@@ -106,6 +112,8 @@ async def serve(
             await asyncio.gather(serving, return_exceptions=True)
             if tls is not None:
                 await tls.stop()
+            await gateway.webhook_listener.close()
+            webhooks.close()
             await gateway.stop()
     finally:
         endpoint.unlink(missing_ok=True)

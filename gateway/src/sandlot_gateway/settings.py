@@ -21,6 +21,12 @@ class Settings(BaseSettings):
     backend: Literal["local", "kubernetes"] = Field("local", description="What runs the sandboxes.")
     host: str = Field("127.0.0.1", description="The address to listen on.")
     port: int = Field(8642, ge=0, le=65535, description="The TCP port; 0 takes a free one.")
+    webhook_port: int = Field(
+        8641,
+        ge=0,
+        le=65535,
+        description="Kubernetes: the TCP port where sidecars report; 0 takes a free one.",
+    )
     tls_cert: Path | None = Field(
         None, description="A PEM certificate chain: HTTPS, with HTTP/2, on --tls-port too."
     )

@@ -54,7 +54,12 @@ class Webhooks:
         self._readied = readied
         self._heard = heard
 
-    def receive(self, *, instance_id: str, signature: str, body: bytes) -> int:
+    def is_sender(self, instance_id: str, credential: str) -> bool:
+        """Whether a webhook's headers come from this instance's sidecar; only then its body is read."""
+        wanted = self._tokens.webhook_sender(instance_id)
+        return len(instance_id) <= 128 and hmac.compare_digest(wanted.encode(), credential.encode())
+
+    def receive(self, instance_id: str, signature: str, body: bytes) -> int:
         """Check and act.
 
         401: not signed by this instance; 400: no state document; 410: nobody wants it; 503: say it again.

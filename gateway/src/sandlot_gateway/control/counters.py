@@ -8,7 +8,7 @@ from sandlot_gateway.metrics import VERDICTS, Metrics
 from sandlot_gateway.sandboxes import Sandbox
 
 _OUTCOMES = ("claimed", "taken", "stale", "gone", "unreachable", "uncertain", "refused")
-_EVENTS = ("ready", "heartbeat", "claimed", "ended", "other", "unsigned", "malformed")
+_EVENTS = ("ready", "heartbeat", "claimed", "ended", "other", "unsigned", "malformed", "too_many")
 _REFUSALS = ("queue_full", "quota", "bad_request", "cannot_start")
 _SOURCES = ("warm", "cold")
 

@@ -24,7 +24,6 @@ from sandlot_gateway.sidecars import Sidecars
 from sandlot_gateway.ssh.sessions import SshSessions
 from sandlot_gateway.supply import Supply
 from sandlot_gateway.tokens import Tokens
-from sandlot_gateway.webhooks import Webhooks
 
 
 @dataclass(slots=True)
@@ -39,7 +38,6 @@ class Services:
     supply: Supply
     lifecycle: Lifecycle
     sidecars: Sidecars
-    webhooks: Webhooks
     exposures: Exposures
     checkpoints: Checkpoints | None  # none where there is no directory for them
     ssh: SshSessions | None  # none where its port could not be reached

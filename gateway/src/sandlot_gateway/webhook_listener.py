@@ -1,0 +1,289 @@
+"""The listener for what sidecars report: one request a connection, judged by its headers, its body within a budget."""
+
+from __future__ import annotations
+
+import asyncio
+import http
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import httptools
+import msgspec
+
+PATH = "/internal/sidecar"
+
+_MAX_HEAD = 8 << 10  # bytes; a sidecar's head has some 500
+_MAX_BODY = 8 << 20  # bytes; a state document carries the claim's meta
+_LEAST_SHARE = 16 << 10  # bytes that a request takes of the budgets, so that they bound tiny ones too
+_TIME = 10.0  # seconds for a whole request; a sidecar gives up after 5
+_LINGER = 1.0  # seconds until a refused sender is cut off
+_LINGER_BYTES = 256 << 10  # or so many bytes
+_HEADERS = frozenset(
+    {
+        b"x-sandlot-instance",
+        b"x-sandlot-sender",
+        b"x-sandlot-signature",
+        b"content-length",
+        b"transfer-encoding",
+    }
+)
+_SAID = {
+    200: None,
+    400: "this is no state document of this instance",
+    401: "this webhook does not come from its instance's sidecar; do the master keys differ?",
+    404: f"webhooks are POSTed to {PATH}; everything else is served on the gateway's other port",
+    408: f"the request did not arrive within {_TIME:g} s",
+    410: "nobody knows this instance",
+    411: "a webhook needs a Content-Length",
+    413: f"the body is larger than {_MAX_BODY} bytes",
+    431: f"the headers are larger than {_MAX_HEAD} bytes",
+    503: "nothing is known of this instance yet, or too many webhooks arrive at once: say it again",
+}
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """A stranger is a connection that has not shown a sidecar's credential yet."""
+
+    strangers: int = 2048
+    strangers_of_peer: int = 256  # several nodes' sidecars may share an address behind NAT
+    bytes_in_flight: int = 32 << 20
+    bytes_of_instance: int = 16 << 20
+
+
+@dataclass
+class _Budget:
+    """Bytes of bodies under way, all together and by instance."""
+
+    bounds: Bounds
+    taken: int = 0
+    by_instance: dict[str, int] = field(default_factory=dict[str, int])
+
+    def take(self, instance_id: str, size: int) -> bool:
+        own = self.by_instance.get(instance_id, 0) + size
+        if self.taken + size > self.bounds.bytes_in_flight or own > self.bounds.bytes_of_instance:
+            return False
+        self.taken += size
+        self.by_instance[instance_id] = own
+        return True
+
+    def give(self, instance_id: str, size: int) -> None:
+        self.taken -= size
+        left = self.by_instance[instance_id] - size
+        if left:
+            self.by_instance[instance_id] = left
+        else:
+            del self.by_instance[instance_id]
+
+
+class WebhookListener:
+    """`is_sender` judges a credential, `receive` a signed body; `counted` hears what was refused before that."""
+
+    def __init__(
+        self,
+        *,
+        is_sender: Callable[[str, str], bool],
+        receive: Callable[[str, str, bytes], int],
+        counted: Callable[[str], None],
+        bounds: Bounds | None = None,
+    ) -> None:
+        self.is_sender = is_sender
+        self.receive = receive
+        self.counted = counted
+        self.bounds = bounds or Bounds()
+        self.budget = _Budget(self.bounds)
+        self.port: int | None = None
+        self._servers: list[asyncio.Server] = []
+        self._connections: set[_Connection] = set()
+        # In the order of their coming.
+        self._strangers: dict[_Connection, None] = {}
+        self._of_peer: dict[str, dict[_Connection, None]] = {}
+
+    async def open(self, sockets: Sequence[socket.socket]) -> None:
+        """Until now the sockets' backlogs have kept who called."""
+        loop = asyncio.get_running_loop()
+        for one in sockets:
+            if one.family == socket.AF_UNIX:
+                self._servers.append(await loop.create_unix_server(lambda: _Connection(self), sock=one))
+            else:
+                self.port = one.getsockname()[1]
+                self._servers.append(await loop.create_server(lambda: _Connection(self), sock=one))
+
+    async def close(self) -> None:
+        for server in self._servers:
+            server.close()
+        for connection in list(self._connections):
+            connection.cut()
+        for server in self._servers:
+            await server.wait_closed()
+        self._servers.clear()
+
+    def came(self, connection: _Connection, peer: str | None) -> None:
+        """The oldest stranger makes room for the newest: a sidecar shows its credential at once."""
+        self._connections.add(connection)
+        self._strangers[connection] = None
+        if len(self._strangers) > self.bounds.strangers:
+            next(iter(self._strangers)).cut()
+        if peer is not None:
+            of_peer = self._of_peer.setdefault(peer, {})
+            of_peer[connection] = None
+            if len(of_peer) > self.bounds.strangers_of_peer:
+                next(iter(of_peer)).cut()
+
+    def known(self, connection: _Connection, peer: str | None) -> None:
+        """It is no stranger any more."""
+        self._strangers.pop(connection, None)
+        if peer is not None and (of_peer := self._of_peer.get(peer)) is not None:
+            of_peer.pop(connection, None)
+            if not of_peer:
+                del self._of_peer[peer]
+
+    def went(self, connection: _Connection, peer: str | None) -> None:
+        self.known(connection, peer)
+        self._connections.discard(connection)
+
+
+class _Connection(asyncio.Protocol):
+    """What is not kept: the body of who has shown no credential, and all that comes after the answer."""
+
+    def __init__(self, listener: WebhookListener) -> None:
+        self._listener = listener
+        self._parser: Any = httptools.HttpRequestParser(self)
+        self._transport: asyncio.Transport | None = None
+        self._peer: str | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._url = b""
+        self._headers: dict[bytes, str] = {}
+        self._head = 0  # bytes of it
+        self._has_head = False
+        self._is_complete = False
+        self._share: tuple[str, int] | None = None  # of the budget: whose, how much
+        self._body: list[bytes] = []
+        self._answered = False
+        self._dropped = 0  # bytes that came after the answer
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by its type
+        address = transport.get_extra_info("peername")
+        # A Unix socket's peers have no address, and only the gateway's own user may open it.
+        self._peer = address[0] if isinstance(address, tuple) and address else None
+        self._timer = asyncio.get_running_loop().call_later(_TIME, self._answer, 408)
+        self._listener.came(self, self._peer)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._release()
+        self._listener.went(self, self._peer)
+        self._parser = None
+
+    def cut(self) -> None:
+        """Without an answer."""
+        if self._transport is not None:
+            self._transport.abort()
+        self._answered = True
+        self._release()
+        self._listener.known(self, self._peer)
+
+    def eof_received(self) -> bool:
+        return False
+
+    def data_received(self, data: bytes) -> None:
+        if self._answered:
+            self._dropped += len(data)
+            if self._dropped > _LINGER_BYTES:
+                self.cut()
+            return
+        self._head += 0 if self._has_head else len(data)
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserCallbackError:
+            raise
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade):
+            self._answer(400)
+        if self._is_complete and not self._answered:
+            instance_id, signature = self._header(b"x-sandlot-instance"), self._header(b"x-sandlot-signature")
+            self._answer(self._listener.receive(instance_id, signature, b"".join(self._body)))
+        elif not self._has_head and self._head > _MAX_HEAD:
+            self._answer(431)
+
+    # What follows is called by httptools.
+
+    def on_url(self, url: bytes) -> None:
+        self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        name = name.lower()
+        if name in _HEADERS:
+            self._headers[name] = value.decode("latin-1")
+
+    def on_headers_complete(self) -> None:
+        if self._answered or self._is_complete:
+            return  # a second request: there is one a connection
+        self._has_head = True
+        refusal = self._refusal()
+        if refusal is not None:
+            self._answer(refusal)
+
+    def on_body(self, body: bytes) -> None:
+        if not self._answered and not self._is_complete:
+            self._body.append(body)
+
+    def on_message_complete(self) -> None:
+        self._is_complete = True
+
+    # Inside.
+
+    def _refusal(self) -> int | None:
+        """The status for who is not listened to; who is has a share of the budget now."""
+        if self._parser.get_method() != b"POST" or self._url != PATH.encode():
+            return 404
+        instance_id = self._header(b"x-sandlot-instance")
+        if not self._listener.is_sender(instance_id, self._header(b"x-sandlot-sender")):
+            self._listener.counted("unsigned")
+            return 401
+        self._listener.known(self, self._peer)
+        length = self._header(b"content-length")
+        if b"transfer-encoding" in self._headers or not length.isdecimal():
+            return 411
+        if int(length) > _MAX_BODY:
+            self._listener.counted("malformed")
+            return 413
+        share = max(int(length), _LEAST_SHARE)
+        if not self._listener.budget.take(instance_id, share):
+            self._listener.counted("too_many")
+            return 503
+        self._share = (instance_id, share)
+        return None
+
+    def _header(self, name: bytes) -> str:
+        return self._headers.get(name, "")
+
+    def _answer(self, status: int) -> None:
+        """Say it, and stop: what is still on its way is read for a moment, as a reset would take the answer away."""
+        transport, detail = self._transport, _SAID.get(status)
+        if self._answered or transport is None or transport.is_closing():
+            return
+        self._answered = True
+        self._release()
+        content = msgspec.json.encode({} if detail is None else {"detail": detail, "errors": []})
+        head = f"HTTP/1.1 {status} {http.HTTPStatus(status).phrase}\r\nContent-Type: application/json\r\n"
+        if status == 503:
+            head += "Retry-After: 1\r\n"
+        head += f"Content-Length: {len(content)}\r\nConnection: close\r\n\r\n"
+        transport.write(head.encode() + content)
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._is_complete:
+            transport.close()
+        else:
+            transport.write_eof()
+            self._timer = asyncio.get_running_loop().call_later(_LINGER, self.cut)
+
+    def _release(self) -> None:
+        self._body.clear()
+        if self._share is not None:
+            share, self._share = self._share, None
+            self._listener.budget.give(*share)
