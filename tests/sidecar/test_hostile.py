@@ -153,6 +153,30 @@ async def test_a_reason_is_told_after_output_of_any_length(box: Sidecar) -> None
     assert told.endswith(b"\0\nsandlot: reached its time limit of 0.5 s\n")
 
 
+async def test_memory_that_others_used_up_is_not_the_code_s_doing() -> None:
+    """A group above the sandbox's is at its limit long before the sandbox is, as a node may be."""
+    box = Sidecar()
+    if box.cgroup.name is None:
+        await box.close()
+        pytest.skip("needs a writable memory cgroup")
+    box.cgroup.make()
+    node = Path("/sys/fs/cgroup/memory") / box.cgroup.name
+    box.config["cgroup_parent"] = f"{box.cgroup.name}/sandbox"
+    (node / "memory.limit_in_bytes").write_text(str(160 << 20))
+    try:
+        await box.start()
+        await box.claim()
+        answer = await box.op(["python3", "-c", "x = bytearray(300 << 20)"], wait=30)
+        assert answer["verdict"] == "sandbox_broken", answer
+        assert answer["message"] == "the node is out of memory, by no doing of this sandbox"
+        await usable(box)
+        # Its own limit, lower than the node's, is its own doing.
+        own = await box.op(["python3", "-c", "x = bytearray(100 << 20)"], memory=64 << 20, wait=30)
+        assert own["verdict"] == "oom", own
+    finally:
+        await box.close()
+
+
 async def test_memory_of_one_op(box: Sidecar) -> None:
     if box.cgroup.name is None:
         pytest.skip("needs a writable memory cgroup")

@@ -131,7 +131,15 @@ def test_the_same_id_with_another_spec_is_a_conflict_and_an_expired_one_never_ru
 @pytest.mark.parametrize("died", [None, 9, 15, 11])
 @pytest.mark.parametrize("code", [0, 1])
 @pytest.mark.parametrize(
-    "facts", [{}, {"oom": True}, {"disk_full": "sandbox"}, {"disk_full": "node"}, {"pids_hit": True}]
+    "facts",
+    [
+        {},
+        {"oom": True},
+        {"node_oom": True},
+        {"disk_full": "sandbox"},
+        {"disk_full": "node"},
+        {"pids_hit": True},
+    ],
 )
 def test_verdicts(
     cause: str | None, sent: int | None, died: int | None, code: int, facts: dict[str, Any]
@@ -146,6 +154,8 @@ def test_verdicts(
         expected = cause
     elif facts.get("oom") and (died or code):
         expected = "oom"
+    elif facts.get("node_oom") and (died or code):
+        expected = "sandbox_broken"
     elif died:
         expected = "killed" if sent == died else "signaled"
     elif facts.get("disk_full") and code:

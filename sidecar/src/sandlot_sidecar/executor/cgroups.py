@@ -45,6 +45,11 @@ class Sandbox:
                 )
         return notes
 
+    def limiting(self) -> list[Group]:
+        """The groups whose limit of memory is the sandbox's own, with the files that say when it was reached open."""
+        groups = [self.group] if self.container is None else [self.group, self.container]
+        return [group for group in groups if group.descriptor("memory_refused") >= 0]
+
     def counters(self) -> list[int]:
         """Files that count whom the kernel killed for memory in the container; the second one's are not its own.
 

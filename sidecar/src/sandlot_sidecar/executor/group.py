@@ -17,6 +17,7 @@ FILES = {
     "memory": ("memory", "memory.usage_in_bytes", "memory.current"),
     "memory_peak": ("memory", "memory.max_usage_in_bytes", "memory.peak"),
     "memory_events": ("memory", "memory.oom_control", "memory.events"),
+    "memory_refused": ("memory", "memory.failcnt", "memory.events"),
     "pids_limit": ("pids", "pids.max", "pids.max"),
     "pids": ("pids", "pids.current", "pids.current"),
     "pids_events": ("pids", "pids.events", "pids.events"),
@@ -193,6 +194,11 @@ class Group:
     def oom_kills(self) -> int:
         """How many members the kernel has killed for memory."""
         return field(self.read("memory_events") or "", "oom_kill")
+
+    def memory_refused(self) -> int:
+        """How often its own limit of memory was reached; nobody above it or below counts here under v1, all below under v2."""
+        text = self.read("memory_refused") or ""
+        return field(text, "oom") if self.version == 2 else int(text or 0)
 
     @property
     def loose(self) -> bool:

@@ -70,16 +70,26 @@ def beside(work: Callable[[], None]) -> Child:
 
 
 def bear(
-    *, home: Home, init: Init, group: Group | None, devpts: int, limits: dict[str, Any], pod: Pod | None
+    *,
+    home: Home,
+    init: Init,
+    group: Group | None,
+    limiting: list[Group],
+    devpts: int,
+    limits: dict[str, Any],
+    pod: Pod | None,
 ) -> tuple[Child, socket.socket]:
-    """Fork a runner; returns it and the server's end of its channel. Raises OSError."""
+    """Fork a runner; returns it and the server's end of its channel. Raises OSError.
+
+    `limiting`: the groups above its own whose limit of memory is the sandbox's.
+    """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     parent = os.getpid()
     pid = os.fork()
     if pid == 0:
         _main(
-            home=home, init=init, group=group, devpts=devpts, limits=limits, pod=pod, channel=theirs,
-            parent=parent,
+            home=home, init=init, group=group, limiting=limiting, devpts=devpts, limits=limits, pod=pod,
+            channel=theirs, parent=parent,
         )  # fmt: skip
     theirs.close()
     return Child(pid=pid, group=group), ours
@@ -90,6 +100,7 @@ def _main(
     home: Home,
     init: Init,
     group: Group | None,
+    limiting: list[Group],
     devpts: int,
     limits: dict[str, Any],
     pod: Pod | None,
@@ -114,11 +125,17 @@ def _main(
         syscalls.setns(namespaces["pid"], syscalls.CLONE_NEWPID)
         keep = {0, 1, 2, channel.fileno(), home.proc, devpts}
         if group:
-            keep.update(group.directories.values())
+            keep.update(group.directories.values(), (each.descriptor("memory_refused") for each in limiting))
         _close_others(home, keep)
         # Before the privileges go: without them some files of its own /proc are closed to it.
         runner = Runner(
-            channel=channel, group=group, init=init.pid, proc=home.proc, devpts=devpts, rootless=home.rootless
+            channel=channel,
+            group=group,
+            limiting=limiting,
+            init=init.pid,
+            proc=home.proc,
+            devpts=devpts,
+            rootless=home.rootless,
         )
         if pod is None or pod.confinement.lacks_filter:
             seccomp.install()

@@ -49,6 +49,9 @@ class Op:
         self.peak: int | None = None
         self.sweep = Sweep(mark=mark, leader=inner_pid or 0)
         self.oom = False
+        self.node_oom = (
+            False  # the kernel killed one of it for memory, but no limit of the sandbox's was reached
+        )
         self.full = 0  # looks that found it at its limit of processes
         self.tell_at: float | None = None  # when the server hears of its start, unless it has ended by then
 
@@ -56,13 +59,19 @@ class Op:
 class Counters:
     """What the cgroup had counted at a moment; processor time without this process's own."""
 
-    __slots__ = ("cpu", "oom", "pids")
+    __slots__ = ("cpu", "oom", "pids", "refused")
 
-    def __init__(self, group: Group | None, *, alone: bool = False) -> None:
+    def __init__(self, group: Group | None, limiting: list[Group], *, alone: bool = False) -> None:
         """`alone`: this process is the only member, and nobody counts forks that were refused."""
         self.cpu = others_cpu(group)
         self.oom = group.oom_kills() if group else 0
+        self.refused = refusals(group, limiting)
         self.pids = group.pids_hits() if group and not alone else 0
+
+
+def refusals(group: Group | None, limiting: list[Group]) -> int:
+    """How often a limit of memory was reached that is the sandbox's, or the op's, own."""
+    return sum(each.memory_refused() for each in (group, *limiting)) if group else 0
 
 
 def others_cpu(group: Group | None) -> float | None:
@@ -79,6 +88,7 @@ class Runner:
         *,
         channel: socket.socket,
         group: Group | None,
+        limiting: list[Group],
         init: int,
         proc: int,
         devpts: int,
@@ -86,6 +96,7 @@ class Runner:
     ) -> None:
         self.channel = channel
         self.group = group
+        self._limiting = limiting
         self._init = init
         self.proc = proc
         self.spawner = Spawner(devpts=devpts, rootless=rootless, mark=not group)
@@ -209,7 +220,8 @@ class Runner:
             self._send({"failed": "busy", "message": "an op runs already", "exit_code": None})
             return
         self._limit(run.get("limits") or {})
-        before, self._quiet = self._quiet or Counters(self.group), None
+        before, self._quiet = self._quiet or Counters(self.group, self._limiting), None
+        before.refused = refusals(self.group, self._limiting)  # other ops can have reached one meanwhile
         peak = self.group.reset_peak() if self.group else None
         memory = peak if self.group is None or self.group.version == 1 else self.group.number("memory")
         # Everything the op starts is to be killed for memory before this process is; the kernel lets a score
@@ -360,12 +372,18 @@ class Runner:
 
     def _check_oom(self) -> None:
         self._oom_checks = max(0, self._oom_checks - 1)
-        if self.op is None or self.op.oom or not self.group:
+        if self.op is None or self.op.oom or self.op.node_oom or not self.group:
             return
         if self.group.oom_kills() > self.op.before.oom:
-            self.op.oom = True
             self._oom_checks = 0
+            self._judge_oom(self.op, Counters(self.group, self._limiting))
             self._kill()
+
+    def _judge_oom(self, op: Op, now: Counters) -> None:
+        """Whose memory was used up: the kernel kills also where that of the node, or of more than this sandbox, is."""
+        if now.oom > op.before.oom and not op.oom and not op.node_oom:
+            op.oom = now.refused > op.before.refused
+            op.node_oom = not op.oom
 
     def _ended(self, op: Op) -> None:
         pid, status, usage = os.wait4(op.pid, os.WNOHANG)
@@ -376,13 +394,14 @@ class Runner:
         self._oom_checks = 0
         code = os.waitstatus_to_exitcode(status)
         alone = self._by_usage and self.group is not None and self.group.number("pids") == 1
-        now = Counters(self.group, alone=alone)
-        op.oom = op.oom or now.oom > op.before.oom
+        now = Counters(self.group, self._limiting, alone=alone)
+        self._judge_oom(op, now)
         pids_hit = self._overran(op, now, failed=code != 0)
-        if op.oom or pids_hit:
+        struck = op.oom or op.node_oom or pids_hit
+        if struck:
             self._kill()
         leftover = 0 if alone else self._leftover()
-        self._quiet = None if leftover or op.oom or pids_hit else now
+        self._quiet = None if leftover or struck else now
         self._send(
             {
                 "ended": {
@@ -391,6 +410,7 @@ class Runner:
                     "cpu": _cpu(op.before, now, waited_for=usage.ru_utime + usage.ru_stime),
                     "peak_memory": self._peak(op, usage.ru_maxrss * 1024),
                     "oom": op.oom,
+                    "node_oom": op.node_oom,
                     "pids_hit": pids_hit,
                     "leftover": leftover,
                 }

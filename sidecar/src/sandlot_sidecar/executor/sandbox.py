@@ -246,15 +246,17 @@ class Sandbox:
         self.check_running()
         assert self.home is not None
         self.look_at_retired()
-        group = None
+        group, limiting = None, []
         if self._cgroup is not None:
             self._number += 1
+            limiting = self._cgroup.limiting()
             group = self._cgroup.group.child(_group_name(self._number))
             self._limit_runner(group)
         child, channel = nursery.bear(
             home=self.home,
             init=self.init,
             group=group,
+            limiting=limiting,
             devpts=self.root.devpts,
             limits=self.limits,
             pod=self._pod,

@@ -249,6 +249,8 @@ def judge(
         return cause, cause_message
     if facts.get("oom") and failed:
         return "oom", "the memory limit was reached"
+    if facts.get("node_oom") and failed:
+        return "sandbox_broken", "the node is out of memory, by no doing of this sandbox"
     if died:
         if sent_signal == died:
             return "killed", f"signal {died} was asked for"

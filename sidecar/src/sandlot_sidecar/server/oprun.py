@@ -394,4 +394,4 @@ class OpRun:
 def _is_unexplained(facts: dict[str, Any]) -> bool:
     if facts.get("failed"):
         return facts["failed"] == "oom"  # what a fork in a dead PID namespace fails with
-    return facts.get("signal") == SIGKILL and not facts.get("oom")
+    return facts.get("signal") == SIGKILL and not facts.get("oom") and not facts.get("node_oom")
