@@ -83,6 +83,12 @@ class Metrics:
         self.creates = Counter(
             "sandlot_creates", "Create requests by their end.", ["source", "outcome"], registry=registry
         )
+        self.cold = Counter(
+            "sandlot_cold_creates",
+            "Creates that started cold although there is a pool of their image.",
+            ["reason"],
+            registry=registry,
+        )
         self.claims = Counter("sandlot_claims", "Claims sent to sidecars.", ["outcome"], registry=registry)
         self.ends = Counter("sandlot_sandbox_ends", "Ended sandboxes.", ["verdict"], registry=registry)
         self.rejected = Counter(

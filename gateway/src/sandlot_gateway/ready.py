@@ -100,6 +100,10 @@ class ReadyQueue:
     def count(self, pool: str) -> int:
         return self._in_pool[pool]
 
+    def count_of(self, pool: str, template_key: str) -> int:
+        """How many of this pool have this template, since it may have had another."""
+        return len(self._lines.get((pool, template_key), ()))
+
     def count_template(self, template_key: str) -> int:
         return len(self._lines.get((None, template_key), ()))
 

@@ -80,6 +80,7 @@ class Spec(msgspec.Struct, gc=False, omit_defaults=True):
     vm: bool = False
     key: str | None = None  # idempotency key
     checkpoint: str | None = None  # whose files it begins with
+    missed: str | None = None  # `WORD: why` it starts cold beside a pool of its image, should it do so
     extra: dict[str, Any] = {}  # region, team_id, advanced_configs, ...: echoed, without a meaning here
 
     def template(self) -> Template:
@@ -118,6 +119,10 @@ class Sandbox(msgspec.Struct, gc=False, omit_defaults=True):
     start: float = 0.0  # seconds of a cold start; 0 from a pool
     claim: float = 0.0  # seconds of the claim itself
     notes: list[str] = []
+
+    @property
+    def cold_reason(self) -> str | None:
+        return None if self.pool_hit else self.spec.missed
 
     @property
     def live(self) -> bool:

@@ -126,6 +126,7 @@ class SandboxInfo:
     ended_at: str | None = None
     exit_code: int | None = None
     pool_hit: bool = False
+    cold_reason: str | None = None  # why it started cold although the server has a pool of its image
     timings: dict[str, float] = field(default_factory=_no_numbers)
     notes: tuple[str, ...] = field(default_factory=_no_strings)
 

@@ -11,6 +11,17 @@ _OUTCOMES = ("claimed", "taken", "stale", "gone", "unreachable", "uncertain", "r
 _EVENTS = ("ready", "heartbeat", "claimed", "ended", "other", "unsigned", "malformed", "too_many")
 _REFUSALS = ("queue_full", "quota", "bad_request", "cannot_start")
 _SOURCES = ("warm", "cold")
+_MISSES = (
+    "none_ready",
+    "taken",
+    "cpu_cores",
+    "memory_gb",
+    "disk_size_gb",
+    "pids",
+    "gpu_count",
+    "gpu_type",
+    "runtime_class",
+)
 
 
 class Counters:
@@ -23,6 +34,7 @@ class Counters:
             for outcome in outcomes
         }
         self._seconds = {source: metrics.create_seconds.labels(source) for source in _SOURCES}
+        self._cold = {word: metrics.cold.labels(word) for word in _MISSES}
         self._claims = {outcome: metrics.claims.labels(outcome) for outcome in _OUTCOMES}
         self._webhooks = {event: metrics.webhooks.labels(event) for event in _EVENTS}
         self._ends = {verdict: metrics.ends.labels(verdict) for verdict in VERDICTS}
@@ -37,6 +49,8 @@ class Counters:
     def created(self, sandbox: Sandbox, *, seconds: float) -> None:
         source = "warm" if sandbox.pool_hit else "cold"
         running = sandbox.status == "RUNNING"
+        if sandbox.cold_reason is not None:
+            self._cold[sandbox.cold_reason.partition(":")[0]].inc()
         self._creates[source, "running" if running else "failed"].inc()
         if running:
             self._seconds[source].observe(seconds)

@@ -208,6 +208,9 @@ class SandboxResponse(BaseModel):
     verdict: str | None = Field(description="Why it ended; see the sidecar's contract.")
     verdictMessage: str | None
     poolHit: bool
+    coldReason: str | None = Field(
+        description="`WORD: why` it did not come from the ready queue although there is a pool of its image."
+    )
     timings: Timings
     notes: list[str]
     network: Literal["full", "none"]

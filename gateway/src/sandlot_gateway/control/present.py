@@ -75,6 +75,7 @@ def sandbox_document(
         "verdict": sandbox.verdict,
         "verdictMessage": sandbox.message,
         "poolHit": sandbox.pool_hit,
+        "coldReason": sandbox.cold_reason,
         "timings": {
             "queued": round(sandbox.queued, 6),
             "start": round(sandbox.start, 6),

@@ -45,7 +45,16 @@ async def create(
     pool = have.backend.pool(body.pool) if body.pool is not None else None
     if pool is not None and not who.may_use(pool.owner):
         pool = None
-    spec = spec_of(body, pool=pool, checkpoint=await _checkpoint(body.checkpoint_id, have=have, who=who))
+    checkpoint = await _checkpoint(body.checkpoint_id, have=have, who=who)
+    usable = [status.spec for status in have.backend.pools() if who.may_use(status.spec.owner)]
+    ready = have.supply.ready
+    spec = spec_of(
+        body,
+        pool=pool,
+        pools=usable,
+        ready=lambda pool: ready.count_of(pool.name, pool.template.key),
+        checkpoint=checkpoint,
+    )
     try:
         sandbox = have.lifecycle.create(spec, secrets=body.secrets or {}, tenant=who)
     except QueueFull as error:

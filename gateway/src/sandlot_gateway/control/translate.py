@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 import platform
 import secrets
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from sandlot_gateway.backends.base import PoolSpec
 from sandlot_gateway.checkpoints.store import Checkpoint
 from sandlot_gateway.control.errors import ApiError
+from sandlot_gateway.control.fitting import Fit, Wanted, fit, missed
 from sandlot_gateway.control.models import CreateRequest, StartCommand
 from sandlot_gateway.egress import BadTarget, Egress, canonical
 from sandlot_gateway.sandboxes import Spec
@@ -19,30 +21,51 @@ _ECHOED = ("region", "team_id", "registry_credentials_id", "guaranteed", "advanc
 
 
 def spec_of(
-    request: CreateRequest, *, pool: PoolSpec | None = None, checkpoint: Checkpoint | None = None
+    request: CreateRequest,
+    *,
+    pool: PoolSpec | None,
+    pools: Iterable[PoolSpec],
+    ready: Callable[[PoolSpec], int],
+    checkpoint: Checkpoint | None = None,
 ) -> Spec:
-    """With the pool, if its tenant may use it, and the checkpoint that the request names. Raises ApiError 422."""
+    """With the pool and the checkpoint that the request names; what it leaves out is as a pool of its image has it.
+
+    `pools`: those that the caller may use. `ready`: how many of a pool can be claimed now. Raises ApiError 422.
+    """
     _refuse_unsupported(request)
     _check_pool(request, pool)
     timeout, timeout_minutes = _timeout(request)
     command, kind = _start_command(request)
     network = _network(request)
-    template = pool.template if pool is not None else None
-    image = request.docker_image or request.image or (template.image if template else None)
-    disk = _default(request.disk_size_gb, 5.0)
+    image = request.docker_image or request.image or (pool.template.image if pool is not None else None)
+    disk = request.disk_size_gb
     if checkpoint is not None:
         _refuse_beside_checkpoint(request)
         image, disk = checkpoint.docker_image, checkpoint.disk_size_bytes / (1 << 30)
     if image is None:
         raise ApiError(422, "docker_image: an image is needed", field="docker_image")
-    if template is not None and image != template.image:
-        raise ApiError(422, f"pool {request.pool!r} has the image {template.image!r}", field="pool")
+    if pool is not None and image != pool.template.image:
+        raise ApiError(422, f"pool {request.pool!r} has the image {pool.template.image!r}", field="pool")
+    if pool is not None:
+        found = Fit(pool.template, missed(pool, ready=ready(pool)))
+    else:
+        wanted = Wanted(
+            image,
+            request.cpu_cores,
+            request.memory_gb,
+            disk,
+            request.pids,
+            request.gpu_count or 0,
+            request.gpu_type,
+        )
+        found = fit(wanted, pools=pools, ready=ready)
+    template = found.template
     return Spec(
         name=request.name or f"sandbox-{secrets.token_hex(4)}",
         image=image,
         cpu_cores=template.cpu if template else _default(request.cpu_cores, 1.0),
         memory_gb=template.memory / (1 << 30) if template else _default(request.memory_gb, 1.0),
-        disk_size_gb=template.disk / (1 << 30) if template else disk,
+        disk_size_gb=template.disk / (1 << 30) if template else _default(disk, 5.0),
         pids=template.pids if template else request.pids,
         gpu_count=template.gpu_count if template else request.gpu_count or 0,
         gpu_type=template.gpu_type if template else request.gpu_type,
@@ -63,6 +86,7 @@ def spec_of(
         vm=kind != "string" if request.vm is None else request.vm,
         key=request.idempotency_key,
         checkpoint=checkpoint.id if checkpoint is not None else None,
+        missed=found.missed,
         extra={name: value for name in _ECHOED if (value := getattr(request, name)) is not None},
     )
 

@@ -149,7 +149,8 @@ def create_document(
     else:
         document["timeout_seconds"] = checks.seconds(timeout, name="timeout")
     optional: dict[str, Any] = {
-        "docker_image": "host" if image is None and checkpoint is None else image,
+        # A pool and a checkpoint have an image; another one beside them would be refused.
+        "docker_image": "host" if image is None and checkpoint is None and pool is None else image,
         "checkpoint_id": checkpoint,
         "name": name,
         "idle_timeout_seconds": checks.seconds(idle_timeout, name="idle_timeout"),

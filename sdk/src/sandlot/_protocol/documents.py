@@ -153,6 +153,7 @@ def sandbox_info(document: Document) -> SandboxInfo:
         ended_at=document.get("terminatedAt"),
         exit_code=document.get("exitCode"),
         pool_hit=bool(document.get("poolHit")),
+        cold_reason=document.get("coldReason"),
         timings={str(key): float(value) for key, value in timings.items() if isinstance(value, int | float)},
         notes=tuple(document.get("notes") or ()),
     )

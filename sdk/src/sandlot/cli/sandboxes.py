@@ -236,6 +236,9 @@ _COLUMNS: dict[str, Callable[[SandboxInfo], object]] = {
     "STATUS": _state,
     "CPU": lambda info: f"{info.cpu:g}",
     "MEMORY": lambda info: show_size(info.memory),
+    "START": lambda info: (
+        "warm" if info.pool_hit else f"cold ({info.cold_reason})" if info.cold_reason else "cold"
+    ),
     "CREATED": lambda info: info.created_at[:19].replace("T", " "),
     "LABELS": lambda info: ",".join(info.labels),
 }

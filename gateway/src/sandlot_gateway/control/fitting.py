@@ -1,0 +1,76 @@
+"""Which pool's template a create may have when it names no pool, and why it starts cold beside one of its image."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from sandlot_gateway.backends.base import PoolSpec, Template
+
+_GIB = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a create says; None is what it leaves to the server."""
+
+    image: str
+    cpu_cores: float | None
+    memory_gb: float | None
+    disk_size_gb: float | None
+    pids: int | None
+    gpu_count: int
+    gpu_type: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """`template`: that of a pool, if any fits. `missed`: should it start cold, `WORD: why`; None without such a pool."""
+
+    template: Template | None = None
+    missed: str | None = None
+
+
+def fit(wanted: Wanted, *, pools: Iterable[PoolSpec], ready: Callable[[PoolSpec], int]) -> Fit:
+    """Of `pools`, which the caller may use. A pool with something ready comes first, then that of the defaults."""
+    same_image = [pool for pool in pools if pool.template.image == wanted.image and pool.size]
+    fitting = [pool for pool in same_image if difference(wanted, pool) is None]
+    if not fitting:
+        return Fit(missed=difference(wanted, same_image[0]) if same_image else None)
+    usual = Template(image=wanted.image)
+
+    def order(pool: PoolSpec) -> tuple[bool, bool, int, str]:
+        return not ready(pool), pool.template != usual, pool.template.memory, pool.name
+
+    chosen = min(fitting, key=order)
+    return Fit(chosen.template, missed(chosen, ready=ready(chosen)))
+
+
+def missed(pool: PoolSpec, *, ready: int) -> str:
+    """Why a create that this pool fits starts cold, should it do so."""
+    if ready:
+        return f"taken: what pool {pool.name!r} had ready was claimed by others at the same moment"
+    return f"none_ready: pool {pool.name!r} has none of its {pool.size} ready"
+
+
+def difference(wanted: Wanted, pool: PoolSpec) -> str | None:
+    """`FIELD: why` of the first that keeps the create from this pool of its image."""
+    has = pool.template
+    said = {
+        "cpu_cores": (wanted.cpu_cores, has.cpu),
+        "memory_gb": (wanted.memory_gb, has.memory / _GIB),
+        "disk_size_gb": (wanted.disk_size_gb, has.disk / _GIB),
+        "pids": (wanted.pids, has.pids),
+        "gpu_count": (wanted.gpu_count, has.gpu_count),
+    }
+    for field, (number, its) in said.items():
+        # Only what a float loses on the wire may differ: a limit that is said is the limit.
+        if number is not None and not math.isclose(number, its, rel_tol=1e-6):
+            return f"{field}: {number:g} is asked for, pool {pool.name!r} has {its:g}"
+    if wanted.gpu_count and wanted.gpu_type != has.gpu_type:
+        return f"gpu_type: {wanted.gpu_type!r} is asked for, pool {pool.name!r} has {has.gpu_type!r}"
+    if has.runtime_class is not None:
+        # Another runtime is another wall: a create gets it only by name.
+        return f"runtime_class: pool {pool.name!r} has {has.runtime_class!r}; name the pool to take from it"
+    return None
