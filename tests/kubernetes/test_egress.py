@@ -114,8 +114,8 @@ print(answer.status, answer.read().decode(), end="")
 
 
 @pytest.fixture
-def host(stack: Stack) -> Iterator[str]:
-    """A name in the cluster's DNS that sandboxes may connect to, by the cluster's own policies."""
+def host(stack: Stack) -> Iterator[tuple[str, str]]:
+    """A name in the cluster's DNS and its address, which sandboxes may connect to by the cluster's own policies."""
     container = {
         "name": "main",
         "image": IMAGE,
@@ -140,24 +140,45 @@ def host(stack: Stack) -> Iterator[str]:
         rule["spec"] = {"podSelector": {}, "policyTypes": ["Egress"], "egress": to}
         stack.kubectl("apply", "-n", stack.sandboxes, "-f", "-", stdin=json.dumps(rule))
         try:
-            yield f"web.{where}.svc.cluster.local"
+            yield f"web.{where}.svc.cluster.local", address
         finally:
             stack.kubectl("delete", "networkpolicy", "to-web", "-n", stack.sandboxes)
 
 
-def test_names_are_read_in_the_connections(stack: Stack, box: Sandbox, host: str) -> None:
-    def said(name: str, address: str = "192.0.2.1") -> str:
-        return box.exec(["python3", "-c", ASK_HOST, name, address], timeout=60, check=True).stdout
+def said(box: Sandbox, name: str, address: str = "192.0.2.1") -> str:
+    return box.exec(["python3", "-c", ASK_HOST, name, address], timeout=60, check=True).stdout
 
+
+def test_names_are_read_in_the_connections(stack: Stack, box: Sandbox, host: tuple[str, str]) -> None:
+    name, address = host
     refused = "403 sandlot: the sandbox's egress policy does not let {} through\n"
-    box.set_network(allow=[host, "*.example.org"])
-    until(lambda: said(host) == "200 here\n")  # the cluster's DNS and its policies come to know of it
-    assert said(host, host) == "200 here\n", "by the sandbox's own lookup"
-    assert said("example.org") == refused.format("example.org")
-    box.set_network(deny=[f"*.{host.partition('.')[2]}"])
-    assert said(host) == refused.format(host)
+    # In the cluster all addresses are private: a name alone leads to none of them.
+    box.set_network(allow=[name, "*.example.org"])
+    until(
+        lambda: f"but not its address {address}" in said(box, name)
+    )  # the cluster's DNS comes to know of it
+    box.set_network(allow=[name, f"{address}:80", "*.example.org"])
+    until(lambda: said(box, name) == "200 here\n")
+    assert said(box, name, name) == "200 here\n", "by the sandbox's own lookup"
+    assert said(box, "other.org") == refused.format("other.org")
+    box.set_network(deny=[f"*.{name.partition('.')[2]}"])
+    assert said(box, name) == refused.format(name)
     box.set_network(deny=[])
-    assert said("whatever", host) == "200 here\n"
+    assert said(box, "whatever", name) == "200 here\n"
+
+
+def test_no_file_leads_an_allowed_name_elsewhere(stack: Stack, box: Sandbox, host: tuple[str, str]) -> None:
+    _, address = host
+    until(lambda: said(box, "whatever", address) == "200 here\n")
+    for _ in range(2):
+        # Any host of the sandbox's choice in place of the one that was allowed.
+        box.exec(f"echo '{address} nobody.invalid' >> /etc/hosts", check=True)
+        box.exec(f"echo 'nameserver {address}' > /etc/resolv.conf", check=True)
+        box.set_network(allow=["nobody.invalid", f"{address}:80"])
+        assert said(box, "nobody.invalid").startswith("502")
+        box.reset()
+        assert "nobody.invalid" not in box.exec("cat /etc/hosts", check=True).stdout
+        assert address not in box.exec("cat /etc/resolv.conf", check=True).stdout
 
 
 def test_a_create_may_say_it(stack: Stack, client: Client, server: str) -> None:

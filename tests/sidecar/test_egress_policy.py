@@ -37,7 +37,16 @@ def test_a_denied_address_stays_denied_under_any_name():
     held = policy(["a.org", 0], [TEN, 8, 443, 443], allow=False)
     assert held.lets_name("b.org", 443)
     assert [held.lets_address(TEN + 1, port) for port in (80, 443)] == [True, False]
-    assert policy(["a.org", 0]).lets_address(TEN + 1, 443)
+
+
+def test_an_allowed_name_leads_into_no_private_network_that_is_not_allowed_as_well():
+    held = policy(["a.org", 0], [TEN, 24, 443, 443])
+    private = [TEN + 257, (172 << 24) + (31 << 16), (192 << 24) + (168 << 16) + 5, (100 << 24) + (64 << 16)]
+    assert [held.lets_address(each, 443) for each in private] == [False] * 4
+    assert [held.lets_address(TEN + 1, port) for port in (80, 443)] == [False, True]
+    public = [(172 << 24) + (32 << 16), (198 << 24) + (51 << 16), (100 << 24) + (128 << 16)]
+    assert all(held.lets_address(each, 443) for each in public)
+    assert policy(["a.org", 0], allow=False).lets_address(TEN + 1, 443)
 
 
 def test_name_servers_are_asked_where_names_are_allowed():

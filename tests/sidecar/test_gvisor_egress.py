@@ -203,6 +203,26 @@ async def test_names_are_read_in_the_connections(make: Make, net: Cable) -> None
     assert await box.reaches(f"tcp {net.outside6} 7006") == ["hi"]
 
 
+async def test_no_file_leads_an_allowed_name_elsewhere(make: Make, net: Cable) -> None:
+    """Neither code, nor whoever else can write to the files that the pod's containers share."""
+    box = await make(name_server=net.outside)
+    await box.set(allow=True, rules=[["nobody.test", 0], ["allowed.test", 0]])
+    asked = ["http 192.0.2.1 nobody.test", "http 192.0.2.1 allowed.test"]
+    assert await box.asks(*asked) == ["502", "http"]
+    hosts, servers = f"{net.outside} nobody.test\\n192.0.2.9 allowed.test\\n", "nameserver 192.0.2.9\\n"
+    written = await box.exec(f"printf '{hosts}' >> /etc/hosts; printf '{servers}' > /etc/resolv.conf")
+    assert written["exit_code"] == 0
+    assert await box.asks(*asked) == ["502", "http"]
+    given = box.pod.directory / "given"
+    (given / "hosts").write_text(hosts.replace("\\n", "\n"))
+    (given / "resolv.conf").write_text(servers.replace("\\n", "\n"))
+    assert await box.asks(*asked) == ["502", "http"]
+    # Nor is the port of name servers opened to others.
+    await box.set(allow=True, rules=[["allowed.test", 0]])
+    assert await box.reaches("udp 192.0.2.9 53") == [SILENT]
+    assert await box.asks(*asked) == ["403", "http"]
+
+
 async def test_a_reset_keeps_names_with_their_claim_and_not_without(make: Make, net: Cable) -> None:
     box = await make(name_server=net.outside)
     await box.set(allow=True, rules=[["allowed.test", 0]])

@@ -7,7 +7,7 @@ import os
 import time
 
 from . import claim as claims
-from . import log, statedoc
+from . import log, nameservers, statedoc
 from .clock import Clock
 from .container import ContainerMemory
 from .disk import Disk
@@ -69,7 +69,11 @@ class Instance:
         self.clock = Clock(end=self._time_is_up, in_use=self.in_use)
         self.disk = Disk(self.ops, measured=config.target)
         self.memory = ContainerMemory([])
-        self._egress = OwnedPolicy(record=self.record, store=self._store, executor=executor)
+        # In a pod the file may be the sandbox's own, where there is no overlay above it.
+        keep = os.path.join(config.state_dir, "resolv.conf") if config.target else None
+        self._egress = OwnedPolicy(
+            record=self.record, store=self._store, executor=executor, names=nameservers.read(keep=keep)
+        )
         self.restoration = Restoration(
             state_dir=config.state_dir,
             end=lambda text: self.end("start_failed", message=text),

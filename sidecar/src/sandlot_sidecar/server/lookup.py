@@ -47,21 +47,3 @@ async def addresses(host: str, *, family: int = socket.AF_UNSPEC) -> list[str]:
     except RuntimeError as error:  # as many threads as may be
         raise OSError(str(error)) from error
     return await found
-
-
-def name_servers() -> list[int]:
-    """Those of /etc/resolv.conf that have an IPv4 address, as numbers."""
-    found = []
-    try:
-        with open("/etc/resolv.conf", encoding="utf-8", errors="replace") as file:
-            lines = file.read().splitlines()
-    except OSError:
-        return []
-    for line in lines:
-        words = line.split()
-        if len(words) > 1 and words[0] == "nameserver":
-            try:
-                found.append(int.from_bytes(socket.inet_pton(socket.AF_INET, words[1]), "big"))
-            except OSError:
-                continue
-    return found

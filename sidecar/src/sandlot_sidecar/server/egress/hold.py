@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from .. import lookup
 from ..errors import ApiError
 from .policy import Policy
 
@@ -11,6 +10,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ..executor_client import ExecutorClient
+    from ..nameservers import NameServers
     from .proxy import Proxy
     from .tables import Held
 
@@ -21,8 +21,9 @@ _LOOPBACK = "127.0.0.1"
 class EgressHold:
     """One at a time; `hold` replaces it."""
 
-    def __init__(self, executor: ExecutorClient) -> None:
+    def __init__(self, executor: ExecutorClient, names: NameServers) -> None:
         self._executor = executor
+        self._names = names
         self._proxy: Proxy | None = None
         self._tables: Held | None = None
 
@@ -32,7 +33,7 @@ class EgressHold:
         Raises ApiError, ExecutorError and ExecutorGone.
         """
         policy = _policy(wanted)
-        rules = policy.rules(lookup.name_servers())
+        rules = policy.rules(self._names.numbers())
         try:
             proxied = await self._listen(policy, by_tables=by_tables)
             if by_tables:
@@ -57,7 +58,7 @@ class EgressHold:
         from . import programs, proxy
 
         if self._proxy is None:
-            self._proxy = proxy.Proxy(_LOOPBACK if by_tables else programs.PROXY)
+            self._proxy = proxy.Proxy(_LOOPBACK if by_tables else programs.PROXY, names=self._names)
         try:
             return await self._proxy.listen(policy.ports)
         except OSError as error:

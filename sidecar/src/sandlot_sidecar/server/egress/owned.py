@@ -13,16 +13,20 @@ if TYPE_CHECKING:
 
     from ..claim import Record
     from ..executor_client import ExecutorClient
+    from ..nameservers import NameServers
     from .hold import EgressHold
 
 
 class OwnedPolicy:
     """Of one instance; what is changed is changed under the instance's lock. `store` writes the record."""
 
-    def __init__(self, *, record: Record, store: Callable[[], None], executor: ExecutorClient) -> None:
+    def __init__(
+        self, *, record: Record, store: Callable[[], None], executor: ExecutorClient, names: NameServers
+    ) -> None:
         self._record = record
         self._store = store
         self._executor = executor
+        self._names = names
         self._holding: EgressHold | None = None  # loaded by the first policy
         self.by_tables = False  # under gVisor
 
@@ -73,5 +77,5 @@ class OwnedPolicy:
         if self._holding is None:
             from .hold import EgressHold
 
-            self._holding = EgressHold(self._executor)
+            self._holding = EgressHold(self._executor, self._names)
         await self._holding.hold(policy, instead_of=instead_of, by_tables=self.by_tables)

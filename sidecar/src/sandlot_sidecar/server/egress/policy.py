@@ -11,6 +11,16 @@ if TYPE_CHECKING:
     Rule = tuple[int, int, int, int]
 
 
+# Addresses of private, shared and local networks, so also of a cluster's pods and services.
+_PRIVATE = (
+    (10 << 24, 8), (0x6440 << 16, 10), (127 << 24, 8), (0xA9FE << 16, 16), (0xAC10 << 16, 12), (0xC0A8 << 16, 16),
+)  # fmt: skip
+
+
+def _is_private(address: int) -> bool:
+    return any(address >> 32 - prefix == network >> 32 - prefix for network, prefix in _PRIVATE)
+
+
 class Policy:
     """`rules` as `body.parse` gives them."""
 
@@ -27,7 +37,10 @@ class Policy:
 
     def lets_address(self, address: int, port: int) -> bool:
         """Whether a name that it lets through may be at this address."""
-        return self.allow or not self.has_address(address, port)
+        if self.allow:
+            # Whoever owns the name says where it leads, and the sidecar may reach more than the sandbox.
+            return not _is_private(address) or self.has_address(address, port)
+        return not self.has_address(address, port)
 
     def _has_name(self, name: str, port: int) -> bool:
         if (name, port) in self._names:

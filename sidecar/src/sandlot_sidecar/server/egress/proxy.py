@@ -11,16 +11,21 @@ import functools
 import socket
 import struct
 
-from .. import lookup, mark
+from .. import mark
 from . import asked_host
 from .asked_host import Incomplete, Nameless
 from .body import PORTS
 from .policy import Policy
+from .resolver import Resolver
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..nameservers import NameServers
 
 MOST = 256  # connections at a time; further ones are closed
 PATIENCE = 10.0  # seconds for a connection to say a name, and for one to an address to be there
 ADDRESSES = 3  # of a name that are tried
-LOOKUPS = 8  # at a time, a thread each
+LOOKUPS = 32  # at a time
 _PIECE = 64 << 10
 _HTTP = PORTS[0]
 # The machine's own, link-local with the clouds' metadata, multicast and above: none is a host elsewhere, and the
@@ -53,12 +58,13 @@ class Flow:
 class Proxy:
     """Listens at one address of the loopback, on a port for each port of the policy's names."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, *, names: NameServers) -> None:
         self._address = address
         self._policy: Policy | None = None
         self._servers: dict[int, asyncio.Server] = {}
         self._flows: set[Flow] = set()
         self._lookups = asyncio.Semaphore(LOOKUPS)
+        self._resolver = Resolver(names)
 
     async def listen(self, ports: list[int]) -> dict[int, int]:
         """Listen for these too; its own port by each. Raises OSError."""
@@ -127,13 +133,19 @@ class Proxy:
             raise forbidden
         try:
             async with asyncio.timeout(PATIENCE), self._lookups:
-                told = await lookup.addresses(flow.name, family=socket.AF_INET)
+                told = await self._resolver.addresses(flow.name)
         except (OSError, ValueError) as error:
-            raise Refused(f"{flow.name} has no address: {error}", forbidden=False) from error
+            text = f"{flow.name} has no address: {error or 'no name server answers in time'}"
+            raise Refused(text, forbidden=False) from error
         failure: OSError | None = None
         for text in list(dict.fromkeys(told))[:ADDRESSES]:
             flow.address = int.from_bytes(socket.inet_aton(text), "big")
             if not self._lets(flow):
+                forbidden = Refused(
+                    f"the sandbox's egress policy lets {flow.name} through, but not its address {text}: "
+                    "allow that as well if it is meant",
+                    forbidden=True,
+                )
                 continue
             try:
                 return first, *await _connect(text, flow.port)
