@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from tests.sidecar.support import (
     SANDBOX_TOKEN,
     Sidecar,
     descendants,
+    gone,
     parse_frames,
     payload,
     tells_why,
@@ -81,6 +83,74 @@ async def test_output_limit_of_one_op(box: Sidecar) -> None:
     assert len(payload(frames, "o")) + len(payload(frames, "e")) == 1000
     assert (end["truncated"], end["stderr_bytes"]) == (True, 4)
     assert end["stdout_bytes"] == sum(len(f"{number}\n") for number in range(1, 100001))
+
+
+async def test_an_output_limit_without_end_is_refused_by_name(box: Sidecar) -> None:
+    answer = await box.call("POST", "/v1/ops", json={"command": "true", "output_limit": (1 << 30) + 1})
+    assert (answer.status_code, answer.json()["field"]) == (400, "output_limit")
+    assert answer.json()["message"] == f"output_limit must be from 0 to {1 << 30}"
+
+
+LAST_WORDS = """
+import os, time
+os.write(1, b"a" * 100_000)  # from here on the pipe has room for a MiB
+time.sleep(1)
+os.write(1, b"b" * 900_000)
+time.sleep(600)
+"""
+
+
+async def test_the_last_words_of_a_lost_command_are_kept(box: Sidecar) -> None:
+    """They were in the pipe when its init was lost; the server, which was busy, had no time to read them."""
+    await box.call("PUT", "/v1/files?path=/words.py", content=LAST_WORDS.encode())
+    await box.op(["python3", "/words.py"], id="speaks", detach=True)
+    await until(lambda: wrote(box, 100_000))
+    (speaker,) = [pid for pid in descendants(box.pid) if b"/words.py" in command_line(pid)]
+    (init,) = inits(box)
+    os.kill(box.pid, signal.SIGSTOP)
+    try:
+        await until(lambda: written(speaker, 1_000_000))
+        os.kill(init, signal.SIGKILL)
+        await gone({speaker})
+        await until(lambda: replaced(box, init))
+    finally:
+        os.kill(box.pid, signal.SIGCONT)
+    ended = await box.ended("speaks")
+    assert (ended["verdict"], ended["stdout_bytes"]) == ("sandbox_broken", 1_000_000)
+
+
+async def wrote(box: Sidecar, count: int) -> bool:
+    return (await box.call("GET", "/v1/ops/speaks")).json()["stdout_bytes"] == count
+
+
+async def written(pid: int, count: int) -> bool:
+    return int(counters(pid)["wchar"]) >= count
+
+
+def counters(pid: int) -> dict[str, str]:
+    return dict(line.split(": ") for line in Path(f"/proc/{pid}/io").read_text().splitlines())
+
+
+def inits(box: Sidecar) -> set[int]:
+    return {pid for pid in descendants(box.pid) if name_of(pid).endswith("init")}
+
+
+async def replaced(box: Sidecar, init: int) -> bool:
+    return bool(inits(box) - {init})
+
+
+def command_line(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def name_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
 
 
 async def test_a_slow_reader_gets_all_of_it(box: Sidecar) -> None:

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from sandlot_sidecar.config import OpLimits
 from sandlot_sidecar.server.errors import ApiError
 from sandlot_sidecar.server.idmemory import IdMemory
-from sandlot_sidecar.server.machine import ENDED, QUEUED, RUNNING, SIGKILL, Op, OpTable, judge
+from sandlot_sidecar.server.machine import ENDED, OVERHEAD, QUEUED, RUNNING, SIGKILL, Op, OpTable, judge
 
 DIED = {"signal": SIGKILL, "exit_code": None}
 
@@ -124,6 +124,23 @@ def test_the_same_id_with_another_spec_is_a_conflict_and_an_expired_one_never_ru
         with pytest.raises(ApiError) as error:
             table.find("id", fingerprint=fingerprint)
         assert (error.value.status, error.value.code) == (410, "expired")
+
+
+def test_a_slow_reader_keeps_its_own_result_and_nobody_else_s() -> None:
+    table = OpTable(limits=OpLimits(result_ttl=5.0, result_bytes=3 * OVERHEAD))
+    for name in ("read", "old", "young"):
+        table.add(new(name))
+        table.next(now=0)
+    table.attach(table.ops["read"])
+    for name, now in (("read", 0.0), ("old", 0.0), ("young", 4.0)):
+        table.finish(table.ops[name], facts={"exit_code": 0}, now=now)
+    old, read = table.ops["old"], table.ops["read"]
+    assert table.expire(now=6.0) == ([old], 1.0)
+    read.weight, table.held, table.read = 1 << 30, table.held + (1 << 30), 1 << 30
+    assert table.expire(now=6.0)[0] == []
+    table.leave(read, now=6.0)
+    assert table.expire(now=6.0)[0] == [read]
+    assert set(table.ops) == {"young"}
 
 
 @pytest.mark.parametrize("cause", [None, "timeout", "killed", "client_gone", "sandbox_broken"])
@@ -266,7 +283,9 @@ class Table(RuleBasedStateMachine):
         assert table.running == states.count(RUNNING) <= self.limits.max_running
         assert list(table.queue) == self.order
         assert len(self.order) == states.count(QUEUED) <= self.limits.max_queued
-        assert table.held == sum(op.weight for op in table.ops.values() if op.state is ENDED)
+        ended = [op for op in table.ops.values() if op.state is ENDED]
+        assert table.held == sum(op.weight for op in ended)
+        assert table.read == sum(op.weight for op in ended if op.attached)
         for op_id, verdict in self.ended.items():
             op = table.ops.get(op_id)
             assert op is None or op.verdict == verdict

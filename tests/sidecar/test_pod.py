@@ -169,6 +169,14 @@ async def test_files_without_a_name_or_content_fill_the_disk(pod: MakePod) -> No
     await check_evasions(await pod(claim={"limits": {"disk": 64 << 20}}), files=FEWEST)
 
 
+async def test_output_that_is_kept_counts_as_the_sandbox_s_disk(pod: MakePod) -> None:
+    box = await pod(claim={"limits": {"disk": 64 << 20}})
+    flood = "head -c 200000000 /dev/zero; sleep 60"
+    document = await box.op(flood, output_limit=1 << 30, wait=50)
+    assert (document["verdict"], document["message"]) == ("disk_full", "the sandbox's disk was full")
+    assert (await box.exec("echo usable"))["stdout"] == "usable\n"
+
+
 async def test_no_secret_is_in_any_environment_or_below_the_server(pod: MakePod) -> None:
     box = await pod(claim={"secrets": {"KEY": "hidden-of-a-test"}})
     spy = SPY.replace("TOKENPART", "of-a-test")

@@ -38,6 +38,7 @@ class Disk:
         self._ops = ops
         self._measured = measured
         self._used = self._files = 0
+        self._spilled = 0  # bytes of kept output, which no walk meets
         self._limit: int | None = None
         self._counted: list[int] | None = None  # lets the next look begin where the last one ended
         self._timer: asyncio.TimerHandle | None = None
@@ -53,8 +54,9 @@ class Disk:
 
     def check(self, size: int) -> None:
         """Whether so many bytes more are too many. Raises ApiError."""
-        if self._limit is not None and self._used + size > self._limit:
-            message = f"the sandbox's disk is full: {self._used} of {self._limit} bytes are used"
+        used = self._used + self._ops.spilled()
+        if self._limit is not None and used + size > self._limit:
+            message = f"the sandbox's disk is full: {used} of {self._limit} bytes are used"
             raise ApiError(507, "disk_full", message)
 
     def wrote(self, size: int) -> None:
@@ -93,15 +95,17 @@ class Disk:
             self.look()
 
     def _judge(self, answer: dict[str, Any]) -> None:
-        before, files_before = self._used, self._files
+        before, files_before = self._used + self._spilled, self._files
         self._used, self._files, self._counted = answer["used"], answer["files"], answer["counted"]
+        self._spilled = self._ops.spilled()
+        used = self._used + self._spilled
         limit, most = answer["limit"], answer["files_limit"]
         self._limit = None if answer["hard"] else limit
-        soon = pause(cost=answer.get("cost", 0.0), room=limit - self._used, files=most - self._files)
+        soon = pause(cost=answer.get("cost", 0.0), room=limit - used, files=most - self._files)
         self._not_before = time.monotonic() + soon
         # What makes room again must live: only a disk that was filled further ends what runs, and what those that
         # were killed wrote until they were dead does not count.
-        full = self._used > max(before, limit)
+        full = used > max(before, limit)
         self._killed = (full or self._files > max(files_before, most)) and not self._killed
         if self._killed:
             text = "the sandbox's disk was full" if full else f"the sandbox held {most} files, its limit"

@@ -81,6 +81,11 @@ class FrameLog:
         if len(tail) > self._memory:
             self._spill()
 
+    @property
+    def spilled(self) -> int:
+        """Bytes in the file."""
+        return self._begin if self._file >= 0 else 0
+
     def say(self, line: bytes) -> None:
         """A line of our own at the end of stderr, whatever the limit is."""
         if not self._whole_line:

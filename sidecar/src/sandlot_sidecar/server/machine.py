@@ -92,6 +92,7 @@ class OpTable:
         self.running = 0
         self.queue: OrderedDict[str, Op] = OrderedDict()
         self.held = 0  # bytes of ended ops
+        self.read = 0  # of these, of ops that somebody reads now: they stay, and take no room from the others
         self._ended: deque[Op] = deque()
         self._remembered = remembered
         self._expired = IdMemory(capacity=remembered)
@@ -137,11 +138,15 @@ class OpTable:
     def attach(self, op: Op) -> None:
         """Somebody watches."""
         op.attached += 1
+        if op.state is ENDED and op.attached == 1:
+            self.read += op.weight
         op.unattended_since = None
 
     def leave(self, op: Op, *, now: float) -> float | None:
         """A watcher has gone. None: nothing to do; 0.0: kill it now (`client_gone`); else look again in so many seconds."""
         op.attached -= 1
+        if op.state is ENDED and op.attached == 0 and op.op_id in self.ops:
+            self.read -= op.weight
         if op.attached > 0 or op.detached or op.state is ENDED:
             return None
         op.unattended_since = now
@@ -187,31 +192,40 @@ class OpTable:
         op.peak_memory = int(facts.get("peak_memory") or 0)
         op.weight = OVERHEAD + (op.log.size if op.log is not None else 0)
         self.held += op.weight
+        if op.attached:
+            self.read += op.weight
         self._ended.append(op)
 
     def expire(self, *, now: float) -> tuple[list[Op], float | None]:
         """Drop results that are too old or too many; returns them and the seconds until the next one is due."""
         dropped: list[Op] = []
+        kept: list[Op] = []
         ttl, room = self.limits.result_ttl, self.limits.result_bytes
+        due: float | None = None
         while self._ended:
             op = self._ended[0]
             age = now - (op.finished or 0.0)
             if op.attached:  # somebody still reads it
-                return dropped, max(ttl - age, 1.0)
-            if age < ttl and self.held <= room:
-                return dropped, ttl - age
+                due = max(ttl - age, 1.0) if due is None else min(due, max(ttl - age, 1.0))
+                kept.append(self._ended.popleft())
+                continue
+            if age < ttl and self.held - self.read <= room:
+                due = ttl - age if due is None else min(due, ttl - age)
+                break
             self._ended.popleft()
             self.held -= op.weight
             self.ops.pop(op.op_id, None)
             self._expired.add(op.op_id)
             dropped.append(op)
-        return dropped, None
+        self._ended.extendleft(reversed(kept))
+        return dropped, due
 
     def drop(self, op: Op) -> None:
         """An ended op of our own that nobody is to see."""
         if self.ops.pop(op.op_id, None) is not None:
             self._ended.remove(op)
             self.held -= op.weight
+            self.read -= op.weight if op.attached else 0
 
     def forget(self) -> list[Op]:
         """After a reset: nothing has ever run here. Returns the ops that were known."""
@@ -219,7 +233,7 @@ class OpTable:
         self.ops.clear()
         self.queue.clear()
         self._ended.clear()
-        self.running = self.held = 0
+        self.running = self.held = self.read = 0
         self._expired = IdMemory(capacity=self._remembered)
         return known
 

@@ -193,7 +193,7 @@ class OpRun:
 
     def _ended(self, facts: dict[str, Any]) -> None:
         runner, self.runner = self.runner, None
-        self._drain()
+        self.drain()
         if runner is not None:
             # The executor may still be killing: it must not meet the next op there.
             self._ops.pool.give_back(runner, clean=not facts.get("leftover") and not self._spent)
@@ -232,7 +232,7 @@ class OpRun:
     def _runner_lost(self) -> None:
         """The channel ended in the middle of the op."""
         runner, self.runner = self.runner, None
-        self._drain()
+        self.drain()
         if runner is not None:
             self._ops.pool.give_back(runner, clean=False)
         message = "the process that ran the command was lost"
@@ -280,7 +280,7 @@ class OpRun:
             self.changed()
         return True
 
-    def _drain(self) -> None:
+    def drain(self) -> None:
         """Take what is in the pipes at this moment, although somebody may still hold them."""
         for fd, kind in ((self.master, STDOUT), (self._out, STDOUT), (self._err, STDERR)):
             left = 4 * PIPE_SIZE  # a child that goes on writing must not hold us here

@@ -140,6 +140,10 @@ class Ops:
             os.unlink(path)
             return fd
 
+    def spilled(self) -> int:
+        """Bytes of output that are on the disk; their files have no name that a walk could meet."""
+        return sum(op.log.spilled for op in self.table.ops.values() if op.log is not None)
+
     def pump(self) -> None:
         """Start what may run."""
         table = self.table
@@ -258,7 +262,7 @@ class Ops:
         op.io.changed()
         if self.table.queue:
             self.pump()
-        if self._sweep is None or self.table.held > self.limits.result_bytes:
+        if self._sweep is None or self.table.held - self.table.read > self.limits.result_bytes:
             self.sweep()
         if self.table.running == 0 and not self.table.queue:
             self.on_change()
@@ -279,6 +283,7 @@ class Ops:
         for op in list(self.table.ops.values()):
             if op.state is not ENDED:
                 if self.table.kill(op, cause, now=monotonic(), message=message):
+                    op.io.drain()
                     self.table.finish(op, facts={}, now=monotonic())
                 self.ended(op)
         await self.pool.close()
@@ -294,6 +299,7 @@ class Ops:
         """The sandbox's init has taken along all that ran in it."""
         for op in list(self.table.ops.values()):
             if op.state is not ENDED and op.started is not None:
+                op.io.drain()
                 if not INIT_IS_MORTAL:
                     self.table.kill(op, "sandbox_broken", now=monotonic(), message=message)
                 self.table.finish(op, facts={"signal": SIGKILL} if INIT_IS_MORTAL else {}, now=monotonic())

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 ID_CHARACTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._:-")
-MAX_OUTPUT = 1 << 40
+MAX_OUTPUT = 1 << 30  # of one op: what is kept is on the disk of its node
 
 
 class Spec:

@@ -18,6 +18,8 @@ KEPT = 1 << 20
 class TailLog:
     """The last MiB of both streams; stands where an op's FrameLog stands, and has no frames."""
 
+    spilled = 0  # bytes on the disk
+
     def __init__(self) -> None:
         self.pieces: list[tuple[int, bytes]] = []
         self.held = 0
