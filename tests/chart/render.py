@@ -24,7 +24,7 @@ ALL: dict[str, Any] = {
     "commonLabels": {"team": "rl"},
     "image": {"registry": "registry.example/sandlot", "tag": "v9", "pullSecrets": ["pull"]},
     "gateway": {
-        "config": {"publicUrl": "https://sandlot.example", "maxSandboxes": 5000, "drain": 60.5},
+        "config": {"publicUrl": "https://sandlot.example", "maxSandboxes": 5000, "drain": 60.5, "registries": ["*.example", "registry.corp:5000"]},
         "checkpoints": {"claim": "kept"},
         "tls": {"existingSecret": "certificate"},
         "ssh": {"port": 22, "host": "ssh.sandlot.example"},

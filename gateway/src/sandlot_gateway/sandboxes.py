@@ -81,7 +81,7 @@ class Spec(msgspec.Struct, gc=False, omit_defaults=True):
     key: str | None = None  # idempotency key
     checkpoint: str | None = None  # whose files it begins with
     missed: str | None = None  # `WORD: why` it starts cold beside a pool of its image, should it do so
-    extra: dict[str, Any] = {}  # region, team_id, advanced_configs, ...: echoed, without a meaning here
+    extra: dict[str, Any] = {}  # team_id, advanced_configs, ...: echoed, without a meaning here
 
     def template(self) -> Template:
         return Template(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Annotated, Literal
@@ -11,6 +12,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from sandlot_gateway.backends.base import PoolSpec, Template
 from sandlot_gateway.data.dial import split_host_port
+from sandlot_gateway.registries import REGISTRY
 
 
 class Settings(BaseSettings):
@@ -57,6 +59,10 @@ class Settings(BaseSettings):
     pool: Annotated[list[str], NoDecode] = Field(
         default_factory=list,
         description="Warm pools, `NAME=N` (image host) or `NAME=IMAGE:N`; commas between.",
+    )
+    registries: Annotated[list[str], NoDecode] = Field(
+        default_factory=list,
+        description="Registries that images may come from, `HOST[:PORT]` or `*.HOST`; commas between. None: all public ones.",
     )
     metrics_public: bool = Field(False, description="Serve /metrics without an API key.")
     exit_when_idle: float | None = Field(
@@ -130,6 +136,23 @@ class Settings(BaseSettings):
         return (
             [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
         )
+
+    @field_validator("registries", mode="before")
+    @classmethod
+    def _split_registries(cls, value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        if value.startswith("["):
+            return json.loads(value)
+        return [part.strip() for part in value.split(",") if part.strip()]
+
+    @field_validator("registries")
+    @classmethod
+    def _are_registries(cls, value: list[str]) -> list[str]:
+        for entry in value:
+            if not REGISTRY.match(entry):
+                raise ValueError(f"{entry!r} is neither HOST, HOST:PORT nor *.HOST")
+        return value
 
     @field_validator("pool")
     @classmethod

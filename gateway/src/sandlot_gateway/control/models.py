@@ -111,10 +111,10 @@ class CreateRequest(Strict):
     )
     labels: list[Label] | None = Field(None, max_length=64, description="To list and delete by.")
     team_id: str | None = Field(None, max_length=128, description="Only echoed.")
-    region: str | None = Field(None, max_length=128, description="Only echoed.")
+    region: str | None = Field(None, max_length=128, description="Not supported: a 422.")
     advanced_configs: dict[str, Any] | None = Field(None, description="Only echoed.")
-    registry_credentials_id: str | None = Field(None, max_length=128, description="Only echoed.")
-    guaranteed: bool | None = Field(None, description="Only echoed.")
+    registry_credentials_id: str | None = Field(None, max_length=128, description="Not supported: a 422.")
+    guaranteed: bool | None = Field(None, description="Anything but false is a 422.")
     volumes: list[Any] | None = Field(None, description="Not supported yet: anything but [] is a 422.")
     idempotency_key: str | None = Field(
         None, min_length=1, max_length=128, description="The same key of the same tenant is the same sandbox."

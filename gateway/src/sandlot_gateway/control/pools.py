@@ -12,6 +12,7 @@ from sandlot_gateway.control.errors import ApiError, body_errors, errors
 from sandlot_gateway.control.models import Done, Pids, PoolSize, Strict, Text
 from sandlot_gateway.control.present import json_response
 from sandlot_gateway.control.services import Have, Services, Who
+from sandlot_gateway.control.translate import check_registry
 from sandlot_gateway.keys import Tenant, is_tenant
 
 router = APIRouter(tags=["pools"])
@@ -86,6 +87,7 @@ async def list_pools(have: Have, who: Who) -> Response:
 )
 async def put_pool(name: PoolName, body: PoolRequest, have: Have, who: Who) -> Response:
     """Answers at once; the instances get ready behind it. A key that does not operate has pools of its tenant alone."""
+    check_registry(body.image, field="image", allowed=have.settings.registries)
     owner = _owner(name, body, have=have, who=who)
     _check_size(name, body, have=have, who=who, owner=owner)
     template = Template(

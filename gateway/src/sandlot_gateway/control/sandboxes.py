@@ -54,6 +54,7 @@ async def create(
         pools=usable,
         ready=lambda pool: ready.count_of(pool.name, pool.template.key),
         checkpoint=checkpoint,
+        registries=have.settings.registries,
     )
     try:
         sandbox = have.lifecycle.create(spec, secrets=body.secrets or {}, tenant=who)

@@ -13,6 +13,7 @@ from sandlot_gateway.control.errors import body_errors, errors
 from sandlot_gateway.control.models import Strict, Text
 from sandlot_gateway.control.present import json_response
 from sandlot_gateway.control.services import Have, Who
+from sandlot_gateway.registries import refusal
 
 router = APIRouter(prefix="/template", tags=["images"])
 
@@ -50,6 +51,9 @@ async def credentials(who: Who) -> Response:
     summary="Whether a sandbox can have an image",
 )
 async def check(body: CheckRequest, have: Have, who: Who) -> Response:
+    why = refusal(body.image, allowed=have.settings.registries)
+    if why is not None:
+        return json_response({"accessible": False, "details": why})
     try:
         async with asyncio.timeout(_CHECK_TIMEOUT):
             details = await have.backend.image_details(body.image)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import platform
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from sandlot_gateway.backends.base import PoolSpec
@@ -14,10 +14,18 @@ from sandlot_gateway.control.errors import ApiError
 from sandlot_gateway.control.fitting import Fit, Wanted, fit, missed
 from sandlot_gateway.control.models import CreateRequest, StartCommand
 from sandlot_gateway.egress import BadTarget, Egress, canonical
+from sandlot_gateway.registries import refusal
 from sandlot_gateway.sandboxes import Spec
 
 _MACHINES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
-_ECHOED = ("region", "team_id", "registry_credentials_id", "guaranteed", "advanced_configs", "arch")
+_ECHOED = ("team_id", "advanced_configs", "arch")
+
+# What clients can ask for and no sandbox here can have. Those of Prime leave them out, or send false or nothing.
+_NOT_HERE = {
+    "guaranteed": "whether requests equal limits is the operator's choice for all sandboxes; leave it out",
+    "registry_credentials_id": "registries' credentials are the operator's, not kept here; leave it out",
+    "region": "this server has one place for sandboxes; leave it out",
+}
 
 
 def spec_of(
@@ -27,6 +35,7 @@ def spec_of(
     pools: Iterable[PoolSpec],
     ready: Callable[[PoolSpec], int],
     checkpoint: Checkpoint | None = None,
+    registries: Collection[str] = (),
 ) -> Spec:
     """With the pool and the checkpoint that the request names; what it leaves out is as a pool of its image has it.
 
@@ -44,6 +53,10 @@ def spec_of(
         image, disk = checkpoint.docker_image, checkpoint.disk_size_bytes / (1 << 30)
     if image is None:
         raise ApiError(422, "docker_image: an image is needed", field="docker_image")
+    # What a pool has, its maker was asked about.
+    if pool is None:
+        field = "checkpoint_id" if checkpoint else "docker_image" if request.docker_image else "image"
+        check_registry(image, field=field, allowed=registries)
     if pool is not None and image != pool.template.image:
         raise ApiError(422, f"pool {request.pool!r} has the image {pool.template.image!r}", field="pool")
     if pool is not None:
@@ -91,6 +104,13 @@ def spec_of(
     )
 
 
+def check_registry(image: str, *, field: str, allowed: Collection[str]) -> None:
+    """Raises ApiError 422."""
+    why = refusal(image, allowed=allowed)
+    if why is not None:
+        raise ApiError(422, f"{field}: {why}", field=field)
+
+
 def _default(value: float | None, default: float) -> float:
     return default if value is None else value
 
@@ -98,6 +118,9 @@ def _default(value: float | None, default: float) -> float:
 def _refuse_unsupported(request: CreateRequest) -> None:
     if request.volumes:
         raise ApiError(422, "volumes: not supported by this server", field="volumes")
+    for field, why in _NOT_HERE.items():
+        if getattr(request, field):
+            raise ApiError(422, f"{field}: {why}", field=field)
     if request.gpu_count and not request.gpu_type:
         raise ApiError(422, "gpu_type: needed when gpu_count is over 0", field="gpu_type")
     here = _MACHINES.get(platform.machine())
