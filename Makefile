@@ -15,7 +15,7 @@ demo: setup  ## grade about 1,000 HumanEval rollouts in local sandboxes; report 
 	$(RUN)/sandlot demo
 
 test: setup  ## all tests on this machine
-	bash tools/again.sh
+	bash tools/test.sh
 
 cluster: setup  ## a kind cluster with gVisor for the tests; prints its kubeconfig's path
 	$(RUN)/python -m tests.cluster up

@@ -1,8 +1,20 @@
-"""For all tests: what they start is interrupted as from a terminal."""
+"""For all tests: what they start is interrupted as from a terminal; those of a cluster wait to be named."""
 
 from __future__ import annotations
 
 import signal
+
+from hypothesis import settings
+
+pytest_plugins = ["tests.plugins.skips", "tests.plugins.unstable", "tests.plugins.worker"]
+
+# They need a cluster of `make test-cluster`, which names them; a run of everything passes over them.
+collect_ignore = ["kubernetes", "cluster/test_live.py"]
+
+
+# How long an example takes is the machine's doing.
+settings.register_profile("sandlot", deadline=None)
+settings.load_profile("sandlot")
 
 
 def pytest_configure() -> None:

@@ -47,7 +47,7 @@ class Stack:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
-    def start(self, *, timeout: float = 30.0) -> Stack:
+    def start(self, *, timeout: float = 60.0) -> Stack:
         assert self.process is None or self.process.poll() is not None, "the gateway is running already"
         self.process = subprocess.Popen(
             [
@@ -95,7 +95,7 @@ class Stack:
         if self.process.stdout is not None:
             self.process.stdout.close()
 
-    def terminate(self, *, timeout: float = 30.0) -> int:
+    def terminate(self, *, timeout: float = 60.0) -> int:
         """The gateway is asked to end; returns its exit code."""
         assert self.process is not None
         self.process.send_signal(signal.SIGTERM)

@@ -3,5 +3,5 @@
 # own kills and heals.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-exec bash tools/with_cluster.sh .venv/bin/python -m pytest \
+exec bash tools/with_cluster.sh .venv/bin/python -m pytest -p no:randomly \
     tests/kubernetes/test_outages.py tests/cluster/test_live.py "$@"

@@ -47,7 +47,7 @@ async def _no_leaks():
     tasks_before = asyncio.all_tasks()
     descriptors_before = set(os.listdir("/proc/self/fd"))
     yield
-    deadline = loop.time() + 5
+    deadline = loop.time() + 30
     while True:
         tasks = asyncio.all_tasks() - tasks_before - {asyncio.current_task()}
         descriptors = set(os.listdir("/proc/self/fd")) - descriptors_before

@@ -244,7 +244,7 @@ async def test_tcp_ends_with_its_exposure(exposed, how):
         writer.transport.abort()
         return False
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while not await is_refused():
             pass
 

@@ -37,7 +37,7 @@ class Running:
 
     def __enter__(self) -> Running:
         self._thread.start()
-        assert self._ready.wait(10)
+        assert self._ready.wait(30)
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -167,7 +167,7 @@ async def test_idle_connections_expire_and_are_limited_per_host(pool, upstream):
             group.create_task(one.fetch(server.address, "POST", "/", body=b"x"))
     assert server.connections > 2
     assert one.idle_connections == 2
-    await asyncio.wait_for(server.closed_by_peer.wait(), 2)
+    await asyncio.wait_for(server.closed_by_peer.wait(), 30)
     await eventually(lambda: one.idle_connections == 0)
 
 
@@ -528,7 +528,7 @@ async def test_cancelling_a_fetch_closes_its_connection(pool, upstream):
     fetching.cancel()
     with pytest.raises(asyncio.CancelledError):
         await fetching
-    await asyncio.wait_for(left.wait(), 2)
+    await asyncio.wait_for(left.wait(), 30)
     assert one.busy_connections == 0
 
 

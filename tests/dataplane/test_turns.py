@@ -21,6 +21,12 @@ async def enter_all(turns: Turns, lane: str, count: int) -> list[asyncio.Task[Tu
     return tasks
 
 
+async def steps() -> None:
+    """What can go on without a turn's time has done so afterwards."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
 async def test_on_a_machine_with_room_nobody_waits() -> None:
     turns = Turns(cores=1, wanted=lambda: False)
     entered = [await turns.enter(lane) for lane in "abc" for _ in range(3 * OPS_PER_CORE)]
@@ -36,8 +42,8 @@ async def test_the_next_sandbox_begins_when_the_first_is_answered(turns: Turns) 
         turn = task.result()
         assert turn is not None
         turns.leave(turn)
-    entered = await asyncio.wait_for(asyncio.gather(*second), TURN / 2)
-    assert len({id(turn) for turn in entered}) == 1
+    await steps()
+    assert len({id(task.result()) for task in second}) == 1
 
 
 async def test_a_sandbox_keeps_its_turn_for_the_commands_that_follow(turns: Turns) -> None:
@@ -57,13 +63,13 @@ async def test_commands_that_take_long_hold_nobody_up(turns: Turns) -> None:
     await enter_all(turns, "a", OPS_PER_CORE)
     begun = time.monotonic()
     (waiting,) = await enter_all(turns, "b", 1)
-    assert (await asyncio.wait_for(waiting, 5)) is not None
+    assert (await asyncio.wait_for(waiting, 30)) is not None
     assert time.monotonic() - begun >= TURN * 0.9
     # A new command of the first one has to wait for a turn of its own, and gets it.
     await enter_all(turns, "b", OPS_PER_CORE)
     (again,) = await enter_all(turns, "a", 1)
     assert not again.done()
-    assert (await asyncio.wait_for(again, 5)) is not None
+    assert (await asyncio.wait_for(again, 30)) is not None
 
 
 async def test_where_many_wait_turns_are_short(turns: Turns) -> None:
@@ -87,4 +93,5 @@ async def test_a_client_that_has_gone_takes_no_turn(turns: Turns) -> None:
         turn = task.result()
         assert turn is not None
         turns.leave(turn)
-    assert (await asyncio.wait_for(last[0], TURN / 2)) is not None
+    await steps()
+    assert last[0].result() is not None

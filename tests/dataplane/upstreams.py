@@ -145,7 +145,7 @@ def echo(requests: list[Request] | None = None) -> Behaviour:
     return behave
 
 
-async def eventually(condition: Callable[[], bool], *, within: float = 5.0) -> None:
+async def eventually(condition: Callable[[], bool], *, within: float = 30.0) -> None:
     """Wait for what no event announces; raises TimeoutError."""
     async with asyncio.timeout(within):
         while not condition():  # noqa: ASYNC110

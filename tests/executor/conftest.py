@@ -15,9 +15,10 @@ from typing import Any
 
 import pytest
 
-from tests.executor.driver import Driver, processes_below
+from tests.executor.driver import Driver, children_of, processes_below
 
-CGROUP_TOP = "sandlot-test"
+# This process's own: other tests run beside it.
+CGROUP_TOP = f"sandlot-test/{os.getpid()}"
 NOBODY = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]
 IMPORT = "import sandlot_sidecar.executor.main"
 MEMORY = 256 * 1024 * 1024
@@ -35,9 +36,20 @@ def user_namespaces_allowed() -> bool:
     return namespaces.returncode == interpreter.returncode == 0
 
 
+def cgroup_tops() -> list[Path]:
+    """In each hierarchy, where a test has made it."""
+    return [*Path("/sys/fs/cgroup").glob(CGROUP_TOP), *Path("/sys/fs/cgroup").glob(f"*/{CGROUP_TOP}")]
+
+
 def cgroups_left() -> list[str]:
-    tops = [Path("/sys/fs/cgroup") / CGROUP_TOP, *Path("/sys/fs/cgroup").glob(f"*/{CGROUP_TOP}")]
-    return [str(path) for top in tops for path in top.glob("*") if path.is_dir()]
+    return [str(path) for top in cgroup_tops() for path in top.glob("*") if path.is_dir()]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _cgroup_tops_removed() -> Iterator[None]:
+    yield
+    for top in cgroup_tops():
+        top.rmdir()
 
 
 class Machine:
@@ -47,18 +59,20 @@ class Machine:
         self.mounts = Path("/proc/self/mountinfo").read_text()
         self.fds = len(os.listdir("/proc/self/fd"))
         self.cgroups = cgroups_left()
-        self.children = set(processes_below(os.getpid()))
+        self.children = set(children_of(os.getpid()))
 
     def differences(self) -> dict[str, Any]:
         found: dict[str, Any] = {}
         if Path("/proc/self/mountinfo").read_text() != self.mounts:
             found["mounts"] = Path("/proc/self/mountinfo").read_text()
-        if (fds := len(os.listdir("/proc/self/fd"))) != self.fds:
+        # Fewer is no leak: the garbage collector closes what an earlier test forgot.
+        if (fds := len(os.listdir("/proc/self/fd"))) > self.fds:
             found["fds"] = (self.fds, fds)
         if (cgroups := cgroups_left()) != self.cgroups:
             found["cgroups"] = cgroups
-        if children := set(processes_below(os.getpid())) - self.children:
-            found["processes"] = children
+        # What was there before, a server of the whole session say, may have new ones of its own.
+        if children := set(children_of(os.getpid())) - self.children:
+            found["processes"] = [*children, *(pid for child in children for pid in processes_below(child))]
         return found
 
 
@@ -67,7 +81,7 @@ def machine() -> Iterator[Machine]:
     """Nothing is left on the machine when a test is over."""
     before = Machine()
     yield before
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 30
     while (left := before.differences()) and time.monotonic() < deadline:
         time.sleep(0.01)
     assert not left

@@ -22,7 +22,7 @@ ENTRY = (
     "os._exit(0)\n"
 )
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-WAIT = 30.0
+WAIT = 60.0
 
 
 class Refused(Exception):
@@ -264,6 +264,14 @@ class Driver:
             self.process.send_signal(signal.SIGKILL)
             self.process.wait()
             raise
+
+
+def children_of(pid: int) -> list[int]:
+    """Of all its threads."""
+    with contextlib.suppress(OSError):
+        files = Path(f"/proc/{pid}/task").glob("*/children")
+        return [int(child) for file in files for child in file.read_text().split()]
+    return []
 
 
 def processes_below(pid: int) -> list[int]:

@@ -88,7 +88,7 @@ def test_pipes_devices_and_directories_do_not_hang(any_box: Driver) -> None:
         refused(any_box, "exists", op="create", path=path)
     refused(any_box, "is_directory", op="open", path="/app")
     refused(any_box, "is_directory", op="create", path="/app")
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
 
 
 def test_errors_have_codes(any_box: Driver) -> None:

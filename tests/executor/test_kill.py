@@ -97,7 +97,7 @@ def test_a_fork_bomb_is_stopped(box: Driver) -> None:
     took = time.monotonic() - began
     ended = command.wait()
     assert killed > 10
-    assert took < 5
+    assert took < 20
     assert ended["pids_hit"]
     assert runner.ask({"check": True})["leftover"] == 0
     assert box.run("echo usable").stdout == b"usable\n"

@@ -31,7 +31,7 @@ def test_the_whole_op_ends_when_its_child_is_struck(box: Driver) -> None:
         ["sh", "-c", "sleep 444 & python3 -c 'x = bytearray(1 << 30)'; echo survived; sleep 60"], seconds=20
     )
     assert ended["oom"]
-    assert b"survived" not in ended.stdout or ended["signal"] == 9
+    assert ended["signal"] == 9  # the shell too, though only its child was struck: it never gets to its end
     assert ended["leftover"] == 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
 
@@ -108,7 +109,7 @@ def test_output_that_is_no_text(any_box: Driver) -> None:
 def test_it_ends_though_a_child_holds_the_pipes(any_box: Driver) -> None:
     began = time.monotonic()
     ended = any_box.run("sleep 33 & echo started")
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 25
     assert ended.stdout == b"started\n"
     assert ended["leftover"] == 1
 
@@ -121,7 +122,7 @@ def test_a_terminal(any_box: Driver) -> None:
     ended = command.wait()
     assert b"17 91" in ended.stdout
     assert b"/dev/pts/0" in ended.stdout
-    assert b"Ss" in ended.stdout
+    assert re.search(rb"\bSN?s\b", ended.stdout)  # a session's leader; N where the tests are run with nice
     assert ended["exit_code"] == 3
 
 

@@ -101,7 +101,7 @@ async def _no_leaks() -> AsyncIterator[None]:
     tasks_before = asyncio.all_tasks()
     before = set(os.listdir("/proc/self/fd"))
     yield
-    deadline = loop.time() + 5
+    deadline = loop.time() + 30
     while True:
         tasks = asyncio.all_tasks() - tasks_before - {asyncio.current_task()}
         links = [_link(fd) for fd in set(os.listdir("/proc/self/fd")) - before]

@@ -122,7 +122,7 @@ class Sidecar:
         if self._process.returncode is None:
             self._process.terminate()
             try:
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(10):
                     await self._process.wait()
             except TimeoutError:
                 self._process.kill()
@@ -214,7 +214,7 @@ class Kubelet:
         path = f"{paths.sandboxes(self.namespace, name)}/status"
         await self.client.request("PATCH", path, body={"status": status}, content_type=MERGE_PATCH)
 
-    async def until(self, condition: Callable[[], Any], *, timeout: float = 30.0) -> Any:
+    async def until(self, condition: Callable[[], Any], *, timeout: float = 60.0) -> Any:
         """Looked at again after every change of a Sandbox."""
         async with asyncio.timeout(timeout):
             while not (value := condition()):

@@ -225,7 +225,7 @@ class StubSidecar:
         return 200, {"equal": self.reset_equal, "took_ms": 1.0, "proof": proof, **self.state()}
 
 
-async def until(condition: Callable[[], Any], *, timeout: float = 30.0) -> Any:
+async def until(condition: Callable[[], Any], *, timeout: float = 60.0) -> Any:
     """Wait for what the test cannot be told of by an event."""
     async with asyncio.timeout(timeout):
         while not (value := condition()):  # noqa: ASYNC110 - what is waited for has no event

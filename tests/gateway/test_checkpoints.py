@@ -222,10 +222,15 @@ async def test_files_that_are_being_written(client: AsyncClient) -> None:
     await AsyncSandbox.delete_checkpoint(made.id, client=client)
 
 
-def test_documents_are_private(stack: Stack) -> None:
+async def test_documents_are_private(stack: Stack, client: AsyncClient) -> None:
+    async with await AsyncSandbox.create(client=client) as box:
+        made = await box.checkpoint()
     directory = stack.state_dir / "checkpoints"
     assert directory.stat().st_mode & 0o777 == 0o700
-    assert all(path.stat().st_mode & 0o777 == 0o600 for path in directory.iterdir())
+    documents = list(directory.iterdir())
+    assert documents
+    assert all(path.stat().st_mode & 0o777 == 0o600 for path in documents)
+    await AsyncSandbox.delete_checkpoint(made.id, client=client)
 
 
 def test_an_ended_sandbox_has_none_made(stack: Stack) -> None:

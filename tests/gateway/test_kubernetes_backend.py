@@ -76,7 +76,7 @@ class Running:
     async def get(self, sandbox_id: str) -> dict[str, Any]:
         return (await self.client.get(f"/api/v1/sandbox/{sandbox_id}")).json()
 
-    async def until(self, condition: Callable[[], Any], *, timeout: float = 30.0) -> Any:
+    async def until(self, condition: Callable[[], Any], *, timeout: float = 60.0) -> Any:
         """For what the gateway has no event for."""
         async with asyncio.timeout(timeout):
             while not (value := condition()):  # noqa: ASYNC110

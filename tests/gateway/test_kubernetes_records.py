@@ -361,7 +361,7 @@ async def test_closing_waits_no_longer_than_it_may() -> None:
         await script.asked.wait()
         began = loop.time()
         await records.close(timeout=0.2)
-        assert loop.time() - began < 5
+        assert loop.time() - began < 30
         assert records.unwritten == 0
 
 

@@ -31,7 +31,7 @@ def _no_leaks() -> None:
 def stack() -> Iterator[Stack]:
     with (
         TemporaryDirectory(prefix="sr-") as directory,
-        no_leaks(marker=directory, grace=10.0),
+        no_leaks(marker=directory),
         Stack(Path(directory) / "state", options=("--pool", "warm=2")) as stack,
     ):
         yield stack
@@ -57,7 +57,7 @@ def run(client: httpx.Client, sandbox_id: str, command: str) -> dict:
     return answer.json()
 
 
-def eventually(look, *, timeout: float = 30.0):
+def eventually(look, *, timeout: float = 60.0):
     deadline = time.monotonic() + timeout
     while not (value := look()):
         assert time.monotonic() < deadline, "did not come to pass"

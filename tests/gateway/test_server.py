@@ -46,7 +46,7 @@ async def test_a_full_sandbox_and_a_full_gateway_refuse_at_once(state_dir, machi
         refused = await run(two)
         assert (refused.status_code, refused.json()["scope"]) == (503, "gateway")
         assert refused.json()["may_have_run"] is False
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 20
         hold.set()
         assert [(await task).status_code for task in taken] == [200, 200, 200]
 

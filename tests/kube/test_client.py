@@ -82,7 +82,7 @@ async def test_a_server_that_says_nothing_is_unreachable_in_time(server_and_clie
     began = loop.time()
     with pytest.raises(KubeUnreachable, match="no answer in time"):
         await client.request("GET", PATH, timeout=0.2)
-    assert loop.time() - began < 5
+    assert loop.time() - began < 30
 
 
 async def test_no_server_is_unreachable() -> None:

@@ -87,7 +87,7 @@ class Gateway:
 
     # What tests do.
 
-    async def until(self, condition: Any, *, timeout: float = 30.0) -> Any:
+    async def until(self, condition: Any, *, timeout: float = 60.0) -> Any:
         """Waits until `condition()` is true, looking again at every event."""
         async with asyncio.timeout(timeout), self._news:
             await self._news.wait_for(condition)

@@ -112,7 +112,7 @@ class Box:
         lines = listing.stdout.decode(errors="replace").splitlines()
         return sum(pattern in line and "for d in" not in line for line in lines)
 
-    async def until_running(self, pattern: str, count: int, *, timeout: float = 30.0) -> None:
+    async def until_running(self, pattern: str, count: int, *, timeout: float = 60.0) -> None:
         """Each look is a command in the sandbox, so that this asks as often as the sandbox answers."""
         deadline = time.monotonic() + timeout
         while (found := await self.running(pattern)) != count:

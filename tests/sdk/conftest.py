@@ -23,7 +23,7 @@ class Server:
     api_key: str
 
 
-def assert_gone(home: Path, *, seconds: float = 15.0) -> None:
+def assert_gone(home: Path, *, seconds: float = 60.0) -> None:
     """No process works in this state directory and nothing is mounted for it; other stacks are no concern here."""
     deadline = time.monotonic() + seconds
     while True:

@@ -188,7 +188,7 @@ class Service:
 
     def __enter__(self) -> Service:
         self._thread.start()
-        assert self._ready.wait(10)
+        assert self._ready.wait(30)
         return self
 
     def __exit__(
@@ -223,7 +223,7 @@ class Service:
             if seen.path.partition("?")[0].endswith(route) and method in (None, seen.method)
         ]
 
-    def wait_for(self, condition: Callable[[], object], *, seconds: float = 5.0) -> None:
+    def wait_for(self, condition: Callable[[], object], *, seconds: float = 30.0) -> None:
         deadline = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < deadline, "the server did not see what was expected"

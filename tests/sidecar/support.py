@@ -74,7 +74,7 @@ class Receiver:
         finally:
             writer.close()
 
-    async def wait(self, event: str, *, count: int = 1, timeout: float = 15.0) -> dict[str, Any]:
+    async def wait(self, event: str, *, count: int = 1, timeout: float = 60.0) -> dict[str, Any]:
         """The `count`th event of a kind."""
         async with asyncio.timeout(timeout):
             while True:
@@ -226,7 +226,7 @@ class Sidecar:
         self.process.send_signal(signal.SIGKILL)
         await self.process.wait()
 
-    async def wait_exit(self, *, timeout: float = 15.0) -> int:
+    async def wait_exit(self, *, timeout: float = 60.0) -> int:
         assert self.process is not None
         async with asyncio.timeout(timeout):
             return await self.process.wait()
@@ -308,7 +308,7 @@ def payload(frames: list[tuple[str, bytes]], kind: str) -> bytes:
     return b"".join(data for found, data in frames if found == kind)
 
 
-async def until(probe: Callable[[], Awaitable[bool]], *, timeout: float = 15.0) -> None:
+async def until(probe: Callable[[], Awaitable[bool]], *, timeout: float = 60.0) -> None:
     """Ask until the answer is yes; for what no event tells."""
     async with asyncio.timeout(timeout):
         while True:
@@ -395,7 +395,7 @@ def descendants(pid: int) -> set[int]:
     return found
 
 
-async def gone(pids: set[int], *, timeout: float = 10.0) -> None:
+async def gone(pids: set[int], *, timeout: float = 60.0) -> None:
     """Wait until none of the processes is there (their pidfds say so)."""
     loop = asyncio.get_running_loop()
     for pid in pids:

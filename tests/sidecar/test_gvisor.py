@@ -20,6 +20,7 @@ from tests.sidecar.test_hostile import SPY
 
 pytestmark = [
     pytest.mark.root,
+    pytest.mark.alone,  # gVisor takes the cores that a test beside it waits for
     pytest.mark.skipif(find_runsc() is None, reason="needs runsc: gVisor without Kubernetes"),
 ]
 

@@ -56,7 +56,7 @@ def test_a_server_that_stays_away_is_told(service: Service) -> None:
         begin = time.monotonic()
         with pytest.raises(ConnectionFailed) as caught:
             box.exec("true")
-        assert time.monotonic() - begin < 3
+        assert time.monotonic() - begin < 20
         assert caught.value.sent
 
 
@@ -65,7 +65,7 @@ def test_a_server_that_is_not_there_is_told_soon() -> None:
         begin = time.monotonic()
         with pytest.raises(ConnectionFailed, match=r"127\.0\.0\.1:1"):
             Sandbox.list(client=client)
-        assert time.monotonic() - begin < 5
+        assert time.monotonic() - begin < 20
 
 
 def test_a_dead_sandbox_raises_with_its_verdict_and_is_not_asked_again(
