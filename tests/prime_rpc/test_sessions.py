@@ -362,10 +362,22 @@ def test_broken_envelopes_end_the_stream_with_an_error(box: Box, body: bytes):
     assert b'"error"' in answer.content
 
 
-def test_json_is_spoken_too(box: Box):
-    answer = httpx.post(f"{box.base}/command_session.CommandSession/List", json={}, headers=box.headers)
-    assert answer.status_code == 200
-    assert "sessions" in answer.json() or answer.json() == {}
+async def test_json_is_spoken_too(box: Box):
+    session = new_session()
+    stream, seen = box.start(bash("echo ready; read x", session_uuid=session, stdin=True)), Seen()
+    await seen.until(stream, b"ready")
+    url = f"{box.base}/command_session.CommandSession/"
+    async with httpx.AsyncClient(headers=box.headers) as client:
+        listed = (await client.post(url + "List", json={})).json()["sessions"]
+        (info,) = [each for each in listed if each["sessionUuid"] == session]
+        assert info["pid"] == seen.pid
+        assert info["command"]["args"] == ["-c", "echo ready; read x"]
+        asked = {"session": {"sessionUuid": session}, "signal": "SIGNAL_SIGKILL"}
+        ended = await client.post(url + "SendSignal", json=asked)
+        assert (ended.status_code, ended.json()) == (200, {})
+    await seen.read(stream)
+    assert seen.end is not None
+    assert seen.end.exit_code == -9
 
 
 async def close(stream: AsyncIterator[object]) -> None:
