@@ -16,7 +16,7 @@ from pathlib import Path
 
 CACHE = Path(os.environ.get("SANDLOT_CLIENTS_CACHE", Path.home() / ".cache" / "sandlot-clients"))
 
-SDKS = ("0.2.6", "0.2.13", "0.2.27", "0.2.36", "0.2.42", "0.3.2", "0.4.7", "0.5.1")
+SDKS = ("0.2.6", "0.2.13", "0.2.27", "0.2.36", "0.2.42", "0.3.0", "0.3.2", "0.4.0", "0.4.7", "0.5.0", "0.5.1")
 CLIENTS = (
     *(("prime-sandboxes", version) for version in SDKS),
     ("prime", "0.18.0", "prime-sandboxes==0.5.1"),

@@ -24,8 +24,11 @@ CASES = (
     ("0.2.36", "vm"),
     ("0.2.42", None),
     ("0.2.42", "vm"),
+    ("0.3.0", None),
     ("0.3.2", None),
+    ("0.4.0", None),
     ("0.4.7", None),
+    ("0.5.0", None),
     ("0.5.1", None),
 )
 
@@ -81,7 +84,7 @@ def test_commands(case: Case):
     else:
         assert seen["cwd"][2] == 126
         assert "cwd: working directory /no/such/place" in seen["cwd"][1]
-    if case.version in ((0, 2, 6), (0, 2, 13), (0, 2, 27), (0, 3, 2)):
+    if case.version in ((0, 2, 6), (0, 2, 13), (0, 2, 27), (0, 3, 0), (0, 3, 2), (0, 4, 0)):
         assert seen["user"] is None  # these know no users
     elif case.rpc and not case.since(0, 3):
         assert seen["user"][0] == "ValueError"  # the client's own rule
