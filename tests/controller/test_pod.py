@@ -86,6 +86,19 @@ def test_gvisor_is_asked_to_keep_the_sandbox_s_files_itself() -> None:
     assert "volumeMounts" not in pod["spec"]["containers"][0]
 
 
+def test_only_the_class_of_gvisor_has_a_kernel_of_its_own() -> None:
+    """There the sidecar's processor time is the sandbox's to use."""
+
+    def cores(pod: dict[str, Any]) -> str:
+        return pod["spec"]["containers"][1]["resources"]["limits"]["cpu"]
+
+    assert cores(build(runtime_class="gvisor")) == cores(
+        build(of={"runtimeClass": "gvisor"}, runtime_class="gvisor")
+    )
+    assert cores(build(of={"runtimeClass": "nvidia"}, runtime_class="gvisor")) == cores(build())
+    assert cores(build()) != cores(build(runtime_class="gvisor"))
+
+
 def test_burstable_and_guaranteed() -> None:
     resources = build(cpu_share=0.1, memory_share=0.25)["spec"]["containers"][0]["resources"]
     assert resources["limits"] == {"cpu": "2000m", "memory": "1073741824", "ephemeral-storage": str(5 << 30)}

@@ -79,6 +79,27 @@ for name, touch in TOUCHES.items():
     print(name)
 """
 
+# Says which of these have anything in them: they tell of the machine's kernel and devices.
+PEEK = """
+import os
+names = ("asound", "acpi", "kcore", "keys", "latency_stats", "timer_list", "timer_stats", "sched_debug", "scsi",
+         "interrupts", "iomem", "ioports", "kallsyms", "kmsg", "vmallocinfo")
+places = [f"/proc/{name}" for name in names] + ["/sys/firmware", "/sys/devices/virtual/powercap"]
+for path in places:
+    try:
+        if os.path.isdir(path):
+            found = os.listdir(path)
+        else:
+            with open(path, "rb") as file: found = file.read(64)
+    except OSError: continue
+    if found: print(path)
+for path in [*places, "/proc/sysrq-trigger", "/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys"]:
+    if os.path.isdir(path):
+        try: os.mkdir(f"{path}/planted")
+        except OSError: continue
+        print("made", path)
+"""
+
 
 def without(step: str) -> str:
     """Code for an executor's process: its resets leave this step out."""

@@ -11,6 +11,7 @@ import pytest
 
 from tests.executor.conftest import MEMORY, Make
 from tests.executor.driver import Command, Driver
+from tests.executor.plants import PEEK
 
 pytestmark = pytest.mark.root
 
@@ -201,6 +202,11 @@ def root_device() -> str | None:
 def test_what_root_inside_may_not(any_box: Driver, command: str) -> None:
     ended = any_box.run(f"({command}) 2>&1")
     assert ended["exit_code"] != 0, ended.stdout
+
+
+def test_what_tells_of_the_machine_is_masked(any_box: Driver) -> None:
+    ended = any_box.run(["python3", "-c", PEEK])
+    assert (ended.stdout, ended["exit_code"]) == (b"", 0), ended.stderr
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 from tests.executor.conftest import Make
 from tests.executor.container import Container
 from tests.executor.driver import Driver
-from tests.executor.plants import IPC_PLANTS, PLANTS, TOUCH, without
+from tests.executor.plants import IPC_PLANTS, PEEK, PLANTS, TOUCH, without
 
 pytestmark = [
     pytest.mark.root,
@@ -143,4 +143,9 @@ def test_nothing_can_be_written_that_a_reset_does_not_take_away(start: Box) -> N
 def test_what_no_reset_cleans_cannot_be_touched(start: Box) -> None:
     box = start()
     ended = box.run(["python3", "-c", TOUCH])
+    assert (ended.stdout, ended["exit_code"]) == (b"", 0), ended.stderr
+
+
+def test_what_tells_of_the_machine_is_masked(start: Box) -> None:
+    ended = start().run(["python3", "-c", PEEK])
     assert (ended.stdout, ended["exit_code"]) == (b"", 0), ended.stderr

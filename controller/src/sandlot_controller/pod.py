@@ -99,6 +99,8 @@ def sidecar_config(template: Template, *, instance_id: str, token: str, settings
 def _pod(template: Template, *, instance_id: str, token: str, settings: Settings) -> dict[str, Any]:
     config = sidecar_config(template, instance_id=instance_id, token=token, settings=settings)
     runtime_class = template.runtime_class or settings.runtime_class
+    # That of the setting is gVisor's. Any other may be a container like all others, with a GPU say.
+    own_kernel = runtime_class is not None and runtime_class == settings.runtime_class
     spec: dict[str, Any] = {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
@@ -109,7 +111,7 @@ def _pod(template: Template, *, instance_id: str, token: str, settings: Settings
         "subdomain": settings.subdomain,
         "containers": [
             _sandbox_container(template, instance_id=instance_id, settings=settings),
-            _sidecar_container(config, settings=settings, own_kernel=bool(runtime_class)),
+            _sidecar_container(config, settings=settings, own_kernel=own_kernel),
         ],
         "volumes": [
             {"name": _STATE_VOLUME, "emptyDir": {"sizeLimit": str(_STATE_SLACK)}},

@@ -45,7 +45,7 @@ class Settings(BaseSettings):
     )
     image_pull_secrets: list[str] = Field([], description="Names of pull secrets in `namespace`.")
     subdomain: str = Field("sandboxes", description="The headless Service of the sandboxes.")
-    runtime_class: str | None = Field(None, description="For templates that name none.")
+    runtime_class: str | None = Field(None, description="gVisor's, for templates that name none.")
     priority_class: str | None = Field(None, description="PriorityClass of the sandboxes.")
     scheduler_name: str | None = Field(None, description="Unset: the cluster's default scheduler.")
     seccomp: Literal["RuntimeDefault", "Unconfined"] = Field(

@@ -18,8 +18,16 @@ if TYPE_CHECKING:
 
     from .namespaces import Home
 
-MASKED_FILES = ("kcore", "keys", "kmsg", "latency_stats", "sched_debug", "sysrq-trigger", "timer_list")
+# What containerd masks, and besides what tells addresses of the kernel's or of the machine's memory.
+MASKED_FILES = (
+    "kcore", "keys", "kmsg", "latency_stats", "sched_debug", "sysrq-trigger", "timer_list", "timer_stats",
+    "interrupts", "iomem", "ioports", "kallsyms", "vmallocinfo",
+)  # fmt: skip
 MASKED_DIRS = ("acpi", "asound", "scsi")
+MASKED_SYS = (
+    "devices/virtual/powercap", "firmware", "fs/cgroup", "fs/pstore", "kernel/debug", "kernel/security",
+    "kernel/tracing",
+)  # fmt: skip
 READ_ONLY = ("bus", "fs", "irq", "sys")
 PF_EXITING = 4  # of the flags in /proc/PID/stat, from the kernel's sched.h
 _SIOCGIFFLAGS = 0x8913
@@ -208,10 +216,15 @@ def mount_sysfs(prefix: str) -> list[str]:
         syscalls.mount("sysfs", f"{prefix}/sys", "sysfs", quiet)
     except PermissionError:
         return []
-    for name in ("firmware", "fs/cgroup", "fs/pstore", "kernel/debug", "kernel/security", "kernel/tracing"):
-        if os.path.isdir(f"{prefix}/sys/{name}"):
-            syscalls.mount("none", f"{prefix}/sys/{name}", "tmpfs", quiet, "size=4k,nr_inodes=2")
+    mask_sysfs(f"{prefix}/sys")
     return ["/sys"]
+
+
+def mask_sysfs(point: str) -> None:
+    """Show empty directories there in place of what is the machine's own; raises OSError."""
+    for name in MASKED_SYS:
+        if os.path.isdir(f"{point}/{name}"):
+            syscalls.mount("none", f"{point}/{name}", "tmpfs", syscalls.MS_RDONLY, "size=4k,nr_inodes=2")
 
 
 def _forget_everything() -> None:

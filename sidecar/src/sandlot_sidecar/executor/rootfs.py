@@ -180,8 +180,7 @@ class Builder:
         syscalls.attach_tree(tree, target)
         os.close(tree)
         syscalls.make_read_only(target)
-        if os.path.isdir(f"{target}/fs/cgroup"):
-            syscalls.mount("none", f"{target}/fs/cgroup", "tmpfs", syscalls.MS_RDONLY, "size=4k,nr_inodes=2")
+        init.mask_sysfs(target)
 
     def _lowers(self, base: str, relative: str) -> str:
         paths = [base, *(os.path.join(lower, relative) for lower in self.plan.lower)]
