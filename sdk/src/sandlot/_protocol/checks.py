@@ -59,7 +59,9 @@ def targets(value: object, *, name: str) -> list[str] | None:
     if value is None:
         return None
     if isinstance(value, str | bytes) or not isinstance(value, Sequence):
-        raise ValueError(f'{name}: must be a list such as ["pypi.org", "10.0.0.0/8:443"], not {value!r}')
+        raise ValueError(
+            f'{name}: must be a list such as ["packages.example.org", "10.0.0.0/8:443"], not {value!r}'
+        )
     for index, target in enumerate(cast(Sequence[object], value)):
         if not isinstance(target, str):
             raise ValueError(f"{name}[{index}]: must be a string, not {target!r}")

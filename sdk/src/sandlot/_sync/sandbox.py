@@ -253,7 +253,7 @@ class Sandbox(Commands):
         """What it may reach from now on, also what runs in it already; it holds when this returns.
 
         Either `allow`, and nothing else (`[]`: nothing), or everything but `deny` (`[]`: everything). Each a host
-        `"pypi.org"`, all below one `"*.pypi.org"`, an IPv4 address or network `"10.0.0.0/8"`, with a port or a range
+        `"packages.example.org"`, all below one `"*.packages.example.org"`, an IPv4 address or network `"10.0.0.0/8"`, with a port or a range
         `":443"`, `":8000-8100"` behind it if need be (of a host 80 or 443, the ports where it can be held). Raises
         BadRequest, also where it cannot be held or the sandbox was created with `network="none"`, and Conflict.
         """

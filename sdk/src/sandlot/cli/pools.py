@@ -61,7 +61,7 @@ def set_pool(
     timeout: Annotated[float, typer.Option(help="Seconds that --wait waits at most.")] = 300.0,
     json: output.Json = False,
 ) -> None:
-    """Make a pool, or change it: what is not given stays as it is."""
+    """Make a pool, or change it: image and limits that are not given stay; GPUs, runtime class and autoscaling go."""
     from sandlot import Pools
 
     with output.connection.client() as client:
