@@ -180,6 +180,21 @@ async def test_a_full_queue_refuses_at_once_with_the_position(state_dir, machine
         assert box.gateway.directory.total_live == 2
 
 
+async def test_a_tenant_that_fills_the_queue_keeps_no_other_tenant_out(state_dir, machine) -> None:
+    async with running(state_dir, machine, max_waiting=2, max_starts=1) as box:
+        machine.hold_ready = asyncio.Event()
+        fields, other = {"docker_image": "host"}, box.as_tenant("key-b")
+        held = [asyncio.create_task(box.client.post("/api/v1/sandbox", json=fields)) for _ in range(2)]
+        await until(lambda: box.gateway.supply.waiting == 2)
+        assert (await box.client.post("/api/v1/sandbox", json=fields)).status_code == 503
+        held.append(asyncio.create_task(box.client.post("/api/v1/sandbox", json=fields, headers=other)))
+        await until(lambda: box.gateway.supply.waiting == 3)
+        # It has its place, and no more than that.
+        assert (await box.client.post("/api/v1/sandbox", json=fields, headers=other)).status_code == 503
+        machine.hold_ready.set()
+        assert {(await task).json()["status"] for task in held} == {"RUNNING"}
+
+
 async def test_the_quota_of_a_tenant(box: Running) -> None:
     headers = box.as_tenant("key-small")
     for _ in range(2):

@@ -129,6 +129,8 @@ class Supply:
         self._backend = backend
         self._max_starts = max_starts
         self._max_waiting = max_waiting
+        # A tenant that fills the line does not keep the others out of it.
+        self._sure_of_tenant = min(max_waiting, max(1, max_waiting // 10))
         self._start_timeout = start_timeout
         self._spare_seconds = spare_seconds
         self._attempts = attempts
@@ -171,7 +173,7 @@ class Supply:
         if instance is not None:
             waiter.value.future.set_result(Grant(instance, pool_hit=True, queued=0.0, start=0.0))
         else:
-            if not again and len(self._waiters) >= self._max_waiting:
+            if not again and self._is_full(tenant):
                 position = len(self._waiters) + 1
                 retry_after = min(60.0, max(1.0, self._mean_start * position / self._max_starts))
                 raise QueueFull(position=position, retry_after=retry_after)
@@ -181,6 +183,11 @@ class Supply:
             self._waiters.add(waiter, front=again)
             self._pump()
         return Ticket(self, waiter)
+
+    def _is_full(self, tenant: str) -> bool:
+        """Each tenant has a few places for sure, beyond `max_waiting` when others have taken these."""
+        is_full = len(self._waiters) >= self._max_waiting
+        return is_full and self._waiters.of_tenant(tenant) >= self._sure_of_tenant
 
     def give_up(self, waiter: Waiter[_Ask]) -> None:
         """Leave the line, with a start that has not begun. One that has its instance keeps it, and has to offer it again."""

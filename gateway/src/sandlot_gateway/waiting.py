@@ -72,6 +72,10 @@ class WaitList(Generic[T]):
         """Who of this tenant is next for an instance of this template."""
         return min(self._of(key, tenant), default=None)
 
+    def of_tenant(self, tenant: str) -> int:
+        """How many of its creates wait, whatever for."""
+        return self._of_tenant[tenant]
+
     def waiting_of(self, key: str, tenant: str) -> int:
         return sum(1 for _ in self._of(key, tenant))
 
