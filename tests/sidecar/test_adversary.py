@@ -207,3 +207,60 @@ async def test_a_flood_of_connections_with_bodies_takes_no_memory_and_pushes_nob
     assert answer["verdict"] == "exited", answer
     assert int(answer["stdout"]) > 300, answer
     await arena.unharmed()
+
+
+# Verdicts that are the code's own, of docs/sidecar-contract.md.
+OWN = frozenset(("exited", "signaled", "timeout", "oom", "disk_full", "pids_limit"))
+OUTPUT = "import os\nwhile True: os.write(1, bytes(1 << 20)); os.write(2, bytes(1 << 20))"
+MEMORY = "held = []\nwhile True: held.append(b'x' * (8 << 20))"
+PROCESSES = "import os\nwhile True:\n try: os.fork()\n except OSError: pass"
+DESCRIPTORS = """
+import os, socket
+held = []
+try:
+    while True: held.append(socket.socketpair())
+except OSError as error:
+    print("refused", error.errno)
+    os.abort()
+"""
+SIGNALS = """
+import os, signal
+for number in range(1, 65):
+    for pid in (1, 2, 3, -1):
+        try: os.kill(pid, number)
+        except OSError: pass
+"""
+INIT = """
+import os, signal, time
+for _ in range(50):
+    os.kill(1, signal.SIGKILL)
+    time.sleep(0.01)
+"""
+UNLINKED = """
+import os
+held = []
+while True:
+    held.append(os.open(f"/tmp/{len(held)}", os.O_CREAT | os.O_RDWR))
+    os.unlink(f"/tmp/{len(held) - 1}")
+    os.write(held[-1], bytes(1 << 20))
+"""
+ATTACKS = {
+    "output": (OUTPUT, {"timeout", "disk_full"}),
+    "memory": (MEMORY, {"oom"}),
+    "processes": (PROCESSES, {"pids_limit", "oom", "timeout", "signaled"}),
+    "descriptors": (DESCRIPTORS, {"signaled"}),
+    "signals": (SIGNALS, {"signaled", "exited"}),
+    "init": (INIT, {"signaled", "exited"}),
+    "unlinked": (UNLINKED, {"disk_full", "exited", "oom", "timeout"}),
+}
+
+
+@everywhere
+@pytest.mark.parametrize("attack", ATTACKS)
+async def test_what_code_does_is_its_own_and_hurts_nobody_else(arena: Arena, attack: str) -> None:
+    program, expected = ATTACKS[attack]
+    answer = await arena.attack(["python3", "-c", program], timeout=6.0)
+    assert answer["verdict"] in expected <= OWN, answer
+    await arena.unharmed()
+    ended = [event for event in arena.attacker.webhooks.events if event["event"] == "ended"]
+    assert ended == []
