@@ -11,6 +11,7 @@ from sandlot_gateway.control.errors import ApiError, errors
 from sandlot_gateway.control.models import GatewayAuth, Status
 from sandlot_gateway.control.present import error_message, gateway_auth, json_response
 from sandlot_gateway.control.services import Have, Owned
+from sandlot_gateway.data.answers import TOKEN_REJECTED
 from sandlot_gateway.lifecycle import ResetFailed
 from sandlot_gateway.sidecars import SidecarError
 
@@ -89,7 +90,10 @@ async def logs(
     except SidecarError as error:
         raise ApiError(502, f"the sandbox did not answer: {error}") from error
     if answer.status != 200:
-        raise ApiError(502, f"the sandbox answered with status {answer.status}")
+        problem = (
+            TOKEN_REJECTED if answer.status == 401 else f"the sandbox answered with status {answer.status}"
+        )
+        raise ApiError(502, problem)
     return json_response({"logs": answer.body.decode("utf-8", "replace")})
 
 

@@ -15,6 +15,13 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 
+# A sidecar's 401. Passed on as one it would say that the client's own credential is wrong.
+TOKEN_REJECTED = (
+    "the sidecar rejected the gateway's token: the sandbox has another owner by now, or the master keys differ;"
+    " compare the Secrets of gateway and controller"
+)
+
+
 class Refusal(Exception):
     """A request that the gateway answers itself."""
 

@@ -6,7 +6,16 @@ import contextlib
 
 import msgspec
 
-from .answers import Receive, Refusal, Scope, Send, no_such_route, sandbox_not_found, unreachable
+from .answers import (
+    TOKEN_REJECTED,
+    Receive,
+    Refusal,
+    Scope,
+    Send,
+    no_such_route,
+    sandbox_not_found,
+    unreachable,
+)
 from .door import Door
 from .errors import ClientGone, DialError, UpstreamError
 from .forward import RequestHead, forward
@@ -106,12 +115,6 @@ class SandboxHttp:
                 door.leave(sandbox_id)
 
 
-_REJECTED = (
-    "the sidecar rejected the gateway's token: the sandbox has another owner by now, or the master keys differ;"
-    " compare the Secrets of gateway and controller"
-)
-
-
 def _edit(status: int, headers: Headers, body: bytes | None) -> tuple[int, Headers, bytes | None]:
     """What of a sidecar's answers is said otherwise: that its sandbox has ended, and that it rejects our token.
 
@@ -119,7 +122,7 @@ def _edit(status: int, headers: Headers, body: bytes | None) -> tuple[int, Heade
     """
     if status == 401 and body is not None:
         # As a 401 it would say that the client's own token is wrong, which nothing that the client does can mend.
-        return _answer(Refusal(502, "sidecar_unreachable", _REJECTED, may_have_run=False))
+        return _answer(Refusal(502, "sidecar_unreachable", TOKEN_REJECTED, may_have_run=False))
     if status != 410 or not body:
         return status, headers, body
     with contextlib.suppress(msgspec.DecodeError):

@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from .answers import Receive, Refusal, Send, unreachable
+from .answers import TOKEN_REJECTED, Receive, Refusal, Send, unreachable
 from .conn import Connection
 from .errors import DialError, PoolError, UpstreamError, WireError
 from .frames import FrameReader
@@ -220,6 +220,8 @@ class Terminal:
 
 
 def _as_refusal(answer: Answer) -> Refusal:
+    if answer.status == 401:
+        return Refusal(502, "sidecar_unreachable", TOKEN_REJECTED, may_have_run=False)
     try:
         document = answer.json()
     except UpstreamError:

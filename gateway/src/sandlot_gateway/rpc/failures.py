@@ -11,7 +11,7 @@ import msgspec
 from connectrpc.code import Code
 from connectrpc.errors import ConnectError
 
-from ..data.answers import Refusal, Send
+from ..data.answers import TOKEN_REJECTED, Refusal, Send
 from ..data.door import Door
 from ..data.errors import DialError, UpstreamError, WireError
 
@@ -58,7 +58,8 @@ def of_sidecar(status: int, body: bytes) -> ConnectError:
     if not isinstance(document, dict):
         document = {}
     message = str(document.get("message") or document.get("error") or f"the sidecar answered {status}")
-    # 401: the sidecar has another owner by now, which is nothing that the client's credential could change.
+    if status == 401:
+        message = TOKEN_REJECTED
     code = Code.UNAVAILABLE if status in (401, 502) else _CODES.get(status, Code.UNAVAILABLE)
     return ConnectError(code, message)
 

@@ -10,6 +10,7 @@ from typing import Any
 import asyncssh
 import msgspec
 
+from ..data.answers import TOKEN_REJECTED
 from ..data.conn import Connection
 from ..data.errors import PoolError, WireError
 from ..data.frames import FrameReader
@@ -238,6 +239,8 @@ def _name(number: int | None) -> str | None:
 
 
 def _message(answer: Answer) -> str:
+    if answer.status == 401:
+        return TOKEN_REJECTED
     try:
         document = answer.json()
     except PoolError:
