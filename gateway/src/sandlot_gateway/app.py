@@ -32,6 +32,7 @@ from sandlot_gateway.metrics import Metrics
 from sandlot_gateway.pending import PendingStore
 from sandlot_gateway.ready import ReadyQueue, by_chance, first_come
 from sandlot_gateway.sandboxes import Sandbox
+from sandlot_gateway.sealing import Seal
 from sandlot_gateway.settings import Settings
 from sandlot_gateway.sidecars import Sidecars
 from sandlot_gateway.ssh.sessions import SshSessions
@@ -105,7 +106,7 @@ class Gateway:
             sidecars=self.sidecars,
             backend=self.backend,
             tokens=self.tokens,
-            pending=PendingStore(state_dir / "pending"),
+            pending=PendingStore(state_dir / "pending", seal=Seal(self.tokens.pending_key())),
             observer=self.counters,
             orphan_grace=settings.orphan_grace,
             ran=self.archive.append,

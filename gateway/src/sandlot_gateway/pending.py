@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
 
 import msgspec
 
 from sandlot_gateway.sandboxes import Sandbox
+from sandlot_gateway.sealing import BadSeal, Seal
+
+_log = logging.getLogger(__name__)
+_SUFFIX = ".sealed"
 
 
 class _Entry(msgspec.Struct):
@@ -16,10 +21,11 @@ class _Entry(msgspec.Struct):
 
 
 class PendingStore:
-    """One file each, readable by the owner only: a pending create's secrets have to be kept somewhere."""
+    """One encrypted file each: the caller is not asked for the secrets again, so they have to be kept."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, seal: Seal) -> None:
         self._directory = directory
+        self._seal = seal
         self._kept: set[str] = set()
 
     def __contains__(self, sandbox_id: object) -> bool:
@@ -32,7 +38,7 @@ class PendingStore:
         temporary = path.with_suffix(".tmp")
         flags = os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC
         with os.fdopen(os.open(temporary, flags, 0o600), "wb") as file:
-            file.write(msgspec.json.encode(_Entry(sandbox, secrets)))
+            file.write(self._seal.seal(msgspec.json.encode(_Entry(sandbox, secrets)), name=sandbox.id))
         temporary.replace(path)
         self._kept.add(sandbox.id)
 
@@ -42,17 +48,37 @@ class PendingStore:
             self._path(sandbox_id).unlink(missing_ok=True)
 
     def load(self) -> list[tuple[Sandbox, dict[str, str]]]:
-        """What was pending when the last gateway died, oldest first."""
+        """What was pending when the last gateway died, oldest first. What cannot be read is dropped and logged."""
         found: list[tuple[Sandbox, dict[str, str]]] = []
-        for path in self._directory.glob("*.json") if self._directory.is_dir() else ():
+        for path in list(self._directory.iterdir()) if self._directory.is_dir() else ():
             try:
-                entry = msgspec.json.decode(path.read_bytes(), type=_Entry)
-            except (OSError, msgspec.DecodeError, msgspec.ValidationError):
+                entry = self._read(path)
+            except (OSError, ValueError) as error:
+                _log.error("dropped the pending create %s: %s", path.stem, error)
                 path.unlink(missing_ok=True)
-                continue
-            self._kept.add(entry.sandbox.id)
-            found.append((entry.sandbox, entry.secrets))
+            else:
+                self._kept.add(entry.sandbox.id)
+                found.append((entry.sandbox, entry.secrets))
         return sorted(found, key=lambda pair: pair[0].created_at)
 
+    def _read(self, path: Path) -> _Entry:
+        """Raises OSError, or ValueError with what to do."""
+        if path.suffix != _SUFFIX:
+            raise ValueError(
+                "an earlier version wrote it without encryption, or it is unfinished; create the sandbox again"
+            )
+        try:
+            plain = self._seal.open(path.read_bytes(), name=path.stem)
+        except BadSeal as error:
+            raise ValueError(
+                f"{error}: the master key is another than when it was written, or the file was changed;"
+                " create the sandbox again"
+            ) from error
+        try:
+            return msgspec.json.decode(plain, type=_Entry)
+        except msgspec.MsgspecError as error:
+            # Not its text, which may quote what was read.
+            raise ValueError("another version of the gateway wrote it; create the sandbox again") from error
+
     def _path(self, sandbox_id: str) -> Path:
-        return self._directory / f"{sandbox_id}.json"
+        return self._directory / f"{sandbox_id}{_SUFFIX}"

@@ -52,6 +52,10 @@ class Tokens:
         """The seed of an Ed25519 key: SSH clients that remember the host find the same after a restart."""
         return self._mac(b"ssh host key")
 
+    def pending_key(self) -> bytes:
+        """The 32 bytes that pending creates are encrypted with on a gateway's disk."""
+        return self._mac(b"pending creates")
+
     def exposure(self, nonce: str) -> str:
         """The id of an exposure, 144 bits of which only the gateways can make from its nonce."""
         return nonce + _text(self._mac(b"exposure", nonce.encode())[:18])
