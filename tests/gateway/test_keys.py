@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sandlot_gateway.keyfile import KeyFile
 from sandlot_gateway.keys import BadKeys, Keys
 from sandlot_gateway.settings import Settings
 
@@ -41,7 +42,7 @@ def test_the_environment_names_keys_and_file(monkeypatch: pytest.MonkeyPatch, tm
     assert settings.api_keys_file == tmp_path / "keys"
     (tmp_path / "keys").write_text("c:three\n")
     found = Keys(
-        Keys.entries(inline=settings.api_keys, file=settings.api_keys_file),
+        [*Keys.entries(settings.api_keys), *KeyFile(settings.api_keys_file).entries()],
         max_sandboxes=settings.max_sandboxes,
     )
     assert [found.tenant(key) for key in ("a", "b", "c", "d")] == ["one", "two", "three", None]
@@ -96,7 +97,7 @@ def test_a_key_has_the_role_of_its_entry(entry: str, role: str) -> None:
 
 def test_a_file_that_cannot_be_read_is_said(tmp_path: Path) -> None:
     with pytest.raises(BadKeys, match="no-such"):
-        Keys.entries(inline=None, file=tmp_path / "no-such")
+        KeyFile(tmp_path / "no-such").entries()
 
 
 @given(st.text())

@@ -1,4 +1,4 @@
-"""API keys and the tenants they belong to, from the settings and a file."""
+"""API keys and the tenants they belong to."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import hashlib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal, TypeGuard
 
 Role = Literal["use", "operate"]
@@ -52,21 +51,22 @@ class Keys:
         A bare key is of tenant "default" and operates; a key with a tenant and no role uses.
         `max_sandboxes` is the limit of tenants without one of their own. Raises BadKeys.
         """
+        self._max_sandboxes = max_sandboxes
         self._tenants: dict[bytes, Tenant] = {}
+        self.replace(entries)
+
+    def replace(self, entries: Iterable[str]) -> None:
+        """These from now on, and no others. Raises BadKeys, and then nothing has changed."""
+        tenants: dict[bytes, Tenant] = {}
         for number, entry in enumerate(entries, 1):
-            key, tenant = _parse(entry, number, max_sandboxes)
-            self._tenants[_digest(key)] = tenant
+            key, tenant = _parse(entry, number, self._max_sandboxes)
+            tenants[_digest(key)] = tenant
+        self._tenants = tenants
 
     @staticmethod
-    def entries(*, inline: str | None, file: Path | None) -> list[str]:
-        """Those of `key:tenant,key2:tenant2` and of a file with one a line (`#` begins a comment). Raises BadKeys."""
+    def entries(inline: str | None) -> list[str]:
+        """Those of `key:tenant,key2:tenant2`."""
         found = [entry.strip() for entry in (inline or "").split(",")]
-        if file is not None:
-            try:
-                lines = file.read_text().splitlines()
-            except OSError as error:
-                raise BadKeys(f"cannot read the API keys file {file}: {error.strerror}") from error
-            found += [line.partition("#")[0].strip() for line in lines]
         return [entry for entry in found if entry]
 
     def __len__(self) -> int:

@@ -14,6 +14,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import uvicorn
@@ -24,8 +25,10 @@ from sandlot_gateway.backends.local.layout import check_length
 from sandlot_gateway.backends.local.lock import StateLock
 from sandlot_gateway.data.pool import HttpPool
 from sandlot_gateway.data.server import OneWriteProtocol
+from sandlot_gateway.keyfile import KeyFile
 from sandlot_gateway.keys import Keys
 from sandlot_gateway.settings import Settings
+from sandlot_gateway.tasks import Tasks
 from sandlot_gateway.tls import TlsServer
 from sandlot_gateway.tokens import Tokens
 
@@ -61,7 +64,9 @@ async def serve(
     lock.acquire()
     endpoint = state_dir / "endpoint.json"
     try:
-        api_key, keys = _keys(settings)
+        file = KeyFile(settings.api_keys_file) if settings.api_keys_file is not None else None
+        fixed, filed = _key_entries(settings, file=file)
+        keys = Keys([*fixed, *filed], max_sandboxes=settings.max_sandboxes)
         listening = _listen_tcp(settings.host, settings.port)
         # Sandboxes reach this one, and clients the other.
         webhooks = (
@@ -94,6 +99,7 @@ async def serve(
         # A server that has stopped by itself must not leave a process that serves nobody.
         serving.add_done_callback(lambda _: ending.set())
         tls = _tls_server(settings, gateway=gateway, ended=ending.set)
+        watching = Tasks()
         try:
             await gateway.start()
             await gateway.webhook_listener.open([webhooks])
@@ -101,7 +107,10 @@ async def serve(
                 await tls.start()
             _freeze()
             url = _url(settings.host, listening.getsockname()[1])
-            _write_endpoint(endpoint, url=url, api_key=api_key)
+            _write_endpoint(endpoint, url, [*fixed, *filed])
+            if file is not None:
+                following = file.follow(keys, fixed=fixed, changed=partial(_write_endpoint, endpoint, url))
+                watching.spawn(following)
             (announce or _announce)(gateway, url)
             await _until_end(ending, gateway=gateway, idle=settings.exit_when_idle)
             _log.info("ending")
@@ -109,6 +118,7 @@ async def serve(
             await gateway.drain()
         finally:
             server.should_exit = True
+            await watching.close()
             await asyncio.gather(serving, return_exceptions=True)
             if tls is not None:
                 await tls.stop()
@@ -191,15 +201,15 @@ def _kubernetes_backend(settings: Settings, tokens: Tokens, pool: HttpPool) -> B
 _BACKENDS: dict[str, MakeBackend] = {"local": _local_backend, "kubernetes": _kubernetes_backend}
 
 
-def _keys(settings: Settings) -> tuple[str, Keys]:
-    """The key for endpoint.json, and all. Without any key given one is made, and kept for the next start."""
-    configured = Keys.entries(inline=settings.api_keys, file=settings.api_keys_file)
-    key = settings.api_key
-    if key is None and not configured:
+def _key_entries(settings: Settings, *, file: KeyFile | None) -> tuple[list[str], list[str]]:
+    """Of API keys: those of the settings, and the file's. Without any, one is made, and kept for the next start."""
+    given = [] if settings.api_key is None else [settings.api_key]
+    fixed = [*given, *Keys.entries(settings.api_keys)]
+    filed = file.entries() if file is not None else []
+    if not fixed and not filed:
         made = secret_file(settings.state_dir / "api_key", lambda: secrets.token_urlsafe(24).encode())
-        key = made.decode()
-    entries = [key, *configured] if key is not None else configured
-    return entries[0].partition(":")[0], Keys(entries, max_sandboxes=settings.max_sandboxes)
+        fixed = [made.decode()]
+    return fixed, filed
 
 
 def _listen_tcp(host: str, port: int) -> socket.socket:
@@ -228,7 +238,9 @@ def _url(host: str, port: int) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def _write_endpoint(path: Path, *, url: str, api_key: str) -> None:
+def _write_endpoint(path: Path, url: str, entries: list[str]) -> None:
+    """What clients of this machine read; `entries`: of API keys."""
+    api_key = entries[0].partition(":")[0]
     temporary = path.with_name(f"{path.name}.new")
     with os.fdopen(os.open(temporary, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "w") as file:
         json.dump({"url": url, "api_key": api_key, "pid": os.getpid()}, file)

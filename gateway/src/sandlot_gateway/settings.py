@@ -55,7 +55,7 @@ class Settings(BaseSettings):
     api_keys: str | None = Field(
         None, description="`key[:tenant[:max_sandboxes[:role]]]`, commas between; role: `use` or `operate`."
     )
-    api_keys_file: Path | None = Field(None, description="The same, one entry a line.")
+    api_keys_file: Path | None = Field(None, description="The same, one entry a line; followed.")
     pool: Annotated[list[str], NoDecode] = Field(
         default_factory=list,
         description="Warm pools, `NAME=N` (image host) or `NAME=IMAGE:N`; commas between.",
