@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -31,7 +31,9 @@ COLLECTION = "/apis/sandlot.dev/v1alpha1/namespaces/boxes/sandboxes"
 
 
 @asynccontextmanager
-async def writing(*answers: Answer) -> AsyncIterator[tuple[Records, list[tuple[str, str, Any]], list[Known]]]:
+async def writing(
+    *answers: Answer, refused: Callable[[str], None] = lambda what: None
+) -> AsyncIterator[tuple[Records, list[tuple[str, str, Any]], list[Known]]]:
     """Records before a server with these answers; what it was sent, and what the records told."""
     sent: list[tuple[str, str, Any]] = []
     seen: list[Known] = []
@@ -46,7 +48,14 @@ async def writing(*answers: Answer) -> AsyncIterator[tuple[Records, list[tuple[s
             return keep
 
         script.lists = [kept(answer) for answer in answers]
-        records = Records(client, namespace="boxes", seen=seen.append, shortest_wait=0.01, longest_wait=0.02)
+        records = Records(
+            client,
+            namespace="boxes",
+            seen=seen.append,
+            refused=refused,
+            shortest_wait=0.01,
+            longest_wait=0.02,
+        )
         yield records, sent, seen
         await records.close(timeout=5.0)
         assert not script.lists, "not all answers were asked for"
@@ -297,12 +306,50 @@ async def test_the_end_of_a_claim_that_was_made_elsewhere_leaves_that_one_alone(
     assert sent[3][2]["status"]["verdict"] == "deleted"
 
 
-async def test_what_can_never_be_written_is_given_up(caplog: pytest.LogCaptureFixture) -> None:
-    async with writing(failed(422, "Invalid")) as (records, _, _):
-        records.claim(POD, CLAIM, template=TEMPLATE, cold=False)
+INVALID = failed(422, "Invalid")
+ASKED = Claim("sb-0", "alpha", at=1000.0, labels=("one",), request={"name": "mine"})
+
+
+async def test_what_a_user_sent_costs_no_record(caplog: pytest.LogCaptureFixture) -> None:
+    """The API server refuses a large request or a label of it for ever; whose sandbox it is can be kept."""
+    async with writing(INVALID, CREATED) as (records, sent, _):
+        records.claim(POD, ASKED, template=TEMPLATE, cold=False)
         await records.flush(timeout=10)
         assert records.unwritten == 0
-    assert "cannot be written" in caplog.text
+    assert methods(sent) == [("POST", ""), ("POST", "")]
+    assert sent[0][2]["spec"]["labels"] == ["one"]
+    assert "annotations" in sent[0][2]["metadata"]
+    spec = sent[1][2]["spec"]
+    assert (spec["podName"], spec["sandboxId"], spec["tenant"], spec["labels"]) == (POD, "sb-0", "alpha", [])
+    assert "annotations" not in sent[1][2]["metadata"]
+    assert "sb-0" in caplog.text
+    assert "written without its labels and request" in caplog.text
+
+
+async def test_an_end_that_is_refused_is_written_without_its_message() -> None:
+    async with writing(CREATED, INVALID, CHANGED) as (records, sent, _):
+        records.claim(POD, CLAIM, template=TEMPLATE, cold=False)
+        records.end(POD, END, template=TEMPLATE, cold=False)
+        await records.flush(timeout=10)
+        assert records.has_end(POD)
+    assert [body["status"]["message"] for _, _, body in sent[1:]] == ["enough", None]
+    assert sent[2][2]["status"]["verdict"] == "deleted"
+
+
+async def test_what_can_never_be_written_is_counted_and_the_end_is_written_all_the_same(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Without a Sandbox that has ended, the controller leaves the pod."""
+    refused: list[str] = []
+    async with writing(INVALID, INVALID, CREATED, CHANGED, refused=refused.append) as (records, sent, _):
+        records.claim(POD, ASKED, template=TEMPLATE, cold=False)
+        records.end(POD, END, template=TEMPLATE, cold=False)
+        await records.flush(timeout=10)
+        assert records.unwritten == 0
+    assert refused == ["claim", "claim"]
+    assert methods(sent) == [("POST", ""), ("POST", ""), ("POST", ""), ("PATCH", f"/{POD}/status")]
+    assert sent[2][2]["metadata"]["name"] == POD
+    assert "given up" in caplog.text
 
 
 @pytest.mark.parametrize("answer", [CHANGED, MISSING])

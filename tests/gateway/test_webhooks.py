@@ -44,7 +44,7 @@ async def test_the_backends_loss_ends_the_sandbox(box: Running) -> None:
     assert (told["verdict"], told["errorMessage"]) == ("sidecar_lost", "killed by signal 9")
 
 
-async def test_only_the_instance_itself_is_believed(box: Running) -> None:
+async def test_only_the_instance_itself_is_believed(box: Running, caplog: pytest.LogCaptureFixture) -> None:
     made = await box.create()
     sidecar = box.machine.of_sandbox(made["id"])
     state = {**sidecar.state(), "event": "ended", "phase": "ended", "verdict": "oom"}
@@ -55,6 +55,9 @@ async def test_only_the_instance_itself_is_believed(box: Running) -> None:
     assert await sidecar.send(other) == 400
     assert await sidecar.send(b"[]") == 400
     assert await sidecar.send(b"\xff") == 400
+    told = [record.message for record in caplog.records if "webhook was refused" in record.message]
+    assert len(told) == 5, told
+    assert "'i-other'" in told[2]
     assert box.gateway.directory.total_live == 1
     assert await sidecar.send(body) == 200
     assert box.gateway.directory.total_live == 0

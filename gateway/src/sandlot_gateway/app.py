@@ -255,6 +255,9 @@ class Gateway:
     def promise_found(self, sandbox_id: str, request: dict[str, Any]) -> None:
         self.lifecycle.promised_elsewhere(sandbox_id, request)
 
+    def record_refused(self, what: str) -> None:
+        self.metrics.records_refused.labels(what).inc()
+
     def sandbox_over(
         self,
         sandbox_id: str,

@@ -111,6 +111,12 @@ class Metrics:
         )
         self.pool_size = Gauge("sandlot_pool_size", "Warm instances wanted.", ["pool"], registry=registry)
         self.sandboxes = Gauge("sandlot_sandboxes", "Sandboxes by status.", ["status"], registry=registry)
+        self.records_refused = Counter(
+            "sandlot_records_refused",
+            "Records that the API server will never take.",
+            ["what"],
+            registry=registry,
+        )
         self.webhooks = Counter("sandlot_webhooks", "Webhooks from sidecars.", ["event"], registry=registry)
         dials = Counter("sandlot_dials", "Attempts to connect to upstreams.", ["result"], registry=registry)
         self._dial_ok = dials.labels("ok")

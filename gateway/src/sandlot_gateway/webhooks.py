@@ -69,17 +69,14 @@ class Webhooks:
             + hmac.new(self._tokens.instance(instance_id).encode(), body, hashlib.sha256).hexdigest()
         )
         if not hmac.compare_digest(wanted.encode(), signature.encode("utf-8", "replace")):
-            self._counted("unsigned")
-            return 401
+            return self._refuse(instance_id, "unsigned", "its signature is not of this body and its token")
         try:
             state = msgspec.json.decode(body)
             document = msgspec.convert(state, _Document)
-        except (msgspec.DecodeError, msgspec.ValidationError):
-            self._counted("malformed")
-            return 400
+        except (msgspec.DecodeError, msgspec.ValidationError) as error:
+            return self._refuse(instance_id, "malformed", f"it is no state document: {error}")
         if document.instance_id != instance_id:
-            self._counted("malformed")
-            return 400
+            return self._refuse(instance_id, "malformed", f"it is about {document.instance_id[:128]!r}")
         event = document.event if document.event in ("ready", "heartbeat", "claimed", "ended") else "other"
         self._counted(event)
         status = 410
@@ -98,6 +95,11 @@ class Webhooks:
         self._heard(instance.address)
         self.act(instance, document, state)
         return 200
+
+    def _refuse(self, instance_id: str, event: str, why: str) -> int:
+        self._counted(event)
+        _log.warning("a webhook was refused: %s", why, extra={"instance": instance_id})
+        return 401 if event == "unsigned" else 400
 
     def found(self, instance: Instance, state: dict[str, Any]) -> None:
         """A sidecar from before this gateway's start, with its state document."""

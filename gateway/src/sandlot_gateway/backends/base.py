@@ -144,6 +144,9 @@ class Events(Protocol):
         `request` as in `promise_found`, if the record has it: another gateway's may have ended unheard of here.
         """
 
+    def record_refused(self, what: str) -> None:
+        """A write of a record that will never be taken: of a `claim`, an `end`, a `removal` or a `promise`."""
+
     def warm_count(self, pool: str) -> int:
         """How many instances of this pool are ready and unclaimed, so that the backend knows what is missing."""
         ...

@@ -116,6 +116,7 @@ class KubernetesBackend:
             promise_lasts=settings.promise,
             promise_found=self._promise_found,
             promise_over=self._promise_over,
+            refused=self._record_refused,
         )
         self._pools = Pools(self._client, namespace=namespace, starting=self._starting)
         self._watches = Watches(
@@ -417,6 +418,10 @@ class KubernetesBackend:
     def _promise_found(self, sandbox_id: str, request: dict[str, Any]) -> None:
         if self._events is not None:
             self._events.promise_found(sandbox_id, request)
+
+    def _record_refused(self, what: str) -> None:
+        if self._events is not None:
+            self._events.record_refused(what)
 
     def _promise_over(self, sandbox_id: str, ended: Ended) -> None:
         self._over(sandbox_id, ended, promised=True)

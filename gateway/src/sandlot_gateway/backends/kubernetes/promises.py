@@ -55,6 +55,7 @@ class Promises:
         found: Callable[[str, dict[str, Any]], None],
         over: Callable[[str, Ended], None],
         record_of: Callable[[str], str | None],
+        refused: Callable[[str], None] = lambda what: None,
         at_once: int = 32,
         shortest_wait: float = 0.2,
         longest_wait: float = 10.0,
@@ -65,6 +66,7 @@ class Promises:
         self._found = found
         self._over = over
         self._record_of = record_of
+        self._refused = refused
         self._slots = asyncio.Semaphore(at_once)
         self._shortest_wait = shortest_wait
         self._longest_wait = longest_wait
@@ -202,7 +204,12 @@ class Promises:
                     failures = 0
                 except KubeError as error:
                     if error.status in (400, 413, 422):
-                        _log.error("Sandbox %s cannot be written: %s", name, error)
+                        self._refused("promise")
+                        _log.error(
+                            "the API server refused the promise of Sandbox %s, which a crash loses: %s",
+                            name,
+                            error,
+                        )
                         return
                     failures += 1
                     level = logging.WARNING if failures == 1 else logging.DEBUG

@@ -24,6 +24,7 @@ from .translate import asked, asked_for, safe_name, sandbox_body, to_kube
 
 _log = logging.getLogger(__name__)
 _OTHERS_RECORD = 2.0  # seconds that another gateway's record is waited for
+_FOR_EVER = (400, 413, 422)  # statuses of a write that the API server will never take
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,8 @@ class _Record:
 class Records:
     """All but `flush`, `close` return at once. `seen` hears of a Sandbox that came, got its owner or its end.
 
-    Deleting one is an end, too.
+    Deleting one is an end, too. `refused` hears of each write that the API server will never take: of a `claim`, an
+    `end`, a `removal` or a `promise`.
     """
 
     def __init__(
@@ -88,6 +90,7 @@ class Records:
         promise_lasts: float = 120.0,
         promise_found: Callable[[str, dict[str, Any]], None] = lambda sandbox_id, request: None,
         promise_over: Callable[[str, Ended], None] = lambda sandbox_id, ended: None,
+        refused: Callable[[str], None] = lambda what: None,
         at_once: int = 32,
         shortest_wait: float = 0.2,
         longest_wait: float = 10.0,
@@ -96,6 +99,7 @@ class Records:
         self._namespace = namespace
         self._seen = seen
         self._notes = notes
+        self._refused = refused
         self._slots = asyncio.Semaphore(at_once)
         self._lull = Lull()
         self._shortest_wait = shortest_wait
@@ -110,6 +114,7 @@ class Records:
             lasts=promise_lasts,
             found=promise_found,
             over=promise_over,
+            refused=refused,
             record_of=self._by_owner.get,
             shortest_wait=shortest_wait,
             longest_wait=longest_wait,
@@ -309,9 +314,9 @@ class Records:
                         await self._step(record)
                     failures = 0
                 except KubeError as error:
-                    if error.status in (400, 413, 422):
-                        _log.error("Sandbox %s cannot be written: %s", record.name, error)
-                        return
+                    if error.status in _FOR_EVER:
+                        self._reduce(record, error)
+                        continue
                     failures += 1
                     level = logging.WARNING if failures == 1 else logging.DEBUG
                     _log.log(level, "Sandbox %s is written later: %s", record.name, error)
@@ -322,6 +327,29 @@ class Records:
             self._records.pop(record.instance_id, None)
             if record.promised is not None and not record.claim_there:
                 self.promises.settled(record.promised, elsewhere=False)
+
+    def _reduce(self, record: _Record, error: KubeError) -> None:
+        """Ask for less after a refusal: without what a user has sent, then without the part that was refused."""
+        claim, ended = record.claim, record.ended
+        name, kept = record.name, "given up"
+        if record.drop:
+            what, record.drop = "removal", False
+        elif claim is not None and not record.claim_there:
+            what = "claim"
+            if claim.labels or claim.request:
+                record.claim = replace(claim, labels=(), request={})
+                kept = "written without its labels and request"
+            else:
+                record.claim = None
+        else:
+            what = "end"
+            if ended is not None and ended.message:
+                record.ended = msgspec.structs.replace(ended, message=None)
+                kept = "written without its message"
+            else:
+                record.ended = None
+        self._refused(what)
+        _log.error("the API server refused the %s of Sandbox %s, which is %s: %s", what, name, kept, error)
 
     async def _step(self, record: _Record) -> None:
         """One request, and what is there after it."""
