@@ -140,6 +140,9 @@ def test_pools(cli: Run) -> None:
     assert cli("pools", "set", "cli-pool", "--size", "0").returncode == 0
     shrunk = {item["name"]: item for item in json.loads(cli("pools", "ls", "--json").stdout)}["cli-pool"]
     assert (shrunk["size"], shrunk["memory"]) == (0, 256 << 20)
+    assert cli("pools", "set", "cli-pool", "--pids", "100").returncode == 0
+    kept = {item["name"]: item for item in json.loads(cli("pools", "ls", "--json").stdout)}["cli-pool"]
+    assert (kept["size"], kept["memory"], kept["pids"]) == (0, 256 << 20, 100)
     assert cli("pools", "set", "cli-pool", "-n", "1").returncode == 0
     listed = {item["name"]: item for item in json.loads(cli("pools", "ls", "--json").stdout)}
     assert listed["cli-pool"]["size"] == 1

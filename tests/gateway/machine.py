@@ -11,6 +11,7 @@ from sandlot_gateway.backends.base import (
     BackendError,
     Claim,
     Events,
+    ImageCheck,
     Instance,
     PoolSpec,
     PoolStatus,
@@ -107,10 +108,10 @@ class StubBackend:
         self.machine.looked += 1
         return self.machine.begun
 
-    async def image_details(self, image: str) -> str:
+    async def check_image(self, image: str) -> ImageCheck:
         if image.startswith("bad"):
             raise BackendError(f"no {image}", error_type="IMAGE_PULL_FAILED", field="docker_image")
-        return "there"
+        return ImageCheck("there")
 
     async def _get_ready(self, sidecar: StubSidecar) -> None:
         if self.machine.hold_ready is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import httpx
 import pytest
@@ -254,6 +255,24 @@ async def test_pools_stats_and_metrics(box: Running) -> None:
     assert len(box.gateway.supply.ready) == 0
     assert 'pool="warm"' not in (await box.client.get("/metrics")).text
     assert (await box.client.delete(f"{API}/pools/warm")).status_code == 404
+
+
+async def test_what_a_change_of_a_pool_leaves_out_stays(box: Running) -> None:
+    url = f"{API}/pools/kept"
+    new = await box.client.put(url, json={"memory_gb": 0.5})
+    assert (new.status_code, new.json()["errors"][0]["param"]) == (422, "size"), new.text
+    its = Template("host", cpu=2.0, memory=256 << 20, disk=1 << 30, pids=64, gpu_count=1, gpu_type="H100")
+    await box.backend.set_pool(PoolSpec("kept", replace(its, runtime_class="kata"), 1, owner="alpha"))
+    for said, field in (({"size": 0}, "size"), ({"memory_gb": 0.5}, "memory"), ({"image": None}, None)):
+        before = box.machine.pools["kept"]
+        answer = await box.client.put(url, json=said)
+        assert answer.status_code == 200, answer.text
+        after = box.machine.pools["kept"]
+        assert (after.size, after.owner) == (0, "alpha")
+        changed = {n for n in Template.__slots__ if getattr(after.template, n) != getattr(before.template, n)}
+        assert changed == ({field} - {"size", None})
+    assert answer.json()["runtime_class"] == "kata"
+    assert (answer.json()["gpu_count"], answer.json()["gpu_type"]) == (1, "H100")
 
 
 async def test_whoami_and_unknown_routes(box: Running) -> None:

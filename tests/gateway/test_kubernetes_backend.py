@@ -707,6 +707,18 @@ async def test_an_image_that_no_registry_can_have_is_refused_at_once(world: Worl
         assert world.kubelet.sandboxes == {}
 
 
+async def test_a_check_of_an_image_says_whether_anything_has_looked(world: World) -> None:
+    async with world.gateway() as gateway:
+        path, body = "/api/v1/template/check-docker-image", {"image": IMAGE}
+        unknown = (await gateway.client.post(path, json=body)).json()
+        assert (unknown["accessible"], unknown["checked"]) == (True, False)
+        assert "not checked" in unknown["details"]
+        await world.kubelet.pod(TEMPLATE, pool="default")
+        await gateway.warm()
+        known = (await gateway.client.post(path, json=body)).json()
+        assert (known["accessible"], known["checked"]) == (True, True)
+
+
 async def test_a_cold_start_nobody_waits_for_any_more_is_taken_away(world: World) -> None:
     kubelet = world.kubelet
     async with world.gateway(spare_seconds=0.2) as gateway:
@@ -731,17 +743,29 @@ async def test_pools_are_resources(world: World) -> None:
         assert put.status_code == 200, put.text
         spec = world.server.call("GET", path)["spec"]
         assert (spec["size"], spec["template"]["image"], spec["template"]["memory"]) == (3, IMAGE, 256 << 20)
-        # Autoscaling and a runtime class that somebody else chose; then the gateway's own word again.
-        change = {"spec": {"size": None, "minSize": 1, "maxSize": 9, "template": {"runtimeClass": "gvisor"}}}
+        # What the gateway cannot say was said with kubectl, and stays.
+        its = {"runtimeClass": "gvisor", "gpuCount": 2, "gpuType": "H100"}
+        change = {"spec": {"size": None, "minSize": 1, "maxSize": 9, "template": its}}
         world.server.call("PATCH", path, change, content_type="application/merge-patch+json")
         backend = gateway.gateway.backend
         await gateway.until(lambda: backend.pools()[0].spec.template.runtime_class == "gvisor")
         assert backend.pools()[0].spec.size == 1
-        again = await gateway.client.put("/api/v1/pools/default", json={"image": IMAGE, "size": 2})
+        again = await gateway.client.put("/api/v1/pools/default", json={"memory_gb": 1})
         assert again.status_code == 200, again.text
+        told = again.json()
+        assert (told["min_size"], told["max_size"], told["gpu_count"], told["gpu_type"]) == (1, 9, 2, "H100")
+        kept = {**its, "image": IMAGE, "memory": 1 << 30, "pids": 256}
         spec = world.server.call("GET", path)["spec"]
-        assert (spec["size"], "minSize" in spec, "runtimeClass" in spec["template"]) == (2, False, False)
-        assert spec["template"]["memory"] == 1 << 30
+        assert (spec.get("size"), spec["minSize"], spec["maxSize"]) == (None, 1, 9)
+        assert {name: spec["template"][name] for name in kept} == kept
+        assert (await gateway.client.put("/api/v1/pools/default", json={})).status_code == 200
+        assert world.server.call("GET", path)["spec"] == spec
+        # A size that is said is one; it ends autoscaling, also when it is what the pool has by chance.
+        fixed = await gateway.client.put("/api/v1/pools/default", json={"size": 1})
+        assert (fixed.json()["size"], fixed.json()["min_size"], fixed.json()["max_size"]) == (1, None, None)
+        spec = world.server.call("GET", path)["spec"]
+        assert (spec["size"], "minSize" in spec, "maxSize" in spec) == (1, False, False)
+        assert {name: spec["template"][name] for name in kept} == kept
         assert "owner" not in spec
         given = await gateway.client.put(
             "/api/v1/pools/default", json={"image": IMAGE, "size": 2, "owner": "a.b"}
@@ -755,6 +779,44 @@ async def test_pools_are_resources(world: World) -> None:
         assert (await gateway.client.delete("/api/v1/pools/default")).status_code == 200
         assert (await gateway.client.delete("/api/v1/pools/default")).status_code == 404
         assert gateway.gateway.backend.pools() == []
+
+
+async def test_a_pool_that_the_watch_does_not_show_yet_is_changed_as_it_is(world: World) -> None:
+    path = paths.pools(world.namespace, "default")
+    async with world.gateway(api_keys="key:alpha::operate,key-b:beta") as gateway:
+        await gateway.client.put("/api/v1/pools/default", json={**pool_fields(), "size": 3, "owner": "beta"})
+        pools = gateway.gateway.backend._pools  # the cache, as a watch that is behind leaves it
+        stale = pools._pools["default"]
+        change = {"spec": {"owner": "alpha", "template": {"pids": 64}}}
+        world.server.call("PATCH", path, change, content_type="application/merge-patch+json")
+        await gateway.until(lambda: pools.spec("default").owner == "alpha")
+        pools.changed(stale)
+        taken = await gateway.client.put(
+            "/api/v1/pools/default", json={"size": 0}, headers={"Authorization": "Bearer key-b"}
+        )
+        assert (taken.status_code, taken.json()["errors"][0]["param"]) == (403, "name"), taken.text
+        pools.deleted(stale)
+        put = await gateway.client.put("/api/v1/pools/default", json={"image": IMAGE, "size": 4})
+        assert (put.status_code, put.json()["pids"], put.json()["owner"]) == (200, 64, "alpha"), put.text
+        world.server.call("DELETE", path)
+        await gateway.until(lambda: pools.spec("default") is None)
+        pools.changed(stale)
+        gone = await gateway.client.put("/api/v1/pools/default", json={"memory_gb": 1})
+        assert (gone.status_code, gone.json()["errors"][0]["param"]) == (422, "size"), gone.text
+
+
+async def test_without_an_api_server_pools_cannot_be_changed(world: World) -> None:
+    async with world.gateway() as gateway:
+        await gateway.client.put("/api/v1/pools/default", json={**pool_fields(), "size": 0})
+        await asyncio.to_thread(world.server.stop)
+        for answer in (
+            await gateway.client.put("/api/v1/pools/default", json={"size": 1}),
+            await gateway.client.put("/api/v1/pools/new", json={**pool_fields(), "size": 1}),
+            await gateway.client.delete("/api/v1/pools/default"),
+        ):
+            assert answer.status_code == 503, answer.text
+            assert "API server" in answer.text
+            assert int(answer.headers["retry-after"]) >= 1
 
 
 async def test_a_pools_runtime_class_is_that_of_its_sandboxes(world: World) -> None:

@@ -69,9 +69,9 @@ async def test_images_are_asked_about(box: Running) -> None:
     assert listed.json() == {"credentials": []}
     path = f"{API}/template/check-docker-image"
     there = await box.client.post(path, json={"image": "host", "registry_credentials_id": "x"})
-    assert there.json() == {"accessible": True, "details": "there"}
+    assert there.json() == {"accessible": True, "details": "there", "checked": True}
     bad = await box.client.post(path, json={"image": "bad:1"})
-    assert bad.json() == {"accessible": False, "details": "no bad:1"}
+    assert bad.json() == {"accessible": False, "details": "no bad:1", "checked": True}
     nameless = await box.client.post(path, json={})
     assert (nameless.status_code, nameless.json()["errors"][0]["param"]) == (422, "image")
 

@@ -364,7 +364,11 @@ class Service:
                 pool.update(ready=pool["size"], starting=0)
             return 200, {"pools": list(self.pools.values())}, {}
         if method == "PUT":
-            self.pools[parts[1]] = {"name": parts[1], "ready": 0, "starting": document["size"], **document}
+            old = self.pools.get(parts[1])
+            if old is None and "size" not in document:
+                return 422, {"detail": "size: needed", "errors": [{"param": "size", "details": "needed"}]}, {}
+            pool = {"name": parts[1], "image": "host", **(old or {}), **document}
+            self.pools[parts[1]] = {**pool, "ready": 0, "starting": pool["size"]}
             return 200, self.pools[parts[1]], {}
         if self.pools.pop(parts[1], None) is None:
             return 404, {"detail": "no such pool"}, {}

@@ -203,7 +203,8 @@ class PoolInfo:
     """A warm pool: how many sandboxes of one kind the server keeps ready, and how many are so now.
 
     `memory` and `disk` are bytes; `failures` counts the starts that failed in a row, `message` is why the last did.
-    `owner` is the tenant whose creates take from it, None when all tenants' do.
+    `owner` is the tenant whose creates take from it, None when all tenants' do. With `min_size` and `max_size` the size
+    follows the claims.
     """
 
     name: str
@@ -218,6 +219,11 @@ class PoolInfo:
     failures: int = 0
     message: str | None = None
     owner: str | None = None
+    min_size: int | None = None
+    max_size: int | None = None
+    gpu_count: int = 0
+    gpu_type: str | None = None
+    runtime_class: str | None = None
 
     @property
     def warm(self) -> bool:

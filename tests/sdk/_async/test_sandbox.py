@@ -106,6 +106,11 @@ async def test_pools(client: AsyncClient) -> None:
     warm = await pools.wait_warm("tests", timeout=60, progress=lambda pool: seen.append(pool.ready))
     assert warm.warm
     assert seen[-1] == warm.ready == 1
+    kept = await pools.set("tests", size=0)
+    assert (kept.size, kept.memory, kept.image) == (0, 256 << 20, made.image)
+    with pytest.raises(BadRequest) as refused:
+        await pools.set("new")
+    assert refused.value.field == "size"
     await pools.delete("tests")
     with pytest.raises(NotFound):
         await pools.delete("tests")

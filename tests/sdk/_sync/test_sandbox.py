@@ -105,6 +105,11 @@ def test_pools(client: Client) -> None:
     warm = pools.wait_warm("tests", timeout=60, progress=lambda pool: seen.append(pool.ready))
     assert warm.warm
     assert seen[-1] == warm.ready == 1
+    kept = pools.set("tests", size=0)
+    assert (kept.size, kept.memory, kept.image) == (0, 256 << 20, made.image)
+    with pytest.raises(BadRequest) as refused:
+        pools.set("new")
+    assert refused.value.field == "size"
     pools.delete("tests")
     with pytest.raises(NotFound):
         pools.delete("tests")

@@ -32,6 +32,10 @@ class Unavailable(BackendError):
         self.refuse = refuse
 
 
+class PoolChanged(BackendError):
+    """The pool is not as the caller saw it (any more): decide again, by what `Backend.pool` says now."""
+
+
 # Processes of a sandbox when nobody says otherwise. At 4,096 a fork bomb kept two cores at a load of 1,000 for two
 # minutes after its end was asked for; builds and test suites stay well below 1,024.
 PIDS = 1024
@@ -79,6 +83,17 @@ class PoolSpec:
     template: Template
     size: int
     owner: str | None = None  # the tenant; None: shared
+    bounds: tuple[int, int] | None = (
+        None  # of a size that follows the claims, which `size` then is now; None: fixed
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ImageCheck:
+    """What can be said of an image that sandboxes may have. Not `checked`: nothing has looked whether it exists."""
+
+    details: str
+    checked: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,8 +231,8 @@ class Backend(Protocol):
         """
         ...
 
-    async def image_details(self, image: str) -> str:
-        """What can be said of an image that sandboxes can have; may take as long as its fetch. Raises BackendError."""
+    async def check_image(self, image: str) -> ImageCheck:
+        """May take as long as the image's fetch. Raises BackendError where sandboxes cannot have it."""
         ...
 
     def ready(self, instance_id: str) -> None:
@@ -283,7 +298,9 @@ class Backend(Protocol):
         """One of them, at the cost of a look-up."""
         ...
 
-    async def set_pool(self, spec: PoolSpec) -> None: ...
+    async def set_pool(self, spec: PoolSpec) -> None:
+        """Make the pool, or change what differs from `pool(spec.name)`. Raises BackendError, PoolChanged."""
+        ...
 
     async def delete_pool(self, name: str) -> bool: ...
 

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Response
 from pydantic import BaseModel, Field
 
-from sandlot_gateway.backends.base import PIDS, BackendError, PoolSpec, PoolStatus, Template
-from sandlot_gateway.control.errors import ApiError, body_errors, errors
+from sandlot_gateway.backends.base import (
+    PIDS,
+    BackendError,
+    PoolChanged,
+    PoolSpec,
+    PoolStatus,
+    Template,
+    Unavailable,
+)
+from sandlot_gateway.control.errors import ApiError, body_errors, errors, not_kept
 from sandlot_gateway.control.models import Done, Pids, PoolSize, Strict, Text
 from sandlot_gateway.control.present import json_response
 from sandlot_gateway.control.services import Have, Services, Who
@@ -20,16 +29,22 @@ router = APIRouter(tags=["pools"])
 _NAME = r"^[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?$"
 PoolName = Annotated[str, Path(pattern=_NAME)]
 
+_TRIES = 5  # each lost to somebody else who changed the same pool in that moment
 _FIELDS = {"image": "image", "cpu": "cpu_cores", "memory": "memory_gb", "disk": "disk_size_gb"}
 
 
 class PoolRequest(Strict):
-    image: Text = Field("host", min_length=1, max_length=1024)
-    size: PoolSize = Field(description="Warm instances to keep.")
-    cpu_cores: float = Field(1.0, ge=0.1, le=256)
-    memory_gb: float = Field(1.0, ge=0.03, le=4096)
-    disk_size_gb: float = Field(5.0, ge=0.01, le=16384)
-    pids: Pids = PIDS
+    """What is left out or null stays as it is; a new pool gets the defaults."""
+
+    image: Text | None = Field(None, min_length=1, max_length=1024, description="Default: host.")
+    size: PoolSize | None = Field(
+        None,
+        description="Warm instances to keep. Needed for a new pool; ends autoscaling of one that has it.",
+    )
+    cpu_cores: float | None = Field(None, ge=0.1, le=256, description="Default: 1.")
+    memory_gb: float | None = Field(None, ge=0.03, le=4096, description="Default: 1.")
+    disk_size_gb: float | None = Field(None, ge=0.01, le=16384, description="Default: 5.")
+    pids: Pids | None = Field(None, description=f"Default: {PIDS}.")
     owner: str | None = Field(
         None,
         max_length=64,
@@ -42,7 +57,9 @@ class PoolResponse(BaseModel):
     name: str
     image: str
     owner: str | None = Field(description="The tenant whose creates take from it; null: all tenants' do.")
-    size: int
+    size: int = Field(description="Wanted now.")
+    min_size: int | None = Field(description="With max_size: the bounds of a size that follows the claims.")
+    max_size: int | None
     ready: int = Field(description="Can be claimed now.")
     starting: int
     failures: int
@@ -51,6 +68,9 @@ class PoolResponse(BaseModel):
     memory_gb: float
     disk_size_gb: float
     pids: int
+    gpu_count: int
+    gpu_type: str | None
+    runtime_class: str | None
 
 
 class PoolList(BaseModel):
@@ -86,23 +106,26 @@ async def list_pools(have: Have, who: Who) -> Response:
     summary="(Sandlot) Make or change a pool",
 )
 async def put_pool(name: PoolName, body: PoolRequest, have: Have, who: Who) -> Response:
-    """Answers at once; the instances get ready behind it. A key that does not operate has pools of its tenant alone."""
-    check_registry(body.image, field="image", allowed=have.settings.registries)
-    owner = _owner(name, body, have=have, who=who)
-    _check_size(name, body, have=have, who=who, owner=owner)
-    template = Template(
-        image=body.image,
-        cpu=body.cpu_cores,
-        memory=round(body.memory_gb * (1 << 30)),
-        disk=round(body.disk_size_gb * (1 << 30)),
-        pids=body.pids,
-    )
-    try:
-        await have.backend.set_pool(PoolSpec(name=name, template=template, size=body.size, owner=owner))
-    except BackendError as error:
-        field = _FIELDS.get(error.field or "", error.field or "image")
-        raise ApiError(422, f"{field}: {error}", field=field) from error
-    return json_response(_find(have, name))
+    """Answers at once; the instances get ready behind it. A key that does not operate has pools of its tenant alone.
+
+    What the body leaves out stays as it is, also what it cannot say: GPUs, the runtime class, autoscaling.
+    """
+    if body.image is not None:
+        check_registry(body.image, field="image", allowed=have.settings.registries)
+    for _ in range(_TRIES):
+        spec = _changed(have.backend.pool(name), name=name, body=body, have=have, who=who)
+        try:
+            await have.backend.set_pool(spec)
+        except PoolChanged:
+            continue  # by somebody else, and it may be another tenant's now: all is decided again
+        except Unavailable as error:
+            raise not_kept(error) from error
+        except BackendError as error:
+            field = _FIELDS.get(error.field or "", error.field or "image")
+            raise ApiError(422, f"{field}: {error}", field=field) from error
+        return json_response(_find(have, name))
+    text = f"pool {name!r} is being changed by others; try again"
+    raise ApiError(503, text, headers={"Retry-After": "1"})
 
 
 @router.delete(
@@ -119,7 +142,11 @@ async def delete_pool(name: PoolName, have: Have, who: Who) -> Response:
             raise ApiError(404, f"no pool {name!r}")
         if pool.owner is None:
             raise _shared(name)
-    if not await have.backend.delete_pool(name):
+    try:
+        found = await have.backend.delete_pool(name)
+    except BackendError as error:
+        raise not_kept(error) from error
+    if not found:
         raise ApiError(404, f"no pool {name!r}")
     return json_response({"success": True, "message": "deleted"})
 
@@ -154,9 +181,31 @@ def _find(have: Services, name: str) -> dict[str, Any]:
     raise ApiError(404, f"no pool {name!r}")
 
 
-def _owner(name: str, body: PoolRequest, *, have: Services, who: Tenant) -> str | None:
+def _changed(old: PoolSpec | None, *, name: str, body: PoolRequest, have: Services, who: Tenant) -> PoolSpec:
+    """The pool as the body wants it. Raises ApiError."""
+    owner = _owner(name, body, old=old, who=who)
+    if old is None:
+        if body.size is None:
+            raise ApiError(422, f"size: pool {name!r} is new and needs one", field="size")
+        old = PoolSpec(name=name, template=Template(image="host"), size=body.size)
+    said = {
+        "image": body.image,
+        "cpu": body.cpu_cores,
+        "memory": None if body.memory_gb is None else round(body.memory_gb * (1 << 30)),
+        "disk": None if body.disk_size_gb is None else round(body.disk_size_gb * (1 << 30)),
+        "pids": body.pids,
+    }
+    changes: dict[str, Any] = {field: value for field, value in said.items() if value is not None}
+    template = replace(old.template, **changes)
+    spec = replace(old, template=template, owner=owner)
+    if body.size is not None:
+        _check_size(name, body.size, have=have, who=who, owner=owner)
+        spec = replace(spec, size=body.size, bounds=None)
+    return spec
+
+
+def _owner(name: str, body: PoolRequest, *, old: PoolSpec | None, who: Tenant) -> str | None:
     """Whose the pool is to be. Raises ApiError when the key may not say so, or not change this pool."""
-    old = have.backend.pool(name)
     if body.owner and not is_tenant(body.owner):
         raise ApiError(422, "owner: must be empty or match [A-Za-z0-9._-]{1,64}", field="owner")
     if who.operates:
@@ -177,7 +226,7 @@ def _shared(name: str) -> ApiError:
     return ApiError(403, f"pool {name!r} is shared: only a key with the role operate changes it")
 
 
-def _check_size(name: str, body: PoolRequest, *, have: Services, who: Tenant, owner: str | None) -> None:
+def _check_size(name: str, size: int, *, have: Services, who: Tenant, owner: str | None) -> None:
     """What a tenant keeps warm is bounded as what it runs. Raises ApiError 422."""
     if who.operates or who.max_sandboxes is None:
         return
@@ -186,7 +235,7 @@ def _check_size(name: str, body: PoolRequest, *, have: Services, who: Tenant, ow
         for status in have.backend.pools()
         if status.spec.owner == owner and status.spec.name != name
     )
-    if others + body.size > who.max_sandboxes:
+    if others + size > who.max_sandboxes:
         text = f"size: tenant {who.name!r} may keep {who.max_sandboxes} warm in all its pools"
         raise ApiError(422, text, field="size")
 
@@ -200,12 +249,14 @@ def _pools(have: Services, who: Tenant) -> list[dict[str, Any]]:
 
 
 def _document(status: PoolStatus, *, have: Services) -> dict[str, Any]:
-    template = status.spec.template
+    template, bounds = status.spec.template, status.spec.bounds
     return {
         "name": status.spec.name,
         "image": template.image,
         "owner": status.spec.owner,
         "size": status.spec.size,
+        "min_size": bounds[0] if bounds is not None else None,
+        "max_size": bounds[1] if bounds is not None else None,
         "ready": have.supply.ready.count(status.spec.name),
         "starting": status.starting,
         "failures": status.failures,
@@ -214,4 +265,7 @@ def _document(status: PoolStatus, *, have: Services) -> dict[str, Any]:
         "memory_gb": template.memory / (1 << 30),
         "disk_size_gb": template.disk / (1 << 30),
         "pids": template.pids,
+        "gpu_count": template.gpu_count,
+        "gpu_type": template.gpu_type,
+        "runtime_class": template.runtime_class,
     }

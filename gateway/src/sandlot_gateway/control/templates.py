@@ -32,6 +32,9 @@ class CheckRequest(Strict):
 class CheckResponse(BaseModel):
     accessible: bool
     details: str
+    checked: bool = Field(
+        description="(Sandlot) False: only the name and the registry's permission were, and a start may still fail."
+    )
 
 
 @router.get(
@@ -53,13 +56,17 @@ async def credentials(who: Who) -> Response:
 async def check(body: CheckRequest, have: Have, who: Who) -> Response:
     why = refusal(body.image, allowed=have.settings.registries)
     if why is not None:
-        return json_response({"accessible": False, "details": why})
+        return _answer(False, why)
     try:
         async with asyncio.timeout(_CHECK_TIMEOUT):
-            details = await have.backend.image_details(body.image)
+            found = await have.backend.check_image(body.image)
     except BackendError as error:
-        return json_response({"accessible": False, "details": str(error)})
+        return _answer(False, str(error))
     except TimeoutError:
-        text = f"still being fetched after {_CHECK_TIMEOUT:g} s; it goes on"
-        return json_response({"accessible": True, "details": text})
-    return json_response({"accessible": True, "details": details})
+        text = f"not known yet: still being fetched after {_CHECK_TIMEOUT:g} s; it goes on"
+        return _answer(True, text, checked=False)
+    return _answer(True, found.details, checked=found.checked)
+
+
+def _answer(accessible: bool, details: str, *, checked: bool = True) -> Response:
+    return json_response({"accessible": accessible, "details": details, "checked": checked})

@@ -216,4 +216,9 @@ def pool_info(document: Document) -> PoolInfo:
         failures=document.get("failures") or 0,
         owner=document.get("owner"),
         message=document.get("message"),
+        min_size=document.get("min_size"),
+        max_size=document.get("max_size"),
+        gpu_count=document.get("gpu_count") or 0,
+        gpu_type=document.get("gpu_type"),
+        runtime_class=document.get("runtime_class"),
     )

@@ -33,20 +33,27 @@ class Pools:
         self,
         name: str,
         *,
-        size: int,
-        image: str = "host",
+        size: int | None = None,
+        image: str | None = None,
         cpu: float | None = None,
         memory: int | str | None = None,
         disk: int | str | None = None,
         pids: int | None = None,
         owner: str | None = None,
     ) -> PoolInfo:
-        """Makes the pool or changes it. Sizes of memory and disk are bytes or strings such as `"1GiB"`.
+        """Makes the pool or changes it: what is not given stays as it is, and a new pool gets the server's defaults.
+
+        A new pool needs `size`; a pool that autoscales keeps `size` from then on. `memory` and `disk` are bytes or
+        strings such as `"1GiB"`.
 
         A pool belongs to the tenant of the key; with a key of the role `operate` it is shared, or the tenant's that
         `owner` names ("": shared). Raises AuthError when the key may not change it.
         """
-        body: dict[str, object] = {"image": image, "size": size}
+        body: dict[str, object] = {}
+        if size is not None:
+            body["size"] = size
+        if image is not None:
+            body["image"] = image
         if cpu is not None:
             body["cpu_cores"] = cpu
         if memory is not None:

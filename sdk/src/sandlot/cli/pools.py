@@ -48,7 +48,9 @@ def list_pools(json: output.Json = False) -> None:
 @pools.command("set")
 def set_pool(
     name: Annotated[str, typer.Argument(help="The pool; one that is not there is made.")],
-    size: Annotated[int | None, typer.Option("--size", "-n", min=0, help="How many to keep ready.")] = None,
+    size: Annotated[
+        int | None, typer.Option("--size", "-n", min=0, help="How many to keep ready; ends autoscaling.")
+    ] = None,
     image: Annotated[str | None, typer.Option(help="Of a new pool: host.")] = None,
     cpu: Annotated[float | None, typer.Option(help="Cores.")] = None,
     memory: Annotated[str | None, typer.Option(help="Such as 1GiB.")] = None,
@@ -61,24 +63,15 @@ def set_pool(
     timeout: Annotated[float, typer.Option(help="Seconds that --wait waits at most.")] = 300.0,
     json: output.Json = False,
 ) -> None:
-    """Make a pool, or change it: image and limits that are not given stay; GPUs, runtime class and autoscaling go."""
+    """Make a pool, or change it: what is not given stays."""
     from sandlot import Pools
 
     with output.connection.client() as client:
         server = Pools(client=client)
-        old = next((pool for pool in server.list() if pool.name == name), None)
-        if old is None and size is None:
+        if size is None and all(pool.name != name for pool in server.list()):
             raise typer.BadParameter(f"there is no pool {name} yet: give --size")
-        kept = old or PoolInfo(name=name, image="host", size=0)
         pool = server.set(
-            name,
-            size=kept.size if size is None else size,
-            image=kept.image if image is None else image,
-            cpu=(kept.cpu or None) if cpu is None else cpu,
-            memory=(kept.memory or None) if memory is None else memory,
-            disk=(kept.disk or None) if disk is None else disk,
-            pids=(kept.pids or None) if pids is None else pids,
-            owner=owner,
+            name, size=size, image=image, cpu=cpu, memory=memory, disk=disk, pids=pids, owner=owner
         )
         if wait:
             with _progress(pool, quiet=json) as show:

@@ -10,8 +10,8 @@ from sandlot_kube.client import MERGE_PATCH, KubeClient
 from sandlot_kube.errors import KubeError
 from sandlot_kube.objects import SandboxPool
 
-from ..base import PoolSpec, PoolStatus, Template
-from .translate import check_image, every_field, pool_body, pool_spec, refusal
+from ..base import PoolChanged, PoolSpec, PoolStatus, Template
+from .translate import check_image, pool_body, pool_change, pool_spec, refusal
 
 _TIMEOUT = 5.0  # seconds for a write; somebody waits for it
 
@@ -58,19 +58,20 @@ class Pools:
         return next((spec.template for spec in self._specs.values() if spec.template.key == key), None)
 
     async def set(self, spec: PoolSpec) -> None:
-        """Make the pool, or give it this template and size. Raises BackendError."""
+        """Make the pool, or change what differs from the one that is known. Raises BackendError, PoolChanged."""
         check_image(spec.template)
+        known = self._pools.get(spec.name)
         try:
-            try:
-                body = await self._create(spec)
-            except KubeError as error:
-                if error.status != 409:
-                    raise
-                body = await self._change(spec)
+            body = await (self._create(spec) if known is None else self._change(known, spec))
         except KubeError as error:
+            # The watch is behind: another gateway, the controller or kubectl has written it meanwhile.
+            if error.status == 409 or (error.status == 404 and known is not None):
+                await self._read(spec.name)
+                raise PoolChanged(f"pool {spec.name!r} was changed at the same moment") from error
             raise refusal(error, retry_after=2.0) from error
         # Whoever asked looks at once, and the watch may be a moment behind.
-        self.changed(msgspec.json.decode(body, type=SandboxPool))
+        if body is not None:
+            self.changed(msgspec.json.decode(body, type=SandboxPool))
 
     async def delete(self, name: str) -> bool:
         """Raises BackendError."""
@@ -89,21 +90,28 @@ class Pools:
             "POST", paths.pools(self._namespace), body=pool_body(spec), timeout=_TIMEOUT
         )
 
-    async def _change(self, spec: PoolSpec) -> bytes:
-        # Every field, since a merge keeps what is not named; null takes away, autoscaling too.
-        change = {
-            "spec": {
-                "template": every_field(spec.template),
-                "owner": spec.owner,
-                "size": spec.size,
-                "minSize": None,
-                "maxSize": None,
-            }
-        }
+    async def _change(self, known: SandboxPool, spec: PoolSpec) -> bytes | None:
+        """None: there is nothing to change. A merge keeps what it does not name."""
+        change = pool_change(pool_spec(known), spec)
+        if not change:
+            return None
         return await self._client.request(
             "PATCH",
             paths.pools(self._namespace, spec.name),
-            body=change,
+            # Only of the version that was decided by: it may have another owner since.
+            body={"metadata": {"resourceVersion": known.metadata.resource_version}, "spec": change},
             content_type=MERGE_PATCH,
             timeout=_TIMEOUT,
         )
+
+    async def _read(self, name: str) -> None:
+        """Raises BackendError."""
+        try:
+            body = await self._client.request("GET", paths.pools(self._namespace, name), timeout=_TIMEOUT)
+        except KubeError as error:
+            if error.status != 404:
+                raise refusal(error, retry_after=2.0) from error
+            self._pools.pop(name, None)
+            self._specs.pop(name, None)
+        else:
+            self.changed(msgspec.json.decode(body, type=SandboxPool))

@@ -45,7 +45,26 @@ def pool_spec(pool: SandboxPool) -> PoolSpec:
         template=from_kube(pool.spec.template),
         size=size,
         owner=pool.spec.owner,
+        bounds=_bounds(pool.spec.min_size, pool.spec.max_size),
     )
+
+
+def _bounds(least: int | None, most: int | None) -> tuple[int, int] | None:
+    return None if least is None or most is None else (least, most)
+
+
+def pool_change(old: PoolSpec, new: PoolSpec) -> dict[str, Any]:
+    """The part of the resource's `spec` that makes one of the other, as a merge patch; empty when they are equal."""
+    change: dict[str, Any] = {}
+    before, after = every_field(old.template), every_field(new.template)
+    if template := {name: value for name, value in after.items() if value != before[name]}:
+        change["template"] = template
+    if new.owner != old.owner:
+        change["owner"] = new.owner
+    # One that follows the claims keeps its bounds until a size is given, which takes them away.
+    if new.bounds is None and (new.size != old.size or old.bounds is not None):
+        change |= {"size": new.size, "minSize": None, "maxSize": None}
+    return change
 
 
 def check_image(template: Template) -> None:

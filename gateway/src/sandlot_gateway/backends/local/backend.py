@@ -19,6 +19,7 @@ from ..base import (
     BackendError,
     Claim,
     Events,
+    ImageCheck,
     Instance,
     Notes,
     PoolSpec,
@@ -173,9 +174,9 @@ class LocalBackend:
             raise
         return entry.instance
 
-    async def image_details(self, image: str) -> str:
+    async def check_image(self, image: str) -> ImageCheck:
         await self._images.prepare(image)
-        return "on this machine"
+        return ImageCheck("on this machine")
 
     def _enter(self, template: Template, pool: str | None) -> Entry:
         instance_id = f"i-{secrets.token_hex(8)}"
