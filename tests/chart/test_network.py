@@ -172,6 +172,17 @@ def test_the_controller_only_shows_its_health(defaults: list[Resource], peers: d
     assert not _may(defaults, peers["sandbox-0"], controller, 8080)
 
 
+def test_no_rule_of_sandboxes_opens_the_controller_s_metrics(peers: dict[str, Peer]) -> None:
+    """A custom rule may hold the cluster's own addresses: the controller's side closes them, too."""
+    wide = {"custom": [{"name": "wide", "cidrs": ["10.0.0.0/8"]}]}
+    opened = render({"networkPolicy": {"egress": wide}})
+    box = peers["sandbox-0"]
+    assert _may(opened, box, Peer("10.9.9.9"), 8080)
+    assert {n for n, peer in peers.items() if not _may(opened, peer, peers["controller"], 8080)} == {
+        *("sandbox-0", "sandbox-1", "api server", "internet", "pypi"),
+    }
+
+
 def test_without_policies_there_are_none() -> None:
     assert of_kind(render(ALL | {"networkPolicy": {"enabled": False}}), "NetworkPolicy") == []
 
@@ -229,5 +240,10 @@ def _matches(end: dict[str, Any], other: Peer, pod: Peer) -> bool:
 
 
 def _selects(selector: dict[str, Any], labels: tuple[tuple[str, str], ...]) -> bool:
-    assert selector.keys() <= {"matchLabels"}
-    return selector.get("matchLabels", {}).items() <= dict(labels).items()
+    assert selector.keys() <= {"matchLabels", "matchExpressions"}
+    its = dict(labels)
+    for each in selector.get("matchExpressions", []):
+        assert each["operator"] == "NotIn"
+        if its.get(each["key"]) in each["values"]:
+            return False
+    return selector.get("matchLabels", {}).items() <= its.items()
