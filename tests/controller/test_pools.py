@@ -57,6 +57,19 @@ async def test_a_broken_image_backs_off_says_why_and_recovers(cluster: Cluster) 
         await cluster.until(lambda: cluster.pools["p"].status.message is None, "and the complaint is gone")
 
 
+async def test_a_pool_of_a_registry_that_is_not_allowed_starts_nothing_and_says_why(cluster: Cluster) -> None:
+    async with cluster.controlled():
+        await cluster.pool(size=2, image="10.0.0.1:5000/x")
+        await cluster.until(lambda: "p" in cluster.pools and cluster.pools["p"].status.message, "it says why")
+        assert "'10.0.0.1:5000' is not a public name or address" in (cluster.pools["p"].status.message or "")
+        assert cluster.made == []
+        await cluster.pool(size=2)
+        await cluster.until(lambda: cluster.pools["p"].status.ready == 2, "an allowed one works")
+    async with cluster.controlled(registries=["10.0.0.1:5000"]):
+        await cluster.pool("q", size=1, image="10.0.0.1:5000/x")
+        await cluster.until(lambda: len(cluster.warm("q")) == 1, "an operator's registry is allowed")
+
+
 async def test_a_roll_has_no_outage_and_asks_every_old_one(cluster: Cluster) -> None:
     async with cluster.controlled():
         await cluster.pool(size=3)

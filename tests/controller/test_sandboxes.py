@@ -142,6 +142,17 @@ async def test_a_pod_that_the_api_server_refuses_is_a_failed_start(cluster: Clus
         assert "none-such" in (cluster.sandboxes[ID].status.message or "")
 
 
+@pytest.mark.parametrize(
+    "image", ["10.0.0.1:5000/x", "[::1]:5000/x", "user@10.0.0.1/x", "0x7f.1/x", "a.svc/x", "ghcr.io/x"]
+)
+async def test_an_image_of_a_registry_that_is_not_allowed_gets_no_pod(cluster: Cluster, image: str) -> None:
+    async with cluster.controlled(registries=["docker.io"] if image == "ghcr.io/x" else []):
+        await cluster.sandbox(ID, image=image)
+        await cluster.until(lambda: ended(cluster, ID, "start_failed"), "the verdict is there")
+        assert image.partition("/")[0] in (cluster.sandboxes[ID].status.message or "")
+        assert cluster.made == []
+
+
 async def test_a_start_without_a_node_is_told_and_given_up(cluster: Cluster) -> None:
     cluster.nodes.clear()
     async with cluster.controlled(start_timeout=5.0):

@@ -11,6 +11,10 @@ from sandlot_gateway.settings import Settings
 
 from tests.gateway.conftest import Running, running
 from tests.gateway.machine import Machine
+from tests.gateway.test_kubernetes_backend import World, world
+from tests.kube.apiserver import apiserver
+
+__all__ = ["apiserver", "world"]
 
 PRIVATE = [
     "127.0.0.1/x",
@@ -31,6 +35,12 @@ PRIVATE = [
     "registry.sandlot.svc.cluster.local:443/x",
     "metadata.google.internal/x",
     "a.home.arpa/x",
+    "2130706433:5000/x",
+    "0x7f000001:80/x",
+    "127.0.0.0x1:80/x",
+    "017700000001:80/x",
+    "192.168.1/x",
+    "224.0.0.1/x",
 ]
 PUBLIC = [
     "python:3.12",
@@ -108,3 +118,17 @@ async def test_what_no_sandbox_here_can_have_is_refused_by_its_name(
 async def test_what_primes_clients_send_by_themselves_is_taken(box: Running) -> None:
     made = await box.create(guaranteed=False, region=None, registry_credentials_id=None, team_id="t")
     assert (made["region"], made["registryCredentialsId"], made["teamId"]) == (None, None, "t")
+
+
+@pytest.mark.apiserver
+async def test_the_kubernetes_backend_refuses_them_too(world: World) -> None:
+    images = ["10.0.0.1:5000/x", "[::1]:5000/x", "[fc00::1]/x", "user:word@10.0.0.1/x", "0x7f.1/x"]
+    async with world.gateway() as gateway:
+        for image in images:
+            made = await gateway.client.post("/api/v1/sandbox", json={"docker_image": image})
+            pool = await gateway.client.put("/api/v1/pools/p", json={"image": image, "size": 1})
+            checked = await gateway.client.post("/api/v1/template/check-docker-image", json={"image": image})
+            assert (made.status_code, made.json()["errors"][0]["param"]) == (422, "docker_image"), image
+            assert (pool.status_code, pool.json()["errors"][0]["param"]) == (422, "image"), image
+            assert checked.json()["accessible"] is False, image
+        assert world.kubelet.sandboxes == {}

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import secrets
 
-from sandlot_kube import names
+from sandlot_kube import names, registries
 from sandlot_kube.errors import KubeError
 from sandlot_kube.objects import Pod, SandboxPool
 from sandlot_kube.template import Template
@@ -190,8 +190,12 @@ class PoolLoop:
 
     async def _create(self, pool: SandboxPool, name: str, avoid: tuple[str, ...]) -> None:
         token = self._tokens.instance(name)
-        body = pods.pool_pod(pool, instance_id=name, token=token, settings=self._settings, avoid=avoid)
         pool_name = pool.metadata.name
+        why = registries.refusal(pool.spec.template.image, allowed=self._settings.registries)
+        if why is not None:
+            self._failed(pool_name, name, message=why)
+            return
+        body = pods.pool_pod(pool, instance_id=name, token=token, settings=self._settings, avoid=avoid)
 
         async def once() -> None:
             # While the API server is away the request is repeated under its name, and stays expected.
@@ -201,9 +205,12 @@ class PoolLoop:
         try:
             await until_done(once)
         except KubeError as error:
-            self._planner.seen(pool_name, name)
-            self._planner.failed(pool_name, now=self._world.clock(), message=f"no pod could be made: {error}")
-            self._world.changed.set()
+            self._failed(pool_name, name, message=f"no pod could be made: {error}")
+
+    def _failed(self, pool: str, name: str, *, message: str) -> None:
+        self._planner.seen(pool, name)
+        self._planner.failed(pool, now=self._world.clock(), message=message)
+        self._world.changed.set()
 
     async def _retire(self, pool: str, pod: Pod) -> None:
         name, gone = pod.metadata.name, False

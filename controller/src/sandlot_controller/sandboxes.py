@@ -8,7 +8,7 @@ import time
 from collections import deque
 from functools import partial
 
-from sandlot_kube import clock, names, verdicts
+from sandlot_kube import clock, names, registries, verdicts
 from sandlot_kube.errors import KubeError
 from sandlot_kube.objects import Pod, Sandbox
 from sandlot_kube.verdicts import Verdict
@@ -215,6 +215,11 @@ class SandboxLoop:
 
     async def _create(self, sandbox: Sandbox) -> None:
         name = sandbox.metadata.name
+        why = registries.refusal(sandbox.spec.template.image, allowed=self._settings.registries)
+        if why is not None:
+            self._settled(name)
+            self._end(sandbox, Verdict(verdicts.START_FAILED, why))
+            return
         body = pods.sandbox_pod(sandbox, token=self._tokens.instance(name), settings=self._settings)
         try:
             await until_done(lambda: self._api.create_pod(body, kind="cold"))

@@ -44,6 +44,9 @@ class Settings(BaseSettings):
         None, description="The same for sandboxes' images; unset: as Kubernetes does by the tag."
     )
     image_pull_secrets: list[str] = Field([], description="Names of pull secrets in `namespace`.")
+    registries: list[str] = Field(
+        [], description="Registries that images may come from, as the gateway's; none: all public ones."
+    )
     subdomain: str = Field("sandboxes", description="The headless Service of the sandboxes.")
     runtime_class: str | None = Field(None, description="gVisor's, for templates that name none.")
     priority_class: str | None = Field(None, description="PriorityClass of the sandboxes.")

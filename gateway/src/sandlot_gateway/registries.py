@@ -58,7 +58,8 @@ def _matches(registry: str, entry: str) -> bool:
 
 def _is_public(host: str) -> bool:
     try:
-        return ipaddress.ip_address(host).is_global
+        address = ipaddress.ip_address(host)
+        return address.is_global and not address.is_multicast
     except ValueError:
         labels = host.split(".")
         if len(labels) == 1 or _LIKE_ADDRESS.match(labels[-1]):

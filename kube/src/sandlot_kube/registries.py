@@ -1,0 +1,74 @@
+"""Which registries images may come from, as the gateway judges it: resources made with kubectl are judged by this."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Collection
+
+HUB = "docker.io"  # where a name without a registry leads
+_LONGEST = 512
+# distribution's grammar: [host[:port]/]path[:tag][@digest]
+_NAME = re.compile(
+    r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::[0-9]{1,5})?/)?"
+    r"[a-z0-9]+(?:(?:\.|_{1,2}|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:\.|_{1,2}|-+)[a-z0-9]+)*)*"
+    r"(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?"
+    r"(?:@sha256:[0-9a-f]{64})?\Z"
+)
+
+# Names that lead to the machine itself or into a network of one's own; the last are of RFC 6762 and 8375.
+_INTERNAL = (
+    "localhost",
+    "localdomain",
+    "local",
+    "internal",
+    "svc",
+    "lan",
+    "intranet",
+    "corp",
+    "home",
+    "home.arpa",
+)
+# "127.1" and "0x7f.1" are addresses to a resolver, though no text of an address.
+_LIKE_ADDRESS = re.compile(r"(?:[0-9]+|0x[0-9a-f]*)\Z")
+
+
+def is_image_name(text: str) -> bool:
+    """Whether a registry could have an image of that name."""
+    return len(text) <= _LONGEST and _NAME.match(text) is not None
+
+
+def registry_of(image: str) -> str:
+    """`HOST[:PORT]` that a node fetches the image from."""
+    first, slash, _ = image.partition("/")
+    named = slash and ("." in first or ":" in first or first == "localhost" or first != first.lower())
+    return first.lower() if named else HUB
+
+
+def refusal(image: str, *, allowed: Collection[str]) -> str | None:
+    """Why an image is not to be fetched; None if it may be. `allowed`: `HOST[:PORT]` or `*.HOST`; empty: all public."""
+    if not is_image_name(image):
+        return f"{image!r} is no name of a container image: [HOST[:PORT]/]NAME[:TAG][@DIGEST] is"
+    registry = registry_of(image)
+    if allowed:
+        if any(_matches(registry, entry.lower()) for entry in allowed):
+            return None
+        return f"the registry {registry!r} is not one of those that this server allows: {', '.join(sorted(allowed))}"
+    if not _is_public(registry.partition(":")[0]):
+        return f"the registry {registry!r} is not a public name or address; the operator can allow it (`registries`)"
+    return None
+
+
+def _matches(registry: str, entry: str) -> bool:
+    return registry.endswith(entry[1:]) if entry.startswith("*.") else registry == entry
+
+
+def _is_public(host: str) -> bool:
+    try:
+        address = ipaddress.ip_address(host)
+        return address.is_global and not address.is_multicast
+    except ValueError:
+        labels = host.split(".")
+        if len(labels) == 1 or _LIKE_ADDRESS.match(labels[-1]):
+            return False
+        return not any(host.endswith(f".{name}") for name in _INTERNAL)
