@@ -86,7 +86,7 @@ def test_an_attribute_of_a_file_is_seen(start: Box) -> None:
     planted = box.run(["python3", "-c", ATTRIBUTE])
     assert planted["exit_code"] == 0, planted.stderr
     proof = box.ask("reset")["proof"]
-    assert not proof["files_equal"], proof
+    assert (proof["files_equal"], proof["differences"][-1]) == (False, "file upper/etc/passwd: is new"), proof
 
 
 def test_a_mount_is_seen(start: Box) -> None:
@@ -96,7 +96,11 @@ def test_a_mount_is_seen(start: Box) -> None:
         ["nsenter", "-t", str(box.process.pid), "-m", "--", "mount", "-t", "tmpfs", "planted", "/root"],
         check=True,
     )
-    assert not box.ask("reset")["proof"]["mounts_equal"]
+    proof = box.ask("reset")["proof"]
+    assert not proof["mounts_equal"]
+    assert proof["differences"][-1].startswith("mount /root: is new: / /root rw,relatime tmpfs planted "), (
+        proof
+    )
 
 
 def test_a_hostname_is_seen(start: Box) -> None:
@@ -104,7 +108,8 @@ def test_a_hostname_is_seen(start: Box) -> None:
     subprocess.run(
         ["nsenter", "-t", str(box.ready["init_pid"]), "-u", "--", "hostname", "planted"], check=True
     )
-    assert not box.ask("reset")["proof"]["hostname_equal"]
+    proof = box.ask("reset")["proof"]
+    assert (proof["hostname_equal"], proof["differences"]) == (False, ["hostname planted"])
 
 
 def test_a_control_group_is_seen(box: Driver) -> None:
@@ -114,7 +119,24 @@ def test_a_control_group_is_seen(box: Driver) -> None:
     for path in groups:
         (path / f"r{box.process.pid}-planted").mkdir()
     answer = box.ask("reset")
-    assert (answer["equal"], answer["proof"]["groups"]) == (False, 1), answer
+    named = [f"control group r{box.process.pid}-planted"]
+    proof = answer["proof"]
+    assert (answer["equal"], proof["groups"], proof["differences"]) == (False, 1, named), answer
+
+
+def test_what_differs_is_named_in_bounds(start: Box) -> None:
+    """By code's own choice of names, and of how many."""
+    box = start("root")
+    planted = box.run(
+        "cd /dev/shm; for n in $(seq 300); do touch $n; done; printf x > \"$(printf 'a\\377\\n')\""
+    )
+    assert planted["exit_code"] == 0, planted.stderr
+    answer = box.ask("reset")
+    named = answer["proof"]["differences"]
+    assert not answer["equal"]
+    assert len(named) == 10
+    assert all(len(text) <= 200 and text.isascii() for text in named)
+    assert "file dev/shm/1: is new" in named
 
 
 def test_all_of_it_is_gone_after_a_reset(start: Box) -> None:

@@ -221,7 +221,8 @@ class StubSidecar:
         if not keep:
             self.claim, self.phase, self.claimed_at = None, "warm", None
             self.push("ready")
-        proof = {"processes": [], "upper_entries": 0}
+        differences = [] if self.reset_equal else ["file layers/base/etc/hosts: content"]
+        proof = {"processes": [], "upper_entries": 0, "differences": differences}
         return 200, {"equal": self.reset_equal, "took_ms": 1.0, "proof": proof, **self.state()}
 
 

@@ -323,10 +323,10 @@ class Lifecycle:
             raise ResetFailed(str(told.get("message") or told.get("error")), code=str(told.get("error")))
         instance.generation = max(instance.generation, int(told.get("generation", 0)))
         if not told.get("equal"):
-            self.delete(
-                sandbox, verdict="reset_failed", message="the reset could not be proven equal to fresh"
-            )
-            raise ResetFailed("the reset could not be proven equal to fresh", code="not_equal")
+            why = f"the reset could not be proven equal to fresh: {_differences(told)}"
+            _log.warning("sandbox %s: %s", sandbox.id, why)
+            self.delete(sandbox, verdict="reset_failed", message=why)
+            raise ResetFailed(why, code="not_equal")
         sandbox.updated_at = self._clock()
         return told
 
@@ -477,6 +477,13 @@ class Lifecycle:
         self.orphans.close()
         await self._tasks.close(timeout=timeout)
         await self._retirer.close(timeout=timeout)
+
+
+def _differences(told: dict[str, Any]) -> str:
+    """What a reset's answer names; all of the proof from a sidecar that names nothing."""
+    proof = told.get("proof")
+    found = proof.get("differences") if isinstance(proof, dict) else None
+    return "; ".join(map(str, found)) if isinstance(found, list) and found else str(proof)
 
 
 def _claim_of(sandbox: Sandbox) -> Claim:

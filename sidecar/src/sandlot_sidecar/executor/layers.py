@@ -16,15 +16,29 @@ MOUNT_POINTS = ("proc", "sys", "dev")
 class Base:
     """Writes that layer into a directory; what cannot be hidden by a layer is left in `to_cover`."""
 
-    def __init__(self, *, path: str, lowers: Sequence[str], rootless: bool) -> None:
+    def __init__(
+        self, *, path: str, lowers: Sequence[str], rootless: bool, seen: dict[str, os.stat_result | None]
+    ) -> None:
+        """`seen`: what earlier layers over this image have found of it, added to here.
+
+        The machine's own root changes while sandboxes lie over it: each must get the layer that its first one had, or
+        a reset would be unequal by what another program has done.
+        """
         self.path = path
         self.lowers = lowers
         self.to_cover: list[tuple[str, int]] = []
+        self._seen = seen
+        self._emptied: list[str] = []
         self._rootless = rootless
         self._opaque = "user.overlay.opaque" if rootless else "trusted.overlay.opaque"
 
     def find(self, relative: str) -> os.stat_result | None:
-        """The image's own entry at a path, not following a last symlink."""
+        """The image's own entry at a path as it was at first, not following a last symlink."""
+        if relative not in self._seen:
+            self._seen[relative] = self._look(relative)
+        return self._seen[relative]
+
+    def _look(self, relative: str) -> os.stat_result | None:
         for lower in self.lowers:
             try:
                 return os.lstat(os.path.join(lower, relative))
@@ -56,6 +70,7 @@ class Base:
         if path is None:
             return
         os.chmod(path, mode)
+        self._emptied.append(f"{relative}/")
         if self.find(relative) is None:
             return
         try:
@@ -64,11 +79,13 @@ class Base:
             self.to_cover.append((relative, mode))
 
     def hide(self, relative: str) -> None:
-        """Let the image's entry at a path not exist."""
-        parent, _, name = relative.rpartition("/")
-        if not name or self.find(relative) is None:
+        """Let the image's entry at a path not exist, also one that comes later."""
+        if not relative or relative.startswith(tuple(self._emptied)):
             return
+        while (parent := os.path.dirname(relative)) and self.find(parent) is None:
+            relative = parent
         path = self.directory(parent) if parent else self.path
+        name = os.path.basename(relative)
         if path is None or os.path.lexists(f"{path}/{name}"):
             return
         try:

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from .rootfs import Root
 
 
+MOST_NAMED = 10
+MOST_OF_A_NAME = 200
+
+
 class Fresh:
     """The picture of a fresh sandbox, taken once, before anybody's code has run."""
 
@@ -42,23 +46,69 @@ class Fresh:
         `before`: the process namespace of the generation before, `group`: where its commands had groups of their own,
         whose names begin with `groups`.
         """
-        files = picture.take(root)
+        files, now = picture.take(root), _mounts(home)
         above = f"{picture.UPPER}/"
+        processes = [*_processes(), *_left_in(home, before)]
+        upper = sum(path.startswith(above) and path not in self.files for path in files)
+        left = [] if group is None else [name for name in group.below() if name.startswith(groups)]
+        changed = [
+            path for path in files.keys() | self.files.keys() if files.get(path) != self.files.get(path)
+        ]
+        moved = _moved(self.mounts, now)
+        network, ipc, names = _network_equal(home, init, own_network), _ipc_entries(), _names()
+        differences = [
+            *(f"process {pid}" for pid in processes),
+            *(f"file {path}: {_how(self.files.get(path), files.get(path))}" for path in sorted(changed)),
+            *(f"mount {text}" for text in moved),
+            *([] if network else ["network"]),
+            *(f"ipc {text}" for text in ipc),
+            *([] if names == self.names else [f"hostname {names[0]}"]),
+            *(f"control group {name}" for name in left),
+        ]
         proof = {
-            "processes": [*_processes(), *_left_in(home, before)],
-            "upper_entries": sum(path.startswith(above) and path not in self.files for path in files),
-            "files_equal": files == self.files,
-            "mounts_equal": _mounts(home) == self.mounts,
-            "network_equal": _network_equal(home, init, own_network),
-            "ipc_entries": _ipc_entries(),
-            "hostname_equal": _names() == self.names,
-            "groups": 0 if group is None else sum(name.startswith(groups) for name in group.below()),
+            "processes": processes,
+            "upper_entries": upper,
+            "files_equal": not changed,
+            "mounts_equal": not moved,
+            "network_equal": network,
+            "ipc_entries": len(ipc),
+            "hostname_equal": names == self.names,
+            "groups": len(left),
+            # The names are of hostile code's choice, and as many as it likes.
+            "differences": [_printable(text)[:MOST_OF_A_NAME] for text in differences[:MOST_NAMED]],
         }
-        counts = ("upper_entries", "ipc_entries", "groups", "processes")
-        equal = all(not proof[name] for name in counts) and all(
-            value for name, value in proof.items() if name not in counts
-        )
-        return proof, equal
+        return proof, not differences
+
+
+def _printable(text: str) -> str:
+    return text.encode("ascii", "backslashreplace").decode()
+
+
+def _how(before: Any, after: Any) -> str:
+    if before is None or after is None:
+        return "is new" if before is None else "has gone"
+    names = ("mode", "owner", "group", "device", "content", "attributes")
+    return ", ".join(name for name, one, other in zip(names, before, after, strict=True) if one != other)
+
+
+def _moved(before: list[tuple[str, ...]], now: list[tuple[str, ...]]) -> list[str]:
+    """Mounts that came, went or changed. One that the machine took away with its directory cannot be had again."""
+    gone = [mount for mount in _without(before, now) if os.path.lexists(mount[1])]
+    return [
+        *(f"{mount[1]}: has gone: {' '.join(mount)}" for mount in gone),
+        *(f"{mount[1]}: is new: {' '.join(mount)}" for mount in _without(now, before)),
+    ]
+
+
+def _without(these: list[tuple[str, ...]], those: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """Of the same mount twice here and once there, one."""
+    left, found = list(those), []
+    for mount in these:
+        if mount in left:
+            left.remove(mount)
+        else:
+            found.append(mount)
+    return found
 
 
 def _processes() -> list[int]:
@@ -104,16 +154,16 @@ def _network_equal(home: Home, init: Init, own_network: bool) -> bool:
     return names == ["lo"]
 
 
-def _ipc_entries() -> int:
-    count = 0
+def _ipc_entries() -> list[str]:
+    found: list[str] = []
     for name in ("msg", "sem", "shm"):
         try:
             with open(f"/proc/sysvipc/{name}", "rb") as file:
-                count += len(file.readlines()) - 1
+                found += [name] * (len(file.readlines()) - 1)
         except FileNotFoundError:
             continue
     try:
-        count += len(os.listdir("/dev/mqueue"))
+        found += [f"/dev/mqueue/{name}" for name in os.listdir("/dev/mqueue")]
     except FileNotFoundError:
         pass
-    return count + len(os.listdir("/dev/shm"))
+    return found + [f"/dev/shm/{name}" for name in os.listdir("/dev/shm")]

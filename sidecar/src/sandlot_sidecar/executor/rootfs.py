@@ -49,6 +49,8 @@ class Plan:
         # Read for the first root, and the same for all later ones.
         self.given: given.Given | None = None
         self.network_files: tuple[bytes, bytes] | None = None
+        self.seen: dict[str, os.stat_result | None] = {}
+        self.top: set[str] | None = None
 
     def fall_back(self, reason: str) -> list[str]:
         """Ask for less after a failure: an upper layer in memory, then no overlay; the notes for it."""
@@ -111,7 +113,9 @@ class Builder:
         else:
             os.mkdir(f"{WORK}/upper")
             os.mkdir(f"{WORK}/work")
-        base = layers.Base(path=f"{WORK}/base", lowers=self.plan.lower, rootless=self.home.rootless)
+        base = layers.Base(
+            path=f"{WORK}/base", lowers=self.plan.lower, rootless=self.home.rootless, seen=self.plan.seen
+        )
         for name in layers.MOUNT_POINTS:
             base.directory(name)
         if self.plan.host:
@@ -191,8 +195,9 @@ class Builder:
         """One overlay per top-level directory: below a user namespace, / itself has locked mounts."""
         syscalls.mount(ROOT, ROOT, None, syscalls.MS_BIND)
         os.chmod(ROOT, 0o755)
-        names = {name for lower in self.plan.lower for name in os.listdir(lower)} | set(os.listdir(base.path))
-        for name in sorted(names):
+        if self.plan.top is None:
+            self.plan.top = {name for lower in self.plan.lower for name in os.listdir(lower)}
+        for name in sorted(self.plan.top | set(os.listdir(base.path))):
             self._top_entry(base, name)
 
     def _top_entry(self, base: layers.Base, name: str) -> None:
@@ -274,14 +279,13 @@ class Builder:
     def _cover(self, base: layers.Base) -> None:
         covers = list(base.to_cover) + [(path.lstrip("/"), 0o755) for path in self.plan.mask]
         for number, (relative, mode) in enumerate(covers):
-            target = f"{ROOT}/{relative}"
+            target, source = f"{ROOT}/{relative}", f"{WORK}/cover/{number}"
+            # Also where nothing is to be covered: a later root's layers are compared with this one's.
+            os.mkdir(source)
+            os.chmod(source, mode)
             if not os.path.lexists(target) or os.path.islink(target):
                 continue
-            if os.path.isdir(target):
-                source = f"{WORK}/cover/{number}"
-                os.mkdir(source)
-                os.chmod(source, mode)
-            else:
+            if not os.path.isdir(target):
                 source = "/dev/null"
             syscalls.mount(source, target, None, syscalls.MS_BIND)
 

@@ -337,7 +337,10 @@ class Instance:
                 await self._fail("reset_failed", str(error))
                 raise ApiError(503, "reset_failed", str(error)) from error
             if not equal:
-                await self._fail("reset_failed", "the sandbox was not equal to a fresh one after the reset")
+                found = "; ".join(answer["proof"]["differences"])
+                await self._fail(
+                    "reset_failed", f"the sandbox was not equal to a fresh one after the reset: {found}"
+                )
         return {name: answer.get(name) for name in ("took_ms", "proof", "equal")}
 
     async def _after_reset(self, kept: dict[str, Any] | None) -> None:
