@@ -173,6 +173,7 @@ class Driver:
     def __init__(self, *, prefix: list[str] | None = None, first: str = "") -> None:
         ours, theirs = socket.socketpair()
         self.sock = ours
+        self.control = theirs.fileno()  # the other end's number in the executor
         self.events: list[dict[str, Any]] = []
         self.process = subprocess.Popen(
             [*(prefix or []), sys.executable, "-c", first + ENTRY, str(theirs.fileno())],

@@ -28,6 +28,10 @@ class Sandbox:
         self.container = container  # the group of a pod's container, which this one is below
         self.path = path
         self._roots = roots  # a hierarchy's directory: how many parts of the path were there before
+        # The groups whose limit of memory is the sandbox's own, with the files that say when it was reached open.
+        groups = [group] if container is None else [group, container]
+        self.limiting = [each for each in groups if each.descriptor("memory_refused") >= 0]
+        self.loose = group.loose
 
     def apply(self, limits: dict[str, Any]) -> list[str]:
         """Set cpu (cores), memory (bytes), pids; notes say what could not be set."""
@@ -44,11 +48,6 @@ class Sandbox:
                     f"limits: {name} is not limited, its cgroup controller is not there or not writable"
                 )
         return notes
-
-    def limiting(self) -> list[Group]:
-        """The groups whose limit of memory is the sandbox's own, with the files that say when it was reached open."""
-        groups = [self.group] if self.container is None else [self.group, self.container]
-        return [group for group in groups if group.descriptor("memory_refused") >= 0]
 
     def counters(self) -> list[int]:
         """Files that count whom the kernel killed for memory in the container; the second one's are not its own.

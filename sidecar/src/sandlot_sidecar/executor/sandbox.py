@@ -249,7 +249,7 @@ class Sandbox:
         group, limiting = None, []
         if self._cgroup is not None:
             self._number += 1
-            limiting = self._cgroup.limiting()
+            limiting = self._cgroup.limiting
             group = self._cgroup.group.child(_group_name(self._number))
             self._limit_runner(group)
         child, channel = nursery.bear(
@@ -299,7 +299,7 @@ class Sandbox:
 
     @property
     def _loose(self) -> bool:
-        return self._cgroup is not None and self._cgroup.group.loose
+        return self._cgroup is not None and self._cgroup.loose
 
     def look_at_retired(self) -> None:
         """Remove the groups that are empty by now, and end the bombs among them."""
