@@ -30,7 +30,7 @@ class Fault:
     """What to do instead of a plain answer to the next request whose path ends with `route`.
 
     `status` answers so without doing anything; `lose` does the work and closes without an answer; `refuse` closes
-    before the work; `cut` closes a stream after so many bytes.
+    before the work; `cut` closes a stream, or the body of a `status`, after so many bytes.
     """
 
     route: str
@@ -40,6 +40,7 @@ class Fault:
     lose: bool = False
     refuse: bool = False
     cut: int | None = None
+    stop: bool = False  # with `cut`: as if this were the end
     hold: bool = False  # never answer
 
 
@@ -263,6 +264,9 @@ class Service:
             if fault.refuse:
                 return False
             if fault.status:
+                if fault.cut is not None:
+                    _raw(writer, fault.status, b"x" * fault.cut, fault.headers, missing=1)
+                    return False
                 return _answer(writer, fault.status, fault.body, fault.headers)
         query = {key: values[0] for key, values in parse_qs(urlsplit(path).query).items()}
         query["_raw"] = urlsplit(path).query
@@ -546,6 +550,9 @@ class Service:
                 writer.write(b"%x\r\n%b\r\n" % (len(data), data))
                 await writer.drain()
             if limit is not None and sent >= limit:
+                if fault.stop:
+                    writer.write(b"0\r\n\r\n")
+                    await writer.drain()
                 return
             if op.document is not None and offset >= len(op.frames):
                 writer.write(b"0\r\n\r\n")
@@ -638,6 +645,11 @@ def _answer(writer: asyncio.StreamWriter, status: int, document: object, headers
     return True
 
 
-def _raw(writer: asyncio.StreamWriter, status: int, body: bytes, headers: Headers) -> None:
+def _raw(
+    writer: asyncio.StreamWriter, status: int, body: bytes, headers: Headers, *, missing: int = 0
+) -> None:
+    """`missing`: so many bytes are announced and do not come."""
     lines = "".join(f"{key}: {value}\r\n" for key, value in headers.items())
-    writer.write(f"HTTP/1.1 {status} Some\r\nContent-Length: {len(body)}\r\n{lines}\r\n".encode() + body)
+    writer.write(
+        f"HTTP/1.1 {status} Some\r\nContent-Length: {len(body) + missing}\r\n{lines}\r\n".encode() + body
+    )

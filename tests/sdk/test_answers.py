@@ -6,7 +6,7 @@ import json
 
 import pytest
 from sandlot import errors
-from sandlot._protocol.answers import error_for
+from sandlot._protocol.answers import error_code, error_for, retry_after
 
 
 @pytest.mark.parametrize(
@@ -78,3 +78,28 @@ def test_an_end_that_is_not_the_infrastructures_is_told_apart(verdict: str) -> N
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[1]", b'"x"', b'{"errors":[3]}', b"\xff\xfe"])
 def test_any_body_gives_an_error_with_a_message(body: bytes) -> None:
     assert str(error_for(status=400, headers={}, body=body))
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        ("0", 0.0),
+        ("0.25", 0.25),
+        ("86399.5", 86399.5),
+        ("86400", None),
+        ("-0.5", None),
+        ("nan", None),
+        ("Wed, 21 Oct 2026 07:28:00 GMT", None),
+    ],
+)
+def test_a_server_says_when_to_come_again(value: str, seconds: float | None) -> None:
+    assert retry_after({"retry-after": value}) == seconds
+    assert retry_after({}) is None
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [(b'{"error":"busy"}', "busy"), (b'{"error":7}', ""), (b'{"detail":"busy"}', ""), (b"[]", ""), (b"", "")],
+)
+def test_an_error_has_a_name_or_none(body: bytes, code: str) -> None:
+    assert error_code(body) == code

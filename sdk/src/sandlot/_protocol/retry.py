@@ -36,7 +36,7 @@ class Failure:
         return self.status == 502 and self.code in ("sidecar_unreachable", "sidecar_lost")
 
 
-def retryable_status(status: int, *, code: str = "") -> bool:
+def retryable_status(status: int, *, code: str) -> bool:
     """Whether this answer says nothing about the request itself, so that another attempt may fare better."""
     return status in (429, 503, 504) or (status == 502 and code != "sandbox_not_found")
 

@@ -129,6 +129,8 @@ class Client:
         `source` makes the body anew for each attempt; an unsafe request has one attempt once it was sent.
         """
         retry = retry or self.retry(safe=request.safe)
+        # The source of an unsafe one can be read once: a second attempt, also at a busy server, would send the rest.
+        repeatable = request.safe or source is None
         while True:
             begun = now()
             try:
@@ -147,7 +149,7 @@ class Client:
                 )
                 cause = None
                 delay = None
-                if retryable_status(body.status, code=code):
+                if repeatable and retryable_status(body.status, code=code):
                     delay = self._delay(retry, failure, begun=begun)
                 if delay is None:
                     raise error_for(status=body.status, headers=body.headers, body=data)

@@ -1,0 +1,299 @@
+"""How often and how long the client tries again: real requests, and a clock of the test's own."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from sandlot import AsyncClient, AsyncSandbox, Busy, ConnectionFailed, Event, ServerError, Stdout
+from sandlot._async import client as client_module
+from sandlot._async import commands, stream
+
+from tests.sdk.service import Fault, Service
+
+FULL = {"error": "busy", "message": "full"}
+LOST = {"/exec": Fault("/exec", refuse=True), "/ops": Fault("/ops", refuse=True)}
+WINDOW = 5.0  # seconds in which the client of these tests waits for a lost server
+
+
+class Clock:
+    """A sleep takes no time, and moves it on; so does each look at it, by `per_look` seconds."""
+
+    def __init__(self) -> None:
+        self.time = 1000.0
+        self.per_look = 0.0
+        self.slept: list[float] = []
+
+    def now(self) -> float:
+        self.time += self.per_look
+        return self.time
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.time += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    for module in (client_module, commands, stream):
+        monkeypatch.setattr(module, "now", clock.now)
+    for module in (client_module, stream):
+        monkeypatch.setattr(module, "sleep", clock.sleep)
+    return clock
+
+
+@pytest.fixture
+async def patient(service: Service, clock: Clock) -> AsyncIterator[AsyncSandbox]:
+    """A sandbox of the small server; its client has had an answer."""
+    async with (
+        AsyncClient(url=service.url, api_key=service.api_key, retry_for=WINDOW) as client,
+        await AsyncSandbox.create(client=client) as box,
+    ):
+        yield box
+        service.faults.clear()
+
+
+async def run(box: AsyncSandbox, route: str) -> str:
+    """The output of a command: by one answer (`/exec`) or by a stream (`/ops`)."""
+    if route == "/exec":
+        return (await box.exec("echo done")).stdout
+    return await text_of(await box.exec("echo done", stream=True))
+
+
+async def text_of(events: AsyncIterator[Event]) -> str:
+    return "".join([event.text async for event in events if isinstance(event, Stdout)])
+
+
+@pytest.mark.parametrize("status", [429, 503])
+@pytest.mark.parametrize("route", ["/exec", "/ops"])
+async def test_a_busy_server_is_asked_again_when_it_wants_to_be_for_ten_minutes(
+    patient: AsyncSandbox, service: Service, clock: Clock, route: str, status: int
+) -> None:
+    service.faults.extend(
+        Fault(route, status=status, body=FULL, headers={"Retry-After": "40"}) for _ in range(11)
+    )
+    assert await run(patient, route) == "done\n"
+    assert len(service.calls(route, "POST")) == 12
+    assert len(clock.slept) == 11
+    assert all(30.0 <= seconds <= 50.0 for seconds in clock.slept)
+
+
+@pytest.mark.parametrize("route", ["/exec", "/ops"])
+async def test_a_server_that_is_busy_for_longer_is_told_with_what_it_said(
+    patient: AsyncSandbox, service: Service, clock: Clock, route: str
+) -> None:
+    service.faults.extend(
+        Fault(route, status=503, body=FULL, headers={"Retry-After": "40"}) for _ in range(40)
+    )
+    with pytest.raises(Busy, match="full") as caught:
+        await run(patient, route)
+    assert (caught.value.status, caught.value.retry_after) == (503, 40)
+    assert 500.0 < sum(clock.slept) <= 600.0
+
+
+@pytest.mark.parametrize("body", [{"error": "internal", "message": "broken"}, {"error": "internal"}])
+@pytest.mark.parametrize("route", ["/exec", "/ops"])
+async def test_a_server_that_fails_gets_the_time_of_a_lost_one(
+    patient: AsyncSandbox, service: Service, clock: Clock, route: str, body: dict[str, object]
+) -> None:
+    service.faults.extend(Fault(route, status=503, body=body) for _ in range(40))
+    with pytest.raises(ServerError, match=body.get("message", "internal")):  # type: ignore[call-overload]
+        await run(patient, route)
+    assert 2.0 < sum(clock.slept) <= WINDOW
+
+
+@pytest.mark.parametrize("route", ["/exec", "/ops"])
+async def test_a_refusal_that_says_no_more_than_its_status_is_a_refusal(
+    patient: AsyncSandbox, service: Service, clock: Clock, route: str
+) -> None:
+    """Its body ends too early: the rest of it, and with it the name of the error, is never known."""
+    service.faults.append(Fault(route, status=503, cut=3, headers={"Retry-After": "9"}))
+    assert await run(patient, route) == "done\n"
+    assert len(service.calls(route, "POST")) == 2
+
+
+@pytest.mark.parametrize("route", ["/exec", "/ops"])
+async def test_an_error_that_no_other_attempt_can_change_is_told_at_once(
+    patient: AsyncSandbox, service: Service, clock: Clock, route: str
+) -> None:
+    service.faults.append(Fault(route, status=500, body={"error": "oops", "message": "a defect"}))
+    with pytest.raises(ServerError, match="a defect"):
+        await run(patient, route)
+    assert clock.slept == []
+
+
+@pytest.mark.parametrize("route", ["/exec", "/ops"])
+async def test_a_server_that_loses_each_connection_is_told_after_the_window(
+    patient: AsyncSandbox, service: Service, clock: Clock, route: str
+) -> None:
+    service.faults.extend([LOST[route]] * 40)
+    with pytest.raises(ConnectionFailed) as caught:
+        await run(patient, route)
+    assert caught.value.sent is True
+    assert str(caught.value) == str(caught.value.__cause__) != ""
+    assert 2.0 < sum(clock.slept) <= WINDOW
+
+
+@pytest.mark.parametrize("route", ["/exec", "/ops"])
+async def test_an_attempt_that_held_for_long_begins_the_window_anew(
+    patient: AsyncSandbox, service: Service, clock: Clock, route: str
+) -> None:
+    clock.per_look = client_module.LONG_ATTEMPT + 0.5
+    service.faults.extend([LOST[route]] * 20)
+    assert await run(patient, route) == "done\n"
+    assert len(service.calls(route, "POST")) == 21
+    clock.per_look = client_module.LONG_ATTEMPT
+    service.faults.extend([LOST[route]] * 20)
+    with pytest.raises(ConnectionFailed):
+        await run(patient, route)
+
+
+async def test_a_server_that_never_answered_is_given_up_soon(clock: Clock) -> None:
+    async with AsyncClient(url="http://127.0.0.1:1", api_key="k") as client:
+        with pytest.raises(ConnectionFailed, match=r"127\.0\.0\.1:1") as caught:
+            await AsyncSandbox.list(client=client)
+    assert caught.value.sent is False
+    assert 0.5 < sum(clock.slept) <= 2.0
+
+
+@pytest.mark.parametrize("first", ["list", "stream"])
+async def test_a_server_that_has_answered_once_and_went_away_gets_the_whole_window(
+    clock: Clock, tmp_path: Path, first: str
+) -> None:
+    async with AsyncClient(url="http://127.0.0.1:1", api_key="k", retry_for=20.0) as client:
+        with Service(tmp_path) as service:
+            client._url, client._api_key = service.url, service.api_key
+            box = await AsyncSandbox.create(client=client)
+            if first == "stream":
+                client._answered = False
+                await run(box, "/ops")
+        for route in ("/exec", "/ops"):
+            clock.slept.clear()
+            with pytest.raises(ConnectionFailed) as caught:
+                await run(box, route)
+            assert caught.value.sent is False
+            assert 10.0 < sum(clock.slept) <= 20.0
+
+
+async def test_what_may_run_twice_is_not_sent_twice(
+    patient: AsyncSandbox, service: Service, clock: Clock
+) -> None:
+    service.faults.append(Fault("/reset", lose=True))
+    with pytest.raises(ConnectionFailed):
+        await patient.reset()
+    assert len(service.calls("/reset")) == 1
+    service.faults.append(Fault("/reset", status=503, body=FULL))
+    await patient.reset()
+    assert len(service.calls("/reset")) == 3
+
+
+async def test_a_command_with_a_limit_is_not_sent_after_its_time(
+    patient: AsyncSandbox, service: Service, clock: Clock
+) -> None:
+    service.faults.extend(
+        Fault("/exec", status=503, body=FULL, headers={"Retry-After": "20"}) for _ in range(25)
+    )
+    with pytest.raises(Busy):
+        await patient.exec("true", timeout=10.0)
+    assert 250.0 < sum(clock.slept) <= 10.0 + commands.EXEC_SLACK
+
+
+async def test_an_upload_begins_at_its_first_byte_each_time(
+    patient: AsyncSandbox, service: Service, tmp_path: Path
+) -> None:
+    (tmp_path / "big").write_bytes(b"z" * 300_000)
+    service.faults.extend([Fault("/files", refuse=True), Fault("/files", status=503, body=FULL)])
+    assert await patient.files.upload(tmp_path / "big", "/big") == 300_000
+    sent = service.calls("/files", "PUT")
+    assert [len(one.body) for one in sent] == [300_000] * 3
+    assert [one.headers.get("content-length") for one in sent] == ["300000"] * 3
+
+
+async def test_a_body_that_can_be_had_once_is_sent_once(patient: AsyncSandbox, service: Service) -> None:
+    """Also where the server is only busy: it may have taken a part of it, and a second attempt would send the rest."""
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield b"first,"
+        yield b"second"
+
+    service.faults.append(Fault("/files", status=503, body=FULL))
+    with pytest.raises(Busy, match="full"):
+        await patient.files.write("/kept", pieces())
+    assert not (service.root / "kept").exists()
+    assert await patient.files.write("/kept", pieces()) == 12
+
+
+@pytest.mark.parametrize(
+    ("stop", "message"),
+    [
+        (True, "the stream stopped before the end of the command"),
+        (False, "the connection was closed in mid-answer"),
+    ],
+)
+async def test_a_stream_that_stops_and_stops_is_told_after_the_window(
+    patient: AsyncSandbox, service: Service, clock: Clock, stop: bool, message: str
+) -> None:
+    service.faults.extend(Fault("/ops", cut=0, stop=stop) for _ in range(40))
+    with pytest.raises(ConnectionFailed, match=f"^{message}$") as caught:
+        await run(patient, "/ops")
+    assert caught.value.sent is True
+    assert 2.0 < sum(clock.slept) <= WINDOW
+    assert all(clock.slept)
+
+
+async def test_a_stream_that_gets_on_is_followed_however_often_it_stops(
+    patient: AsyncSandbox, service: Service, clock: Clock
+) -> None:
+    service.faults.extend(Fault("/ops", cut=5) for _ in range(30))
+    assert await run(patient, "/ops") == "done\n"
+    assert len(service.calls("/ops", "POST")) == 31
+    assert max(clock.slept) < 0.1
+
+
+@pytest.mark.parametrize(("held", "pause"), [(0.4, True), (0.5, False)])
+async def test_a_stream_that_held_for_a_while_is_opened_again_at_once(
+    patient: AsyncSandbox, service: Service, clock: Clock, held: float, pause: bool
+) -> None:
+    service.faults.append(Fault("/ops", cut=0))
+    process = await patient.start("echo done")
+    clock.per_look = held  # two looks between the begin of the attempt and its end
+    assert await text_of(process) == "done\n"
+    assert [seconds > 0 for seconds in clock.slept] == [pause]
+
+
+async def test_what_is_no_stream_is_told(patient: AsyncSandbox, service: Service) -> None:
+    service.faults.append(Fault("/ops", status=200, body={"error": "none"}))
+    with pytest.raises(ServerError, match=r"^the stream cannot be read: \S"):
+        await run(patient, "/ops")
+
+
+@pytest.mark.parametrize("attached", [False, True])
+async def test_a_stream_without_even_a_sign_of_life_is_opened_again(
+    service: Service, clock: Clock, monkeypatch: pytest.MonkeyPatch, attached: bool
+) -> None:
+    async with (
+        AsyncClient(url=service.url, api_key=service.api_key) as client,
+        await AsyncSandbox.create(client=client) as box,
+    ):
+        monkeypatch.setattr(stream, "SILENCE", 0.1)
+        process = await box.start("until [ -e go ]; do sleep 0.02; done; echo done", detach=attached)
+        route, method = "/ops", "POST"
+        if attached:
+            await process.detach()
+            process = await box.attach(process.op_id)
+            route, method = f"/{process.op_id}/stream", "GET"
+        service.faults.append(
+            Fault(route, hold=True)
+        )  # of one the head does not come, of the others no output
+
+        def go() -> None:
+            service.wait_for(lambda: len(service.calls(route, method)) >= 4)
+            (service.root / "go").touch()
+
+        going = threading.Thread(target=go)
+        going.start()
+        assert await text_of(process) == "done\n"
+        going.join()
