@@ -11,6 +11,7 @@ from sandlot.grade.stack import PrivateStack
 from loadtests.bounds import SPEC
 from loadtests.create_rows import warm_create
 from loadtests.exec_rows import latency, rate
+from loadtests.file_rows import local, rows
 from loadtests.gateway_rows import gateway
 from loadtests.idle_rows import idle
 from loadtests.prime_rows import prime_create
@@ -38,6 +39,11 @@ async def _create() -> Readings:
         return {"create_warm": await warm_create(stack.client)}
 
 
+async def _files() -> Readings:
+    async with _stack() as stack:
+        return await local(stack.client)
+
+
 async def _prime_rpc() -> Readings:
     async with _stack() as stack:
         return {"prime_rpc": await prime_create(stack.client, version="0.5.1")}
@@ -60,6 +66,7 @@ GROUPS = (
     Group(("exec_latency",), _exec_latency),
     Group(("exec_rate",), _exec_rate),
     Group(("create_warm",), _create),
+    Group(rows(), _files),
     Group(("prime_rpc",), _prime_rpc),
     Group(("prime_rest",), _prime_rest),
     Group(("sidecar_memory", "sidecar_wakeups"), idle),
