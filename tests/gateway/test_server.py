@@ -8,7 +8,10 @@ import gc
 import os
 import socket
 import stat
+import sys
 import time
+
+import psutil
 
 from tests.gateway.conftest import Running, running
 from tests.gateway.sidecars import until
@@ -107,3 +110,39 @@ async def test_a_head_without_an_end_is_not_kept(box: Running) -> None:
 async def connect(box: Running) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     host, port = box.url.removeprefix("http://").split(":")
     return await asyncio.open_connection(host, int(port))
+
+
+_STRANGERS = r"""
+import asyncio, sys
+# All of it is on its way before the gateway looks at the first.
+async def one(path):
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(sys.argv[1]))
+    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer guess\r\nContent-Length: 8388608\r\n\r\n"
+    writer.write(head.encode() + bytes(200_000))
+    answer = await reader.readline()
+    writer.transport.abort()
+    return answer.split()[1].decode()
+async def main():
+    paths = ["/api/v1/sandbox", f"/sbx/{sys.argv[2]}/files?path=/x", f"/sbx/{sys.argv[2]}/exec"] * 250
+    print(sorted(set(await asyncio.gather(*map(one, paths)))))
+asyncio.run(main())
+"""
+
+
+async def test_bodies_of_strangers_are_dropped_as_they_come(box: Running) -> None:
+    """750 at once without a credential, on the control plane and the data plane: each is answered, none is kept."""
+    made = await box.create()
+    own = psutil.Process()
+    before = own.memory_info().rss
+    attack = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", _STRANGERS, box.url.rpartition(":")[2], made["id"]),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert attack.stdout is not None
+    most = before
+    answered = asyncio.ensure_future(attack.communicate())
+    while not answered.done():
+        most = max(most, own.memory_info().rss)
+        await asyncio.wait([answered], timeout=0.01)
+    assert (await answered)[0] == b"['401']\n"
+    assert most - before < 24 * _MIB, f"{(most - before) / _MIB:.0f} MiB"

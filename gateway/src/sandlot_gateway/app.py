@@ -190,6 +190,7 @@ class Gateway:
             max_body=settings.max_body,
             counted=self.counters.request,
             refusal=Credentials(keys=keys).refusal,
+            is_known=self.data.is_known,
         )
         self._gauges()
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from sandlot_gateway import logs
 from sandlot_gateway.control.errors import error_response
+from sandlot_gateway.data.server import BEGUN, DROPPED
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -22,6 +23,7 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 _log = logging.getLogger(__name__)
 
 _WITHOUT_RECOVERY = frozenset({"/healthz", "/readyz"})
+_DATA = ("/sbx/", "/expose/")
 _NOT_A_USE = frozenset({"/healthz", "/readyz", "/metrics"})
 _BODY_TIMEOUT = 30.0  # seconds that a control request's body may take
 _SWALLOW_TIMEOUT = 2.0
@@ -40,13 +42,16 @@ class Edge:
         max_body: int,
         counted: Callable[[int], None],
         refusal: Callable[[Scope], str | None],
+        is_known: Callable[[Scope], bool],
     ) -> None:
+        """`refusal` judges the control API's requests by their headers, `is_known` those of the data plane."""
         self._data = data
         self._control = control
         self._recovered = recovered
         self._max_body = max_body
         self._counted = counted
         self._refusal = refusal
+        self._is_known = is_known
         self._ids = (f"{os.getpid():x}-{number:x}" for number in itertools.count(1))
         self.in_flight = 0
         self.last_use = time.monotonic()
@@ -54,6 +59,7 @@ class Edge:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             raise RuntimeError("app.Gateway starts and stops this application")
+        scope[BEGUN] = True
         path: str = scope["path"]
         # Before everything is found again, an existing sandbox would look like a lost one.
         if not self._recovered.is_set() and path not in _WITHOUT_RECOVERY:
@@ -67,7 +73,7 @@ class Edge:
         is_use = path not in _NOT_A_USE
         self.in_flight += is_use
         try:
-            if scope["type"] == "websocket" or path.startswith(("/sbx/", "/expose/")):
+            if scope["type"] == "websocket" or path.startswith(_DATA):
                 await self._data(scope, receive, send)
             else:
                 await self._controlled(scope, receive, send)
@@ -75,6 +81,12 @@ class Edge:
             self.in_flight -= is_use
             if is_use:
                 self.last_use = time.monotonic()
+
+    def is_known(self, scope: Scope) -> bool:
+        """Whether who sends this request has shown a credential: of a stranger's body nothing is kept."""
+        if scope["path"].startswith(_DATA):
+            return self._is_known(scope)
+        return self._refusal(scope) is None
 
     async def _controlled(self, scope: Scope, receive: Receive, send: Send) -> None:
         request_id = _header(scope, b"x-request-id")[:128] or next(self._ids)
@@ -92,6 +104,8 @@ class Edge:
             await send(message)
 
         refusal = self._refusal(scope)
+        if refusal is None and DROPPED in scope:  # its key has come a moment after its body
+            refusal = "this API key was not known yet when the request arrived"
         if refusal is not None:
             await _refuse(refusal, receive, send_with_id, limit=self._max_body)
             self._counted(status)

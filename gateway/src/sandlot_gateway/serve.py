@@ -24,7 +24,7 @@ from sandlot_gateway.backends.base import Backend
 from sandlot_gateway.backends.local.layout import check_length
 from sandlot_gateway.backends.local.lock import StateLock
 from sandlot_gateway.data.pool import HttpPool
-from sandlot_gateway.data.server import OneWriteProtocol
+from sandlot_gateway.data.server import with_judge
 from sandlot_gateway.keyfile import KeyFile
 from sandlot_gateway.keys import Keys
 from sandlot_gateway.settings import Settings
@@ -80,7 +80,7 @@ async def serve(
             uvicorn.Config(
                 gateway.edge,
                 loop="none",
-                http=OneWriteProtocol,
+                http=with_judge(gateway.edge.is_known),
                 ws="websockets-sansio",
                 lifespan="off",
                 access_log=False,

@@ -13,7 +13,7 @@ from ..metrics import Metrics
 from ..rpc.plane import SERVICE, RpcPlane
 from ..tokens import Tokens
 from .access import AccessLog, request_ids
-from .answers import Receive, Refusal, Scope, Send, send_json
+from .answers import Receive, Refusal, Scope, Send, send_json, unauthorized
 from .breaker import Limits
 from .door import Door
 from .errors import ClientGone
@@ -22,9 +22,10 @@ from .expose_http import ExposedHttp
 from .forward import Truncated
 from .pacing import Pacing
 from .pool import HttpPool
-from .request import Parsed, sort_headers
+from .request import Parsed, bearer, sort_headers
 from .routes import ApiKeys, Routes
 from .sandbox_http import ROUTES, SandboxHttp
+from .server import DROPPED
 from .socket_plane import SocketPlane
 from .turns import Turns
 from .wire import Headers
@@ -86,6 +87,18 @@ class DataPlane:
         finally:
             self._tasks.discard(task)
 
+    def is_known(self, scope: Scope) -> bool:
+        """Whether a request has a credential for its sandbox; an exposure's is its path, which `target` looks up."""
+        parts: list[bytes] = scope["raw_path"].split(b"/", 3)
+        if parts[1] != b"sbx":
+            return True
+        authorization = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
+        try:
+            self._door.authenticate(bearer(authorization), parts[2].decode("latin-1"))
+        except Refusal:
+            return False
+        return True
+
     async def drain(self, timeout: float) -> int:
         """Refuse new requests, wait up to `timeout` seconds for those in flight; how many were cut off then."""
         self._door.draining = True
@@ -119,6 +132,8 @@ class DataPlane:
         queued = [0.0]
         try:
             try:
+                if DROPPED in scope and self.is_known(scope):  # its key has come a moment after its body
+                    raise unauthorized()
                 if not rpc:
                     self._door.check_open()
                 if exposed:

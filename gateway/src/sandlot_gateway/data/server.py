@@ -1,14 +1,20 @@
-"""uvicorn's HTTP protocol with one write for a response's head and body where it makes two."""
+"""uvicorn's HTTP protocol: one write for a response's head and body, and little that is kept for strangers."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 _MAX_HEAD = 64 << 10  # bytes of a request's line and headers
 _FIRST_HEAD = 60.0  # seconds until a connection's first one is there
+_UNJUDGED = 16 << 10  # bytes of a body that are kept before the application has looked at its request
+
+# Keys of a request's scope: the application has begun with it; its sender is a stranger, and its body is not here.
+BEGUN = "sandlot.begun"
+DROPPED = "sandlot.dropped"
 
 
 class OneWriteProtocol(HttpToolsProtocol):
@@ -18,7 +24,8 @@ class OneWriteProtocol(HttpToolsProtocol):
     and (with TCP_NODELAY) a packet each. Holding the head back until the first byte of the body, at most one
     turn of the loop, is worth a fifth of the gateway's throughput: docs/adr/0002.
 
-    It also bounds what a stranger can make it keep, for which uvicorn has no limits: a head and the wait for one.
+    It also bounds what a stranger can make it keep, for which uvicorn has no limits: a head, the wait for one, and what
+    has come of a body before the application begins. The application answers a DROPPED request with a 401.
     """
 
     _in_head = False
@@ -54,6 +61,20 @@ class OneWriteProtocol(HttpToolsProtocol):
         self._be_patient()
         super().on_headers_complete()
 
+    def is_known(self, scope: dict[str, Any]) -> bool:
+        """Whether who sends this request has shown a credential; `with_judge` says."""
+        return True
+
+    def on_body(self, body: bytes) -> None:
+        scope = cast("dict[str, Any]", self.scope)
+        # A thousand connections may be read before the application begins with the first of them.
+        if BEGUN not in scope and len(self.cycle.body) + len(body) > _UNJUDGED and not self.is_known(scope):
+            scope[DROPPED] = True
+        if DROPPED in scope:
+            self.cycle.body.clear()
+            body = b""
+        super().on_body(body)
+
     def _be_patient(self) -> None:
         if self._patience is not None:
             self._patience.cancel()
@@ -72,6 +93,16 @@ class OneWriteProtocol(HttpToolsProtocol):
             holder.flush()
             self.transport = holder.plain
         super().handle_websocket_upgrade()
+
+
+def with_judge(judge: Callable[[dict[str, Any]], bool]) -> type[OneWriteProtocol]:
+    """The protocol of a gateway, whose judge agrees with what its application refuses."""
+
+    class Judged(OneWriteProtocol):
+        def is_known(self, scope: dict[str, Any]) -> bool:
+            return judge(scope)
+
+    return Judged
 
 
 class _HeadHolder(asyncio.Transport):
