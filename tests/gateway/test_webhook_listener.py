@@ -142,6 +142,25 @@ async def test_strangers_who_wait_make_room_for_those_who_come() -> None:
         assert here.listener._of_peer == {}
 
 
+async def test_a_thousand_sidecars_may_report_at_once(tmp_path: Path) -> None:
+    """None is refused, though the loop does not accept any meanwhile."""
+    path = tmp_path / "s"
+    with socket.socket(socket.AF_UNIX) as listening, contextlib.ExitStack() as all_of_them:
+        listening.bind(str(path))
+        listening.listen(4096)
+        listener = WebhookListener(
+            is_sender=lambda *_: True, receive=lambda *_: 200, counted=lambda _: None, bounds=Bounds()
+        )
+        await listener.open([listening])
+        try:
+            for _ in range(1000):
+                one = all_of_them.enter_context(socket.socket(socket.AF_UNIX))
+                one.setblocking(False)
+                one.connect(str(path))
+        finally:
+            await listener.close()
+
+
 async def test_the_bodies_of_known_senders_have_a_budget() -> None:
     """Of all together, and of each; it is given back with the connection."""
     async with listening(bytes_in_flight=20 * _MIB, bytes_of_instance=9 * _MIB) as here:

@@ -14,6 +14,7 @@ import msgspec
 
 PATH = "/internal/sidecar"
 
+_BACKLOG = 4096  # the loop listens again, with 100 of its own: more sidecars at once would be refused
 _MAX_HEAD = 8 << 10  # bytes; a sidecar's head has some 500
 _MAX_BODY = 8 << 20  # bytes; a state document carries the claim's meta
 _LEAST_SHARE = 16 << 10  # bytes that a request takes of the budgets, so that they bound tiny ones too
@@ -106,10 +107,11 @@ class WebhookListener:
         loop = asyncio.get_running_loop()
         for one in sockets:
             if one.family == socket.AF_UNIX:
-                self._servers.append(await loop.create_unix_server(lambda: _Connection(self), sock=one))
+                server = await loop.create_unix_server(lambda: _Connection(self), sock=one, backlog=_BACKLOG)
             else:
                 self.port = one.getsockname()[1]
-                self._servers.append(await loop.create_server(lambda: _Connection(self), sock=one))
+                server = await loop.create_server(lambda: _Connection(self), sock=one, backlog=_BACKLOG)
+            self._servers.append(server)
 
     async def close(self) -> None:
         for server in self._servers:
