@@ -194,11 +194,15 @@ def _place(on: On, *, url: str, api_key: str, image: str, runtime: Runtime, valu
 
 def _bearable(loaded: list[Loaded], *, place: Place, all_of_them: bool) -> list[Loaded]:
     """Those that may be run there: what belongs to somebody else is not broken. Raises ProfileError."""
-    breaking = [one.name for one in loaded if any(phase.faults for phase in one.profile.phases)]
+    breaking = [
+        one.name for one in loaded if any(phase.faults or phase.strangers for phase in one.profile.phases)
+    ]
     if place.breakable or not breaking:
         return loaded
     if not all_of_them:
-        raise ProfileError(f"{breaking[0]}: its `faults` kill parts: only on a stack or a cluster of its own")
+        raise ProfileError(
+            f"{breaking[0]}: it kills or attacks parts: only on a stack or a cluster of its own"
+        )
     return [one for one in loaded if one.name not in breaking]
 
 

@@ -25,3 +25,12 @@ def fault_lines(found: dict[str, Any]) -> Iterator[str]:
     for fault in found.get("faults", ()):
         away = seconds(fault["away"])
         yield f"{fault['kill']} killed {fault['at']:.1f} s after the run's beginning, whole after {away}"
+
+
+def stranger_lines(found: dict[str, Any]) -> Iterator[str]:
+    """What code without a credential did in a phase, and what a gateway needed for it."""
+    if told := found.get("strangers"):
+        yield (
+            f"{told['held']} of {told['connections']} connections held, {told['opened']} opened, "
+            f"{told['refused']} refused; a gateway grew by {told['grown_mib']:.1f} MiB"
+        )

@@ -25,7 +25,7 @@ from loadtests.load import peers_in_pod
 from loadtests.load.baselines import Baselines, MakeSandbox, Taken
 from loadtests.load.kubelet import BARE, Account, NodeStats
 from loadtests.load.peers import Peer
-from loadtests.load.places import PlaceFailed
+from loadtests.load.places import Door, PlaceFailed
 from loadtests.load.proc import ProcProbe
 from loadtests.load.profile import Baseline
 from loadtests.load.sampling import Counts, Probe, Usage
@@ -39,6 +39,8 @@ LOOK_SECONDS = 90.0
 PODS = 4  # that the threads of the baseline share
 PORTS = {"gateway": 8642, "controller": 8080}  # where they tell Prometheus
 _OPEN_FILES = re.compile(r"^process_open_fds (\S+)$", re.MULTILINE)
+_RESIDENT = re.compile(r"^process_resident_memory_bytes (\S+)$", re.MULTILINE)
+_REPORTS = 8641  # the one port of a gateway that sandboxes reach
 
 
 class Cluster:
@@ -144,9 +146,6 @@ class Cluster:
 
     async def _open_files(self) -> dict[str, int]:
         """Of gateways and controllers, each as it tells Prometheus; those that do not answer are left out."""
-        assert self._pool is not None
-        kube, namespace = self._pool.kube, self.site.stack.namespace
-
         if not self._parts:
             for part, port in PORTS.items():
                 pods = await self.site.pods(component=part)
@@ -154,10 +153,14 @@ class Cluster:
         found: dict[str, int] = {}
         for part, port, name in self._parts:
             with contextlib.suppress(KubeError):
-                path = f"/api/v1/namespaces/{namespace}/pods/{name}:{port}/proxy/metrics"
-                if told := _OPEN_FILES.search((await kube.request("GET", path)).decode()):
+                if told := _OPEN_FILES.search(await self._metrics(name, port)):
                     found[part] = found.get(part, 0) + int(float(told[1]))
         return found
+
+    async def _metrics(self, pod: str, port: int) -> str:
+        assert self._pool is not None
+        path = f"/api/v1/namespaces/{self.site.stack.namespace}/pods/{pod}:{port}/proxy/metrics"
+        return (await self._pool.kube.request("GET", path)).decode()
 
     async def _stats(self, node: str) -> NodeStats:
         assert self._pool is not None
@@ -220,6 +223,23 @@ class Cluster:
 
     async def peer(self, found: Taken, plan: Baseline, box: AsyncSandbox, peer: Peer) -> None:
         await peers_in_pod.measure(found, plan, box, peer)
+
+    async def door(self) -> Door:
+        """The port that sidecars report to, of each gateway by its pod's own address."""
+        pods = await self.site.pods(component="gateway")
+        return Door([(pod["status"]["podIP"], _REPORTS) for pod in pods], "/internal/sidecar")
+
+    async def gateway_memory(self) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for pod in await self.site.pods(component="gateway"):
+            name = pod["metadata"]["name"]
+            # A gateway that was ended and started anew would look small.
+            restarts = sum(each["restartCount"] for each in pod["status"]["containerStatuses"])
+            told = _RESIDENT.search(await self._metrics(name, PORTS["gateway"]))
+            if told is None:
+                raise PlaceFailed(f"{name} does not tell what memory it has")
+            found[f"{name}, started {restarts + 1} times"] = int(float(told[1]))
+        return found
 
     async def kill(self, part: str) -> None:
         """SIGKILL to the process of one of its pods."""

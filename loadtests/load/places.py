@@ -9,10 +9,12 @@ import secrets
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol
 
+import psutil
 from sandlot import AsyncClient, AsyncPools, AsyncSandbox
 from sandlot.errors import NotFound
 
@@ -29,6 +31,14 @@ FILL_SECONDS = 600.0
 
 class PlaceFailed(Exception):
     """The place cannot be made, or what was broken in it does not come back; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """What code in a sandbox reaches of the gateways: (host, port) of each, and a path that wants a credential."""
+
+    addresses: list[tuple[str, int]]
+    path: str
 
 
 class Place(Protocol):
@@ -75,6 +85,14 @@ class Place(Protocol):
 
     async def peer(self, found: Taken, plan: Baseline, box: AsyncSandbox, peer: Peer) -> None:
         """Measures another system's agent in a sandbox of ours. Raises PeerFailed."""
+        ...
+
+    async def door(self) -> Door:
+        """Raises PlaceFailed where the gateways are another's."""
+        ...
+
+    async def gateway_memory(self) -> dict[str, int]:
+        """Resident bytes of each gateway, by its name. Raises PlaceFailed."""
         ...
 
     async def kill(self, part: str) -> None:
@@ -157,6 +175,13 @@ class Local:
     async def peer(self, found: Taken, plan: Baseline, box: AsyncSandbox, peer: Peer) -> None:
         await peers_here.measure(found, plan, box, peer)
 
+    async def door(self) -> Door:
+        """The clients' listener: the socket that sidecars report to is in no sandbox, and this machine's network is."""
+        return Door([("127.0.0.1", self._stack.port)], "/api/v1/sandbox")
+
+    async def gateway_memory(self) -> dict[str, int]:
+        return {"gateway": psutil.Process(self._pid()).memory_info().rss}
+
     async def kill(self, part: str) -> None:
         await asyncio.to_thread(self._stack.kill)
 
@@ -208,6 +233,12 @@ class Server:
 
     async def peer(self, found: Taken, plan: Baseline, box: AsyncSandbox, peer: Peer) -> None:
         await peers_in_pod.measure(found, plan, box, peer)
+
+    async def door(self) -> Door:
+        raise PlaceFailed(f"{self.name} is another's: its gateway is not attacked")
+
+    async def gateway_memory(self) -> dict[str, int]:
+        raise PlaceFailed(f"{self.name} is another's: what its gateway uses is not seen from here")
 
     async def kill(self, part: str) -> None:
         raise PlaceFailed(f"{self.name} is another's: its {part} is not killed")

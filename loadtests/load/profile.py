@@ -91,6 +91,23 @@ class Fault(_Strict, frozen=True):
     kill: Literal["gateway"]
 
 
+class Strangers(_Strict, frozen=True):
+    """Code in so many sandboxes of its own holds so many connections to each gateway open while a phase goes on.
+
+    It has no credential. Every other connection never ends its headers, the others send a body of so many bytes.
+    """
+
+    connections: Count
+    sandboxes: Count
+    body: Count = 8 << 20
+
+    def __post_init__(self) -> None:
+        if self.connections < self.sandboxes:
+            raise ValueError(
+                f"`connections` is {self.connections} and must be at least `sandboxes` ({self.sandboxes})"
+            )
+
+
 class Phase(_Strict, frozen=True):
     """One kind of load. Exactly one of `closed`, `open` and `rest` says how it comes.
 
@@ -106,6 +123,7 @@ class Phase(_Strict, frozen=True):
     steps: list[Step] = []
     ledger: str | None = None
     faults: list[Fault] = []
+    strangers: Strangers | None = None
 
     def __post_init__(self) -> None:
         kind = _one_of(self, "closed", "open", "rest")

@@ -16,6 +16,7 @@ from loadtests.load.kubelet import BARE
 from loadtests.load.lag import FULL, LATE
 from loadtests.load.messages import Done
 from loadtests.load.sampling import Sample
+from loadtests.load.strangers import Attack
 
 SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999, "max": 1.0}
 
@@ -29,6 +30,7 @@ class Span:
     ended: float
     done: Sequence[Done]
     broken: Sequence[Broken] = ()
+    attack: Attack | None = None
 
 
 def quantiles(values: Iterable[float]) -> dict[str, float]:
@@ -64,11 +66,23 @@ def of_phase(span: Span, *, events: Sequence[Event], samples: Sequence[Sample]) 
             name: sum(getattr(ledger, name) for ledger in ledgers)
             for name in ("recorded", "lost", "twice", "unread")
         }
+    if span.attack is not None:
+        found["strangers"] = of_attack(span.attack)
     if span.broken:
         found["faults"] = [
             {"kill": one.kill, "at": one.at, "away": round(one.away, 3)} for one in span.broken
         ]
     return found
+
+
+def of_attack(attack: Attack) -> dict[str, Any]:
+    """Connections that were wanted, held and opened, and by how many MiB a gateway grew meanwhile."""
+    return {
+        **{name: getattr(attack, name) for name in ("connections", "held", "opened", "refused")},
+        "before": attack.before,
+        "most": attack.most,
+        "grown_mib": round(attack.grown / (1 << 20), 2),
+    }
 
 
 def _of_kind(events: Sequence[Event], *, begun: float) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import shutil
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from loadtests.load.peers import peers as take_peers
 from loadtests.load.places import Place
 from loadtests.load.profile import Loaded, Phase
 from loadtests.load.sampling import Sample, Sampler
+from loadtests.load.strangers import during
 from loadtests.load.summary import Span
 
 AHEAD = 0.1  # seconds between telling the processes of a phase and its beginning
@@ -111,9 +112,9 @@ async def trial(
         for phase in profile.phases:
             tell(f"phase {phase.name}")
             async with contextlib.nullcontext() if phase.rest else beside.during(phase.name):
-                spans.append(
-                    await _phase(phase, generators=generators, sampler=sampler, place=place, zero=zero)
-                )
+                async with during(phase.strangers, place=place, make=make) as attack:
+                    span = await _phase(phase, generators=generators, sampler=sampler, place=place, zero=zero)
+                spans.append(replace(span, attack=attack))
         await _end_all(place, label)
         tell("baselines again")
         await baselines()

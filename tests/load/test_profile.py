@@ -25,7 +25,7 @@ ALL = (
         "soak",
         "steady",
     ),
-    "swe-agent",
+    *("strangers", "swe-agent"),
 )
 CLOSED = {"name": "a", "closed": {"callers": 2, "tasks": 4}, "steps": [{"exec": "true"}]}
 OPEN = {"name": "a", "open": {"rate": 3, "seconds": 20}, "steps": [{"exec": "true"}]}
@@ -115,6 +115,10 @@ def test_shell_variables_are_left_alone() -> None:
         (
             {"phases": [{**CLOSED, "faults": [{"at": 3, "kill": "gateway"}]}]},
             "`faults` needs `closed.seconds`: a phase of so many tasks may end before",
+        ),
+        (
+            {"phases": [{**OPEN, "strangers": {"connections": 3, "sandboxes": 4}}]},
+            r"phases\[0\].strangers: `connections` is 3 and must be at least `sandboxes` \(4\)",
         ),
         ({"phases": [CLOSED, CLOSED]}, "two phases are called 'a'"),
         ({"phases": [{**CLOSED, "sandbox": "kept"}]}, "none before it keeps any"),

@@ -185,6 +185,20 @@ def test_a_killed_gateway_is_told_and_its_callers_only_waited(whole: Result) -> 
     assert "gateway killed" in (whole.reports / "failover" / "report.html").read_text()
 
 
+def test_strangers_hold_connections_while_others_work_and_leave_with_their_phase(whole: Result) -> None:
+    phases = whole.summary("strangers")["phases"]
+    assert "strangers" not in phases["quiet"]
+    given, told = profile.load("strangers", short=True).parameters, phases["attacked"]["strangers"]
+    assert told["connections"] == given["connections"] <= told["opened"]
+    assert 0 < told["held"] <= told["connections"]
+    assert told["before"] > 20 << 20
+    assert told["grown_mib"] == pytest.approx((told["most"] - told["before"]) / (1 << 20), abs=0.01)
+    assert "connections held" in (whole.reports / "strangers" / "report.html").read_text()
+    # Their sandboxes are none of those that later phases use.
+    last = json.loads((whole.reports / "strangers" / "samples.jsonl").read_text().splitlines()[-1])
+    assert last["sandboxes"]["running"] == given["sandboxes"]
+
+
 def test_the_parts_of_the_stack_are_sampled(whole: Result) -> None:
     idle = whole.summary("idle")["phases"]["idle"]["parts"]
     assert idle["gateway"]["memory"] > 20 << 20
@@ -379,7 +393,11 @@ def list_sandboxes(stack: Stack) -> list[str]:
         (("steady", "--spec", "/nowhere.yaml"), "/nowhere.yaml"),
         (
             ("failover", "--on", "server", "--url", "http://127.0.0.1:9", "--api-key", "k"),
-            "failover: its `faults` kill parts: only on a stack or a cluster of its own",
+            "failover: it kills or attacks parts: only on a stack or a cluster of its own",
+        ),
+        (
+            ("strangers", "--on", "server", "--url", "http://127.0.0.1:9", "--api-key", "k"),
+            "strangers: it kills or attacks parts: only on a stack or a cluster of its own",
         ),
     ],
 )
