@@ -128,6 +128,7 @@ class Node:
             {"name": "sidecar", **common, "state": state},
         ]
         status = {"phase": "Running", "podIP": sidecar.ip, "containerStatuses": statuses}
+        status["conditions"] = [{"type": "Ready", "status": "True"}]
         await self.client.request(
             "PATCH",
             f"{paths.pods(self.namespace, name)}/status",
@@ -238,3 +239,22 @@ async def test_pool_claim_refill_cold_start_and_ends(world: World) -> None:
         await gateway.warm(2)
         assert (await gateway.client.delete("/api/v1/pools/default")).status_code == 200
         await gateway.until(lambda: not node.sidecars)
+
+
+async def test_every_create_from_a_full_pool_hits_it_through_either_gateway(world: World) -> None:
+    """More creates than the pool holds, and more pods than a node may start at once: none is left to a cold start."""
+    node = Node(world.server, namespace=world.namespace)
+    async with (
+        node.running(),
+        world.gateway("a") as first,
+        world.gateway("b") as second,
+        controller(world, webhook=first.webhook),
+    ):
+        await first.client.put("/api/v1/pools/default", json={**pool_fields(), "size": 5})
+        for number in range(7):
+            for gateway in (first, second):
+                await gateway.until(
+                    lambda gateway=gateway: gateway.gateway.supply.ready.count("default") == 5
+                )
+            made = await (first, second)[number % 2].made()
+            assert (made["poolHit"], made["coldReason"]) == (True, None), number
