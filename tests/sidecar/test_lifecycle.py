@@ -24,6 +24,14 @@ def text_of(path: str) -> str:
     return Path(path).read_text()
 
 
+async def test_a_claim_with_less_memory_can_be_reset(make) -> None:
+    """Its /dev/shm is smaller than it was when the sandbox was made, which is no leftover."""
+    box = await make(claim={"limits": {"memory": 128 << 20}})
+    answer = await box.instance("POST", "/v1/reset", json={"keep_claim": True})
+    assert answer.json()["equal"] is True, answer.text
+    assert (await box.exec("df -k /dev/shm | tail -1 | tr -s ' ' | cut -d' ' -f2"))["stdout"] == "19664\n"
+
+
 async def test_ready_comes_after_a_command_has_run(make) -> None:
     box = await make()
     event = await box.webhooks.wait("ready")

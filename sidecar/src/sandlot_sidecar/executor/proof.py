@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from .group import Group
     from .init import Init
-    from .namespaces import Home
+    from .namespaces import Home, Mount
     from .rootfs import Root
 
 
@@ -130,11 +130,17 @@ def _left_in(home: Home, namespace: int) -> list[int]:
 
 def _mounts(home: Home) -> list[tuple[str, ...]]:
     return sorted(
-        (mount.root, mount.point, mount.options, mount.kind, mount.source, mount.super_options)
+        (mount.root, mount.point, mount.options, mount.kind, mount.source, _unsized(mount))
         for mount in mounts(home)
         # A sysfs that shows a network of its own is there only with such a network.
         if not (mount.point == "/sys" or mount.point.startswith("/sys/"))
     )
+
+
+def _unsized(mount: Mount) -> str:
+    """The options of a file system; without the size that each claim's limit of memory gives to /dev/shm."""
+    options = mount.super_options.split(",")
+    return ",".join(each for each in options if mount.point != "/dev/shm" or not each.startswith("size="))
 
 
 def _names() -> tuple[str, bytes]:
