@@ -103,6 +103,19 @@ def test_burstable_and_guaranteed() -> None:
     resources = build(cpu_share=0.1, memory_share=0.25)["spec"]["containers"][0]["resources"]
     assert resources["limits"] == {"cpu": "2000m", "memory": "1073741824", "ephemeral-storage": str(5 << 30)}
     assert resources["requests"] == {"cpu": "200m", "memory": "268435456", "ephemeral-storage": "0"}
+
+
+def test_under_gvisor_there_is_room_above_the_limit_which_nobody_requests() -> None:
+    """A command is ended there by the sidecar; without that room the node would kill the pod first."""
+    made = build(runtime_class="gvisor", memory_headroom=128 << 20)["spec"]["containers"]
+    resources = next(each["resources"] for each in made if each["name"] == "sandbox")
+    assert resources["limits"]["memory"] == str((1 << 30) + (128 << 20))
+    assert resources["requests"]["memory"] == "268435456"
+    assert (
+        '"memory":1073741824' in next(each for each in made if each["name"] == "sidecar")["env"][0]["value"]
+    )
+    other = build(of={"runtimeClass": "nvidia"}, runtime_class="gvisor")["spec"]["containers"][0]
+    assert other["resources"]["limits"]["memory"] == "1073741824"
     for container in build(guaranteed=True)["spec"]["containers"]:
         assert container["resources"]["requests"] == container["resources"]["limits"]
 

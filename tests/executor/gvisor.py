@@ -34,13 +34,28 @@ def find_runsc() -> str | None:
     return str(cached) if cached.exists() else shutil.which("runsc")
 
 
-def _memory_group(name: str) -> Path:
-    """As the kubelet gives every pod one, under cgroup v1 or v2."""
-    v1 = Path("/sys/fs/cgroup/memory")
-    group = (v1 if v1.is_dir() else Path("/sys/fs/cgroup")) / f"sandlot-gvisor-{name}"
-    group.mkdir()
-    (group / ("memory.limit_in_bytes" if v1.is_dir() else "memory.max")).write_text(str(MOST_MEMORY))
-    return group
+_V1 = Path("/sys/fs/cgroup/memory")
+_PERIOD = 100_000  # microseconds of CPU time, as the kubelet has it
+
+
+def _groups(name: str, *, memory: int, cores: float | None) -> list[Path]:
+    """As the kubelet gives every pod, under cgroup v1 or v2; that of memory first."""
+    if not _V1.is_dir():
+        group = Path("/sys/fs/cgroup", name)
+        group.mkdir()
+        (group / "memory.max").write_text(str(memory))
+        if cores is not None:
+            (group / "cpu.max").write_text(f"{int(cores * _PERIOD)} {_PERIOD}")
+        return [group]
+    groups = [_V1 / name]
+    groups[0].mkdir()
+    (groups[0] / "memory.limit_in_bytes").write_text(str(memory))
+    if cores is not None:
+        groups.append(Path("/sys/fs/cgroup/cpu", name))
+        groups[1].mkdir()
+        (groups[1] / "cpu.cfs_period_us").write_text(str(_PERIOD))
+        (groups[1] / "cpu.cfs_quota_us").write_text(str(int(cores * _PERIOD)))
+    return groups
 
 
 class GvisorPod:
@@ -55,8 +70,12 @@ class GvisorPod:
         net_raw: bool = True,
         name_server: str | None = None,
         volume: int | None = None,
+        memory: int = MOST_MEMORY,
+        cores: float | None = None,
     ) -> None:
         """`network`: a network namespace by its path, without one it has only a loopback.
+
+        `memory`, `cores`: the pod's own limits, those of its containers together.
 
         `volume`: bytes of the sidecar's volume that gVisor keeps itself, as it does an emptyDir with our annotations.
         """
@@ -66,7 +85,7 @@ class GvisorPod:
         self._user = user or {"uid": 0, "gid": 0}
         self._readonly = readonly
         self._pids_of = ""
-        self._group = _memory_group(self.id)
+        self._groups = _groups(f"sandlot-gvisor-{self.id}", memory=memory, cores=cores)
         self._runsc = [
             find_runsc() or "runsc", "--root", str(self.directory / "state"), "--platform=systrap",
             "--ignore-cgroups", f"--network={'sandbox' if network else 'none'}", "--host-uds=all",
@@ -122,16 +141,26 @@ class GvisorPod:
         # Where runsc has no network it leaves a namespace behind.
         subprocess.run(["umount", str(self.directory / "state/null-netns")], capture_output=True)
         shutil.rmtree(self.directory)
-        self._group.rmdir()
+        for group in self._groups:
+            group.rmdir()
 
     @property
     def memory(self) -> int:
         """Bytes that all of it holds now."""
-        names = ("memory.usage_in_bytes", "memory.current")
-        return next(int((self._group / name).read_text()) for name in names if (self._group / name).exists())
+        return self._number("memory.usage_in_bytes", "memory.current")
+
+    @property
+    def peak_memory(self) -> int:
+        """The most that it has held."""
+        return self._number("memory.max_usage_in_bytes", "memory.peak")
+
+    def _number(self, *names: str) -> int:
+        group = self._groups[0]
+        return next(int((group / name).read_text()) for name in names if (group / name).exists())
 
     def _bound(self) -> list[str]:
-        return ["/bin/sh", "-c", f'echo $$ > {self._group}/cgroup.procs && exec "$@"', "sh"]
+        joins = "".join(f"echo $$ > {group}/cgroup.procs && " for group in self._groups)
+        return ["/bin/sh", "-c", f'{joins}exec "$@"', "sh"]
 
     def _name(self, name: str) -> str:
         return f"{name}-{self.id}"

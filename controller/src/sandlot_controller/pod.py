@@ -110,7 +110,7 @@ def _pod(template: Template, *, instance_id: str, token: str, settings: Settings
         "hostname": instance_id,
         "subdomain": settings.subdomain,
         "containers": [
-            _sandbox_container(template, instance_id=instance_id, settings=settings),
+            _sandbox_container(template, instance_id=instance_id, settings=settings, own_kernel=own_kernel),
             _sidecar_container(config, settings=settings, own_kernel=own_kernel),
         ],
         "volumes": [
@@ -154,10 +154,15 @@ def _pod(template: Template, *, instance_id: str, token: str, settings: Settings
     }
 
 
-def _sandbox_container(template: Template, *, instance_id: str, settings: Settings) -> dict[str, Any]:
+def _sandbox_container(
+    template: Template, *, instance_id: str, settings: Settings, own_kernel: bool
+) -> dict[str, Any]:
+    # A kernel of the pod's own holds no command to its limit: the sidecar ends it there, and needs a moment. Without
+    # room for what is filled meanwhile the node would kill all of the pod.
+    headroom = settings.memory_headroom if own_kernel else 0
     limits = {
         "cpu": _cores(template.cpu),
-        "memory": str(template.memory),
+        "memory": str(template.memory + headroom),
         "ephemeral-storage": str(template.disk),
     }
     requests = dict(limits)

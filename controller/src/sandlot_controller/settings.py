@@ -66,6 +66,7 @@ class Settings(BaseSettings):
     sidecar_cpu_limit: float = Field(1.0, gt=0, description="Cores.")
     sidecar_memory_request: int = Field(32 << 20, ge=0, description="Bytes.")
     sidecar_memory_limit: int = Field(256 << 20, ge=32 << 20, description="Bytes.")
+    memory_headroom: int = Field(256 << 20, ge=0, description="Bytes above a sandbox's limit, under gVisor.")
     reattach_grace: float = Field(
         60.0, ge=0, description="How long a command with an id runs on without its gateway or caller."
     )

@@ -46,10 +46,13 @@ class Executor:
             target_fd = self.sandbox.target_fd
             if target_fd >= 0:
                 poll.register(target_fd, select.POLLIN)
+            doorbell = self.sandbox.doorbell
+            if doorbell >= 0:
+                poll.register(doorbell, select.POLLIN)
             ready = [fd for fd, _ in poll.poll(self.sandbox.patience())]
-            if not ready:
-                self.sandbox.look_at_retired()
-                continue
+            self.sandbox.look()
+            if doorbell in ready:
+                self.sandbox.too_much_memory()
             if target_fd in ready:
                 self._event(self.sandbox.target_lost())
             if init_fd in ready:

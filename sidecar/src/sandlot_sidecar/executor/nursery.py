@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from .group import Group
     from .init import Init
+    from .memory_watch import MemoryWatch
     from .namespaces import Home
     from .pod import Pod
 
@@ -25,9 +26,10 @@ if TYPE_CHECKING:
 class Child:
     """A runner as its parent sees it."""
 
-    def __init__(self, *, pid: int, group: Group | None) -> None:
+    def __init__(self, *, pid: int, group: Group | None, number: int = 0) -> None:
         self.pid = pid
         self.group = group
+        self.number = number
         self.fd = os.pidfd_open(pid)
 
     def reap(self) -> None:
@@ -78,10 +80,12 @@ def bear(
     devpts: int,
     limits: dict[str, Any],
     pod: Pod | None,
+    watch: MemoryWatch | None,
+    number: int,
 ) -> tuple[Child, socket.socket]:
     """Fork a runner; returns it and the server's end of its channel. Raises OSError.
 
-    `limiting`: the groups above its own whose limit of memory is the sandbox's.
+    `limiting`: the groups above its own whose limit of memory is the sandbox's. `number`: of its own group.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     parent = os.getpid()
@@ -89,10 +93,10 @@ def bear(
     if pid == 0:
         _main(
             home=home, init=init, group=group, limiting=limiting, devpts=devpts, limits=limits, pod=pod,
-            channel=theirs, parent=parent,
+            channel=theirs, parent=parent, watch=watch, number=number,
         )  # fmt: skip
     theirs.close()
-    return Child(pid=pid, group=group), ours
+    return Child(pid=pid, group=group, number=number), ours
 
 
 def _main(
@@ -106,6 +110,8 @@ def _main(
     pod: Pod | None,
     channel: socket.socket,
     parent: int,
+    watch: MemoryWatch | None,
+    number: int,
 ) -> NoReturn:
     code = 1
     try:
@@ -126,6 +132,8 @@ def _main(
         keep = {0, 1, 2, channel.fileno(), home.proc, devpts}
         if group:
             keep.update(group.directories.values(), (each.descriptor("memory_refused") for each in limiting))
+        if watch is not None:
+            keep.update(watch.descriptors)
         _close_others(home, keep)
         # Before the privileges go: without them some files of its own /proc are closed to it.
         runner = Runner(
@@ -136,6 +144,8 @@ def _main(
             proc=home.proc,
             devpts=devpts,
             rootless=home.rootless,
+            watch=watch,
+            number=number,
         )
         if pod is None or pod.confinement.lacks_filter:
             seccomp.install()

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from .group import Group
+    from .memory_watch import MemoryWatch
 
 # What Docker leaves to root in a container: chown, dac_override, fowner, fsetid, kill, setgid, setuid, setpcap,
 # net_bind_service, sys_chroot, mknod, audit_write, setfcap. Not net_raw: the network is the machine's own, whose
@@ -26,10 +27,9 @@ CAPABILITIES = sum(1 << number for number in (0, 1, 3, 4, 5, 6, 7, 8, 10, 18, 27
 # The kernel notifies before it kills: look again for a while.
 OOM_CHECKS = 40
 OOM_PAUSE_MS = 5
-# Where the kernel does not kill for a group's memory (gVisor), it is looked at so often, and ends at this share.
-USAGE_PAUSE_MS = 50
-USAGE_SHARE = 0.9
-# Nor does it tell of refused forks, or refuse all that are too many: an op that so many looks find full is a bomb.
+# Where the kernel does not tell of refused forks, or refuse all that are too many (gVisor), it is looked at so often:
+# an op that so many looks find full is a bomb.
+FULL_PAUSE = 0.05
 FULL_LOOKS = 5
 # A container's ops keep its score; it has to be so much above their runner's.
 OOM_DISTANCE = 100
@@ -93,7 +93,10 @@ class Runner:
         proc: int,
         devpts: int,
         rootless: bool,
+        watch: MemoryWatch | None,
+        number: int,
     ) -> None:
+        """`watch`: where the kernel holds nobody to a limit of memory. `number`: of this runner's group."""
         self.channel = channel
         self.group = group
         self._limiting = limiting
@@ -105,8 +108,9 @@ class Runner:
         self.poll = select.poll()
         self.poll.register(channel, select.POLLIN)
         self._oom_checks = 0
-        self._by_usage = False
-        self._own_peak = 0
+        self._watch = watch
+        self._number = number
+        self._look_at = self._count_at = 0.0  # when memory and processes are looked at next
         self._quiet: Counters | None = None  # as the last op left them, where nobody else can change them
         self._defaults: dict[str, str] = {}
         self._oom_fd = self._watch_memory()
@@ -119,7 +123,7 @@ class Runner:
         if score is None:
             return
         # Where nobody is killed by score (gVisor), one for both spares each op two writes.
-        own = str(score if self._by_usage else max(-1000, score - OOM_DISTANCE)).encode()
+        own = str(score if self._watch is not None else max(-1000, score - OOM_DISTANCE)).encode()
         if int(self._own_score) > int(own):
             try:
                 os.pwrite(self._score, own, 0)
@@ -129,7 +133,7 @@ class Runner:
         self._op_score = str(score).encode()
 
     def _watch_memory(self) -> int:
-        if not self.group or "memory" not in self.group.directories:
+        if not self.group or "memory" not in self.group.directories or self._watch is not None:
             return -1
         directory = self.group.directories["memory"]
         if self.group.version == 2:
@@ -137,11 +141,7 @@ class Runner:
             os.pread(fd, 4096, 0)
             self.poll.register(fd, select.POLLPRI)
             return fd
-        try:
-            control = os.open("memory.oom_control", os.O_RDONLY | os.O_CLOEXEC, dir_fd=directory)
-        except FileNotFoundError:
-            self._by_usage = True
-            return -1
+        control = os.open("memory.oom_control", os.O_RDONLY | os.O_CLOEXEC, dir_fd=directory)
         fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         try:
             events = os.open("cgroup.event_control", os.O_WRONLY | os.O_CLOEXEC, dir_fd=directory)
@@ -164,9 +164,9 @@ class Runner:
             ready = self.poll.poll(self._patience())
             if self._oom_checks:
                 self._check_oom()
-            # What has ended is not looked at: each look is five reads, while the caller waits for the end.
-            if self._by_usage and not self._has_ended(ready):
-                self._check_usage()
+            # What has ended is not looked at, while the caller waits for the end.
+            if self._watch is not None and self.op is not None and not self._has_ended(ready):
+                self._look(self.op, self._watch)
             for fd, _ in ready:
                 if fd == self._oom_fd:
                     self._oom_event()
@@ -192,8 +192,10 @@ class Runner:
             return None
         if self._oom_checks:
             return OOM_PAUSE_MS
-        longest = USAGE_PAUSE_MS if self._by_usage else None
-        return longest if self.op.tell_at is None else max(0.0, (self.op.tell_at - time.monotonic()) * 1000)
+        dues = [] if self.op.tell_at is None else [self.op.tell_at]
+        if self._watch is not None and not self._is_over(self.op):
+            dues.append(min(self._look_at, self._count_at))
+        return max(0.0, (min(dues) - time.monotonic()) * 1000) if dues else None
 
     def _message(self, message: dict[str, Any], fds: list[int]) -> None:
         try:
@@ -242,6 +244,9 @@ class Runner:
         inner = None if self.group else self._inner_pid(pid)
         self.op = self.last = Op(pid=pid, inner_pid=inner, mark=str(run.get("mark", "")), before=before)
         self.op.memory, self.op.peak = memory, peak
+        if self._watch is not None:
+            self._look_at = self._watch.first()
+            self._count_at = self._look_at
         seconds = (run.get("limits") or {}).get("cpu_seconds")
         if seconds:
             self._limit_cpu_seconds(pid, seconds)
@@ -356,19 +361,27 @@ class Runner:
         self._oom_checks = OOM_CHECKS if self.op is not None else 0
         self._check_oom()
 
-    def _check_usage(self) -> None:
-        if self.op is None or self.op.oom or self.op.full >= FULL_LOOKS or not self.group:
+    def _is_over(self, op: Op) -> bool:
+        """Whether a look has ended it."""
+        return op.oom or op.full >= FULL_LOOKS
+
+    def _look(self, op: Op, watch: MemoryWatch) -> None:
+        if self._is_over(op) or not self.group:
             return
-        self.op.full += self.group.full()
-        if self.op.full >= FULL_LOOKS:
-            self._send({"kills": "pids_limit"})
-            self._kill()
-            return
-        used, limit = self.group.number("memory"), self.group.number("memory_limit")
-        if used is not None and limit is not None and used > USAGE_SHARE * limit:
-            self.op.oom = True
-            self._send({"kills": "oom"})
-            self._kill()
+        now = time.monotonic()
+        if now >= self._look_at:
+            self._look_at, op.oom = watch.look(self.group)
+            if op.oom:
+                # The server first: of a bomb the kill takes the init along, and that would be the verdict.
+                self._send({"kills": "oom"})
+                self._kill()
+                return
+        if now >= self._count_at:
+            self._count_at = now + FULL_PAUSE
+            op.full += self.group.full()
+            if op.full >= FULL_LOOKS:
+                self._send({"kills": "pids_limit"})
+                self._kill()
 
     def _check_oom(self) -> None:
         self._oom_checks = max(0, self._oom_checks - 1)
@@ -393,10 +406,15 @@ class Runner:
         self.op = None
         self._oom_checks = 0
         code = os.waitstatus_to_exitcode(status)
-        alone = self._by_usage and self.group is not None and self.group.number("pids") == 1
+        watch, group = self._watch, self.group
+        alone = watch is not None and group is not None and group.number("pids") == 1
         now = Counters(self.group, self._limiting, alone=alone)
         self._judge_oom(op, now)
         pids_hit = self._overran(op, now, failed=code != 0)
+        if watch is not None and group is not None:
+            op.oom = watch.take_mark(self._number) or op.oom
+            if op.oom:
+                watch.settle(group)
         struck = op.oom or op.node_oom or pids_hit
         if struck:
             self._kill()

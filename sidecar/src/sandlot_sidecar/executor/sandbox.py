@@ -10,10 +10,10 @@ import time
 from . import cgroups, cleaning, held, init, nursery, rootfs, spawn, syscalls
 from .egress import Egress
 from .errors import ExecutorError, SetupError
-from .group import Group
+from .group import Group, remove_group
+from .memory_watch import MemoryWatch
 from .namespaces import Home
 from .proof import Fresh
-from .runner import USAGE_SHARE
 from .seal import seal
 
 TYPE_CHECKING = False
@@ -28,7 +28,8 @@ NETWORKS = ("full", "none")
 DISK_SHARE = 0.6
 SHM_SHARE = 0.15
 SHM_SIZE = 64 * 1024 * 1024
-WATCH_EVERY_MS = 200
+CHARGED = 64 << 10  # bytes of a group without processes that count
+WATCH_EVERY = 0.2
 WATCH_SECONDS = 5.0  # after an op left processes behind; later ones are met when the next runner is made
 LOST_WITHIN = 10.0
 LOST_MOST = 5
@@ -52,8 +53,10 @@ class Sandbox:
         self._built_for: int | None = None  # bytes of disk, where no claim says otherwise
         self._cgroup: cgroups.Sandbox | None = None
         self._egress: Egress | None = None
+        self._watch: MemoryWatch | None = None
         self._retired: list[Group] = []
-        self._watch_until = 0.0
+        self._charged: list[str] = []  # groups without processes, but with memory: of shared memory
+        self._watch_until = self._look_at = self._sweep_at = 0.0
         self._number = 0
         self._device = 0  # of the files in the pod's writable layer
         self._fresh: Fresh | None = None
@@ -116,6 +119,11 @@ class Sandbox:
         self._pod.fd = -1
         return {"event": "target_lost"}
 
+    @property
+    def doorbell(self) -> int:
+        """Becomes readable when the sandbox holds more memory than it may; -1 where the kernel sees to that."""
+        return self._watch.doorbell if self._watch is not None else -1
+
     def counters(self) -> list[int]:
         """Files by which the server sees whether the container ran out of memory: this process may die with it."""
         return [] if self._cgroup is None else self._cgroup.counters()
@@ -124,6 +132,7 @@ class Sandbox:
         notes = []
         if self._cgroup is not None:
             notes += self._cgroup.apply(self.limits)
+            self._watch_memory(self._cgroup)
         else:
             if any(self.limits.get(name) is not None for name in ("memory", "pids")):
                 notes.append("limits: no writable cgroup, using rlimits per process")
@@ -145,6 +154,13 @@ class Sandbox:
                 f"disk: files are kept in memory, so {disk} of the {asked} bytes asked for can be used"
             )
         return notes
+
+    def _watch_memory(self, cgroup: cgroups.Sandbox) -> None:
+        if not cgroup.loose:
+            return
+        if self._watch is None:
+            self._watch = MemoryWatch(cgroup.group)
+        self._watch.set_cores(self.limits.get("cpu"))
 
     def _disk(self) -> int | None:
         memory, asked = self.limits.get("memory"), self._plan.disk
@@ -220,13 +236,19 @@ class Sandbox:
 
     def _limit_runner(self, group: Group) -> None:
         memory, pids = self.limits.get("memory"), self.limits.get("pids")
-        # A little below the sandbox's own limit, so that an op that runs alone is the one that is struck.
-        group.limit("memory_limit", None if memory is None else max(memory - memory // 50, 1 << 20))
+        # A little below the sandbox's own limit, so that an op that runs alone is the one that is struck; where the
+        # kernel strikes nobody it is ours to choose.
+        below = 0 if memory is None or self._watch is not None else memory // 50
+        group.limit("memory_limit", None if memory is None else max(memory - below, 1 << 20))
         group.limit("pids_limit", None if pids is None else pids + 1)
 
     def _removed(self, group: Group) -> bool:
         assert self._cgroup is not None
         parent = self._cgroup.group
+        if self._watch is not None and self._is_charged(group.name):
+            group.close()
+            self._charged.append(group.name)
+            return True
         if group.remove(parent):
             return True
         # A bomb whose first process ended before the limit was reached would burn the sandbox's cpu for ever.
@@ -237,6 +259,25 @@ class Sandbox:
         finally:
             left.close()
         return group.remove(parent)
+
+    def _is_charged(self, name: str) -> bool:
+        """Whether memory of a group without processes is held all the same, which would be forgotten with the group."""
+        assert self._cgroup is not None
+        group = self._cgroup.group.child(name)
+        try:
+            return (group.number("memory") or 0) > CHARGED and not group.members()
+        finally:
+            group.close()
+
+    def _forget_charged(self, *, all_of_it: bool = False) -> None:
+        assert self._cgroup is not None
+        group = self._cgroup.group
+        self._charged = [
+            name
+            for name in self._charged
+            if (not all_of_it and self._is_charged(name))
+            or not all(remove_group(each, name) for each in set(group.directories.values()))
+        ]
 
     def _kill_group(self, group: Group, *, spare: int) -> int:
         return group.kill(spare=spare, lost=self.init.end if group.loose else None)
@@ -260,6 +301,8 @@ class Sandbox:
             devpts=self.root.devpts,
             limits=self.limits,
             pod=self._pod,
+            watch=self._watch,
+            number=self._number,
         )
         self.children[child.fd] = child
         return child.pid, channel
@@ -290,37 +333,59 @@ class Sandbox:
         child.forget()
         if child.group and not self._removed(child.group):
             self._retired.append(child.group)
-            self._watch_until = time.monotonic() + WATCH_SECONDS
+            now = time.monotonic()
+            self._watch_until, self._sweep_at = now + WATCH_SECONDS, now + WATCH_EVERY
 
     def patience(self) -> int | None:
-        """Milliseconds until `look_at_retired` is due: a bomb grows for a moment before it can be told as one."""
-        watched = self._retired and (time.monotonic() < self._watch_until or self._loose)
-        return WATCH_EVERY_MS if watched else None
+        """Milliseconds until `look` has something to do; None: nothing."""
+        if not self._retired:
+            return None
+        now = time.monotonic()
+        if self._watch is not None:
+            return max(0, int((min(self._look_at, self._sweep_at) - now) * 1000) + 1)
+        return int(WATCH_EVERY * 1000) if now < self._watch_until else None
 
-    @property
-    def _loose(self) -> bool:
-        return self._cgroup is not None and self._cgroup.loose
+    def look(self) -> None:
+        """At what ops have left behind: remove the groups that are empty by now, and end what takes too much."""
+        now = time.monotonic()
+        if self._retired and now >= self._sweep_at:
+            self._sweep_at = now + WATCH_EVERY
+            self.look_at_retired()
+        if self._retired and self._watch is not None and now >= self._look_at:
+            self._look_at, _ = self._watch.look(None)
 
     def look_at_retired(self) -> None:
-        """Remove the groups that are empty by now, and end the bombs among them."""
+        """Remove the groups that are empty by now, and end the bombs among them: one grows before it can be told."""
+        if self._charged:
+            self._forget_charged()
         if not self._retired:
             return
         nursery.reap_orphans({self.init.pid, *(child.pid for child in self.children.values())})
         self._retired = [group for group in self._retired if not self._removed(group)]
-        if self._retired and self._loose:
-            self._bind_retired()
 
-    def _bind_retired(self) -> None:
-        """Kill the largest of what was left behind when the whole sandbox is at its limit of memory."""
+    def too_much_memory(self) -> None:
+        """A look has found the sandbox above its limit of memory: kill the largest, and so on until it is not."""
+        assert self._watch is not None
         assert self._cgroup is not None
-        used, limit = (self._cgroup.group.number(name) for name in ("memory", "memory_limit"))
-        if used is None or limit is None or used <= USAGE_SHARE * limit:
-            return
-        left = [self._cgroup.group.child(group.name) for group in self._retired]
+        self._watch.stop_ringing()
+        parent = self._cgroup.group
+        runners = {child.group.name: child for child in self.children.values() if child.group}
+        groups = [parent.child(name) for name in (*runners, *(group.name for group in self._retired))]
         try:
-            self._kill_group(max(left, key=lambda group: group.number("memory") or 0), spare=0)
+            groups.sort(key=lambda group: group.number("memory") or 0)
+            while groups and self._watch.excess():
+                largest = groups.pop()
+                child = runners.get(largest.name)
+                if child is not None:
+                    self._watch.mark(child.number)
+                # Not its init, should it be a bomb: the runner, which looks for bombs, tells the server before.
+                largest.kill(spare=child.pid if child is not None else 0, seconds=1.0)
+                if child is not None:
+                    self._limit_runner(largest)
+                self._watch.settle(largest)
+                largest.close()
         finally:
-            for group in left:
+            for group in groups:
                 group.close()
 
     def apply(self, message: dict[str, Any]) -> dict[str, Any]:
@@ -463,6 +528,8 @@ class Sandbox:
         if cleaning.PROCESSES in cleaning.STEPS:
             self._kill_all()
         self.look_at_retired()
+        if self._charged:
+            self._forget_charged(all_of_it=True)  # what was shared ends with the sandbox's namespaces
         if limits is not None:
             self.notes = self._set_limits(limits)
         if cleaning.ROOT in cleaning.STEPS:
@@ -573,6 +640,9 @@ class Sandbox:
         if self._cgroup is not None:
             self._cgroup.remove()
             self._cgroup = None
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None
         self.home = None
 
 

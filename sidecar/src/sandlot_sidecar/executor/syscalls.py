@@ -328,6 +328,15 @@ def resize_tmpfs(root: int, size: int) -> None:
         os.close(context)
 
 
+def memory_in_use() -> int:
+    """Bytes of memory that the kernel has given away; raises OSError."""
+    # Seconds of uptime and three loads, then: memory there is, memory that is free, and more.
+    numbers = (ctypes.c_ulong * 16)()
+    _check(_libc.sysinfo(numbers), "sysinfo")
+    unit = ctypes.c_uint.from_buffer(numbers, 104).value
+    return (numbers[4] - numbers[5]) * unit
+
+
 def wipe(start: int, end: int) -> None:
     """Overwrite a range of this process's own memory with zeros."""
     if end > start:
