@@ -62,6 +62,18 @@ def takes(method: Any, name: str) -> bool:
     return name in inspect.signature(method).parameters
 
 
+# What Prime's sandboxes run in bash and a plain sh does not know or does otherwise.
+BASH = """set -o pipefail
+greet() { echo "hello $1"; }; export -f greet
+words=(one two three)
+bash -c 'greet you'
+[[ ${words[-1]} == t* ]] && echo "${#words[@]}"
+echo $'a\\tb'; printf '\\x41\\n'
+(exec -a other bash -c 'echo $0')
+false | true; echo $?
+"""
+
+
 async def commands(client: Any, box: str) -> dict[str, Any]:
     run = client.execute_command
     large = await run(box, "head -c 3000000 /dev/zero | tr '\\0' z")
@@ -76,6 +88,7 @@ async def commands(client: Any, box: str) -> dict[str, Any]:
                 timeout=20,
             )
         ),
+        "bash": plain(await run(box, BASH)),
         "missing": (await run(box, "no-such-program")).exit_code,
         "bytes": (await run(box, "printf 'a\\377b'")).stdout,
         "orphan": plain(await run(box, "sleep 31 & echo started")),

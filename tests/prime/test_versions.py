@@ -73,6 +73,7 @@ def test_create_and_wait(case: Case):
 def test_commands(case: Case):
     seen = case.seen["commands"]
     assert seen["env"] == ["b c made\n/tmp\n", "err\n", 3]
+    assert seen["bash"] == ["hello you\n3\na\tb\nA\nother\n1\n", "", 0]
     assert seen["missing"] == 127
     assert seen["bytes"] == "a\ufffdb"
     assert seen["orphan"] == ["started\n", "", 0]
