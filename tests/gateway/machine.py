@@ -60,6 +60,7 @@ class StubBackend:
     name = "stub"
     finds_all = True
     shared_notes = None
+    others = None
 
     def __init__(self, machine: Machine, *, tokens: Tokens, webhook: str) -> None:
         self.machine = machine

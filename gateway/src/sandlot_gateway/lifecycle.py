@@ -8,10 +8,13 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
-from sandlot_gateway.backends.base import Backend, Claim, Instance
+import msgspec
+
+from sandlot_gateway.backends.base import Backend, Claim, Instance, KeyHolder
 from sandlot_gateway.checkpoints.service import RestoreFailed
 from sandlot_gateway.claims import Abandoned, Claimed, Claimer, ClaimRefused, NoSidecar
 from sandlot_gateway.directory import Directory
+from sandlot_gateway.keyed import KeyedCreates
 from sandlot_gateway.keys import Tenant
 from sandlot_gateway.orphans import Orphans
 from sandlot_gateway.pending import PendingStore
@@ -61,6 +64,7 @@ _CLAIM_FIELDS = {
 }
 
 
+_FOLLOW_PAUSE = 1.0  # seconds between two looks whether the gateway that brings up a sandbox still does
 DELETE_WAIT = 2.0  # seconds that a delete waits for sidecars which do not answer
 
 
@@ -102,10 +106,19 @@ class Lifecycle:
         self._restore = restore
         self._clock = clock
         self._secrets: dict[str, dict[str, str]] = {}  # of creates under way
+        self._followed: dict[str, dict[str, str]] = {}  # the same of those that another gateway brings up
+        self._asking: dict[str, asyncio.Event] = {}  # creates with a key, until it is known whose it is
+        self._instead: dict[str, Sandbox] = {}  # what another gateway had made for the key of one of ours
+        self.keyed = KeyedCreates(
+            directory=directory,
+            others=backend.others,
+            works_on=lambda sandbox_id: sandbox_id in self._secrets,
+        )
         self._settled = asyncio.Event()
         self._refusals: dict[str, BadRequestField | CannotStart] = {}
         self._unconfirmed: dict[str, Sandbox] = {}  # by instance: ran when the last gateway was seen
         self._tasks = Tasks()
+        self._followers = Tasks()
 
     # Create.
 
@@ -119,41 +132,147 @@ class Lifecycle:
             if known is not None:
                 if known.live:
                     self.orphans.asked(known)
+                self._follow(known, spec=spec, secrets=secrets)
                 return known
         limit = tenant.max_sandboxes
         if limit is not None and self.directory.live_count(tenant.name) >= limit:
             raise QuotaReached(f"tenant {tenant.name!r} may have {limit} sandboxes at once")
         now = self._clock()
         sandbox = Sandbox(id=new_id(now), tenant=tenant.name, spec=spec, created_at=now, updated_at=now)
+        asks_others = spec.key is not None and self.keyed.has_others
         ticket = self._supply.ticket(
-            template=spec.template(), tenant=tenant.name, pool=spec.pool, wanted=sandbox.promise
+            template=spec.template(),
+            tenant=tenant.name,
+            pool=spec.pool,
+            wanted=sandbox.promise,
+            at_once=not asks_others,
         )
         self.directory.add(sandbox)
         self.orphans.asked(sandbox)
         self._secrets[sandbox.id] = secrets
-        self._tasks.spawn(self._bring_up(sandbox, secrets=secrets, ticket=ticket))
+        if asks_others:
+            self._asking[sandbox.id] = asyncio.Event()
+            self._tasks.spawn(self._bring_up_keyed(sandbox, secrets=secrets, ticket=ticket))
+        else:
+            self._tasks.spawn(self._bring_up(sandbox, secrets=secrets, ticket=ticket))
         return sandbox
 
     async def wait(self, sandbox: Sandbox, *, timeout: float) -> Sandbox:
-        """Up to `timeout` seconds for a PENDING sandbox to become something else. Raises BadRequestField, CannotStart."""
+        """Up to `timeout` seconds for a PENDING sandbox to become something else. Raises BadRequestField, CannotStart.
+
+        Another one, where another gateway had made it for the same key: nobody has been told of this one.
+        """
+        if (asking := self._asking.get(sandbox.id)) is not None:
+            await asking.wait()
+        sandbox = self._instead.get(sandbox.id, sandbox)
         await self.directory.changed(sandbox.id, timeout=timeout)
         refusal = self._refusals.get(sandbox.id)
         if refusal is not None:
             raise refusal
-        if sandbox.status == "PENDING" and sandbox.id in self._secrets:
+        secrets = self._secrets.get(sandbox.id, self._followed.get(sandbox.id))
+        if sandbox.status == "PENDING" and secrets is not None:
             try:
-                self._pending.save(sandbox, secrets=self._secrets[sandbox.id])
+                self._pending.save(sandbox, secrets=secrets)
             except OSError as error:
                 _log.error("a pending create is in memory only: %s", error, extra={"sandbox": sandbox.id})
         return sandbox
 
     async def promise(self, sandbox: Sandbox) -> None:
         """Its caller is about to be told of it: other gateways should know it too, if it is PENDING."""
-        if sandbox.status == "PENDING" and sandbox.id in self._secrets:
+        if sandbox.status == "PENDING" and (sandbox.id in self._secrets or sandbox.id in self._followed):
             await self._backend.promise(sandbox.promise())
 
     def position(self, sandbox: Sandbox) -> int | None:
         return self._claimer.position(sandbox.id)
+
+    async def _bring_up_keyed(self, sandbox: Sandbox, *, secrets: dict[str, str], ticket: Ticket) -> None:
+        """Unless another gateway has one for its key, which stands in its place then."""
+        holder = None
+        try:
+            try:
+                holder = (await self.keyed.ask(sandbox)).holder
+            except BaseException:
+                ticket.give_back()
+                raise
+            if holder is not None:
+                ticket.give_back()
+                self._forget_create(sandbox.id)
+                self._stand_in(sandbox, await self.keyed.agreed(sandbox, holder), secrets=secrets)
+        finally:
+            self._asking.pop(sandbox.id).set()
+        if holder is None:
+            ticket.begin()
+            await self._bring_up(sandbox, secrets=secrets, ticket=ticket)
+
+    def _stand_in(self, sandbox: Sandbox, holder: KeyHolder, *, secrets: dict[str, str]) -> None:
+        self.directory.drop(sandbox)
+        self.orphans.ended(sandbox.id)
+        known = self.directory.get(holder.sandbox_id)
+        if known is None:
+            known = Sandbox(
+                holder.sandbox_id,
+                sandbox.tenant,
+                sandbox.spec,
+                created_at=sandbox.created_at,
+                updated_at=sandbox.updated_at,
+            )
+            self.directory.add(known)
+        if holder.verdict is not None:
+            self._end(known, verdict=holder.verdict, message=holder.message, exit_code=holder.exit_code)
+        if known.live:
+            self.orphans.asked(known)
+        self._instead[sandbox.id] = known
+        asyncio.get_running_loop().call_later(30.0, self._instead.pop, sandbox.id, None)
+        self._follow(known, spec=sandbox.spec, secrets=secrets)
+
+    def _follow(self, sandbox: Sandbox, *, spec: Spec, secrets: dict[str, str]) -> None:
+        """Another gateway brings it up; should that one die, this one does, whose caller has said all that it takes."""
+        if (
+            sandbox.status == "PENDING"
+            and self.keyed.has_others
+            and sandbox.id not in self._secrets
+            and sandbox.id not in self._followed
+        ):
+            # What is known of it by another gateway's promise lacks what may hold a secret.
+            sandbox.spec = msgspec.structs.replace(spec, name=sandbox.spec.name, labels=sandbox.spec.labels)
+            self._followed[sandbox.id] = secrets
+            self._followers.spawn(self._follow_up(sandbox))
+
+    async def _follow_up(self, sandbox: Sandbox) -> None:
+        try:
+            while self._is_followed(sandbox):
+                answer = await self.keyed.ask(sandbox)
+                if not self._is_followed(sandbox):
+                    return
+                holder = answer.holder
+                if holder is None and answer.all_heard:
+                    self._take_over(sandbox, secrets=self._followed[sandbox.id])
+                    return
+                if holder is not None and holder.verdict is not None and holder.sandbox_id == sandbox.id:
+                    self._end(
+                        sandbox, verdict=holder.verdict, message=holder.message, exit_code=holder.exit_code
+                    )
+                    return
+                self._backend.sought(sandbox.id)
+                await self.directory.changed(sandbox.id, timeout=_FOLLOW_PAUSE)
+        finally:
+            self._followed.pop(sandbox.id, None)
+
+    def _is_followed(self, sandbox: Sandbox) -> bool:
+        return sandbox.status == "PENDING" and self.directory.get(sandbox.id) is sandbox
+
+    def _take_over(self, sandbox: Sandbox, *, secrets: dict[str, str]) -> None:
+        _log.warning(
+            "the gateway that brought up a sandbox has gone: this one goes on", extra={"sandbox": sandbox.id}
+        )
+        self._secrets[sandbox.id] = secrets
+        ticket = self._patient_ticket(sandbox)
+        self._tasks.spawn(self._bring_up(sandbox, secrets=secrets, ticket=ticket))
+
+    def _forget_create(self, sandbox_id: str) -> None:
+        self._secrets.pop(sandbox_id, None)
+        if not self._secrets:
+            self._settled.set()
 
     async def _bring_up(self, sandbox: Sandbox, *, secrets: dict[str, str], ticket: Ticket) -> None:
         began = time.monotonic()
@@ -191,9 +310,7 @@ class Lifecycle:
             self.directory.running(sandbox, address=claimed.instance.address, token=claimed.token)
             self._ran(sandbox)
         finally:
-            self._secrets.pop(sandbox.id, None)
-            if not self._secrets:
-                self._settled.set()
+            self._forget_create(sandbox.id)
             if sandbox.status != "PENDING":
                 self._pending.remove(sandbox.id)
                 self._observer.created(sandbox, seconds=time.monotonic() - began)
@@ -456,10 +573,15 @@ class Lifecycle:
             if known is not None:
                 self.directory.drop(known)  # as its promise tells it, without the secrets
             self.directory.add(sandbox)
+            self._tasks.spawn(self._backend.promise(sandbox.promise()))
+            if sandbox.spec.key is not None and self.keyed.has_others:
+                self._follow(
+                    sandbox, spec=sandbox.spec, secrets=secrets
+                )  # another gateway may have gone on with it
+                continue
             self._secrets[sandbox.id] = secrets
             ticket = self._patient_ticket(sandbox)
             self._tasks.spawn(self._bring_up(sandbox, secrets=secrets, ticket=ticket))
-            self._tasks.spawn(self._backend.promise(sandbox.promise()))
 
     async def settled(self, *, timeout: float) -> None:
         """Until every create has its instance or its end, `timeout` seconds at most."""
@@ -475,6 +597,7 @@ class Lifecycle:
     async def close(self, *, timeout: float = 10.0) -> None:
         """Wait up to `timeout` seconds for cleanups, then cancel what is left."""
         self.orphans.close()
+        await self._followers.close()
         await self._tasks.close(timeout=timeout)
         await self._retirer.close(timeout=timeout)
 

@@ -89,6 +89,18 @@ class Ticket:
     def cancel(self) -> None:
         self._supply.give_up(self._waiter)
 
+    def begin(self) -> None:
+        """Start what it waits for, of a ticket that is not `at_once`."""
+        self._supply.pump()
+
+    def give_back(self) -> None:
+        """Give up the place, or the instance if it has one already."""
+        future = self._waiter.value.future
+        if not future.done():
+            self.cancel()
+        elif not future.cancelled() and future.exception() is None:
+            self._supply.offer(future.result().instance)
+
     @property
     def position(self) -> int:
         return self._supply.position(self._waiter)
@@ -158,12 +170,13 @@ class Supply:
         wanted: Callable[[], Promise] | None = None,
         again: bool = False,
         patient: bool = False,
+        at_once: bool = True,
     ) -> Ticket:
         """Take a warm instance, or a place in the line; QueueFull, CannotStart at once when there is none.
 
         `wanted`: what a backend may note of the sandbox with a start that is meant for it.
         `again`: the caller has lost its instance to somebody else and goes to the front, however full it is.
-        `patient`: it waits until starts can be again.
+        `patient`: it waits until starts can be again. `at_once`: else a start waits for the ticket's `begin`.
         """
         loop = asyncio.get_running_loop()
         key = template.key
@@ -181,7 +194,8 @@ class Supply:
             if refusal is not None and not patient and self._on_the_way()[key] <= self._waiters.waiting(key):
                 raise CannotStart(str(refusal), retry_after=refusal.retry_after)
             self._waiters.add(waiter, front=again)
-            self._pump()
+            if at_once:
+                self.pump()
         return Ticket(self, waiter)
 
     def _is_full(self, tenant: str) -> bool:
@@ -194,13 +208,18 @@ class Supply:
         self._waiters.remove(waiter)
         waiter.value.future.cancel()
         own = next((name for name, start in self._starting.items() if start.waiter is waiter), None)
-        if own is None or self._backend.begun(own) is not None:
+        if own is not None:
+            self._give_up_start(own, waiter.key)
+
+    def _give_up_start(self, instance_id: str, key: str) -> None:
+        """Of one that has left, unless it has begun or somebody else waits for it."""
+        if self._backend.begun(instance_id) is not None:
             return
-        if self._on_the_way()[waiter.key] > self._waiters.waiting(waiter.key):
+        if self._on_the_way()[key] > self._waiters.waiting(key):
             # Its turn would come before those of others, for nobody.
-            self._forgotten(own)
-            self._tasks.spawn(self._backend.destroy(own))
-            self._pump()
+            self._forgotten(instance_id)
+            self._tasks.spawn(self._backend.destroy(instance_id))
+            self.pump()
 
     def position(self, waiter: Waiter[_Ask]) -> int:
         return self._waiters.position(waiter)
@@ -247,7 +266,7 @@ class Supply:
             if instance.pool is None:
                 loop = asyncio.get_running_loop()
                 self._spares[instance.id] = loop.call_later(self._spare_seconds, self._expire, instance.id)
-        self._pump()
+        self.pump()
 
     def lost(self, instance_id: str, *, verdict: str, message: str) -> None:
         """This instance is gone, or could not start."""
@@ -258,7 +277,7 @@ class Supply:
         elif (start := self._forgotten(instance_id)) is not None:
             error = StartFailed(message, verdict=verdict, error_type=verdict.upper())
             self._start_failed(start.key, start.waiter, error, final=verdict == "image_pull")
-        self._pump()
+        self.pump()
 
     def taken(self, instance_id: str) -> None:
         """This instance has an owner, maybe by another gateway: whoever waits for its start waits for another."""
@@ -266,7 +285,7 @@ class Supply:
         if start is not None:
             if start.waiter is not None:
                 start.waiter.value.starting = False
-            self._pump()
+            self.pump()
 
     def forget(self, instance_id: str) -> Instance | None:
         """Take an instance out of the ready queue without judging it."""
@@ -287,7 +306,7 @@ class Supply:
         if self._blocked is not None:
             self._blocked.cancel()
             self._blocked = None
-        self._pump()
+        self.pump()
 
     async def close(self) -> None:
         """Give everybody in the line a cancellation and wait for starts that are under way."""
@@ -343,7 +362,7 @@ class Supply:
         if self.ready.discard(instance_id) is not None:
             self._tasks.spawn(self._backend.destroy(instance_id))
 
-    def _pump(self) -> None:
+    def pump(self) -> None:
         """Start as many instances as creates wait for, beyond those that are on their way already."""
         if self._closed or not len(self._waiters):
             return
@@ -402,7 +421,7 @@ class Supply:
 
     def _look_again(self) -> None:
         self._tick = None
-        self._pump()
+        self.pump()
 
     async def _launch(self, template: Template, waiter: Waiter[_Ask] | None) -> None:
         """`waiter`: whom it is meant for."""
@@ -431,19 +450,21 @@ class Supply:
                 field=error.field,
             )
             self._start_failed(key, waiter, failed, final=True)
-            self._pump()
+            self.pump()
         except Exception as error:
             self._landed(key)
             _log.exception("a start failed in an unexpected way")
             failed = StartFailed(f"the backend failed: {error}", error_type="START_FAILED")
             self._start_failed(key, waiter, failed, final=True)
-            self._pump()
+            self.pump()
         else:
             if instance.id not in self._early:
                 timer = loop.call_later(self._start_timeout, self._overdue, instance.id)
                 self._starting[instance.id] = _Start(key, timer, waiter)
             self._early.discard(instance.id)
             self._landed(key)
+            if waiter is not None and waiter.value.future.cancelled() and instance.id in self._starting:
+                self._give_up_start(instance.id, key)
 
     def _landed(self, key: str) -> None:
         self._launching[key] -= 1

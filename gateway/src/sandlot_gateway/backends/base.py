@@ -200,9 +200,53 @@ class Notes(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class KeyQuestion:
+    """Which sandbox has this tenant's idempotency key? Asked by a gateway that would bring up `sandbox_id` for it."""
+
+    tenant: str
+    key: str
+    sandbox_id: str
+    gateway: str  # of the one that asks: another for each process
+
+
+@dataclass(frozen=True, slots=True)
+class KeyHolder:
+    """The sandbox that has the key; with its end, if it has ended."""
+
+    sandbox_id: str
+    verdict: str | None = None
+    message: str | None = None
+    exit_code: int | None = None
+    ended_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KeyAnswer:
+    """`all_heard`: every other gateway has answered or is known to be dead.
+
+    Several holders: those that told of them have not agreed yet which one goes on.
+    """
+
+    holders: tuple[KeyHolder, ...]
+    all_heard: bool
+
+    @property
+    def holder(self) -> KeyHolder | None:
+        """One that has ended only where none lives."""
+        return min(self.holders, key=lambda one: (one.verdict is not None, one.sandbox_id), default=None)
+
+
+class OtherGateways(Protocol):
+    async def holder_of_key(self, question: KeyQuestion) -> KeyAnswer:
+        """Asks all of them; takes no longer than a second or two, whatever they do."""
+        ...
+
+
 class Backend(Protocol):
     name: str
     shared_notes: Notes | None  # None: this gateway is the only one
+    others: OtherGateways | None  # None: this gateway is the only one, or cannot ask any other
     finds_all: bool  # an instance from before that is not found by `start` is gone
 
     async def start(self, events: Events) -> None:

@@ -1,15 +1,17 @@
-"""What one gateway asks another: which instance has a sandbox of which no record can be read yet."""
+"""What one gateway asks another: which instance has a sandbox, and which sandbox an idempotency key."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Path, Response
+from fastapi import APIRouter, Depends, Path, Query, Response
 from fastapi.security import HTTPAuthorizationCredentials
 
+from sandlot_gateway.backends.base import KeyQuestion
 from sandlot_gateway.control.errors import ApiError, not_found
 from sandlot_gateway.control.present import json_response
-from sandlot_gateway.control.services import Have, bearer
+from sandlot_gateway.control.services import Have, Services, bearer
 
 router = APIRouter(include_in_schema=False)
 
@@ -21,9 +23,28 @@ async def instance(
     credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)],
 ) -> Response:
     """Never waits: a gateway that waited for another, which waits for it, would keep callers for nothing."""
-    if credentials is None or not have.tokens.is_peer(credentials.credentials):
-        raise ApiError(401, "only another gateway may ask for this", headers={"www-authenticate": "Bearer"})
+    _check(credentials, have=have)
     sandbox = have.directory.get(sandbox_id)
     if sandbox is None or sandbox.status != "RUNNING" or sandbox.instance_id is None:
         raise not_found(sandbox_id)
     return json_response({"instance_id": sandbox.instance_id})
+
+
+@router.get("/internal/keys")
+async def holder_of_key(
+    have: Have,
+    credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)],
+    tenant: Annotated[str, Query(max_length=64)],
+    key: Annotated[str, Query(max_length=128)],
+    sandbox_id: Annotated[str, Query(max_length=128)],
+    gateway: Annotated[str, Query(max_length=64)],
+) -> Response:
+    """Never waits, either."""
+    _check(credentials, have=have)
+    holder = have.lifecycle.keyed.answer(KeyQuestion(tenant, key, sandbox_id, gateway))
+    return json_response({"holder": None if holder is None else asdict(holder)})
+
+
+def _check(credentials: HTTPAuthorizationCredentials | None, *, have: Services) -> None:
+    if credentials is None or not have.tokens.is_peer(credentials.credentials):
+        raise ApiError(401, "only another gateway may ask for this", headers={"www-authenticate": "Bearer"})

@@ -73,7 +73,7 @@ async def create(
         raise ApiError(429, str(error), headers={"retry-after": "10"}) from error
     hold = have.settings.wait_seconds if body.wait_seconds is None else body.wait_seconds
     try:
-        await have.lifecycle.wait(sandbox, timeout=hold)
+        sandbox = await have.lifecycle.wait(sandbox, timeout=hold)
     except BadRequestField as error:
         have.counters.refused("bad_request")
         raise ApiError(422, f"{error.field}: {error}", field=error.field) from error

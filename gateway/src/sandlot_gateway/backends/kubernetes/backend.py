@@ -26,8 +26,11 @@ from ..base import (
     Events,
     ImageCheck,
     Instance,
+    KeyAnswer,
+    KeyQuestion,
     LeftAlone,
     Notes,
+    OtherGateways,
     PoolSpec,
     PoolStatus,
     Promise,
@@ -102,6 +105,7 @@ class KubernetesBackend:
         self._instances = Instances(tokens=tokens, domain=domain)
         self._asker = Asker(pool=pool, told=self._told)
         self._peers = settings.peers and Peers(settings.peers, pool=pool, token=tokens.peer())
+        self.others: OtherGateways | None = self if self._peers else None
         notes = KubernetesNotes(
             self._client,
             namespace=namespace,
@@ -305,6 +309,15 @@ class KubernetesBackend:
         if self._peers is not None:
             self._tasks.spawn(self._seek(self._peers, sandbox_id))
 
+    async def holder_of_key(self, question: KeyQuestion) -> KeyAnswer:
+        assert self._peers is not None
+        return await self._peers.holder_of_key(question, look=self._learn_claims)
+
+    async def _learn_claims(self) -> None:
+        """A gateway has died: what it has claimed, and nothing tells of yet, its sidecars do."""
+        self._look_at_all()
+        await self._asker.settle(timeout=1.0)
+
     async def _seek(self, peers: Peers, sandbox_id: str) -> None:
         instance_id = await peers.holder(sandbox_id)
         entry = self._instances.get(instance_id) if instance_id is not None else None
@@ -320,7 +333,9 @@ class KubernetesBackend:
         self._looking = loop.call_at(max(loop.time(), self._look_again_at), self._look_at_all)
 
     def _look_at_all(self) -> None:
-        self._looking = None
+        if self._looking is not None:
+            self._looking.cancel()
+            self._looking = None
         self._look_again_at = asyncio.get_running_loop().time() + self._settings.look_pause
         for entry in self._instances:
             if entry.claim is None and not entry.leaving:

@@ -1,18 +1,34 @@
-"""Asks the other gateways which instance has a sandbox that one of them has just made, before its record is there."""
+"""Asks the other gateways what no record tells yet: which instance has a sandbox, and which sandbox a key."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import socket
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, dataclass
+from enum import Enum, auto
+from urllib.parse import urlencode
+
+import msgspec
 
 from ...data.dial import addresses_of, split_host_port
-from ...data.pool import HttpPool, PoolError
+from ...data.pool import Answer, DialError, HttpPool, PoolError, UpstreamError
+from ..base import KeyAnswer, KeyHolder, KeyQuestion
 
 _log = logging.getLogger(__name__)
 
 _KEPT = 5.0  # seconds that the addresses behind the name are used again
+_LEFT_OUT = (
+    2.0  # seconds in which a gateway that is dead or silent is not asked again: each create would wait for it
+)
+
+
+class _No(Enum):
+    """Why a gateway has not answered."""
+
+    DEAD = auto()  # nothing listens there
+    SILENT = auto()  # it may be alive
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +38,10 @@ class PeerSettings:
     name: str
     own_port: int
     timeout: float = 1.0  # seconds for all answers; the record of the claim is on its way meanwhile
+
+
+class _Told(msgspec.Struct):
+    holder: KeyHolder | None
 
 
 class Peers:
@@ -36,6 +56,8 @@ class Peers:
         self._addresses: list[str] = []
         self._looked_at = -_KEPT
         self._looking = asyncio.Lock()  # a burst of questions is one lookup
+        self._one_left = False  # the name leads to one fewer: it may have died
+        self._left_out: dict[str, tuple[float, _No]] = {}  # until when, and why
 
     async def holder(self, sandbox_id: str) -> str | None:
         """The id of its instance; None when nobody knows, or none has answered in time."""
@@ -56,6 +78,60 @@ class Peers:
                 task.cancel()
         return None
 
+    async def holder_of_key(self, question: KeyQuestion, *, look: Callable[[], Awaitable[None]]) -> KeyAnswer:
+        """`look`: learns from the sidecars what a gateway that is dead now has claimed last."""
+        try:
+            addresses = await self._others()
+        except OSError as error:
+            _log.warning("the other gateways cannot be found by %s: %s", self._settings.name, error)
+            return KeyAnswer((), all_heard=False)
+        if self._one_left:
+            self._one_left = False
+            await look()
+        target = f"/internal/keys?{urlencode(asdict(question))}"
+        told = await asyncio.gather(*(self._holder_at(address, target, look=look) for address in addresses))
+        holders = tuple({one for one in told if isinstance(one, KeyHolder)})
+        return KeyAnswer(holders, all_heard=_No.SILENT not in told)
+
+    async def _holder_at(
+        self, address: str, target: str, *, look: Callable[[], Awaitable[None]]
+    ) -> KeyHolder | _No | None:
+        now = asyncio.get_running_loop().time()
+        until, why = self._left_out.get(address, (0.0, _No.DEAD))
+        if now < until:
+            return why
+        told = await self._told_by(address, target)
+        if isinstance(told, _No):
+            if told is _No.DEAD and address not in self._left_out:
+                await look()
+            self._left_out[address] = (asyncio.get_running_loop().time() + _LEFT_OUT, told)
+            return told
+        self._left_out.pop(address, None)
+        if told.status != 200:
+            _log.error(
+                "the gateway at %s answered with status %d; do the master keys differ?", address, told.status
+            )
+            return _No.SILENT
+        try:
+            return msgspec.json.decode(told.body, type=_Told).holder
+        except msgspec.MsgspecError as error:
+            _log.error("the answer of the gateway at %s cannot be read: %s", address, error)
+            return _No.SILENT
+
+    async def _told_by(self, address: str, target: str) -> Answer | _No:
+        for _ in range(
+            2
+        ):  # a connection that was kept breaks when its other end dies: then a fresh one tells
+            try:
+                return await self._pool.fetch(
+                    address, "GET", target, headers=self._headers, timeout=self._settings.timeout
+                )
+            except DialError as error:
+                return _No.DEAD if error.refused else _No.SILENT
+            except UpstreamError:
+                continue
+        return _No.SILENT
+
     async def _ask(self, address: str, sandbox_id: str) -> str | None:
         target = f"/internal/sandboxes/{sandbox_id}/instance"
         try:
@@ -74,7 +150,11 @@ class Peers:
             if now - self._looked_at >= _KEPT:
                 self._looked_at = now
                 found = await addresses_of(self._host, self._port)
-                self._addresses = [address for address in found if not self._is_own(address)]
+                before, self._addresses = (
+                    self._addresses,
+                    [address for address in found if not self._is_own(address)],
+                )
+                self._one_left = self._one_left or not set(before) <= set(self._addresses)
             return self._addresses
 
     def _is_own(self, address: str) -> bool:

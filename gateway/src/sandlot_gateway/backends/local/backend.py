@@ -22,6 +22,7 @@ from ..base import (
     ImageCheck,
     Instance,
     Notes,
+    OtherGateways,
     PoolSpec,
     PoolStatus,
     Promise,
@@ -68,6 +69,7 @@ class LocalBackend:
     name = "local"
     finds_all = True
     shared_notes: Notes | None = None
+    others: OtherGateways | None = None
 
     def __init__(
         self,

@@ -1,0 +1,113 @@
+"""Who of several gateways brings up the sandbox of a key, when all ask each other in whatever order."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+from hypothesis import given
+from hypothesis import strategies as st
+from sandlot_gateway.backends.base import KeyAnswer, KeyHolder, KeyQuestion
+from sandlot_gateway.directory import Directory
+from sandlot_gateway.keyed import KeyedCreates
+from sandlot_gateway.sandboxes import Sandbox, Spec
+
+
+@dataclass
+class Steps:
+    """How many turns of the loop each message takes, in order; one when all are used up."""
+
+    turns: list[int]
+
+    async def __call__(self) -> None:
+        for _ in range(self.turns.pop() if self.turns else 1):
+            await asyncio.sleep(0)
+
+
+@dataclass
+class Gateway:
+    steps: Steps
+    gateways: list[Gateway] = field(default_factory=list)
+    ours: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.directory = Directory()
+        self.keyed = KeyedCreates(
+            directory=self.directory, others=self, works_on=lambda sandbox_id: sandbox_id in self.ours
+        )
+
+    async def holder_of_key(self, question: KeyQuestion) -> KeyAnswer:
+        told = await asyncio.gather(
+            *(self.ask(other, question) for other in self.gateways if other is not self)
+        )
+        return KeyAnswer(tuple({one for one in told if one is not None}), all_heard=True)
+
+    async def ask(self, other: Gateway, question: KeyQuestion) -> KeyHolder | None:
+        await self.steps()
+        holder = other.keyed.answer(question)
+        await self.steps()
+        return holder
+
+    async def create(self, sandbox_id: str, *, after: int) -> str:
+        """The id that its caller is told."""
+        for _ in range(after):
+            await asyncio.sleep(0)
+        sandbox = Sandbox(sandbox_id, "t", Spec("n", "i", key="k"), created_at=0.0, updated_at=0.0)
+        self.directory.add(sandbox)
+        self.ours.add(sandbox_id)
+        holder = (await self.keyed.ask(sandbox)).holder
+        if holder is not None:
+            self.ours.discard(sandbox_id)
+            holder = await self.keyed.agreed(sandbox, holder)
+            self.directory.drop(sandbox)
+        return holder.sandbox_id if holder is not None else sandbox_id
+
+
+@given(
+    ids=st.permutations(["sb-1", "sb-2", "sb-3"]),
+    begins=st.lists(st.integers(0, 8), min_size=3, max_size=3),
+    turns=st.lists(st.integers(0, 6), max_size=40),
+)
+def test_exactly_one_goes_on(ids: list[str], begins: list[int], turns: list[int]) -> None:
+    async def run() -> None:
+        steps = Steps(turns)
+        gateways = [Gateway(steps) for _ in ids]
+        for gateway in gateways:
+            gateway.gateways = gateways
+        told = await asyncio.gather(
+            *(
+                gateway.create(sandbox_id, after=after)
+                for gateway, sandbox_id, after in zip(gateways, ids, begins, strict=True)
+            )
+        )
+        [made] = [sandbox_id for gateway in gateways for sandbox_id in gateway.ours]
+        assert told == [made] * 3
+
+    asyncio.run(run())
+
+
+@given(
+    begins=st.lists(st.integers(0, 8), min_size=2, max_size=2), turns=st.lists(st.integers(0, 6), max_size=40)
+)
+def test_of_two_that_take_over_the_same_sandbox_one_does(begins: list[int], turns: list[int]) -> None:
+    async def run() -> None:
+        steps = Steps(turns)
+        gateways = [Gateway(steps), Gateway(steps)]
+        for gateway in gateways:
+            gateway.gateways = gateways
+        went_on = await asyncio.gather(
+            *(take_over(gateway, after=after) for gateway, after in zip(gateways, begins, strict=True))
+        )
+        assert sum(went_on) == 1
+
+    async def take_over(gateway: Gateway, *, after: int) -> bool:
+        sandbox = Sandbox("sb-1", "t", Spec("n", "i", key="k"), created_at=0.0, updated_at=0.0)
+        gateway.directory.add(sandbox)
+        for _ in range(after):
+            await asyncio.sleep(0)
+        if (await gateway.keyed.ask(sandbox)).holder is not None:
+            return False
+        gateway.ours.add(sandbox.id)
+        return True
+
+    asyncio.run(run())
