@@ -1,10 +1,10 @@
-"""Sees what a test left on the machine: processes, mounts, cgroups, descriptors, tasks."""
+"""Sees what a test left on the machine: processes, mounts, cgroups, descriptors."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,8 +28,9 @@ def _children(pid: int) -> frozenset[int]:
     return frozenset(found)
 
 
-def _sandlot_processes(marker: str) -> frozenset[int]:
-    found: set[int] = set()
+def _sandlot_processes() -> dict[int, bytes]:
+    """The command lines of those that live."""
+    found: dict[int, bytes] = {}
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
@@ -38,39 +39,33 @@ def _sandlot_processes(marker: str) -> frozenset[int]:
             state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
         except OSError:
             continue
-        if state != "Z" and b"sandlot_" in command and marker.encode() in command:
-            found.add(int(entry.name))
-    return frozenset(found)
+        if state != "Z" and b"sandlot_" in command:
+            found[int(entry.name)] = command
+    return found
 
 
-def _empty_cgroups() -> frozenset[str]:
-    """Sandlot's cgroups without a process: what a test forgot. Another stack's on this machine have processes."""
+def _forgotten_cgroups(processes: Iterable[bytes]) -> frozenset[str]:
+    """Sandlot's cgroups whose instance has no sidecar. One that nobody owns yet has a sidecar, and nothing in its group."""
+    living = b"\0".join(processes)
     found: set[str] = set()
     for base in ("memory", "pids", "freezer", "unified", ""):
         # os.walk, unlike rglob, passes over a directory that goes while it looks.
         for parent, directories, _ in os.walk(Path("/sys/fs/cgroup") / base):
             if Path(parent).name == "sandlot":
-                paths = [Path(parent) / name for name in directories]
-                found.update(str(path) for path in paths if path.is_dir() and not _occupied(path))
+                found.update(f"{parent}/{name}" for name in directories if os.fsencode(name) not in living)
                 directories.clear()
-    return frozenset(found)
-
-
-def _occupied(directory: Path) -> bool:
-    try:
-        return any(path.read_text() for path in directory.rglob("cgroup.procs"))
-    except OSError:
-        return True
+    return frozenset(path for path in found if Path(path).is_dir())
 
 
 def snapshot(*, marker: str = "") -> Snapshot:
+    processes = _sandlot_processes()
     return Snapshot(
         children=_children(os.getpid()),
-        sandlot_processes=_sandlot_processes(marker),
+        sandlot_processes=frozenset(pid for pid, command in processes.items() if marker.encode() in command),
         mounts=frozenset(
             line.split(" - ")[0].split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()
         ),
-        cgroups=_empty_cgroups(),
+        cgroups=_forgotten_cgroups(processes.values()),
         descriptors=len(os.listdir("/proc/self/fd")),
     )
 
@@ -99,5 +94,5 @@ def no_leaks(*, marker: str = "", grace: float = 30.0, descriptors: bool = True)
         if time.monotonic() > deadline:
             raise AssertionError("left behind: " + "; ".join(sorted(left)[:30]))
         time.sleep(0.05)
-        # A cgroup of a test beside this one is empty for a moment when it is made and removed: what stays counts.
+        # Another stack's cgroup is without a sidecar for a moment when it is made and removed: what stays counts.
         left &= differences(before, snapshot(marker=marker), descriptors=descriptors)

@@ -1,0 +1,39 @@
+"""The look at what a test left behind sees a forgotten control group, and not what another stack has meanwhile."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from sandlot import Client, Pools
+
+from tests.leaks import no_leaks
+from tests.stack import Stack
+
+GROUPS = Path("/sys/fs/cgroup/memory/sandlot")
+
+
+def test_another_stack_s_sandbox_that_nobody_owns_is_nothing_left(stack: Stack, client: Client) -> None:
+    with no_leaks(marker="of no process", grace=5.0, descriptors=False):
+        pools = Pools(client=client)
+        pools.set("other", size=1, image="host")
+        pools.wait_warm("other", timeout=60)
+        deadline = time.monotonic() + 60
+        while any(path.read_text() for path in group_of(stack).rglob("cgroup.procs")):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
+
+def group_of(stack: Stack) -> Path:
+    (instance,) = (stack.state_dir / "instances").iterdir()
+    return GROUPS / instance.name
+
+
+def test_a_control_group_without_a_sidecar_is_left() -> None:
+    with (
+        pytest.raises(AssertionError, match=r"left behind: cgroups: .*/i-00000000000000f0"),
+        no_leaks(grace=0.1),
+    ):
+        (GROUPS / "i-00000000000000f0").mkdir(parents=True)
+    (GROUPS / "i-00000000000000f0").rmdir()
