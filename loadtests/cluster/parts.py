@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 import secrets
-import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -17,6 +16,7 @@ from pathlib import Path
 import psutil
 
 from tests.kube.apiserver import ApiServer
+from tests.ports import free_port
 
 MASTER = b"m" * 32  # the key from which the parts make their tokens
 _LEARNED = 300.0  # seconds for a gateway to ask 5,000 sidecars, beside the API server on the same cores
@@ -89,8 +89,7 @@ async def controller(
 ) -> AsyncIterator[Part]:
     """One that works. `home` is made, its log is in there. What it tells sidecars of a gateway leads nowhere."""
     kubeconfig = _prepare(home, server, namespace, user="controller")
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        port = sock.getsockname()[1]
+    port = free_port()
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("SANDLOT_")},
         "KUBECONFIG": str(kubeconfig),

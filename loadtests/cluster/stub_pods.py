@@ -31,13 +31,12 @@ class StubPods:
 
     @asynccontextmanager
     async def listening(self) -> AsyncIterator[None]:
-        """Raises OSError where another's sidecars listen on loopback."""
+        """Raises OSError where anything else listens at this port: in a network of its own nothing does."""
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         sock = socket.socket()
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         # A socket for each address would take as many descriptors as the connections that come to it.
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"lo\0")
         sock.bind(("0.0.0.0", SIDECAR_PORT))
         connections: set[_Connection] = set()
         loop = asyncio.get_running_loop()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,6 +14,7 @@ from sandlot import AsyncSandbox
 from loadtests.load.baselines import Taken
 from loadtests.load.peers import START_SECONDS, TOKEN, Peer, PeerFailed, many_callers, one_caller
 from loadtests.load.profile import Baseline
+from tests.ports import free_port
 
 
 async def measure(found: Taken, plan: Baseline, box: AsyncSandbox, peer: Peer) -> None:
@@ -53,7 +53,7 @@ class _Call:
 @asynccontextmanager
 async def _running(box: AsyncSandbox, peer: Peer, command: list[str]) -> AsyncIterator[_Call]:
     """The agent as a command of the sandbox, killed at the end. Raises PeerFailed."""
-    port = _free_port()
+    port = free_port()
     program = peer.environment().with_name(peer.program)
     words = [str(program), *peer.arguments(port=port)]
     connector = aiohttp.TCPConnector(limit=0)
@@ -78,9 +78,3 @@ async def _running(box: AsyncSandbox, peer: Peer, command: list[str]) -> AsyncIt
             for task in (ended, answered):
                 task.cancel()
             await asyncio.gather(ended, answered, return_exceptions=True)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -22,6 +21,7 @@ import pytest
 from tests.chart.release import Release
 from tests.chart.render import environment, one
 from tests.kube.apiserver import ApiServer
+from tests.ports import free_port
 
 T = TypeVar("T")
 
@@ -119,11 +119,6 @@ def until(
         assert time.monotonic() < deadline, found
         time.sleep(0.1)
     return found
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        return sock.getsockname()[1]
 
 
 def items_of(

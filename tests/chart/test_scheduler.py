@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.chart.programs import add_node, free_port, items_of, running, until
+from tests.chart.programs import add_node, items_of, running, until
 from tests.chart.release import Release
 from tests.chart.render import of_kind
 from tests.kube.apiserver import binary
+from tests.ports import free_port
 
 pytestmark = pytest.mark.apiserver
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import socket
 
 import pytest
 import websockets
@@ -14,6 +13,7 @@ from sandlot_gateway.data.expose import ExposeError, Exposures
 from tests.dataplane.gateway import Client
 from tests.dataplane.sidecar import tcp_to
 from tests.dataplane.upstreams import Peer, Request, echo, eventually
+from tests.ports import free_ports
 
 
 @pytest.fixture
@@ -292,11 +292,7 @@ async def test_a_broken_store_is_said_and_not_fatal(gateway, stack, tmp_path, co
 
 
 async def test_the_configured_ports_are_used_in_order_and_run_out(gateway, stack):
-    with socket.socket() as one, socket.socket() as two:
-        ports = []
-        for sock in (one, two):
-            sock.bind(("127.0.0.1", 0))
-            ports.append(sock.getsockname()[1])
+    ports = free_ports(2)
     gw = await gateway()
     exposures = Exposures(routes=gw.directory, pool=gw.pool, ports=ports)
     stack.push_async_callback(exposures.close)

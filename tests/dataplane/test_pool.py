@@ -13,6 +13,7 @@ from sandlot_gateway.data.line import LineSettings
 from sandlot_gateway.data.pool import DialError, HttpPool, PoolSettings, UpstreamError
 
 from tests.dataplane.upstreams import Peer, Request, echo, eventually
+from tests.ports import free_port
 
 QUICK = DialSettings(timeout=0.3, first_timeout=0.1, backoff=0.001, max_backoff=0.01)
 SHORT = LineSettings(refused_for=0.1, refused_for_others=0.01, silent_for=0.5, silent_for_others=0.2)
@@ -185,9 +186,7 @@ async def test_a_connection_made_in_advance_waits_longer_than_others(pool, upstr
 
 
 async def test_a_refused_dial_is_tried_again_and_nothing_was_sent(tmp_path, pool):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     for address in (f"127.0.0.1:{port}", f"[::1]:{port}", f"unix:{tmp_path}/none.sock"):
         with pytest.raises(DialError) as error:
             await pool().fetch(address, "POST", "/", body=b"x")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import socket
 from dataclasses import replace
 
 import pytest
@@ -15,6 +14,7 @@ from sandlot_gateway.data.pool import DialError, HttpPool, PoolSettings
 
 from tests.dataplane.slow import SlowUpstream
 from tests.dataplane.upstreams import Peer, Request, echo, eventually
+from tests.ports import free_port
 
 QUICK = DialSettings(timeout=0.2, first_timeout=0.02, backoff=0.001, max_backoff=0.02)
 TENTHS = LineSettings(refused_for=0.3, silent_for=0.6)
@@ -140,9 +140,7 @@ async def test_a_sandbox_that_ends_tells_those_who_wait_at_once(gateway, client,
 
 
 async def test_a_refusal_is_told_when_the_backend_had_its_time_to_say_why(gateway, client):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     gw = await gateway(pool=PoolSettings(dial=QUICK, line=TENTHS))
     gw.route(address)
     status, body = await _exec(client, gw, 1)

@@ -41,6 +41,7 @@ from sandlot_kube.template import Template, encode, key
 
 from tests.gateway.sidecars import new_instance_id
 from tests.kube.apiserver import ApiServer
+from tests.ports import address
 
 CRDS = Path(__file__).parents[2] / "charts" / "sandlot" / "crds"
 _numbers = itertools.count(1)
@@ -55,8 +56,7 @@ class Sidecar:
     """One process at one address; `webhook` None: it tells nobody anything."""
 
     def __init__(self, *, instance_id: str, token: str, template: Template, webhook: str | None) -> None:
-        number = next(_numbers)
-        self.ip = f"127.{64 + os.getpid() % 128}.{number >> 8}.{number & 255}"
+        self.ip = address(next(_numbers))
         self.instance_id = instance_id
         self.directory = tempfile.mkdtemp(prefix="ks-", dir="/tmp")
         root = {"lower": ["/"], "mask": [], "overlay": True, "disk": 64 << 20, "workdir": "/", "user": "root"}

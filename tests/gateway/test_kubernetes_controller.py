@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import secrets
-import socket
 import sys
 import tempfile
 from collections.abc import AsyncIterator
@@ -26,6 +25,7 @@ from sandlot_kube.template import Template
 from tests.gateway.kubelet import Sidecar, apply_crds
 from tests.gateway.test_kubernetes_backend import IMAGE, World, pool_fields
 from tests.kube.apiserver import ApiServer, apiserver
+from tests.ports import free_port
 
 __all__ = ["apiserver"]
 
@@ -147,11 +147,6 @@ class Node:
         except KubeError as error:
             if error.status != 404:
                 raise
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return listening.getsockname()[1]
 
 
 @asynccontextmanager

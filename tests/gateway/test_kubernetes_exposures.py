@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import socket
 from typing import Any
 
 import httpx
@@ -14,6 +13,7 @@ from sandlot_kube import paths
 
 from tests.gateway.test_kubernetes_backend import TEMPLATE, Running, World, world
 from tests.kube.apiserver import apiserver
+from tests.ports import free_ports
 
 __all__ = ["apiserver", "world"]
 
@@ -49,17 +49,9 @@ async def listed(gateway: Running, sandbox_id: str) -> list[dict[str, Any]]:
     return (await gateway.client.get(f"/api/v1/sandbox/{sandbox_id}/expose")).json()["exposures"]
 
 
-def free_ports(count: int) -> str:
-    """A range of ports, of which none is in use at this moment."""
-    while True:
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            first = probe.getsockname()[1]
-        try:
-            for port in range(first, first + count):
-                socket.create_server(("127.0.0.1", port)).close()
-        except OSError:
-            continue
-        return f"{first}-{first + count - 1}"
+def port_range(count: int) -> str:
+    ports = free_ports(count)
+    return f"{ports[0]}-{ports[-1]}"
 
 
 async def test_every_gateway_serves_and_lists_what_one_has_exposed(world: World) -> None:
@@ -108,7 +100,7 @@ async def test_an_id_that_no_gateway_made_is_refused_without_a_wait(world: World
 async def test_tcp_ports_are_told_apart_by_all_gateways(world: World) -> None:
     """Two of them give away the last two ports at the same moment, again and again."""
     async with (
-        world.gateway("a", tcp_ports=free_ports(2), host="127.0.0.2") as one,
+        world.gateway("a", tcp_ports=port_range(2), host="127.0.0.2") as one,
         world.gateway("b", tcp_ports=one.gateway.settings.tcp_ports, host="127.0.0.3") as other,
     ):
         boxes = [await sandbox(world, one), await sandbox(world, one)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -16,6 +15,7 @@ from sandlot_kube import paths
 
 from tests.gateway.test_kubernetes_backend import TEMPLATE, Running, World, world
 from tests.kube.apiserver import apiserver
+from tests.ports import free_port
 
 __all__ = ["apiserver", "world"]
 
@@ -24,11 +24,6 @@ pytestmark = [
     pytest.mark.root,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root: real sidecars make namespaces and mounts"),
 ]
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return probe.getsockname()[1]
 
 
 @asynccontextmanager

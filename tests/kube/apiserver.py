@@ -11,7 +11,6 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import ssl
 import subprocess
 import tempfile
@@ -24,6 +23,8 @@ from typing import Any
 
 import pytest
 from sandlot_kube.access import Access
+
+from tests.ports import free_ports
 
 _START_SECONDS = 90.0
 _AUDIT_POLICY = {
@@ -60,7 +61,7 @@ class ApiServer:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.token = secrets.token_hex(16)  # of a user who may do everything
-        self.port, self._etcd_port, self._peer_port = _free_ports(3)
+        self.port, self._etcd_port, self._peer_port = free_ports(3)
         self._etcd: subprocess.Popen[bytes] | None = None
         self._server: subprocess.Popen[bytes] | None = None
         key = directory / "service-accounts.key"
@@ -291,12 +292,3 @@ def _until(condition: Any, *, what: str, timeout: float) -> None:
     while not condition():
         assert time.monotonic() < deadline, f"not within {timeout:g} s: {what}"
         time.sleep(0.05)
-
-
-def _free_ports(count: int) -> list[int]:
-    """All are bound before the first is let go, so that they differ."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [sock.getsockname()[1] for sock in sockets]
-    for sock in sockets:
-        sock.close()
-    return ports

@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 import os
+import socket
 import tempfile
 
 import pytest
+from sandlot_kube.names import SIDECAR_PORT
 
 from loadtests.bench_cluster import SPEC
 from loadtests.bounds import read_bounds
-from loadtests.cluster.control_plane import missing
-from loadtests.cluster.simulated import ROWS, Size, simulated
+from loadtests.cluster.simulated import ROWS, Size, simulated, why_not
 from loadtests.processes import with_mark
+from tests.ports import address
 
 pytestmark = [
     pytest.mark.apiserver,
     pytest.mark.slow,
     pytest.mark.timeout(400),
-    pytest.mark.skipif(bool(missing("kwok", "kube-scheduler")), reason="needs programs of the test cluster"),
+    pytest.mark.skipif(bool(why_not()), reason=str(why_not())),
 ]
 
 
 async def test_every_row_is_told_and_nothing_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     size = Size(pods=60, nodes=6, pools=3, claimed=30)
-    with tempfile.TemporaryDirectory(prefix="sandlot-") as home:
+    with (
+        tempfile.TemporaryDirectory(prefix="sandlot-") as home,
+        socket.create_server((address(65535), SIDECAR_PORT)),  # another test's sidecar, as it might be
+    ):
         monkeypatch.setattr(tempfile, "tempdir", home)
         found = await simulated(size)
         assert with_mark(home) == []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import ssl
 import tempfile
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from pyqwest import Client, HTTPTransport, HTTPVersion
 from sandlot_gateway.rpc.generated.command_session_connect import CommandSessionClient
 
 from tests.leaks import no_leaks
+from tests.ports import free_port
 from tests.prime.conftest import client_python, run_client
 from tests.prime.server import Server
 from tests.prime.trust import trusting
@@ -79,11 +79,6 @@ def plain_box(box: Box) -> Box:
     """The same sandbox by the plain port."""
     auth = {**box.auth, "gateway_url": box.url}
     return Box(url=box.url, api_key=box.api_key, auth=auth, sandbox_id=box.sandbox_id)
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return found.getsockname()[1]
 
 
 @pytest.mark.parametrize("http2", [False, True])

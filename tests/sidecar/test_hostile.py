@@ -13,6 +13,7 @@ import pytest
 from sandlot_sidecar.server.http import Http
 from sandlot_sidecar.server.strangers import MOST_INSIDE, MOST_OUTSIDE
 
+from tests.ports import free_port
 from tests.sidecar.support import (
     INSTANCE_TOKEN,
     SANDBOX_TOKEN,
@@ -361,11 +362,7 @@ print('held', len(idle))
 
 
 async def test_the_port_opens_nothing_to_user_code_without_a_token(make) -> None:
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     box = await make(listen=f"127.0.0.1:{port}")
     box.reconnect(f"http://127.0.0.1:{port}")
     await box.claim(network="full")

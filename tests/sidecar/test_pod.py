@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -20,6 +19,7 @@ import pytest_asyncio
 from sandlot_sidecar.executor.held import FEWEST
 
 from tests.executor.container import FILTER, Container
+from tests.ports import free_port
 from tests.sidecar.support import (
     INSTANCE_TOKEN,
     Sidecar,
@@ -37,12 +37,6 @@ pytestmark = [
 ]
 
 POD_IP = "10.244.1.7"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 class PodSidecar(Sidecar):
