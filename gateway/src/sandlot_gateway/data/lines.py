@@ -112,11 +112,10 @@ class Lines:
     async def close(self) -> None:
         """End the dials and tell everybody who waits."""
         dials = list(self._dials)
-        for task in dials:
-            task.cancel()
-        await asyncio.gather(*dials, return_exceptions=True)
+        # Before the dials end: the last one takes its line away, and with it those who wait there.
         for key in list(self._lines):
             self.dismiss(key, "the pool is closed")
+        await asyncio.gather(*dials, return_exceptions=True)
 
     async def _dial(self, key: str, line: Line[_Ticket], dial_with: Dial | None) -> None:
         failures = 0

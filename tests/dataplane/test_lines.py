@@ -1,0 +1,286 @@
+"""The lines of the upstreams with dials of a test's choice: who is served, who is told what, what is tried again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from sandlot_gateway.data import lines as lines_module
+from sandlot_gateway.data.conn import Connection
+from sandlot_gateway.data.dial import DialSettings, dial, split_host_port
+from sandlot_gateway.data.errors import DialError
+from sandlot_gateway.data.line import LineSettings
+from sandlot_gateway.data.lines import Lines
+
+from tests.dataplane.upstreams import echo, eventually
+
+QUICK = DialSettings(timeout=1.0, first_timeout=0.125, backoff=0.001, max_backoff=0.002)
+KEY = "10.0.0.7:8700"
+
+
+class Owner:
+    """What the pool does with its lines: it counts, and keeps what nobody waits for."""
+
+    def __init__(self, **settings: float) -> None:
+        self.kept: list[Connection] = []
+        self.dialled: list[bool] = []
+        self.lines = Lines(
+            settings=LineSettings(**settings),  # type: ignore[arg-type]
+            dialling=QUICK,
+            free=self.free,
+            dialled=self.dialled.append,
+        )
+
+    def free(self, connection: Connection) -> None:
+        if not self.lines.serve(connection):
+            self.kept.append(connection)
+
+    def wait(self, dial_with: Callable[[], Awaitable[Connection]], *, known_alive: bool = True):
+        return asyncio.create_task(self.lines.wait(KEY, dial_with, known_alive=known_alive))
+
+
+@pytest.fixture
+def owner(stack):
+    def make(**settings: float) -> Owner:
+        one = Owner(**settings)
+        stack.push_async_callback(one.lines.close)
+        stack.callback(lambda: [connection.close() for connection in one.kept])
+        return one
+
+    return make
+
+
+class Script:
+    """Dials of which each does the next of these: connects, or raises."""
+
+    def __init__(self, *ends: str | Exception) -> None:
+        self.ends = list(ends)
+        self.made = 0
+
+    async def __call__(self) -> Connection:
+        end = self.ends[min(self.made, len(self.ends) - 1)]
+        self.made += 1
+        if isinstance(end, Exception):
+            raise end
+        return await dial(end, timeout=10.0)
+
+
+def refused() -> DialError:
+    return DialError(KEY, "connection refused", refused=True)
+
+
+async def test_what_is_dialled_goes_to_the_first_and_is_a_sign_of_life(owner, upstream):
+    server = await upstream(echo())
+    one = owner()
+    connection = await one.wait(Script(server.address))
+    assert connection.address == KEY
+    assert one.dialled == [True]
+    error = one.lines.none_within(KEY, 0.5)
+    assert str(error).startswith(
+        f"cannot connect to {KEY}: no connection within 0.5 s; it is slow, not dead: last sign of life 0."
+    )
+    assert error.peer == "slow"
+    assert one.lines.forget_old() is True
+    connection.close()
+
+
+async def test_nothing_is_known_of_an_upstream_that_never_answered(owner):
+    one = owner(silent_for=0.0)
+    assert one.lines.forget_old() is False
+    error = one.lines.none_within(KEY, 2)
+    assert (error.address, error.peer) == (KEY, "silent")
+    assert error.reason == "no connection within 2 s; it is silent, no sign of life came from it"
+    one.lines.heard(KEY)
+    error = one.lines.none_within(KEY, 2)
+    assert (error.address, error.peer) == (KEY, "silent")
+    assert error.reason == "no connection within 2 s; it is silent since 0 s"
+    assert one.lines.forget_old() is False
+    assert "no sign of life" in one.lines.none_within(KEY, 2).reason
+
+
+async def test_who_is_told_too_early_hears_why_the_last_attempt_failed(owner):
+    one = owner()
+    one.lines.heard(KEY)
+    waiting = one.wait(Script(DialError(KEY, "its backlog is full")))
+    await eventually(lambda: one.dialled == [False] * 3)
+    error = one.lines.none_within(KEY, 1)
+    assert error.reason.endswith(" s ago (its backlog is full)")
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+
+
+async def test_an_attempt_that_fails_is_made_again_and_each_is_longer(owner, upstream, monkeypatch):
+    server = await upstream(echo())
+    timeouts: list[float] = []
+
+    async def attempt(address: str, *, timeout: float) -> Connection:
+        assert address == KEY
+        timeouts.append(timeout)
+        if len(timeouts) == 4:
+            raise refused()
+        if len(timeouts) < 6:
+            raise DialError(address, "no answer")
+        return await dial(server.address, timeout=10.0)
+
+    monkeypatch.setattr(lines_module, "dial", attempt)
+    one = owner()
+    connection = await one.wait(None)  # type: ignore[arg-type]
+    assert timeouts == [0.125, 0.375, 1.0, 1.0, 0.125, 0.375]
+    assert one.dialled == [False] * 5 + [True]
+    connection.close()
+
+
+@pytest.mark.parametrize("known_alive", [True, False])
+async def test_a_refusal_is_told_after_its_time_as_it_was(owner, known_alive):
+    one = owner(refused_for=0.02 if known_alive else 60.0, refused_for_others=60.0 if known_alive else 0.02)
+    assert one.lines.refused_for(known_alive=known_alive) == 0.02
+    with pytest.raises(DialError) as caught:
+        await one.wait(Script(refused()), known_alive=known_alive)
+    assert (caught.value.reason, caught.value.peer) == ("connection refused", "refusing")
+    assert len(one.dialled) > 1
+    assert not any(one.dialled)
+
+
+@pytest.mark.parametrize("known_alive", [True, False])
+async def test_silence_is_told_after_its_time_as_what_it_is(owner, known_alive):
+    one = owner(silent_for=0.02 if known_alive else 60.0, silent_for_others=60.0 if known_alive else 0.02)
+    with pytest.raises(DialError) as caught:
+        await one.wait(Script(DialError(KEY, "no answer")), known_alive=known_alive)
+    assert (caught.value.address, caught.value.peer) == (KEY, "silent")
+    assert caught.value.reason == "it is silent, no sign of life came from it (no answer)"
+
+
+async def test_what_no_other_attempt_can_change_is_told_to_all_at_once(owner):
+    one = owner()
+    script = Script(DialError(KEY, "not an address", final=True))
+    waiting = [one.wait(script) for _ in range(3)]
+    for task in waiting:
+        with pytest.raises(DialError) as caught:
+            await task
+        assert caught.value.reason == "not an address"
+    assert not any(one.dialled)
+
+
+async def test_a_defect_of_a_dial_is_told_and_nobody_waits_for_ever(owner):
+    one = owner()
+    with pytest.raises(DialError) as caught:
+        await one.wait(Script(ValueError("a defect")))
+    assert (caught.value.address, caught.value.reason, caught.value.final) == (
+        KEY,
+        "ValueError: a defect",
+        True,
+    )
+    assert isinstance(caught.value.__cause__, ValueError)
+
+
+async def test_a_connection_that_is_over_already_is_a_refusal(owner, upstream):
+    server = await upstream(echo())
+
+    async def over() -> Connection:
+        connection = await dial(server.address, timeout=10.0)
+        connection.transport.abort()
+        return connection
+
+    one = owner(refused_for=0.0)
+    with pytest.raises(DialError) as caught:
+        await one.wait(over)
+    assert (caught.value.address, caught.value.refused) == (KEY, True)
+    assert caught.value.reason == "closed by its other end before it was used"
+
+
+async def test_who_has_gone_when_its_connection_comes_leaves_it_to_the_next(owner, upstream):
+    server = await upstream(echo())
+    one = owner(max_dials=1)
+    go = asyncio.Event()
+
+    async def later() -> Connection:
+        await go.wait()
+        return await dial(server.address, timeout=10.0)
+
+    first, second = one.wait(later), one.wait(later)
+    await asyncio.sleep(0)
+    connection = await dial(server.address, timeout=10.0)
+    connection.address = KEY
+    assert one.lines.serve(connection) is True
+    first.cancel()  # it was served, and had no time to see it
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    assert await second is connection
+    connection.close()
+    assert one.lines.serve(connection) is False
+    go.set()
+    await eventually(lambda: len(one.kept) == 1)
+
+
+async def test_who_waits_for_an_upstream_that_has_ended_is_told_and_its_dials_end(owner):
+    one = owner()
+    one.lines.heard(KEY)
+    begun: list[bool] = []
+    ended: list[bool] = []
+
+    async def never() -> Connection:
+        begun.append(True)
+        try:
+            return await asyncio.get_running_loop().create_future()
+        finally:
+            ended.append(True)
+
+    other = asyncio.create_task(one.lines.wait("10.0.0.8:8700", never, known_alive=True))
+    waiting = [one.wait(never) for _ in range(2)]
+    await eventually(lambda: len(begun) == 3)
+    one.lines.dismiss(KEY, "it has ended")
+    for task in waiting:
+        with pytest.raises(DialError) as caught:
+            await task
+        assert (caught.value.address, caught.value.reason, caught.value.peer) == (
+            KEY,
+            "it has ended",
+            "ended",
+        )
+    await eventually(lambda: ended == [True, True])
+    assert "no sign of life" in one.lines.none_within(KEY, 1).reason  # another may get its address
+    assert not other.done()
+    await one.lines.close()
+    with pytest.raises(DialError, match=r"10\.0\.0\.8:8700: the pool is closed"):
+        await other
+    one.lines.dismiss(KEY, "again")
+
+
+def test_pauses_double_up_to_their_most_and_spread_by_half():
+    settings = DialSettings(backoff=1.0, max_backoff=5.0)
+    for failures, middle in ((1, 1.0), (2, 2.0), (3, 4.0), (4, 5.0), (1000, 5.0)):
+        pauses = [settings.pause_after(failures) for _ in range(500)]
+        assert 0.5 * middle <= min(pauses) < 0.6 * middle
+        assert 1.4 * middle < max(pauses) <= 1.5 * middle
+
+
+@pytest.mark.parametrize(
+    ("address", "refused", "reason"),
+    [("127.0.0.1:1", True, "connection refused"), ("unix:/nowhere/none", True, "no such file or directory")],
+)
+async def test_where_nothing_listens_a_dial_is_refused(address, refused, reason):
+    with pytest.raises(DialError) as caught:
+        await dial(address, timeout=10.0)
+    error = caught.value
+    assert (error.address, error.reason, error.refused, error.final) == (address, reason, refused, False)
+
+
+@pytest.mark.parametrize("wrong", ["10.0.0.7", "10.0.0.7:0", "10.0.0.7:65536"])
+async def test_what_is_no_address_is_dialled_once(wrong):
+    with pytest.raises(DialError, match="not an address: ") as caught:
+        await dial(wrong, timeout=10.0)
+    assert (caught.value.address, caught.value.final) == (wrong, True)
+
+
+def test_ports_have_bounds_and_ipv6_has_brackets():
+    assert split_host_port("host:1") == ("host", 1)
+    assert split_host_port("host:65535") == ("host", 65535)
+    with pytest.raises(ValueError, match=r"^not an address \(IPv6 needs brackets\): '::1:8700'$"):
+        split_host_port("::1:8700")
+    with pytest.raises(ValueError, match=r"^not an address: 'host'$"):
+        split_host_port("host")
+    for half in ("[::1:8700", "::1]:8700"):
+        with pytest.raises(ValueError, match="brackets"):
+            split_host_port(half)
