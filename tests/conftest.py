@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 pytest_plugins = ["tests.plugins.skips", "tests.plugins.unstable", "tests.plugins.worker"]
 
@@ -14,6 +14,10 @@ collect_ignore = ["kubernetes", "cluster/test_live.py"]
 
 # How long an example takes is the machine's doing.
 settings.register_profile("sandlot", deadline=None)
+# For `make mutation`: a failure is enough, and the same one each time.
+settings.register_profile(
+    "mutation", deadline=None, derandomize=True, database=None, phases=[Phase.explicit, Phase.generate]
+)
 settings.load_profile("sandlot")
 
 

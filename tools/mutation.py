@@ -1,0 +1,236 @@
+"""Changes the code in small ways and looks whether a test notices; fails on a change that none does and none explains.
+
+`tests/mutation.toml` says which functions are changed and which tests look, by group. `tests/mutation-survivors.toml`
+explains each change that makes no difference to anybody. Works on a copy in reports/mutation.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import difflib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections import Counter
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+GROUPS = ROOT / "tests" / "mutation.toml"
+EXPLAINED = ROOT / "tests" / "mutation-survivors.toml"
+WORK = ROOT / "reports" / "mutation"
+MUTMUT = Path(sys.executable).with_name("mutmut")
+# What mutmut stores of a mutant: pytest's exit status, or its own. A timeout is a change that was noticed.
+SURVIVED, NO_TESTS, UNTRIED = 0, (5, 33), None
+TIMEOUT = (24, -24, 36, 152, 255)
+KILLED = (1, 3, *TIMEOUT)
+
+# No shrinking and no chance: a failure is enough, and the same changes survive each time. Plugins cost each run time.
+_UNUSED = (
+    "anyio",
+    "cacheprovider",
+    "platformdirs",
+    "pytest_cov",
+    "schemathesis",
+    "xdist",
+    "xdist.looponfail",
+)
+_PYTEST = [
+    "--hypothesis-profile=mutation",
+    "--timeout=30",
+    "--timeout-method=thread",
+    *(f"-pno:{name}" for name in _UNUSED),
+]
+
+# A change: the function, the lines before and the lines after.
+Change = tuple[str, str, str]
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One change of mutmut's, by mutmut's own name, and what came of it."""
+
+    name: str
+    status: int | None
+
+    @property
+    def function(self) -> str:
+        """`module.Class.function` of `module.xǁClassǁfunction__mutmut_3`."""
+        module, _, mangled = self.name.rpartition(".")
+        mangled = re.sub(r"__mutmut_\d+$", "", mangled)
+        name = mangled.removeprefix("x_") if "ǁ" not in mangled else mangled[2:].replace("ǁ", ".")
+        return f"{module}.{name}"
+
+
+class Group:
+    """The functions of one part, and the tests that are to notice a change in them."""
+
+    def __init__(self, name: str, options: dict[str, Any]) -> None:
+        self.name = name
+        self.directory = WORK / name
+        self._source = ROOT / options["source"]
+        self._files: list[str] = options["files"]
+        self._tests: list[str] = options["tests"]
+        self._functions: list[str] = options["functions"]
+        self._arguments: list[str] = options.get("arguments", [])
+
+    def prepare(self) -> None:
+        """A copy of the code and the tests with mutmut's configuration."""
+        shutil.rmtree(self.directory, ignore_errors=True)
+        ignore = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(self._source, self.directory / "src", ignore=ignore)
+        shutil.copytree(ROOT / "tests", self.directory / "tests", ignore=ignore)
+        pytest_options = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
+        mutmut_options = {
+            "source_paths": ["src"],
+            "only_mutate": [f"src/{file}" for file in self._files],
+            "pytest_add_cli_args": [*_PYTEST, *self._arguments],
+            "pytest_add_cli_args_test_selection": self._tests,
+            # The process that forks the runs of tests has run none itself: what a test leaves (threads, an event
+            # loop) would hang the next one, and count as a change that was noticed.
+            "process_isolation": "forkserver",
+            # Of the wall clock: long, for a change that loops for ever; else a busy machine would look like one.
+            "timeout_constant": 30.0,
+            "timeout_multiplier": 3.0,
+            "use_git_change_detection": False,
+        }
+        lines = ["[tool.pytest.ini_options]", *_toml(pytest_options), "[tool.mutmut]", *_toml(mutmut_options)]
+        (self.directory / "pyproject.toml").write_text("\n".join(lines) + "\n")
+        # Python remembers of a directory that is not there when it starts that nothing can be imported from it.
+        (self.directory / "mutants" / "src").mkdir(parents=True)
+
+    def run(self, names: list[str]) -> None:
+        """All mutants, or only these."""
+        environment = {**os.environ, "PYTHONPATH": str(self.directory / "mutants" / "src")}
+        command = [str(MUTMUT), "run", "--max-children", "1", *(names or self._patterns())]
+        with (self.directory / "mutmut.log").open("w") as log:
+            status = subprocess.run(command, cwd=self.directory, env=environment, stdout=log, stderr=log)
+        if status.returncode:
+            sys.exit(f"mutation: mutmut failed; see {log.name}")
+
+    def mutants(self) -> list[Mutant]:
+        """Those of the functions that are asked for."""
+        found: list[Mutant] = []
+        for path in sorted((self.directory / "mutants" / "src").rglob("*.meta")):
+            statuses = json.loads(path.read_text())["exit_code_by_key"]
+            found += [Mutant(name, status) for name, status in statuses.items()]
+        return [one for one in found if any(fnmatch(one.function, f"*{part}") for part in self._functions)]
+
+    def changes(self, mutants: list[Mutant]) -> dict[Mutant, Change]:
+        """By the functions in mutmut's files: the original is beside all of its mutants."""
+        bodies: dict[str, list[str]] = {}
+        for path in sorted((self.directory / "mutants" / "src").rglob("*.meta")):
+            text = path.with_suffix("").read_text()
+            lines = text.splitlines()
+            for node in ast.walk(ast.parse(text)):
+                if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                    bodies[node.name] = [line.strip() for line in lines[node.lineno - 1 : node.end_lineno]]
+        return {mutant: _change(mutant, bodies) for mutant in mutants}
+
+    def _patterns(self) -> list[str]:
+        return [f"*{part.replace('.', '*')}__mutmut_*" for part in self._functions]
+
+
+def _toml(options: dict[str, Any]) -> list[str]:
+    """JSON's strings, numbers, booleans and lists are TOML's, too."""
+    return [f"{name} = {json.dumps(value)}" for name, value in options.items()]
+
+
+def _change(mutant: Mutant, bodies: dict[str, list[str]]) -> Change:
+    mutated = mutant.name.rpartition(".")[2]
+    original = re.sub(r"\d+$", "orig", mutated)
+    before = [line.replace(original, "f") for line in bodies[original]]
+    after = [line.replace(mutated, "f") for line in bodies[mutated]]
+    lines = list(difflib.unified_diff(before, after, n=0, lineterm=""))[2:]
+    gone, come = ([line[1:] for line in lines if line[0] == sign] for sign in "-+")
+    return mutant.function, "\n".join(gone), "\n".join(come)
+
+
+def explained() -> dict[Change, str]:
+    """The reason of each change that no test can notice, from the list."""
+    entries = tomllib.loads(EXPLAINED.read_text()).get("survivor", [])
+    return {
+        (entry["function"], before, after): entry["why"]
+        for entry in entries
+        for before, after in entry["changes"]
+    }
+
+
+def judge(group: Group) -> tuple[Counter[str], list[str]]:
+    """What came of the mutants of a group, and what is wrong with that."""
+    counts: Counter[str] = Counter()
+    wrong: list[str] = []
+    reasons = explained()
+    mutants = group.mutants()
+    survivors: set[Change] = set()
+    counts["timeout"] = sum(mutant.status in TIMEOUT for mutant in mutants)
+    counts["killed"] = sum(mutant.status in KILLED for mutant in mutants) - counts["timeout"]
+    for mutant, change in group.changes([one for one in mutants if one.status not in KILLED]).items():
+        if mutant.status == SURVIVED and change in reasons:
+            counts["explained"] += 1
+            survivors.add(change)
+            continue
+        what = {SURVIVED: "survived", UNTRIED: "was not tried"}.get(mutant.status, f"status {mutant.status}")
+        what = "no test calls it" if mutant.status in NO_TESTS else what
+        counts["unexplained"] += 1
+        function, before, after = change
+        wrong.append(f"{function}: {what} ({mutant.name})\n    - {before}\n    + {after}")
+    functions = {mutant.function for mutant in mutants}
+    wrong += [
+        f"{change[0]}: listed in {EXPLAINED.name}, and no survivor\n    - {change[1]}\n    + {change[2]}"
+        for change in reasons
+        if change[0] in functions and change not in survivors
+    ]
+    return counts, wrong
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("groups", nargs="*", help="of tests/mutation.toml; all when none is named")
+    parser.add_argument(
+        "--survivors", action="store_true", help="try only the survivors of the last run again"
+    )
+    parser.add_argument("--judge", action="store_true", help="run nothing, judge the last run again")
+    options = parser.parse_args()
+    configured = tomllib.loads(GROUPS.read_text())
+    unknown = set(options.groups) - set(configured)
+    if unknown:
+        parser.error(f"no such group: {', '.join(sorted(unknown))}; there are {', '.join(configured)}")
+    failed = False
+    table: list[str] = []
+    for name in options.groups or configured:
+        group = Group(name, configured[name])
+        if not options.judge:
+            names: list[str] = []
+            if options.survivors:
+                names = [one.name for one in group.mutants() if one.status not in KILLED]
+                shutil.copytree(ROOT / "tests", group.directory / "tests", dirs_exist_ok=True)
+                (group.directory / "mutants" / "mutmut-stats.json").unlink()
+            else:
+                group.prepare()
+            group.run(names)
+        counts, wrong = judge(group)
+        for problem in wrong:
+            print(problem)
+        failed = failed or bool(wrong)
+        noticed = counts["killed"] + counts["timeout"]
+        table.append(
+            f"{name:8} {counts.total():5} changes, {noticed} noticed ({counts['timeout']} by a timeout), "
+            f"{counts['explained']} explained, {counts['unexplained']} unexplained: "
+            f"{noticed / max(1, counts.total()):.1%}"
+        )
+    print("\n".join(table))
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
