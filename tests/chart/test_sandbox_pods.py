@@ -61,7 +61,7 @@ def test_the_defaults_request_a_share(monkeypatch: pytest.MonkeyPatch) -> None:
     sandbox, sidecar = spec["containers"]
     assert sandbox["image"] == "python:3.12"
     assert sandbox["resources"]["limits"] == {
-        "cpu": "1000m", "memory": str(GIB), "ephemeral-storage": str(5 * GIB)
+        "cpu": "1000m", "memory": str(GIB + (256 << 20)), "ephemeral-storage": str(5 * GIB)
     }  # fmt: skip
     assert sandbox["resources"]["requests"] == {
         "cpu": "100m", "memory": str(GIB // 4), "ephemeral-storage": "0"
