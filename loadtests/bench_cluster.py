@@ -11,10 +11,13 @@ from loadtests.cluster import simulated
 from loadtests.cluster.cold_rows import cold
 from loadtests.cluster.create_rows import creates
 from loadtests.cluster.exec_rows import latency, rate
+from loadtests.cluster.file_rows import files
 from loadtests.cluster.many_pods import many_pods
+from loadtests.cluster.rate_rows import CALLERS, rates
 from loadtests.cluster.site import RUNTIMES, Installation, Site
 from loadtests.cluster.start_rows import claimable, cold_burst
 from loadtests.cluster.writes_rows import writes
+from loadtests.file_rows import rows
 from loadtests.running import Group, Readings, main
 
 SPEC = Path(__file__).with_name("rangespec-cluster.yaml")
@@ -39,10 +42,12 @@ def groups(installation: Installation, *, own_cluster: bool) -> list[Group]:
         made += [
             on_site(("exec", "pods_exec"), latency, runtime),
             on_site(("pods_exec_rate",), rate, runtime),
+            on_site(tuple(f"rate_{callers}" for callers in CALLERS), rates, runtime),
             on_site(("create", "back_to_back", "burst", "burst_over_spawns"), creates, runtime),
             on_site(("claimable",), claimable, runtime),
             on_site(("cold_burst",), cold_burst, runtime),
             on_site(("cold_create", "cold_at_once"), cold, runtime),
+            on_site(rows(), files, runtime),
         ]
     if not own_cluster:
         made.append(Group(("writes_warm", "writes_cold"), counted))

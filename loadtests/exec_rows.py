@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from itertools import cycle
 
 from sandlot import AsyncClient, AsyncSandbox, Client, Sandbox
@@ -80,8 +81,14 @@ async def rate(client: AsyncClient, *, rounds: int = 6, seconds: float = 2.5) ->
     )
 
 
-async def execs(boxes: list[AsyncSandbox], *, seconds: float) -> tuple[float, list[float]]:
-    """Execs per second, and the seconds of each, with CALLERS in flight over the boxes.
+async def execs(
+    boxes: list[AsyncSandbox],
+    *,
+    seconds: float,
+    callers: int = CALLERS,
+    command: Sequence[str] = COMMAND,
+) -> tuple[float, list[float]]:
+    """Execs per second, and the seconds of each, with so many callers over the boxes.
 
     As in the floor's loops, what ends after the window does not count, nor does the time until it ends.
     """
@@ -92,13 +99,13 @@ async def execs(boxes: list[AsyncSandbox], *, seconds: float) -> tuple[float, li
     async def caller(box: AsyncSandbox) -> None:
         nonlocal count
         while (begun := time.perf_counter()) < end:
-            result = await box.exec(COMMAND)
+            result = await box.exec(list(command))
             ended = time.perf_counter()
             times.append(ended - begun)
             count += ended <= end
             assert result.exit_code == 0, result
 
     async with asyncio.TaskGroup() as group:
-        for _, box in zip(range(CALLERS), cycle(boxes), strict=False):
+        for _, box in zip(range(callers), cycle(boxes), strict=False):
             group.create_task(caller(box))
     return count / seconds, times

@@ -5,4 +5,5 @@ cd "$(dirname "$0")/.."
 if [ -n "${SANDLOT_TEST_CONTEXT:-}" ]; then
     exec .venv/bin/python -m loadtests.bench_cluster "$@"
 fi
+.venv/bin/python -m loadtests.cluster.file_image
 exec bash tools/with_cluster.sh .venv/bin/python -m loadtests.bench_cluster "$@"

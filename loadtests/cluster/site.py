@@ -47,19 +47,21 @@ class Site:
         return kubernetes.CoreV1Api(made)
 
     @asynccontextmanager
-    async def pool(self, runtime: str, *, size: int, cpu: float = 1) -> AsyncIterator[Pool]:
-        """A pool that is full; at the end it and all sandboxes and pods are gone."""
+    async def pool(
+        self, runtime: str, *, size: int, cpu: float = 1, template: Mapping[str, Any] | None = None
+    ) -> AsyncIterator[Pool]:
+        """A pool that is full; at the end it and all sandboxes and pods are gone. `template` wins over the usual one."""
         async with self.client() as client, self._kube() as kube:
-            pool = Pool(self, f"bench-{runtime}", client, kube)
-            template = {**_TEMPLATE, "cpu": cpu}
+            wanted = {**_TEMPLATE, "cpu": cpu, **(template or {})}
+            pool = Pool(self, f"bench-{runtime}", str(wanted["image"]), client, kube)
             if runtime == "gvisor":
-                template["runtimeClass"] = "gvisor"
+                wanted["runtimeClass"] = "gvisor"
             metadata = {"name": pool.name, "namespace": self.stack.sandboxes}
             body = {
                 "apiVersion": "sandlot.dev/v1alpha1",
                 "kind": "SandboxPool",
                 "metadata": metadata,
-                "spec": {"size": size, "template": template},
+                "spec": {"size": size, "template": wanted},
             }
             try:
                 await self.kubectl("apply", "-f", "-", stdin=json.dumps(body))
@@ -121,6 +123,7 @@ class PodList(msgspec.Struct):
 class Pool:
     site: Site
     name: str
+    image: str
     client: AsyncClient
     kube: KubeClient
 
@@ -130,7 +133,7 @@ class Pool:
         return msgspec.json.decode(body, type=PodList).items
 
     async def create(self, *, wait: float = 120) -> AsyncSandbox:
-        return await AsyncSandbox.create(IMAGE, pool=self.name, client=self.client, wait=wait)
+        return await AsyncSandbox.create(self.image, pool=self.name, client=self.client, wait=wait)
 
     async def create_cold(self, *, wait: float = 120) -> AsyncSandbox:
         """One that no pool has, under the chart's default runtime."""

@@ -9,9 +9,11 @@ import pytest
 
 from loadtests.bench_cluster import SPEC, groups
 from loadtests.bounds import read_bounds
-from loadtests.cluster.site import Installation
+from loadtests.cluster.rate_rows import CALLERS
+from loadtests.cluster.site import RUNTIMES, Installation
 from loadtests.cluster.start_rows import quantile
 from loadtests.cluster.writes_rows import counted
+from loadtests.file_rows import rows
 
 AT_MOST = {
     "exec_runc": 2.5,
@@ -26,8 +28,15 @@ AT_MOST = {
     "claimable_gvisor": 20,
     "writes_warm": 4,
     "writes_cold": 4,
+    **{row: 1.5 for runtime in RUNTIMES for row in rows(runtime)},
 }
-AT_LEAST = {"pods_exec_runc": 20, "pods_exec_rate_runc": 25, "cold_burst_runc": 64, "cold_burst_gvisor": 64}
+AT_LEAST = {
+    "pods_exec_runc": 20,
+    "pods_exec_rate_runc": 25,
+    "cold_burst_runc": 64,
+    "cold_burst_gvisor": 64,
+    **{f"rate_{callers}_{runtime}": 0.85 for callers in CALLERS for runtime in RUNTIMES},
+}
 
 
 def test_the_bounds_are_those_that_were_promised() -> None:

@@ -1,0 +1,45 @@
+"""The image that file work is measured in, with git and pip: `python -m loadtests.cluster.file_image` makes its archive."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+
+from images.build import CACHE, build
+from images.contents import Image
+from images.rootfs import ImageError
+from tests.cluster import cluster
+from tests.cluster.shell import ClusterError
+
+IMAGE = Image(
+    name="file-work",
+    title="A sandbox with Python, pip and git",
+    debian=("python3", "python-is-python3", "python3-pip", "git", "ca-certificates"),
+    command=("python3",),
+)
+_ARCHIVES = CACHE / "archives"
+
+
+async def on_every_node() -> str:
+    """Its name. The nodes of another's cluster must have it already. Raises ClusterError."""
+    if not os.environ.get("SANDLOT_TEST_CONTEXT"):
+        archive = _ARCHIVES / f"{IMAGE.name}.tar"
+        if not archive.exists():
+            raise ClusterError(f"{archive} is missing: run `python -m loadtests.cluster.file_image`")
+        await asyncio.to_thread(cluster.load_image, archive)
+    return IMAGE.reference
+
+
+def main() -> int:
+    """Outside of the cluster's network, which has no way to Debian's packages."""
+    try:
+        print(build(IMAGE, out=_ARCHIVES))
+    except ImageError as error:
+        print(f"file_image: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
