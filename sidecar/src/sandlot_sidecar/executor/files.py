@@ -338,11 +338,12 @@ def delete_tree(name: str) -> None:
             os.fchdir(fd)
             os.close(fd)
         directories = []
-        for entry in os.scandir("."):
-            if entry.is_dir(follow_symlinks=False):
-                directories.append(entry.name)
-                break
-            os.unlink(entry.name)
+        with os.scandir(".") as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    directories.append(entry.name)
+                    break
+                os.unlink(entry.name)
         if directories:
             stack.append(directories[0])
             down = True

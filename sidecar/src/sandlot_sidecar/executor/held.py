@@ -131,17 +131,19 @@ class Walk:
                     os.close(directory)
 
     def _deleted(self, directory: int, device: int) -> None:
-        for entry in os.scandir(directory):
-            self._left -= 1
-            if self._left < 0 or self.files > self._most:
-                return
-            try:
-                info = os.stat(entry.name, dir_fd=directory)
-                if info.st_dev != device or not stat.S_ISREG(info.st_mode):
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                self._left -= 1
+                if self._left < 0 or self.files > self._most:
+                    return
+                try:
+                    info = os.stat(entry.name, dir_fd=directory)
+                    if info.st_dev != device or not stat.S_ISREG(info.st_mode):
+                        continue
+                    # gVisor leaves a deleted file its one link.
+                    link = entry.name
+                    gone = info.st_nlink == 0 or os.readlink(link, dir_fd=directory).endswith(" (deleted)")
+                except OSError:
                     continue
-                # gVisor leaves a deleted file its one link.
-                gone = info.st_nlink == 0 or os.readlink(entry.name, dir_fd=directory).endswith(" (deleted)")
-            except OSError:
-                continue
-            if gone:
-                self.add(info, named=False)
+                if gone:
+                    self.add(info, named=False)
