@@ -6,7 +6,12 @@ import signal
 
 from hypothesis import Phase, settings
 
-pytest_plugins = ["tests.plugins.skips", "tests.plugins.unstable", "tests.plugins.worker"]
+pytest_plugins = [
+    "tests.plugins.skips",
+    "tests.plugins.unstable",
+    "tests.plugins.warned",
+    "tests.plugins.worker",
+]
 
 # They need a cluster of `make test-cluster`, which names them; a run of everything passes over them.
 collect_ignore = ["kubernetes", "cluster/test_live.py"]

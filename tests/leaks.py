@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.waiting import wait_until_empty
 
 
 @dataclass(frozen=True)
@@ -88,11 +89,13 @@ def no_leaks(*, marker: str = "", grace: float = 30.0, descriptors: bool = True)
     """
     before = snapshot(marker=marker)
     yield
-    deadline = time.monotonic() + grace
-    left = differences(before, snapshot(marker=marker), descriptors=descriptors)
-    while left:
-        if time.monotonic() > deadline:
-            raise AssertionError("left behind: " + "; ".join(sorted(left)[:30]))
-        time.sleep(0.05)
+    left: set[str] | None = None
+
+    def still_there() -> set[str]:
+        nonlocal left
+        now = differences(before, snapshot(marker=marker), descriptors=descriptors)
         # Another stack's cgroup is without a sidecar for a moment when it is made and removed: what stays counts.
-        left &= differences(before, snapshot(marker=marker), descriptors=descriptors)
+        left = now if left is None else left & now
+        return left
+
+    wait_until_empty(still_there, seconds=grace, pause=0.05)

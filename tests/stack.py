@@ -17,6 +17,7 @@ from types import TracebackType
 
 import pytest
 
+from tests.complaints import WARNINGS_SHOWN, assert_no_complaints
 from tests.leaks import no_leaks
 
 
@@ -24,7 +25,8 @@ class Stack:
     """`python -m sandlot_gateway` on a free port over one state directory.
 
     `kill` is SIGKILL; `start` after it is the restart of the same stack on the same port. Leaving the block ends
-    the gateway together with its sandboxes and takes away what a killed gateway left.
+    the gateway together with its sandboxes and takes away what a killed gateway left. It raises AssertionError when
+    a gateway has written a Python warning or an exception that nothing caught into its log.
     """
 
     def __init__(
@@ -49,18 +51,28 @@ class Stack:
 
     def start(self, *, timeout: float = 60.0) -> Stack:
         assert self.process is None or self.process.poll() is not None, "the gateway is running already"
-        self.process = subprocess.Popen(
-            [
-                *self._within(),
-                *(sys.executable, "-m", "sandlot_gateway", "--backend", "local", "--port", str(self.port)),
-                *("--api-key", self.api_key, "--state-dir", str(self.state_dir), "--end-sandboxes-on-exit"),
-                *self.options,
-            ],
-            stdout=subprocess.PIPE,
-            stderr=(self.state_dir.parent / f"{self.state_dir.name}.log").open("ab"),
-            env={**os.environ, **self.env},
-            start_new_session=True,  # a ^C is for whoever uses it, who then ends it in order
-        )
+        with self._log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [
+                    *self._within(),
+                    *(
+                        sys.executable,
+                        "-m",
+                        "sandlot_gateway",
+                        "--backend",
+                        "local",
+                        "--port",
+                        str(self.port),
+                    ),
+                    *("--api-key", self.api_key, "--state-dir", str(self.state_dir)),
+                    "--end-sandboxes-on-exit",
+                    *self.options,
+                ],
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env={**os.environ, **WARNINGS_SHOWN, **self.env},
+                start_new_session=True,  # a ^C is for whoever uses it, who then ends it in order
+            )
         assert self.process.stdout is not None
         deadline = time.monotonic() + timeout
         while True:
@@ -84,8 +96,12 @@ class Stack:
         bind = 'mount --bind "$0" /etc/resolv.conf && exec "$@"'
         return ["unshare", "--mount", "sh", "-c", bind, str(file)]
 
+    @property
+    def _log(self) -> Path:
+        return self.state_dir.parent / f"{self.state_dir.name}.log"
+
     def log(self) -> str:
-        return (self.state_dir.parent / f"{self.state_dir.name}.log").read_text(errors="replace")
+        return self._log.read_text(errors="replace")
 
     def kill(self) -> None:
         """The gateway dies at once, as in a crash."""
@@ -132,6 +148,8 @@ class Stack:
             capture_output=True,
             timeout=60,
         )
+        if kind is None:
+            assert_no_complaints(self.log())
 
 
 @contextmanager

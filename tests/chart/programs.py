@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -22,6 +21,7 @@ from tests.chart.release import Release
 from tests.chart.render import environment, one
 from tests.kube.apiserver import ApiServer
 from tests.ports import free_port
+from tests.waiting import wait_until
 
 T = TypeVar("T")
 
@@ -113,12 +113,13 @@ def until(
     timeout: float = 60.0,
 ) -> T:
     """Asks until the answer is good, as long as the program lives."""
-    deadline = time.monotonic() + timeout
-    while not good(found := read()):
+
+    def look() -> tuple[T] | None:
         assert process.poll() is None, "it has ended"
-        assert time.monotonic() < deadline, found
-        time.sleep(0.1)
-    return found
+        found = read()
+        return (found,) if good(found) else None
+
+    return wait_until(look, seconds=timeout, pause=0.1)[0]
 
 
 def items_of(

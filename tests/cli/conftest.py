@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.complaints import WARNINGS_SHOWN, assert_no_complaints
 from tests.sdk.conftest import Server, server, service, stack
 
 __all__ = ["server", "service", "stack"]
@@ -28,14 +29,20 @@ def cli(server: Server, tmp_path: Path) -> Run:
     """`cli("ps", "--json")` runs `sandlot ps --json` to its end."""
 
     def run(*arguments: str, stdin: str = "", **extra: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
+        done = subprocess.run(
             [sys.executable, "-m", "sandlot", *arguments],
             input=stdin,
             capture_output=True,
             text=True,
             check=False,
             timeout=60,
-            env={**environment(server.url, server.api_key, tmp_path / "home"), **extra},
+            env={
+                **environment(server.url, server.api_key, tmp_path / "home"),
+                **WARNINGS_SHOWN,
+                **extra,
+            },
         )
+        assert_no_complaints(done.stderr)
+        return done
 
     return run

@@ -188,18 +188,18 @@ def test_errors_are_one_line_without_a_traceback(cli: Run, arguments: list[str],
 
 def test_a_reader_that_leaves_is_no_error(cli: Run, box: Sandbox) -> None:
     client = box.client.endpoint()
-    process = subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-m", "sandlot", "exec", box.id, "--", "yes | head -c 3000000"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=environment(client.url, client.api_key, Path("/nonexistent")),
-    )
-    assert process.stdout is not None
-    assert process.stderr is not None
-    assert process.stdout.read(4) == b"y\ny\n"
-    process.stdout.close()
-    assert process.stderr.read() == b""
-    assert process.wait(30) == 141
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.read(4) == b"y\ny\n"
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(30) == 141
 
 
 def test_a_live_sandbox_is_in_top(cli: Run, box: Sandbox) -> None:

@@ -14,6 +14,7 @@ import uvloop
 
 from tests.dataplane.gateway import Client, Gateway
 from tests.dataplane.upstreams import Behaviour, Upstream
+from tests.waiting import until_empty
 
 HERE = Path(__file__).parent
 
@@ -43,22 +44,18 @@ def _bounded(function):
 @pytest.fixture(autouse=True)
 async def _no_leaks():
     """No task and no descriptor outlives a test."""
-    loop = asyncio.get_running_loop()
     tasks_before = asyncio.all_tasks()
     descriptors_before = set(os.listdir("/proc/self/fd"))
     yield
-    deadline = loop.time() + 30
-    while True:
+
+    def left() -> list[object]:
         tasks = asyncio.all_tasks() - tasks_before - {asyncio.current_task()}
         descriptors = set(os.listdir("/proc/self/fd")) - descriptors_before
         links = [f"{fd} -> {_link(fd)}" for fd in descriptors]
         # "closed" was the directory itself; /dev/null is the loop's reserve for when descriptors run out.
-        left = [link for link in links if not link.endswith((" -> closed", " -> /dev/null"))]
-        if not tasks and not left:
-            return
-        if loop.time() > deadline:
-            pytest.fail(f"left behind: tasks {tasks}, descriptors {left}")
-        await asyncio.sleep(0.01)
+        return [*tasks, *(link for link in links if not link.endswith((" -> closed", " -> /dev/null")))]
+
+    await until_empty(left, seconds=30)
 
 
 def _link(fd: str) -> str:

@@ -11,6 +11,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from sandlot_gateway.data.admission import Admission, Full
 from sandlot_gateway.data.breaker import Abandoned, Breaker, Limits, Overloaded
 
+from tests.waiting import loop_turns
+
 LANES = st.sampled_from(["a", "b", "c"])
 
 
@@ -107,7 +109,7 @@ async def test_waiting_is_first_come_first_served():
     async with asyncio.TaskGroup() as group:
         for number in (1, 2):
             group.create_task(wait(number))
-            await asyncio.sleep(0)
+            await loop_turns()
         assert breaker.waiting == 2
         with pytest.raises(Overloaded) as full:
             await breaker.enter("a")
@@ -129,9 +131,9 @@ async def test_a_place_is_not_lost_with_the_one_who_waited_for_it(moment):
         await gone.wait()
 
     waiting = asyncio.create_task(breaker.enter("a", gone=until_gone))
-    await asyncio.sleep(0)
+    await loop_turns()
     behind = asyncio.create_task(breaker.enter("a"))
-    await asyncio.sleep(0)
+    await loop_turns()
     assert (breaker.running, breaker.waiting) == (1, 2)
     if moment == "cancelled":
         waiting.cancel()

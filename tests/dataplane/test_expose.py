@@ -12,8 +12,9 @@ from sandlot_gateway.data.expose import ExposeError, Exposures
 
 from tests.dataplane.gateway import Client
 from tests.dataplane.sidecar import tcp_to
-from tests.dataplane.upstreams import Peer, Request, echo, eventually
+from tests.dataplane.upstreams import Peer, Request, echo
 from tests.ports import free_ports
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -347,7 +348,7 @@ async def test_a_websocket_passes_through_an_exposure(gateway, upstream, websock
         with pytest.raises(websockets.ConnectionClosed) as closed:
             await connection.recv()
         assert (closed.value.rcvd.code, closed.value.rcvd.reason) == (4321, "as you like")
-    await eventually(lambda: gw.metrics.routes["expose"].in_flight == 0)
+    await until(lambda: gw.metrics.routes["expose"].in_flight == 0)
 
 
 async def test_a_websocket_that_the_app_does_not_want_is_refused_with_its_status(exposed):

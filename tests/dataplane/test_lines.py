@@ -13,7 +13,8 @@ from sandlot_gateway.data.errors import DialError
 from sandlot_gateway.data.line import LineSettings
 from sandlot_gateway.data.lines import Lines
 
-from tests.dataplane.upstreams import echo, eventually
+from tests.dataplane.upstreams import echo
+from tests.waiting import until
 
 QUICK = DialSettings(timeout=1.0, first_timeout=0.125, backoff=0.001, max_backoff=0.002)
 KEY = "10.0.0.7:8700"
@@ -103,7 +104,7 @@ async def test_who_is_told_too_early_hears_why_the_last_attempt_failed(owner):
     one = owner()
     one.lines.heard(KEY)
     waiting = one.wait(Script(DialError(KEY, "its backlog is full")))
-    await eventually(lambda: one.dialled == [False] * 3)
+    await until(lambda: one.dialled == [False] * 3)
     error = one.lines.none_within(KEY, 1)
     assert error.reason.endswith(" s ago (its backlog is full)")
     waiting.cancel()
@@ -211,7 +212,7 @@ async def test_who_has_gone_when_its_connection_comes_leaves_it_to_the_next(owne
     connection.close()
     assert one.lines.serve(connection) is False
     go.set()
-    await eventually(lambda: len(one.kept) == 1)
+    await until(lambda: len(one.kept) == 1)
 
 
 async def test_who_waits_for_an_upstream_that_has_ended_is_told_and_its_dials_end(owner):
@@ -229,7 +230,7 @@ async def test_who_waits_for_an_upstream_that_has_ended_is_told_and_its_dials_en
 
     other = asyncio.create_task(one.lines.wait("10.0.0.8:8700", never, known_alive=True))
     waiting = [one.wait(never) for _ in range(2)]
-    await eventually(lambda: len(begun) == 3)
+    await until(lambda: len(begun) == 3)
     one.lines.dismiss(KEY, "it has ended")
     for task in waiting:
         with pytest.raises(DialError) as caught:
@@ -239,7 +240,7 @@ async def test_who_waits_for_an_upstream_that_has_ended_is_told_and_its_dials_en
             "it has ended",
             "ended",
         )
-    await eventually(lambda: ended == [True, True])
+    await until(lambda: ended == [True, True])
     assert "no sign of life" in one.lines.none_within(KEY, 1).reason  # another may get its address
     assert not other.done()
     await one.lines.close()

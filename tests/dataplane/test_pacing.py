@@ -8,6 +8,8 @@ import time
 import pytest
 from sandlot_gateway.data.pacing import CROWD, LOOK_EVERY, PAUSE, Figures, Pacing, kernel_figures
 
+from tests.waiting import loop_turns
+
 SECOND = 1_000_000_000
 
 
@@ -15,7 +17,7 @@ async def paused(pacing: Pacing, *, in_flight: int) -> bool:
     """Whether the turn of the loop that took a request was followed by a pause."""
     pacing.request(in_flight=in_flight)
     before = time.monotonic()
-    await asyncio.sleep(0)
+    await loop_turns()
     return time.monotonic() - before >= PAUSE
 
 
@@ -64,8 +66,12 @@ async def test_a_long_silence_says_nothing_about_now() -> None:
 
 
 def test_the_kernel_counts_all() -> None:
-    figures = kernel_figures()
-    assert figures.ran > 0
-    assert figures.queued >= 0
-    assert figures.busy > 0
-    assert figures.idle >= 0
+    before = kernel_figures()
+    ends = time.thread_time() + 0.05  # longer than the 10 ms that /proc/stat counts in
+    while time.thread_time() < ends:
+        pass
+    after = kernel_figures()
+    assert after.ran - before.ran >= 0.05 * SECOND
+    assert after.queued >= before.queued
+    assert after.busy > before.busy
+    assert after.idle >= before.idle > 0

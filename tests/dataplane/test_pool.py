@@ -12,8 +12,9 @@ from sandlot_gateway.data.dial import DialSettings, dial, split_host_port
 from sandlot_gateway.data.line import LineSettings
 from sandlot_gateway.data.pool import DialError, HttpPool, PoolSettings, UpstreamError
 
-from tests.dataplane.upstreams import Peer, Request, echo, eventually
+from tests.dataplane.upstreams import Peer, Request, echo
 from tests.ports import free_port
+from tests.waiting import loop_turns, until
 
 QUICK = DialSettings(timeout=0.3, first_timeout=0.1, backoff=0.001, max_backoff=0.01)
 SHORT = LineSettings(refused_for=0.1, refused_for_others=0.01, silent_for=0.5, silent_for_others=0.2)
@@ -155,7 +156,7 @@ async def test_bytes_on_an_idle_connection_end_it(pool, upstream):
     await one.fetch(server.address, "GET", "/")
     assert one.idle_connections == 1
     speak.set()
-    await eventually(lambda: one.idle_connections == 0)
+    await until(lambda: one.idle_connections == 0)
     assert (await one.fetch(server.address, "GET", "/")).body == b"ok"
     assert server.connections == 2
 
@@ -169,7 +170,7 @@ async def test_idle_connections_expire_and_are_limited_per_host(pool, upstream):
     assert server.connections > 2
     assert one.idle_connections == 2
     await asyncio.wait_for(server.closed_by_peer.wait(), 30)
-    await eventually(lambda: one.idle_connections == 0)
+    await until(lambda: one.idle_connections == 0)
 
 
 async def test_a_connection_made_in_advance_waits_longer_than_others(pool, upstream):
@@ -179,10 +180,10 @@ async def test_a_connection_made_in_advance_waits_longer_than_others(pool, upstr
     await one.prime(server.address)
     await one.fetch(other.address, "GET", "/")
     assert one.idle_connections == 2
-    await eventually(lambda: one.idle_connections == 1)
+    await until(lambda: one.idle_connections == 1)
     await one.fetch(server.address, "GET", "/")
     assert server.connections == 1
-    await eventually(lambda: one.idle_connections == 0)  # from its first use on it is one of many
+    await until(lambda: one.idle_connections == 0)  # from its first use on it is one of many
 
 
 async def test_a_refused_dial_is_tried_again_and_nothing_was_sent(tmp_path, pool):
@@ -200,7 +201,7 @@ async def test_a_dial_that_succeeds_late_is_a_success(pool, upstream, tmp_path, 
     one = HttpPool(observer=dials)
     stack.push_async_callback(one.close)
     fetching = asyncio.create_task(one.fetch(f"unix:{path}", "POST", "/", body=b"hi", known_alive=True))
-    await eventually(lambda: dials.failed == 3)
+    await until(lambda: dials.failed == 3)
     server = await upstream(echo())
     path.symlink_to(server.address.removeprefix("unix:"))
     assert (await fetching).body == b"hi"
@@ -225,7 +226,7 @@ async def test_a_full_backlog_is_waited_for(pool, tmp_path, stack):
         slow = HttpPool(observer=dials)
         stack.push_async_callback(slow.close)
         fetching = asyncio.create_task(slow.fetch(f"unix:{tmp_path}/full.sock", "GET", "/"))
-        await eventually(lambda: dials.failed == 2)
+        await until(lambda: dials.failed == 2)
         server = await asyncio.start_unix_server(_answer_ok, sock=listener)
         assert (await fetching).body == b"ok"
         server.close()
@@ -281,16 +282,16 @@ async def test_who_waits_for_a_new_connection_gets_one_that_is_given_back(pool, 
     one = pool()
     dialling = Dialling(server.address)
     fetching = asyncio.create_task(one.fetch(server.address, "GET", "/"))
-    await eventually(lambda: server.connections == 1)
+    await until(lambda: server.connections == 1)
     waiting = asyncio.create_task(one.acquire(server.address, dialling))
-    await eventually(lambda: len(dialling.let_go) == 1)
+    await until(lambda: len(dialling.let_go) == 1)
     answer.set()
     await fetching
     connection = await waiting
     assert (server.connections, one.busy_connections, one.idle_connections) == (1, 1, 0)
     one.release(connection)
     dialling.let_go[0].set()
-    await eventually(lambda: one.idle_connections == 2)  # what was dialled is there for the next
+    await until(lambda: one.idle_connections == 2)  # what was dialled is there for the next
     assert (await one.fetch(server.address, "GET", "/")).body == b"ok"
     assert (server.connections, one.busy_connections, one.idle_connections) == (2, 0, 2)
 
@@ -300,7 +301,7 @@ async def test_of_two_that_wait_one_gets_what_was_dialled_first_and_one_the_fail
     one = pool()
     dialling = Dialling(None, server.address)
     waiting = [asyncio.create_task(one.acquire(server.address, dialling)) for _ in range(2)]
-    await eventually(lambda: len(dialling.let_go) == 2)
+    await until(lambda: len(dialling.let_go) == 2)
     dialling.let_go[1].set()
     connection = await waiting[0]
     dialling.let_go[0].set()
@@ -315,12 +316,12 @@ async def test_what_was_dialled_for_one_that_has_gone_is_kept(pool, upstream):
     one = pool()
     dialling = Dialling(server.address)
     gone = asyncio.create_task(one.acquire(server.address, dialling))
-    await eventually(lambda: len(dialling.let_go) == 1)
+    await until(lambda: len(dialling.let_go) == 1)
     gone.cancel()
     with pytest.raises(asyncio.CancelledError):
         await gone
     dialling.let_go[0].set()
-    await eventually(lambda: one.idle_connections == 1)
+    await until(lambda: one.idle_connections == 1)
     assert (await one.fetch(server.address, "GET", "/")).body == b""
     assert server.connections == 1
 
@@ -377,9 +378,9 @@ async def test_closing_the_pool_ends_the_dials_under_way(pool):
     one = pool()
     dialling = Dialling(None, None)
     waiting = [asyncio.create_task(one.acquire("unix:/nowhere", dialling)) for _ in range(2)]
-    await eventually(lambda: len(dialling.let_go) == 2)
+    await until(lambda: len(dialling.let_go) == 2)
     not_begun = asyncio.create_task(one.acquire("unix:/nowhere", dialling))
-    await asyncio.sleep(0)
+    await loop_turns()
     await one.close()
     for task in (*waiting, not_begun):
         with pytest.raises(DialError, match="closed"):

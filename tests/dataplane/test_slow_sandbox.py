@@ -13,8 +13,9 @@ from sandlot_gateway.data.line import LineSettings
 from sandlot_gateway.data.pool import DialError, HttpPool, PoolSettings
 
 from tests.dataplane.slow import SlowUpstream
-from tests.dataplane.upstreams import Peer, Request, echo, eventually
+from tests.dataplane.upstreams import Peer, Request, echo
 from tests.ports import free_port
+from tests.waiting import until
 
 QUICK = DialSettings(timeout=0.2, first_timeout=0.02, backoff=0.001, max_backoff=0.02)
 TENTHS = LineSettings(refused_for=0.3, silent_for=0.6)
@@ -49,7 +50,7 @@ async def test_fifty_calls_wait_for_a_sandbox_that_accepts_late_and_run_once(gat
     gw = await gateway(pool=PoolSettings(dial=QUICK))
     gw.route(server.address)
     calls = [asyncio.create_task(_exec(client, gw, n)) for n in range(50)]
-    await eventually(lambda: _failed(gw) >= 40)
+    await until(lambda: _failed(gw) >= 40)
     assert not any(call.done() for call in calls)
     await server.accept()
     assert await asyncio.gather(*calls) == [(200, b"%d" % n) for n in range(50)]
@@ -99,11 +100,11 @@ async def test_who_leaves_while_it_waits_for_a_connection_runs_nothing(gateway, 
     half.send("POST", "/sbx/sb-1/upload", body=None, headers=("content-length: 9",), token=gw.token)
     half.writer.write(b"part")
     stays = asyncio.create_task(_exec(client, gw, 1))
-    await eventually(lambda: gw.plane.breaker.running == 3)
-    await eventually(lambda: _failed(gw) >= 5)
+    await until(lambda: gw.plane.breaker.running == 3)
+    await until(lambda: _failed(gw) >= 5)
     await leaver.close()
     await half.close()
-    await eventually(lambda: gw.plane.breaker.running == 1)
+    await until(lambda: gw.plane.breaker.running == 1)
     await server.accept()
     assert await stays == (200, b"1")
     assert [request.target for request in requests] == ["/v1/exec"]
@@ -116,9 +117,9 @@ async def test_an_upload_that_waited_for_its_connection_is_whole(gateway, client
     one = await client(gw)
     one.send("POST", "/sbx/sb-1/upload", body=None, headers=("content-length: 9",), token=gw.token)
     one.writer.write(b"abc")
-    await eventually(lambda: _failed(gw) >= 3)
+    await until(lambda: _failed(gw) >= 3)
     one.writer.write(b"def")
-    await eventually(lambda: _failed(gw) >= 6)
+    await until(lambda: _failed(gw) >= 6)
     await server.accept()
     one.writer.write(b"ghi")
     status, _, body = await one.answer()
@@ -130,7 +131,7 @@ async def test_a_sandbox_that_ends_tells_those_who_wait_at_once(gateway, client,
     gw = await gateway(pool=PoolSettings(dial=QUICK))
     route = gw.route(server.address)
     calls = [asyncio.create_task(_exec(client, gw, n)) for n in range(5)]
-    await eventually(lambda: _failed(gw) >= 5)
+    await until(lambda: _failed(gw) >= 5)
     gw.directory.become(replace(route, status="ERROR", verdict="node_lost", message="the node is gone"))
     gw.pool.give_up(server.address, "the sandbox has ended")
     for status, body in await asyncio.gather(*calls):

@@ -9,7 +9,8 @@ import resource
 import pytest
 from sandlot_gateway.data.breaker import Limits
 
-from tests.dataplane.upstreams import Peer, echo, eventually
+from tests.dataplane.upstreams import Peer, echo
+from tests.waiting import loop_turns, until
 
 MB = 1 << 20
 
@@ -193,7 +194,7 @@ async def test_a_client_that_leaves_closes_the_sidecars_connection_at_once(ready
         await connection.head()
     await connection.close()
     await asyncio.wait_for(left.wait(), 30)
-    await eventually(lambda: 'sandlot_requests_total{code="gone"' in gw.metrics.text().decode())
+    await until(lambda: 'sandlot_requests_total{code="gone"' in gw.metrics.text().decode())
     assert gw.pool.busy_connections == 0
     assert gw.plane.breaker.running == 0
 
@@ -215,11 +216,11 @@ async def test_a_client_that_leaves_the_queue_never_reaches_the_sidecar(ready, c
     first.send("POST", "/sbx/sb-1/exec", body=b"first", token=gw.token)
     await arrived.wait()
     second.send("POST", "/sbx/sb-1/exec", body=b"second", token=gw.token)
-    await eventually(lambda: gw.plane.breaker.waiting == 1)
+    await until(lambda: gw.plane.breaker.waiting == 1)
     third.send("POST", "/sbx/sb-1/exec", body=b"third", token=gw.token)
-    await eventually(lambda: gw.plane.breaker.waiting == 2)
+    await until(lambda: gw.plane.breaker.waiting == 2)
     await second.close()
-    await eventually(lambda: gw.plane.breaker.waiting == 1)
+    await until(lambda: gw.plane.breaker.waiting == 1)
     go_on.set()
     assert (await first.answer())[0] == 200
     assert (await third.answer())[0] == 200
@@ -382,7 +383,7 @@ async def test_a_full_breaker_answers_at_once(ready, client):
     holding = [await client(gw) for _ in range(3)]
     for n, connection in enumerate(holding):
         connection.send("POST", "/sbx/sb-1/exec", body=b"{}", token=gw.token)
-        await eventually(lambda n=n: gw.plane.breaker.running + gw.plane.breaker.waiting == n + 1)
+        await until(lambda n=n: gw.plane.breaker.running + gw.plane.breaker.waiting == n + 1)
     extra = await client(gw)
     extra.send("POST", "/sbx/sb-1/exec", body=b"{}", token=gw.token)
     status, headers, body = await asyncio.wait_for(extra.answer(), 30)
@@ -422,7 +423,7 @@ async def test_the_wait_in_the_queue_is_told_to_the_sidecar(ready, client):
     one.send("POST", "/sbx/sb-1/exec", body=b"{}", headers=("x-sandlot-queued: 99",), token=gw.token)
     await arrived.wait()
     two.send("POST", "/sbx/sb-1/exec", body=b"{}", token=gw.token)
-    await eventually(lambda: gw.plane.breaker.waiting == 1)
+    await until(lambda: gw.plane.breaker.waiting == 1)
     loop = asyncio.get_running_loop()
     waited_from = loop.time()
     go_on.set()
@@ -449,7 +450,7 @@ async def test_draining_lets_what_runs_end_and_refuses_the_rest(ready, client):
     running.send("POST", "/sbx/sb-1/exec", body=b"{}", token=gw.token)
     await arrived.wait()
     draining = asyncio.create_task(gw.plane.drain(5.0))
-    await asyncio.sleep(0)
+    await loop_turns()
     late.send("POST", "/sbx/sb-1/exec", body=b"{}", token=gw.token)
     status, headers, body = await late.answer()
     assert (status, headers["connection"], headers["retry-after"]) == (503, "close", "1")
@@ -492,4 +493,4 @@ async def test_descriptors_are_given_back_after_a_burst(ready, client):
         assert (await connection.answer())[0] == 200
         await connection.close()
     gw.pool.forget(gw.directory.find("sb-1").address)
-    await eventually(lambda: len(os.listdir("/proc/self/fd")) <= before + 2)
+    await until(lambda: len(os.listdir("/proc/self/fd")) <= before + 2)

@@ -13,7 +13,7 @@ from sandlot_gateway.data.errors import WireError
 from sandlot_gateway.data.frames import MAX_FRAME, FrameReader
 
 from tests.dataplane.sidecar import TerminalSidecar, frame
-from tests.dataplane.upstreams import eventually
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ async def test_a_whole_session(terminal):
     assert sidecar.sizes == [{"cols": 80, "rows": 25}]
     assert sidecar.signals == [{"signal": "INT", "tree": True}]
     assert sidecar.taken == b"echo \xff" + big + b"exit"
-    await eventually(lambda: gw.metrics.routes["terminal"].in_flight == 0)
+    await until(lambda: gw.metrics.routes["terminal"].in_flight == 0)
 
 
 async def test_a_client_that_leaves_detaches_and_can_attach_again_where_its_input_was(terminal):

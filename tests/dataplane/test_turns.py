@@ -8,6 +8,8 @@ import time
 import pytest
 from sandlot_gateway.data.turns import LONGEST_WAIT, OPS_PER_CORE, TURN, Turn, Turns
 
+from tests.waiting import loop_turns
+
 
 @pytest.fixture
 def turns() -> Turns:
@@ -17,14 +19,13 @@ def turns() -> Turns:
 async def enter_all(turns: Turns, lane: str, count: int) -> list[asyncio.Task[Turn | None]]:
     """So many commands of one sandbox, each as far as it comes."""
     tasks = [asyncio.ensure_future(turns.enter(lane)) for _ in range(count)]
-    await asyncio.sleep(0)
+    await loop_turns()
     return tasks
 
 
 async def steps() -> None:
     """What can go on without a turn's time has done so afterwards."""
-    for _ in range(5):
-        await asyncio.sleep(0)
+    await loop_turns(5)
 
 
 async def test_on_a_machine_with_room_nobody_waits() -> None:

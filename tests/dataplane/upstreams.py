@@ -143,10 +143,3 @@ def echo(requests: list[Request] | None = None) -> Behaviour:
             peer.answer(await peer.body(request))
 
     return behave
-
-
-async def eventually(condition: Callable[[], bool], *, within: float = 30.0) -> None:
-    """Wait for what no event announces; raises TimeoutError."""
-    async with asyncio.timeout(within):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.001)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 
 import httpx
 from sandlot import AsyncClient, AsyncSandbox, Client, Pools, Sandbox
 
 from tests.stack import Stack
+from tests.waiting import wait_until
 
 
 def wait_for_line(box: Sandbox, path: str) -> None:
@@ -19,10 +19,7 @@ def wait_for_line(box: Sandbox, path: str) -> None:
 
 
 def wait_until_ready(pools: Pools, name: str, *, size: int) -> None:
-    deadline = time.monotonic() + 30
-    while not any(pool.name == name and pool.ready >= size for pool in pools.list()):
-        assert time.monotonic() < deadline, pools.list()
-        time.sleep(0.05)
+    wait_until(lambda: any(pool.name == name and pool.ready >= size for pool in pools.list()))
 
 
 def test_a_running_command_is_found_again_and_ran_once(stack: Stack, client: Client) -> None:

@@ -13,6 +13,7 @@ from sandlot import Client, ExecResult, Pools, Process, Sandbox, SandboxLost
 
 from tests.e2e import processes
 from tests.stack import Stack
+from tests.waiting import wait_until
 
 
 def lost_by(box: Sandbox) -> SandboxLost:
@@ -65,10 +66,7 @@ def test_a_killed_executor_is_a_typed_loss(stack: Stack, client: Client) -> None
     box = Sandbox.create(client=client)
     (sidecar,) = processes.sidecars(stack)
     os.kill(processes.executor(sidecar), signal.SIGKILL)
-    deadline = time.monotonic() + 20
-    while not box.refresh().ended:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_until(lambda: box.refresh().ended)
     assert lost_by(box).verdict == "sandbox_lost"
 
 
@@ -87,9 +85,7 @@ def test_a_killed_init_costs_no_file_and_the_sandbox_lives_on(stack: Stack, clie
     box, running = with_a_killed_init(stack, client)
     with contextlib.suppress(SandboxLost):
         assert not running.wait().ok
-    deadline = time.monotonic() + 20
-    while read_kept(box) != "kept\n":  # a command in the moment of the change may be lost too
-        assert time.monotonic() < deadline
+    wait_until(lambda: read_kept(box) == "kept\n")  # a command in the moment of the change may be lost too
     box.delete()
 
 
@@ -116,10 +112,7 @@ def test_a_pool_fills_up_again(stack: Stack, client: Client) -> None:
     before = set(processes.sidecars(stack))
     for pid in before:
         os.kill(pid, signal.SIGKILL)
-    deadline = time.monotonic() + 60
-    while len(after := set(processes.sidecars(stack)) - before) < 2:
-        assert time.monotonic() < deadline, after
-        time.sleep(0.05)
+    wait_until(lambda: len(set(processes.sidecars(stack)) - before) >= 2)
     pools.wait_warm("warm", timeout=60)
     box = Sandbox.create(client=client, pool="warm")
     assert box.info.pool_hit

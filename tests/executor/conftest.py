@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.executor.driver import Driver, children_of, processes_below
+from tests.waiting import wait_until_empty
 
 # This process's own: other tests run beside it.
 CGROUP_TOP = f"sandlot-test/{os.getpid()}"
@@ -81,10 +81,7 @@ def machine() -> Iterator[Machine]:
     """Nothing is left on the machine when a test is over."""
     before = Machine()
     yield before
-    deadline = time.monotonic() + 30
-    while (left := before.differences()) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not left
+    wait_until_empty(before.differences, seconds=30)
 
 
 Make = Callable[..., Driver]

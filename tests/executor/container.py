@@ -7,10 +7,11 @@ import os
 import shutil
 import subprocess
 import tempfile
-import time
 import uuid
 from pathlib import Path
 from typing import Any
+
+from tests.waiting import wait_until
 
 # What a container runtime leaves to root when nobody asks for more.
 CAPABILITIES = [
@@ -125,10 +126,7 @@ class Container:
         )  # fmt: skip
         state = subprocess.run([*self._runc, "state", self.id], check=True, capture_output=True, timeout=60)
         self.pid = json.loads(state.stdout)["pid"]
-        deadline = time.monotonic() + 20
-        while self.status()["State"][0] != "T":
-            assert time.monotonic() < deadline, self.status()
-            time.sleep(0.01)
+        wait_until(lambda: self.status()["State"][0] == "T", pause=0.01)
         return self
 
     def status(self) -> dict[str, str]:

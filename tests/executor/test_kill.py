@@ -10,6 +10,7 @@ import pytest
 from sandlot_sidecar.executor import wire
 
 from tests.executor.driver import Command, Driver
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.root
 
@@ -89,9 +90,7 @@ def test_a_fork_bomb_is_stopped(box: Driver) -> None:
     runner = box.runner()
     command = runner.start("bomb() { bomb | bomb & }; bomb; sleep 60")
     assert isinstance(command, Command)
-    deadline = time.monotonic() + 20
-    while (box.ask("usage")["pids"] or 0) < 90:
-        assert time.monotonic() < deadline
+    wait_until(lambda: (box.ask("usage")["pids"] or 0) >= 90)
     began = time.monotonic()
     killed = runner.ask({"kill": True})["killed"]
     took = time.monotonic() - began
@@ -127,7 +126,8 @@ os.killpg(0, 9)
 
 def test_processor_seconds(box: Driver) -> None:
     ended = box.run("while :; do :; done", limits={"cpu_seconds": 1})
-    assert ended["signal"] in (signal.SIGXCPU, signal.SIGKILL)
+    assert ended["signal"] == signal.SIGXCPU
+    assert ended["cpu"] < 3
 
 
 def test_init_cannot_be_killed_from_inside(any_box: Driver) -> None:
@@ -142,7 +142,7 @@ def test_init_cannot_be_killed_from_inside(any_box: Driver) -> None:
 
 def test_kill_everything_hurts_only_oneself(any_box: Driver) -> None:
     ended = any_box.run("(sleep 555 &) ; kill -9 -1")
-    assert ended["signal"] in (signal.SIGKILL, None)
+    assert ended["exit_code"] == 0  # the kernel spares who sends it to all
     assert any_box.run("echo usable").stdout == b"usable\n"
 
 

@@ -88,7 +88,7 @@ def test_an_image_without_a_shell(make: Make, image: list[str]) -> None:
 def refused(make: Make, **arguments: object) -> Refused:
     with pytest.raises(Refused) as error:
         make(**arguments)
-    assert error.value.code in ("setup", "bad_request")
+    assert error.value.code == "setup"
     return error.value
 
 

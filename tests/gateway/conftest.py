@@ -19,6 +19,7 @@ from sandlot_gateway.serve import serve
 from sandlot_gateway.settings import Settings
 
 from tests.gateway.machine import Machine, StubBackend
+from tests.waiting import until_empty
 
 KEY = "key-a"
 API_KEYS = f"{KEY}:alpha,key-b:beta,key-small:small:2"
@@ -97,20 +98,16 @@ async def running(state_dir: Path, machine: Machine, **options: Any) -> AsyncIte
 
 @pytest.fixture(autouse=True)
 async def _no_leaks() -> AsyncIterator[None]:
-    loop = asyncio.get_running_loop()
     tasks_before = asyncio.all_tasks()
     before = set(os.listdir("/proc/self/fd"))
     yield
-    deadline = loop.time() + 30
-    while True:
+
+    def left() -> list[object]:
         tasks = asyncio.all_tasks() - tasks_before - {asyncio.current_task()}
         links = [_link(fd) for fd in set(os.listdir("/proc/self/fd")) - before]
-        left = [link for link in links if link not in ("closed", "/dev/null")]
-        if not tasks and not left:
-            return
-        if loop.time() > deadline:
-            pytest.fail(f"left behind: tasks {tasks}, descriptors {left}")
-        await asyncio.sleep(0.01)
+        return [*tasks, *(link for link in links if link not in ("closed", "/dev/null"))]
+
+    await until_empty(left, seconds=30)
 
 
 def _link(fd: str) -> str:

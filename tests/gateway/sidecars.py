@@ -226,14 +226,6 @@ class StubSidecar:
         return 200, {"equal": self.reset_equal, "took_ms": 1.0, "proof": proof, **self.state()}
 
 
-async def until(condition: Callable[[], Any], *, timeout: float = 60.0) -> Any:
-    """Wait for what the test cannot be told of by an event."""
-    async with asyncio.timeout(timeout):
-        while not (value := condition()):  # noqa: ASYNC110 - what is waited for has no event
-            await asyncio.sleep(0.002)
-        return value
-
-
 def new_instance_id() -> str:
     return f"i-{secrets.token_hex(8)}"
 

@@ -22,7 +22,8 @@ from sandlot_gateway.supply import Supply
 from sandlot_gateway.tokens import Tokens
 
 from tests.gateway.machine import Machine, StubBackend
-from tests.gateway.sidecars import StubSidecar, sidecars, until
+from tests.gateway.sidecars import StubSidecar, sidecars
+from tests.waiting import until
 
 TOKENS = Tokens(b"k" * 32)
 TEMPLATE = Template(image="host")

@@ -10,7 +10,7 @@ import pytest
 from sandlot_gateway.backends.base import PoolSpec, Template
 
 from tests.gateway.conftest import Running, running
-from tests.gateway.sidecars import until
+from tests.waiting import until
 
 API = "/api/v1"
 
@@ -154,7 +154,7 @@ async def test_background_jobs(box: Running) -> None:
         ("b", "NOT_FOUND"),
     }
     waiting = asyncio.create_task(ask((made["id"], "later")))
-    await asyncio.sleep(0.1)
+    await asyncio.sleep(0.1)  # in which an answer that does not wait comes
     assert not waiting.done(), "it did not wait for a job that runs"
     sidecar.files["/tmp/job_later.exit"] = "0"
     assert (await waiting)["statuses"][0]["exit_code"] == 0

@@ -9,7 +9,7 @@ import pytest
 from sandlot_gateway.backends.base import BackendError, PoolSpec, Template, Unavailable
 
 from tests.gateway.conftest import Running, running
-from tests.gateway.sidecars import until
+from tests.waiting import until
 
 WARM = PoolSpec("warm", Template(image="host"), 3)
 

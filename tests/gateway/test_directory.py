@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from sandlot_gateway.directory import Directory
 from sandlot_gateway.sandboxes import Sandbox, Spec, new_id
 
+from tests.waiting import loop_turns
+
 
 def sandbox(
     number: int, *, tenant: str = "t", labels: list[str] | None = None, key: str | None = None
@@ -80,7 +82,7 @@ async def test_waiting_ends_with_the_change_and_with_the_time() -> None:
     one = sandbox(1)
     directory.add(one)
     waiting = asyncio.create_task(directory.wait_ready("sb-1", 5.0))
-    await asyncio.sleep(0)
+    await loop_turns()
     one.instance_id = "i-1"
     directory.running(one, address="unix:/x", token="secret")
     route = await waiting
@@ -111,7 +113,7 @@ async def test_a_sandbox_that_another_gateway_has_just_made_is_waited_for_longer
         assert directory.may_come(unknown) is (least == 0.15)
     late = new_id(999.5)
     waiting = asyncio.create_task(directory.appear(late))
-    await asyncio.sleep(0)
+    await loop_turns()
     spec = Spec(name="late", image="host")
     directory.add(Sandbox(id=late, tenant="t", spec=spec, created_at=999.5, updated_at=999.5))
     await waiting

@@ -9,7 +9,7 @@ from sandlot_gateway.backends.base import PoolSpec, Template
 from sandlot_gateway.control.fitting import Wanted, fit
 
 from tests.gateway.conftest import Running
-from tests.gateway.sidecars import until
+from tests.waiting import until
 
 SMALL = Template(image="host", cpu=0.5, memory=512 << 20, disk=1 << 30, pids=256)
 

@@ -12,6 +12,7 @@ import pytest
 
 from tests.gateway.conftest import Running, running
 from tests.gateway.machine import Machine
+from tests.waiting import until
 
 FILED = {"api_keys": None}
 
@@ -22,18 +23,16 @@ async def status(box: Running, key: str) -> int:
 
 
 async def becomes(box: Running, key: str, wanted: int) -> None:
-    async with asyncio.timeout(20):
-        while await status(box, key) != wanted:  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
+    async def it_is() -> bool:
+        return await status(box, key) == wanted
+
+    await until(it_is)
 
 
 async def said(caplog: pytest.LogCaptureFixture, text: str) -> str:
-    async with asyncio.timeout(20):
-        while True:
-            for record in caplog.records:
-                if text in record.getMessage():
-                    return record.getMessage()
-            await asyncio.sleep(0.02)
+    return await until(
+        lambda: next((each.getMessage() for each in caplog.records if text in each.getMessage()), "")
+    )
 
 
 class MountedSecret:
@@ -55,11 +54,11 @@ class MountedSecret:
         link.replace(self._directory / "..data")
 
 
-async def use(box: Running, sandbox_id: str, key: str, *, until: asyncio.Event) -> list[int]:
+async def use(box: Running, sandbox_id: str, key: str, *, stop: asyncio.Event) -> list[int]:
     """The status of each request to both APIs, one after another on one connection."""
     seen: list[int] = []
     async with httpx.AsyncClient(base_url=box.url, headers=box.as_tenant(key), timeout=30) as client:
-        while not until.is_set():
+        while not stop.is_set():
             answers = [
                 await client.get(f"/api/v1/sandbox/{sandbox_id}"),
                 await client.post(f"/sbx/{sandbox_id}/exec", json={"command": "x"}),
@@ -79,10 +78,10 @@ async def test_keys_move_over_without_a_lost_request(
         sandbox_id = answer.json()["id"]
         assert await status(box, "new") == 401
         moved, done = asyncio.Event(), asyncio.Event()
-        with_old = asyncio.create_task(use(box, sandbox_id, "old", until=moved))
+        with_old = asyncio.create_task(use(box, sandbox_id, "old", stop=moved))
         secret.write("old:alpha\nnew:alpha\n")
         await becomes(box, "new", 200)
-        with_new = asyncio.create_task(use(box, sandbox_id, "new", until=done))
+        with_new = asyncio.create_task(use(box, sandbox_id, "new", stop=done))
         moved.set()
         assert set(await with_old) == {200}
         secret.write("new:alpha\n")

@@ -8,7 +8,7 @@ import secrets
 import signal
 import socket
 import tempfile
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from sandlot_kube.template import Template
 from tests.gateway.kubelet import Kubelet, apply_crds
 from tests.gateway.sidecars import new_instance_id
 from tests.kube.apiserver import ApiServer, apiserver
+from tests.waiting import loop_turns, until
 
 __all__ = ["apiserver"]
 
@@ -76,26 +77,20 @@ class Running:
     async def get(self, sandbox_id: str) -> dict[str, Any]:
         return (await self.client.get(f"/api/v1/sandbox/{sandbox_id}")).json()
 
-    async def until(self, condition: Callable[[], Any], *, timeout: float = 60.0) -> Any:
-        """For what the gateway has no event for."""
-        async with asyncio.timeout(timeout):
-            while not (value := condition()):  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
-            return value
-
     async def warm(self, count: int = 1) -> None:
-        await self.until(lambda: len(self.gateway.supply.ready) >= count)
+        await until(lambda: len(self.gateway.supply.ready) >= count)
 
     async def is_ended_somehow(self, sandbox_id: str) -> dict[str, Any]:
         """The same of one that this gateway may never have seen live."""
-        while True:
+
+        async def ended() -> dict[str, Any] | None:
             told = await self.get(sandbox_id)
-            if told["status"] != "RUNNING":
-                return told
-            await asyncio.sleep(0.05)
+            return told if told["status"] != "RUNNING" else None
+
+        return await until(ended, pause=0.05)
 
     async def is_ended(self, sandbox_id: str) -> dict[str, Any]:
-        await self.until(lambda: not self.gateway.directory.get(sandbox_id).live)  # type: ignore[union-attr]
+        await until(lambda: not self.gateway.directory.get(sandbox_id).live)  # type: ignore[union-attr]
         return await self.get(sandbox_id)
 
 
@@ -194,7 +189,7 @@ async def test_a_warm_claim_gets_its_record_and_a_delete_its_end(world: World) -
         assert (await gateway.client.delete(f"/api/v1/sandbox/{made['id']}")).status_code == 200
         assert await kubelet.until(lambda: kubelet.sandboxes[made["id"]].status.verdict) == "deleted"
         assert kubelet.sandboxes[made["id"]].status.ended_at is not None
-        await gateway.until(lambda: gateway.gateway.backend.stats()["instances"] == 0)
+        await until(lambda: gateway.gateway.backend.stats()["instances"] == 0)
         assert (await gateway.get(made["id"]))["status"] == "TERMINATED"
 
 
@@ -293,7 +288,7 @@ async def test_two_gateways_race_for_the_same_instances_and_each_has_one_owner(w
         assert {record.spec.pod_name for record in records} == set(kubelet.sidecars)
         # Each gateway learns of the other's, and serves it.
         for gateway in gateways:
-            await gateway.until(
+            await until(
                 lambda gateway=gateway: all(
                     (known := gateway.gateway.directory.get(sandbox["id"])) and known.status == "RUNNING"
                     for sandbox in running
@@ -433,7 +428,7 @@ async def test_a_gateway_that_starts_without_an_api_server_hears_of_its_sandboxe
         port = gateway.gateway.webhook_listener.port
     await asyncio.to_thread(world.server.stop)
     async with world.gateway(backend={"sync_timeout": 0.5}, webhook_port=port) as gateway:
-        await gateway.until(lambda: gateway.gateway.directory.get(made["id"]))
+        await until(lambda: gateway.gateway.directory.get(made["id"]))
         assert await gateway.run(made["id"], "echo back") == "back\n"
         assert gateway.gateway.backend.stats()["notes"]
 
@@ -458,7 +453,7 @@ async def test_a_warm_pod_that_goes_away_is_offered_to_nobody(world: World) -> N
         instance = await kubelet.pod(TEMPLATE, pool="default")
         await gateway.warm()
         await kubelet.delete_pod(instance)
-        await gateway.until(lambda: not len(gateway.gateway.supply.ready))
+        await until(lambda: not len(gateway.gateway.supply.ready))
         assert gateway.gateway.backend.instance(instance) is None
 
 
@@ -494,7 +489,7 @@ async def test_a_sandbox_resource_that_is_deleted_ends_its_sandbox_and_stays_awa
         await kubelet.client.request("DELETE", paths.sandboxes(world.namespace, name))
         ended = await gateway.is_ended(made["id"])
         assert (ended["status"], ended["verdict"]) == ("TERMINATED", "deleted")
-        await gateway.until(lambda: not kubelet.sidecars)
+        await until(lambda: not kubelet.sidecars)
         await gateway.gateway.backend._records.flush(timeout=10)
         assert not world.server.call("GET", paths.sandboxes(world.namespace))["items"]
 
@@ -555,9 +550,7 @@ async def test_what_another_gateway_has_claimed_is_not_ended_by_one_that_never_h
                 other.webhook, **sidecar.word("ended", phase="ended", verdict="deadline")
             )
             assert answer.status_code == 200, answer.text
-            await other.until(
-                lambda: not (entry := other.gateway.backend._instances.get(pod)) or entry.leaving
-            )
+            await until(lambda: not (entry := other.gateway.backend._instances.get(pod)) or entry.leaving)
             await other.gateway.backend._records.flush(timeout=10)
         finally:
             sidecar.signal(signal.SIGCONT)
@@ -581,7 +574,7 @@ async def test_what_is_claimed_while_a_slow_sidecar_is_asked_to_end_is_not_given
         sidecar.signal(signal.SIGSTOP)
         try:
             giving_up = asyncio.create_task(backend.destroy(pod))
-            await asyncio.sleep(0)
+            await loop_turns()
             backend.claimed(entry.instance, claim, ours=True)
             await asyncio.wait_for(giving_up, 60)
         finally:
@@ -606,7 +599,7 @@ async def test_what_comes_up_while_it_is_asked_to_end_in_vain_stays_on_offer(wor
         with socket.create_server(("127.0.0.1", 0)) as silent:
             entry.instance.address = f"127.0.0.1:{silent.getsockname()[1]}"
             giving_up = asyncio.create_task(backend.destroy(pod))
-            await asyncio.sleep(0)
+            await loop_turns()
             word = sidecar.word("ready", phase="warm", address=sidecar.config["listen"])
             told = await gateway.client.post(gateway.webhook, **word)
             assert told.status_code == 200, told.text
@@ -633,9 +626,9 @@ async def test_what_another_gateway_has_started_for_its_own_create_is_left_to_it
             await client.request("POST", paths.sandboxes(world.namespace), body=body)
         finally:
             await client.close()
-        sidecar = await gateway.until(lambda: kubelet.sidecars.get(instance))
+        sidecar = await until(lambda: kubelet.sidecars.get(instance))
         backend = gateway.gateway.backend
-        await gateway.until(lambda: backend._records.of_pod(instance) and backend._instances.get(instance))
+        await until(lambda: backend._records.of_pod(instance) and backend._instances.get(instance))
         told = await gateway.client.post(gateway.webhook, **sidecar.word("ready", phase="warm"))
         assert told.status_code == 200, told.text
         assert len(gateway.gateway.supply.ready) == 0
@@ -671,7 +664,7 @@ async def test_the_end_of_a_pod_brings_back_no_sandbox_resource_that_was_removed
         world.server.call("DELETE", paths.sandboxes(world.namespace, made["id"]))
         await kubelet.until(lambda: not kubelet.sandboxes)
         await kubelet.delete_pod(instance)
-        await gateway.until(lambda: not gateway.gateway.backend.stats()["instances"])
+        await until(lambda: not gateway.gateway.backend.stats()["instances"])
     # The gateway has written what it wanted to write.
     assert world.server.call("GET", paths.sandboxes(world.namespace))["items"] == []
 
@@ -728,7 +721,7 @@ async def test_a_cold_start_nobody_waits_for_any_more_is_taken_away(world: World
         # That of the promise stays for a while, ended.
         await kubelet.until(lambda: list(kubelet.sandboxes) == [answer.json()["id"]])
         assert kubelet.sandboxes[answer.json()["id"]].status.verdict == "deleted"
-        await gateway.until(lambda: not kubelet.sidecars)
+        await until(lambda: not kubelet.sidecars)
 
 
 def pool_fields() -> dict[str, Any]:
@@ -748,7 +741,7 @@ async def test_pools_are_resources(world: World) -> None:
         change = {"spec": {"size": None, "minSize": 1, "maxSize": 9, "template": its}}
         world.server.call("PATCH", path, change, content_type="application/merge-patch+json")
         backend = gateway.gateway.backend
-        await gateway.until(lambda: backend.pools()[0].spec.template.runtime_class == "gvisor")
+        await until(lambda: backend.pools()[0].spec.template.runtime_class == "gvisor")
         assert backend.pools()[0].spec.size == 1
         again = await gateway.client.put("/api/v1/pools/default", json={"memory_gb": 1})
         assert again.status_code == 200, again.text
@@ -789,7 +782,7 @@ async def test_a_pool_that_the_watch_does_not_show_yet_is_changed_as_it_is(world
         stale = pools._pools["default"]
         change = {"spec": {"owner": "alpha", "template": {"pids": 64}}}
         world.server.call("PATCH", path, change, content_type="application/merge-patch+json")
-        await gateway.until(lambda: pools.spec("default").owner == "alpha")
+        await until(lambda: pools.spec("default").owner == "alpha")
         pools.changed(stale)
         taken = await gateway.client.put(
             "/api/v1/pools/default", json={"size": 0}, headers={"Authorization": "Bearer key-b"}
@@ -799,7 +792,7 @@ async def test_a_pool_that_the_watch_does_not_show_yet_is_changed_as_it_is(world
         put = await gateway.client.put("/api/v1/pools/default", json={"image": IMAGE, "size": 4})
         assert (put.status_code, put.json()["pids"], put.json()["owner"]) == (200, 64, "alpha"), put.text
         world.server.call("DELETE", path)
-        await gateway.until(lambda: pools.spec("default") is None)
+        await until(lambda: pools.spec("default") is None)
         pools.changed(stale)
         gone = await gateway.client.put("/api/v1/pools/default", json={"memory_gb": 1})
         assert (gone.status_code, gone.json()["errors"][0]["param"]) == (422, "size"), gone.text
@@ -829,7 +822,7 @@ async def test_a_pools_runtime_class_is_that_of_its_sandboxes(world: World) -> N
         change = {"spec": {"template": {"runtimeClass": "gvisor"}}}
         path = paths.pools(world.namespace, "default")
         world.server.call("PATCH", path, change, content_type="application/merge-patch+json")
-        await gateway.until(lambda: gateway.gateway.backend.pools()[0].spec.template.runtime_class)
+        await until(lambda: gateway.gateway.backend.pools()[0].spec.template.runtime_class)
         await kubelet.pod(template, pool="default")
         await gateway.warm()
         answer = await gateway.client.post("/api/v1/sandbox", json={"pool": "default", "wait_seconds": 20})
@@ -845,12 +838,12 @@ async def test_an_idempotency_key_holds_at_every_gateway_and_after_the_end_of_th
         made = await first.made(idempotency_key="one")
         # Its sidecar tells the key to whoever learns of the sandbox by its record.
         async with world.gateway("b") as second:
-            await second.until(lambda: second.gateway.directory.get(made["id"]))
+            await until(lambda: second.gateway.directory.get(made["id"]))
             again = await second.made(idempotency_key="one")
             assert (again["id"], again["poolHit"]) == (made["id"], True)
             assert (await second.made(idempotency_key="two"))["id"] != made["id"]
             later = await first.made(idempotency_key="three")
-            await second.until(lambda: second.gateway.directory.get(later["id"]))
+            await until(lambda: second.gateway.directory.get(later["id"]))
             assert (await second.made(idempotency_key="three"))["id"] == later["id"]
     # One that starts later reads it from the sidecars before it takes requests.
     async with world.gateway("c") as third:

@@ -22,10 +22,11 @@ from sandlot_kube.objects import Pod
 from sandlot_kube.reflector import Reflector
 from sandlot_kube.template import Template
 
+from tests.complaints import WARNINGS_SHOWN, assert_no_complaints
 from tests.gateway.kubelet import Sidecar, apply_crds
 from tests.gateway.test_kubernetes_backend import IMAGE, World, pool_fields
 from tests.kube.apiserver import ApiServer, apiserver
-from tests.ports import free_port
+from tests.waiting import until
 
 __all__ = ["apiserver"]
 
@@ -156,6 +157,7 @@ async def controller(
     log = world.directory / "controller.log"
     env = {
         "PATH": os.environ["PATH"],
+        **WARNINGS_SHOWN,
         "HOME": str(world.directory),
         "KUBECONFIG": str(world.kubeconfig),
         "SANDLOT_NAMESPACE": world.namespace,
@@ -163,7 +165,7 @@ async def controller(
         "SANDLOT_KEY_FILE": str(world.directory / "master"),
         "SANDLOT_WEBHOOK_URL": webhook,
         "SANDLOT_SIDECAR_IMAGE": "sidecar",
-        "SANDLOT_HEALTH_PORT": str(free_port()),
+        "SANDLOT_HEALTH_PORT": "0",
         "SANDLOT_HEARTBEAT": "1",
         "SANDLOT_RETENTION": str(retention),
     }
@@ -180,6 +182,7 @@ async def controller(
         if process.returncode is None:
             process.terminate()
         await process.wait()
+    assert_no_complaints(log.read_text())
 
 
 @pytest.fixture
@@ -220,7 +223,7 @@ async def test_pool_claim_refill_cold_start_and_ends(world: World) -> None:
         pods[cold["id"]] = gateway.gateway.directory.get(cold["id"]).instance_id
         for sandbox_id, pod in pods.items():
             await gateway.client.delete(f"/api/v1/sandbox/{sandbox_id}")
-            await gateway.until(lambda pod=pod: pod not in node.sidecars)
+            await until(lambda pod=pod: pod not in node.sidecars)
         ended = {name: item["status"] for name, item in resources().items()}
         assert {status["verdict"] for status in ended.values()} == {"deleted"}
         assert set(ended) == {made["id"], pods[cold["id"]]}
@@ -233,7 +236,7 @@ async def test_pool_claim_refill_cold_start_and_ends(world: World) -> None:
         assert told["status"] == "ERROR"
         await gateway.warm(2)
         assert (await gateway.client.delete("/api/v1/pools/default")).status_code == 200
-        await gateway.until(lambda: not node.sidecars)
+        await until(lambda: not node.sidecars)
 
 
 async def test_every_create_from_a_full_pool_hits_it_through_either_gateway(world: World) -> None:
@@ -248,8 +251,6 @@ async def test_every_create_from_a_full_pool_hits_it_through_either_gateway(worl
         await first.client.put("/api/v1/pools/default", json={**pool_fields(), "size": 5})
         for number in range(7):
             for gateway in (first, second):
-                await gateway.until(
-                    lambda gateway=gateway: gateway.gateway.supply.ready.count("default") == 5
-                )
+                await until(lambda gateway=gateway: gateway.gateway.supply.ready.count("default") == 5)
             made = await (first, second)[number % 2].made()
             assert (made["poolHit"], made["coldReason"]) == (True, None), number

@@ -14,6 +14,7 @@ from sandlot_kube import paths
 from tests.gateway.test_kubernetes_backend import TEMPLATE, Running, World, world
 from tests.kube.apiserver import apiserver
 from tests.ports import free_ports
+from tests.waiting import until
 
 __all__ = ["apiserver", "world"]
 
@@ -72,7 +73,7 @@ async def test_every_gateway_serves_and_lists_what_one_has_exposed(world: World)
 
         gone = await other.client.delete(f"/api/v1/sandbox/{box}/expose/{made['exposure_id']}")
         assert gone.status_code == 200, gone.text
-        await one.until(lambda: one.gateway.exposures.find(made["exposure_id"]) is None)
+        await until(lambda: one.gateway.exposures.find(made["exposure_id"]) is None)
         for gateway in (one, other):
             assert (await gateway.client.get(path)).status_code == 404
             assert await listed(gateway, box) == []
@@ -87,7 +88,7 @@ async def test_a_new_gateway_knows_the_exposures_of_an_earlier_one(world: World)
         assert {**found, "url": ""} == {**made, "url": "", "tls_socket": found["tls_socket"]}
         assert found["url"] == f"{other.url}/expose/{made['exposure_id']}/"
         await other.client.delete(f"/api/v1/sandbox/{box}")
-        await other.until(lambda: other.gateway.exposures.find(made["exposure_id"]) is None)
+        await until(lambda: other.gateway.exposures.find(made["exposure_id"]) is None)
 
 
 async def test_an_id_that_no_gateway_made_is_refused_without_a_wait(world: World) -> None:
@@ -125,7 +126,7 @@ async def test_tcp_ports_are_told_apart_by_all_gateways(world: World) -> None:
                 else:
                     assert answer.status_code == 409
             for gateway in (one, other):
-                await gateway.until(lambda gateway=gateway: not gateway.gateway.exposures.list("alpha"))
+                await until(lambda gateway=gateway: not gateway.gateway.exposures.list("alpha"))
 
 
 async def test_without_ports_tcp_is_refused(world: World) -> None:

@@ -13,6 +13,7 @@ from sandlot_kube import clock, paths
 
 from tests.gateway.test_kubernetes_backend import TEMPLATE, Running, World, world
 from tests.kube.apiserver import apiserver
+from tests.waiting import until
 
 __all__ = ["apiserver", "world"]
 
@@ -37,7 +38,7 @@ async def status_at(gateway: Running, sandbox_id: str, status: str) -> dict[str,
         sandbox = gateway.gateway.directory.get(sandbox_id)
         return sandbox is not None and sandbox.status == status
 
-    await gateway.until(has_it)
+    await until(has_it)
     return await gateway.get(sandbox_id)
 
 
@@ -93,9 +94,7 @@ async def test_it_is_pending_everywhere_and_a_cold_start_makes_it_run_everywhere
         await kubelet.until(lambda: made["id"] not in kubelet.sandboxes)
         assert kubelet.sandboxes[await cold_name(world)].spec.sandbox_id == made["id"]
         for gateway in (one, other):
-            await gateway.until(
-                lambda gateway=gateway: made["id"] not in gateway.gateway.backend._records.promises
-            )
+            await until(lambda gateway=gateway: made["id"] not in gateway.gateway.backend._records.promises)
             assert await gateway.run(made["id"], "echo on") == "on\n"
         assert (await other.client.delete(f"/api/v1/sandbox/{made['id']}")).status_code == 200
         assert (await one.is_ended(made["id"]))["verdict"] == "deleted"
@@ -137,7 +136,7 @@ async def test_a_gateway_that_is_asked_to_end_brings_up_what_it_has_promised(wor
 
 
 async def started_when_draining(world: World, gateway: Running, name: str) -> None:
-    await gateway.until(lambda: gateway.gateway._draining)
+    await until(lambda: gateway.gateway._draining)
     await world.kubelet.pod(TEMPLATE, cold=name)
 
 
@@ -165,7 +164,7 @@ async def test_a_delete_while_it_gets_its_instance_leaves_nothing(world: World) 
             async def delete(sandbox_id: str = made["id"], pause: float = pause) -> None:
                 await kubelet.until(lambda: kubelet.sidecars)
                 waiting = kubelet.sidecars[next(iter(kubelet.sidecars))]
-                await one.until(lambda: one.gateway.backend.instance(waiting.instance_id))
+                await until(lambda: one.gateway.backend.instance(waiting.instance_id))
                 await asyncio.sleep(pause)
                 await other.client.delete(f"/api/v1/sandbox/{sandbox_id}")
 
@@ -173,10 +172,10 @@ async def test_a_delete_while_it_gets_its_instance_leaves_nothing(world: World) 
             for gateway in (one, other):
                 assert (await gateway.is_ended(made["id"]))["verdict"] == "deleted"
             # It was not claimed, and is warm still; or it was, and is over with what claimed it.
-            await one.until(lambda pod=pod: pod not in kubelet.sidecars or pod in one.gateway.supply.ready)
+            await until(lambda pod=pod: pod not in kubelet.sidecars or pod in one.gateway.supply.ready)
             assert await kubelet.until(lambda: kubelet.sandboxes[made["id"]].status.verdict) == "deleted"  # noqa: B023
             await kubelet.delete_pod(pod)
-            await one.until(lambda: not len(one.gateway.supply.ready))
+            await until(lambda: not len(one.gateway.supply.ready))
 
 
 async def test_a_failed_start_is_told_by_both(world: World) -> None:

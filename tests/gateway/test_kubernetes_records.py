@@ -22,6 +22,7 @@ from sandlot_kube.objects import Metadata, Sandbox, SandboxSpec, SandboxStatus
 from sandlot_kube.template import Template as KubeTemplate
 
 from tests.kube.scripted import Answer, answered, failed, scripted
+from tests.waiting import loop_turns
 
 POD = "i-0123456789abcdef"
 TEMPLATE = Template("python:3.12", memory=256 << 20)
@@ -116,7 +117,7 @@ async def test_the_records_of_a_burst_begin_when_its_claims_are_over() -> None:
         for number in range(3):
             claim = Claim(f"sb-{number}", "alpha", at=1000.0)
             records.claim(f"{POD}{number}", claim, template=TEMPLATE, cold=False)
-            await asyncio.sleep(0)  # as each create has a turn of its own
+            await loop_turns()  # as each create has a turn of its own
             assert records.unwritten == number + 1
             assert sent == []
         await asyncio.wait_for(begun.wait(), 10)  # by itself

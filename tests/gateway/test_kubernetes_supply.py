@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from sandlot_gateway.backends.base import PoolSpec, Template, Unavailable
 from sandlot_gateway.settings import Settings
 
-from tests.gateway.sidecars import until
+from tests.waiting import loop_turns, until
 
 
 def away(count: int = 1, *, retry_after: float = 30.0) -> list[Exception]:
@@ -111,7 +111,7 @@ async def test_a_claim_that_cannot_get_through_takes_nobodys_instance_away(box) 
     instance = box.machine.instances[owned.instance_id]
     box.gateway.lifecycle.give_back(instance, "sb-another")
     await until(lambda: owned.ends_seen == 1)
-    await asyncio.sleep(0)
+    await loop_turns()
     assert (owned.phase, box.backend.destroyed) == ("claimed", [])
     box.gateway.lifecycle.give_back(instance, made["id"])
     await until(lambda: owned.instance_id in box.backend.destroyed)

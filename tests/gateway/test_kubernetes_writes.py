@@ -17,6 +17,7 @@ from tests.gateway.kubelet import apply_crds
 from tests.gateway.test_kubernetes_backend import World, pool_fields
 from tests.gateway.test_kubernetes_controller import Node, controller
 from tests.kube.apiserver import ApiServer, apiserver
+from tests.waiting import until
 
 __all__ = ["apiserver"]
 
@@ -65,12 +66,12 @@ async def test_a_warm_sandbox_costs_four_writes_and_its_share_of_one_removal(wor
             assert await gateway.run(made["id"], "echo on") == "on\n"
             pod = gateway.gateway.directory.get(made["id"]).instance_id  # type: ignore[union-attr]
             await gateway.client.delete(f"/api/v1/sandbox/{made['id']}")
-            await gateway.until(lambda pod=pod: pod not in node.sidecars)
+            await until(lambda pod=pod: pod not in node.sidecars)
         # No sandbox is without its end, its pod and its resource gone: at most two minutes later.
-        await gateway.until(lambda: not resources(), timeout=150)
+        await until(lambda: not resources(), seconds=150)
         await gateway.warm()
         assert (await gateway.client.delete("/api/v1/pools/default")).status_code == 200
-        await gateway.until(lambda: not node.sidecars)
+        await until(lambda: not node.sidecars)
 
     by_gateway = Counter(world.server.writes("gateway", namespace=world.namespace))
     for verb in ("create", "patch", "delete"):
@@ -104,9 +105,9 @@ async def test_what_ends_in_one_moment_costs_less_than_four_with_all_that_is_wri
             assert all(box["poolHit"] for box in boxes)
             pods = [gateway.gateway.directory.get(box["id"]).instance_id for box in boxes]  # type: ignore[union-attr]
             await asyncio.gather(*(gateway.client.delete(f"/api/v1/sandbox/{box['id']}") for box in boxes))
-            await gateway.until(lambda pods=pods: not set(pods) & node.sidecars.keys())
+            await until(lambda pods=pods: not set(pods) & node.sidecars.keys())
         listed = paths.sandboxes(world.namespace)
-        await gateway.until(lambda: not world.server.call("GET", listed)["items"], timeout=150)
+        await until(lambda: not world.server.call("GET", listed)["items"], seconds=150)
         after = [len(world.server.writes(user, namespace=world.namespace)) for user in world.server.tokens]
         written = Counter(world.server.writes("controller", namespace=world.namespace))
     assert written["deletecollection", "pods"] + written["delete", "pods"] <= 2 * rounds
@@ -119,10 +120,10 @@ async def test_one_that_was_answered_pending_costs_two_more(world: World) -> Non
     async with node.running(), world.gateway() as gateway, controller(world, webhook=gateway.webhook):
         made = (await gateway.create(wait_seconds=0)).json()
         assert made["status"] == "PENDING"
-        await gateway.until(lambda: gateway.gateway.directory.get(made["id"]).status == "RUNNING")  # type: ignore[union-attr]
+        await until(lambda: gateway.gateway.directory.get(made["id"]).status == "RUNNING")  # type: ignore[union-attr]
         assert await gateway.run(made["id"], "echo on") == "on\n"
         await gateway.client.delete(f"/api/v1/sandbox/{made['id']}")
-        await gateway.until(lambda: not node.sidecars)
+        await until(lambda: not node.sidecars)
     by_gateway = Counter(world.server.writes("gateway", namespace=world.namespace))
     assert by_gateway == {
         ("create", "sandboxes"): 2,
@@ -141,7 +142,7 @@ async def test_a_create_whose_gateway_dies_is_a_failed_start_at_the_others(world
         async with world.gateway("a", backend={"promise": 3.0}) as one:
             made = (await one.create(wait_seconds=0)).json()
             assert made["status"] == "PENDING"
-            await other.until(lambda: other.gateway.directory.get(made["id"]))
+            await until(lambda: other.gateway.directory.get(made["id"]))
         told = await other.is_ended(made["id"])
         assert (told["status"], told["errorType"]) == ("ERROR", "START_FAILED")
         assert "gateway" in told["errorMessage"]
@@ -156,7 +157,7 @@ async def test_a_cold_one_costs_as_many(world: World) -> None:
         [resource] = world.server.call("GET", paths.sandboxes(world.namespace))["items"]
         assert (resource["spec"]["madeFor"], resource["spec"]["state"]) == (made["id"], "Started")
         await gateway.client.delete(f"/api/v1/sandbox/{made['id']}")
-        await gateway.until(lambda: not node.sidecars)
+        await until(lambda: not node.sidecars)
         [resource] = world.server.call("GET", paths.sandboxes(world.namespace))["items"]
         assert (resource["status"]["sandboxId"], resource["status"]["verdict"]) == (made["id"], "deleted")
     assert world.server.writes("gateway", namespace=world.namespace) == [
@@ -183,7 +184,7 @@ async def test_cold_ones_that_are_asked_for_at_once_each_get_their_own_start(wor
         for box in boxes:
             assert await other.run(box["id"], "echo on") == "on\n"
         await asyncio.gather(*(other.client.delete(f"/api/v1/sandbox/{box['id']}") for box in boxes))
-        await one.until(lambda: not node.sidecars)
+        await until(lambda: not node.sidecars)
     assert Counter(world.server.writes("gateway", namespace=world.namespace)) == {
         ("create", "sandboxes"): at_once,
         ("patch", "sandboxes/status"): at_once,
@@ -205,7 +206,7 @@ async def test_a_cold_one_whose_pod_dies_is_known_by_its_id_to_a_gateway_that_co
                 resource = world.server.call("GET", paths.sandboxes(world.namespace, pod))
                 return resource["spec"].get("sandboxId")
 
-            await one.until(lambda: owner() == made["id"])
+            await until(lambda: owner() == made["id"])
         async with world.gateway("b") as later:
             assert (await later.is_ended(made["id"]))["errorType"] == "EVICTED"
 
@@ -221,10 +222,10 @@ async def test_of_two_gateways_the_one_that_was_asked_writes_the_end(world: Worl
     ):
         for _ in range(SANDBOXES):
             made = await one.made()
-            await other.until(lambda made=made: other.gateway.directory.get(made["id"]))
+            await until(lambda made=made: other.gateway.directory.get(made["id"]))
             assert (await one.client.delete(f"/api/v1/sandbox/{made['id']}")).status_code == 200
             assert (await other.is_ended(made["id"]))["errorType"] is None
-        await one.until(lambda: not node.sidecars)
+        await until(lambda: not node.sidecars)
     by_gateway = Counter(world.server.writes("gateway", namespace=world.namespace))
     assert by_gateway["patch", "sandboxes/status"] == SANDBOXES
 
@@ -241,6 +242,6 @@ async def test_an_end_whose_gateway_died_is_written_by_the_one_that_heard_of_it(
         def status() -> dict[str, Any]:
             return world.server.call("GET", paths.sandboxes(world.namespace, instance)).get("status", {})
 
-        await gateway.until(lambda: status().get("phase") == "Ended")
+        await until(lambda: status().get("phase") == "Ended")
         assert status()["verdict"] == "deleted"
-        await gateway.until(lambda: not node.sidecars)
+        await until(lambda: not node.sidecars)

@@ -11,7 +11,7 @@ import pytest
 from sandlot_gateway import logs
 
 from tests.gateway.conftest import KEY, running
-from tests.gateway.sidecars import until
+from tests.waiting import until
 
 
 class Lines:

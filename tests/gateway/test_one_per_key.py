@@ -22,6 +22,7 @@ from tests.gateway.test_kubernetes_backend import (
     pytestmark,
     world,
 )
+from tests.waiting import until
 
 __all__ = ["apiserver", "pytestmark", "world"]
 
@@ -128,7 +129,7 @@ async def test_a_retry_at_another_gateway_finds_the_cold_start_under_way(world: 
         first = asyncio.create_task(one.create(idempotency_key="k", secrets=SECRETS))
         [name] = await cold_names(world)
         retried = asyncio.create_task(other.create(idempotency_key="k", secrets=SECRETS))
-        await other.until(lambda: other.gateway.directory.by_key("alpha", "k"))
+        await until(lambda: other.gateway.directory.by_key("alpha", "k"))
         at_once = await other.create(idempotency_key="k", wait_seconds=0)
         assert at_once.json()["status"] == "PENDING"
         await world.kubelet.pod(TEMPLATE, cold=name)
@@ -153,7 +154,7 @@ async def test_creates_at_the_same_time_are_one_sandbox(world: World) -> None:
             if number == 3:
                 await asyncio.gather(*(kubelet.delete_pod(pod) for pod in list(kubelet.sidecars)))
                 for gateway in (one, other):
-                    await gateway.until(lambda gateway=gateway: not len(gateway.gateway.supply.ready))
+                    await until(lambda gateway=gateway: not len(gateway.gateway.supply.ready))
             answers = await asyncio.gather(
                 *(gateway.create(idempotency_key=f"k{number}") for gateway in (one, other) * 3)
             )
@@ -195,7 +196,7 @@ async def test_a_refusal_is_told_to_both_and_leaves_nothing(world: World) -> Non
         creates = [asyncio.create_task(one.create(idempotency_key="k"))]
         [name] = await cold_names(world)
         creates.append(asyncio.create_task(other.create(idempotency_key="k")))
-        await other.until(lambda: other.gateway.lifecycle._followed)
+        await until(lambda: other.gateway.lifecycle._followed)
         await world.kubelet.set_sandbox_status(name, phase="Ended", verdict="image_pull", message="no such")
         told = [(await create).json() for create in creates]
         assert {answer["id"] for answer in told} == {told[0]["id"]}
@@ -237,7 +238,7 @@ async def test_a_gateway_that_dies_while_it_starts_one_is_followed_by_who_has_th
             await cold_names(world)
             told = (await first).json()["id"] if answered else None
             retried = asyncio.create_task(other.create(idempotency_key="k", secrets=SECRETS))
-            await other.until(lambda: other.gateway.lifecycle._followed)
+            await until(lambda: other.gateway.lifecycle._followed)
             kubelet.make_cold = True
             killed.kill()
             if not answered:

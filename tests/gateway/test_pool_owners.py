@@ -13,7 +13,7 @@ from sandlot_gateway.backends.base import PoolSpec, Template
 
 from tests.gateway.conftest import Running, running
 from tests.gateway.machine import Machine
-from tests.gateway.sidecars import until
+from tests.waiting import until
 
 POOLS = "/api/v1/pools"
 KEYS = "key-a:alpha,key-b:beta,key-few:few:2,boss,key-ops:ops::operate,bare-user:default::use"

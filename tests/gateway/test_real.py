@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,6 +12,7 @@ import pytest
 
 from tests.leaks import no_leaks
 from tests.stack import Stack
+from tests.waiting import wait_until
 
 pytestmark = [
     pytest.mark.root,
@@ -57,14 +57,6 @@ def run(client: httpx.Client, sandbox_id: str, command: str) -> dict:
     return answer.json()
 
 
-def eventually(look, *, timeout: float = 60.0):
-    deadline = time.monotonic() + timeout
-    while not (value := look()):
-        assert time.monotonic() < deadline, "did not come to pass"
-        time.sleep(0.02)
-    return value
-
-
 def test_a_sandbox_from_its_create_to_its_end(client: httpx.Client) -> None:
     made = create(
         client,
@@ -78,7 +70,7 @@ def test_a_sandbox_from_its_create_to_its_end(client: httpx.Client) -> None:
     first, second, nets = told["stdout"].splitlines()
     assert (first, second) == ("one two", "/tmp")
     assert nets.split() in ([], ["lo"])
-    eventually(lambda: client.get(f"{API}/sandbox/{made['id']}/logs").json()["logs"] == "begun\n")
+    wait_until(lambda: client.get(f"{API}/sandbox/{made['id']}/logs").json()["logs"] == "begun\n")
     run(client, made["id"], "nohup sh -c 'sleep 0.3; echo 7 > /tmp/job_abc.exit' >/dev/null 2>&1 &")
     body = {"jobs": [{"sandbox_id": made["id"], "job_id": "abc"}]}
     job = client.post(f"{API}/sandbox/background-jobs/status:batchGet", json=body).json()["statuses"][0]
@@ -102,8 +94,8 @@ def test_deadline_and_idle_end_a_sandbox(client: httpx.Client) -> None:
         told = client.get(f"{API}/sandbox/{made['id']}").json()
         return told["status"], told["verdict"], told["terminationReason"]
 
-    eventually(lambda: status(dead) == ("TIMEOUT", "deadline", "Timeout"))
-    eventually(lambda: status(idle) == ("TERMINATED", "idle", "Idle Timeout"))
+    wait_until(lambda: status(dead) == ("TIMEOUT", "deadline", "Timeout"))
+    wait_until(lambda: status(idle) == ("TERMINATED", "idle", "Idle Timeout"))
     context = client.get(f"{API}/sandbox/{dead['id']}/error-context").json()
     assert context["errorType"] == "TIMEOUT"
 

@@ -19,8 +19,8 @@ from sandlot_gateway.settings import Settings
 
 from tests.gateway.conftest import running
 from tests.gateway.machine import Machine
-from tests.gateway.sidecars import until
 from tests.gateway.test_create import warmed
+from tests.waiting import until
 
 
 async def test_everything_is_found_again(state_dir: Path, machine: Machine) -> None:
@@ -158,7 +158,7 @@ async def test_a_private_stack_takes_its_sandboxes_along(state_dir: Path, machin
 async def test_it_ends_when_nobody_uses_it(state_dir: Path, machine: Machine) -> None:
     async with running(state_dir, machine, exit_when_idle=0.2) as box:
         made = await box.create()
-        await asyncio.sleep(0.4)
+        await asyncio.sleep(0.4)  # twice the time without use
         assert not box.task.done(), "it ended with a sandbox alive"
         await box.client.delete(f"/api/v1/sandbox/{made['id']}")
         await box.client.aclose()

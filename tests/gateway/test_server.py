@@ -14,7 +14,7 @@ import time
 import psutil
 
 from tests.gateway.conftest import Running, running
-from tests.gateway.sidecars import until
+from tests.waiting import until
 
 
 async def test_the_start_up_heap_is_frozen(state_dir, machine) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.gateway.conftest import Running, running
 from tests.gateway.machine import Machine
-from tests.gateway.sidecars import until
+from tests.waiting import until
 
 TIMEOUT = 0.2  # seconds
 

@@ -19,7 +19,7 @@ from sandlot_gateway.webhook_listener import PATH, Bounds, WebhookListener
 
 from tests.gateway.conftest import Running, running
 from tests.gateway.machine import Machine
-from tests.gateway.sidecars import until
+from tests.waiting import until
 
 _MIB = 1 << 20
 

@@ -9,8 +9,9 @@ import pytest
 from sandlot_gateway.backends.base import Instance, PoolSpec, Template
 
 from tests.gateway.conftest import Running
-from tests.gateway.sidecars import StubSidecar, new_instance_id, until
+from tests.gateway.sidecars import StubSidecar, new_instance_id
 from tests.gateway.test_create import warmed
+from tests.waiting import until
 
 
 @pytest.mark.parametrize(

@@ -198,6 +198,6 @@ def test_memory_of_forked_processes_is_counted_once() -> None:
         before = wakeups(pids)
         process.stdin.close()
         process.wait(timeout=10)
-    assert before >= 0
+    assert before > 0  # both wait for what is sent to them
     with pytest.raises(OSError, match="No such"):
         memory(pids)

@@ -25,6 +25,7 @@ import pytest
 from sandlot_kube.access import Access
 
 from tests.ports import free_ports
+from tests.waiting import wait_until
 
 _START_SECONDS = 90.0
 _AUDIT_POLICY = {
@@ -152,7 +153,7 @@ class ApiServer:
                 raise AssertionError(f"{name}: {error.read().decode()}") from error
         spec = crd["spec"]
         served = f"/apis/{spec['group']}/{spec['versions'][0]['name']}/{spec['names']['plural']}"
-        _until(lambda: self._answers(served), what=f"{name} is served", timeout=30)
+        wait_until(lambda: self._answers(served), what=f"{name} is served", seconds=30)
 
     def writes(self, user: str, *, namespace: str) -> list[tuple[str, str]]:
         """What it has written there, Leases left out: verb, and resource with its subresource; in order."""
@@ -197,7 +198,7 @@ class ApiServer:
             ),
             *(f"--audit-policy-file={self.directory / 'audit.json'}", f"--audit-log-path={self._audit}"),
         )
-        _until(self._ready, what="the API server is ready", timeout=_START_SECONDS)
+        wait_until(self._ready, what="the API server is ready", seconds=_START_SECONDS)
 
     def stop(self) -> None:
         """As in a crash."""
@@ -285,10 +286,3 @@ def _end(process: subprocess.Popen[bytes] | None, number: int) -> None:
     if process is not None and process.poll() is None:
         process.send_signal(number)
         process.wait(timeout=10)
-
-
-def _until(condition: Any, *, what: str, timeout: float) -> None:
-    deadline = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {timeout:g} s: {what}"
-        time.sleep(0.05)

@@ -17,6 +17,7 @@ from sandlot_kube.objects import Pod
 from sandlot_kube.reflector import Reflector
 
 from tests.kube.apiserver import ApiServer
+from tests.waiting import until
 
 pytestmark = pytest.mark.apiserver
 
@@ -191,9 +192,7 @@ async def test_a_server_that_hangs_is_noticed(apiserver: ApiServer, namespace: s
         await reflector.synced.wait()
         apiserver.freeze()
         try:
-            async with asyncio.timeout(30):
-                while reflector.failure is None:  # noqa: ASYNC110 - nobody is told of it
-                    await asyncio.sleep(0.02)
+            await until(lambda: reflector.failure is not None)
         finally:
             apiserver.thaw()
         await make(client, "after")

@@ -239,7 +239,7 @@ async def test_watches_that_end_at_once_are_no_busy_loop(server_and_client) -> N
         await reflector.synced.wait()
         await requests(script, 4, watch=True)
         before = len(script.requests)
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(0.5)  # room for ten waits of the shortest kind, and one request before the first
         assert len(script.requests) - before <= 11
 
 

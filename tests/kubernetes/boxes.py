@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -14,6 +13,7 @@ from kubernetes.stream import stream
 from sandlot import Client, Sandbox
 
 from tests.kubernetes.stack import IMAGE, Stack
+from tests.waiting import wait_until
 
 T = TypeVar("T")
 
@@ -22,11 +22,7 @@ POOLED: dict[str, Any] = {"cpu": 1, "memory": 512 << 20, "disk": 1 << 30}  # wha
 
 def until(read: Callable[[], T], *, seconds: float = 120.0, pause: float = 0.2) -> T:
     """Reads until there is something: a cluster tells nobody when its controllers are done."""
-    deadline = time.monotonic() + seconds
-    while not (found := read()):
-        assert time.monotonic() < deadline, f"it did not come to pass in {seconds:g} s: {found!r}"
-        time.sleep(pause)
-    return found
+    return wait_until(read, seconds=seconds, pause=pause)
 
 
 def warm(client: Client, **more: Any) -> Sandbox:

@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-
 from sandlot import Client, Sandbox
 
+from tests.kubernetes.boxes import until
 from tests.kubernetes.stack import IMAGE, POOL, Stack
-
-
-def eventually(what: Callable[[], bool], *, seconds: float = 90.0) -> None:
-    """Poll: a cluster tells nobody when its controllers are done."""
-    deadline = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < deadline, "it did not come to pass"
-        time.sleep(0.2)
 
 
 def ready_in_pool(stack: Stack) -> int:
@@ -23,14 +13,14 @@ def ready_in_pool(stack: Stack) -> int:
 
 
 def test_a_pool_fills_and_a_create_takes_from_it(stack: Stack, client: Client) -> None:
-    eventually(lambda: ready_in_pool(stack) == POOL, seconds=180)
+    until(lambda: ready_in_pool(stack) == POOL, seconds=180)
     with Sandbox.create(IMAGE, client=client, cpu=1, memory=512 << 20, disk=1 << 30) as box:
         assert box.info.pool_hit
         result = box.exec("echo hello; id -u; cat /proc/1/cmdline | tr '\\0' ' '", timeout=30)
         assert result.exit_code == 0
         assert result.stdout.startswith("hello\n0\n")
         assert "SANDLOT" not in result.stdout
-    eventually(lambda: ready_in_pool(stack) == POOL)
+    until(lambda: ready_in_pool(stack) == POOL)
 
 
 def test_what_no_pool_has_is_started(stack: Stack, client: Client) -> None:
@@ -56,7 +46,7 @@ def test_output_that_does_not_fit_into_the_sidecars_memory_is_whole(client: Clie
 
 def test_a_delete_is_told_by_the_resource_and_the_pod_goes(stack: Stack, client: Client) -> None:
     box = Sandbox.create(IMAGE, client=client, cpu=1, memory=512 << 20, disk=1 << 30)
-    eventually(lambda: any(r["spec"].get("sandboxId") == box.id for r in _resources(stack)))
+    until(lambda: any(r["spec"].get("sandboxId") == box.id for r in _resources(stack)))
     pod = next(r for r in _resources(stack) if r["spec"].get("sandboxId") == box.id)["spec"]["podName"]
     box.delete()
 
@@ -64,8 +54,8 @@ def test_a_delete_is_told_by_the_resource_and_the_pod_goes(stack: Stack, client:
         found = [r for r in _resources(stack) if r["spec"].get("sandboxId") == box.id]
         return [r.get("status", {}).get("verdict") for r in found] == ["deleted"]
 
-    eventually(ended)
-    eventually(
+    until(ended)
+    until(
         lambda: pod not in [p["metadata"]["name"] for p in stack.get("pods", "-n", stack.sandboxes)["items"]]
     )
 
@@ -74,10 +64,10 @@ def test_a_pod_that_is_killed_ends_its_sandbox_with_a_verdict_of_the_infrastruct
     stack: Stack, client: Client
 ) -> None:
     box = Sandbox.create(IMAGE, client=client, cpu=1, memory=512 << 20, disk=1 << 30)
-    eventually(lambda: any(r["spec"].get("sandboxId") == box.id for r in _resources(stack)))
+    until(lambda: any(r["spec"].get("sandboxId") == box.id for r in _resources(stack)))
     pod = next(r for r in _resources(stack) if r["spec"].get("sandboxId") == box.id)["spec"]["podName"]
     stack.kubectl("delete", "pod", pod, "-n", stack.sandboxes, "--wait=false")
-    eventually(lambda: box.refresh().verdict is not None)
+    until(lambda: box.refresh().verdict is not None)
     assert box.refresh().verdict == "evicted"
 
 

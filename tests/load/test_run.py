@@ -327,9 +327,9 @@ def test_a_generator_that_was_held_up_is_told(tmp_path: Path) -> None:
     with private_stack() as stack:
         process, said = in_steady(*server(stack), *words, reports=tmp_path)
         (generator,) = [pid for pid in children(process.pid) if b"loadtests.load.worker" in cmdline(pid)]
-        time.sleep(0.5)  # into the phase
+        time.sleep(0.5)  # into the phase, which tells nobody of its requests
         os.kill(generator, signal.SIGSTOP)
-        time.sleep(1.0)
+        time.sleep(1.0)  # so long it is held up
         os.kill(generator, signal.SIGCONT)
         said += process.communicate(timeout=60)[0]
     assert "the load generator lagged, its times are too long: steady: " in said

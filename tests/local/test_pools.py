@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import signal
@@ -13,6 +12,7 @@ from sandlot_gateway.backends.base import Instance, PoolSpec, Template
 
 from tests.local.conftest import Machine
 from tests.local.gateway import Gateway
+from tests.waiting import until
 
 SMALL = Template("host", cpu=1.0, memory=256 << 20, pids=64)
 OTHER = Template("host", cpu=0.5, memory=128 << 20, pids=32)
@@ -98,11 +98,7 @@ async def test_a_pool_that_cannot_start_says_why_and_recovers(machine: Machine) 
     async with machine.gateway() as gateway:
         missing = machine.directory / "image.tar"
         await gateway.backend.set_pool(PoolSpec("a", Template(str(missing)), 2))
-
-        for _ in range(1000):  # a pool's failure is told when asked for, by no event
-            if gateway.backend.pools()[0].failures:
-                break
-            await asyncio.sleep(0.01)
+        await until(lambda: gateway.backend.pools()[0].failures)
         (status,) = gateway.backend.pools()
         assert status.message == f"{missing}: no such file"
         await gateway.backend.set_pool(PoolSpec("a", SMALL, 1))

@@ -25,6 +25,7 @@ from tests.prime.server import Server
 from tests.prime.verdicts import ROWS, Row
 from tests.prime_rpc.support import Box
 from tests.stack import Stack, private_stack
+from tests.waiting import until
 
 pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -124,12 +125,12 @@ def make_box(world: World) -> Iterator[Callable[..., Box]]:
 
 async def until_they_run(box: Box, count: int) -> None:
     async with httpx.AsyncClient(headers=box.headers) as client:
-        deadline = asyncio.get_running_loop().time() + 60
-        while True:
+
+        async def they_run() -> bool:
             ops = (await client.get(f"{box.base}/ops")).json()["ops"]
-            if sum(op["state"] == "running" for op in ops) == count:
-                return
-            assert asyncio.get_running_loop().time() < deadline, ops
+            return sum(op["state"] == "running" for op in ops) == count
+
+        await until(they_run)
 
 
 async def strike(cause: str, stack: Stack, box: Box) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 from tests.leaks import snapshot
 from tests.sdk.service import Service
 from tests.stack import Stack
+from tests.waiting import wait_until_empty
 
 
 @dataclass(frozen=True)
@@ -25,14 +25,12 @@ class Server:
 
 def assert_gone(home: Path, *, seconds: float = 60.0) -> None:
     """No process works in this state directory and nothing is mounted for it; other stacks are no concern here."""
-    deadline = time.monotonic() + seconds
-    while True:
+
+    def left() -> list[object]:
         now = snapshot(marker=str(home))
-        left = [*now.sandlot_processes, *(mount for mount in now.mounts if str(home) in mount)]
-        if not left:
-            return
-        assert time.monotonic() < deadline, f"left behind: {left}"
-        time.sleep(0.05)
+        return [*now.sandlot_processes, *(mount for mount in now.mounts if str(home) in mount)]
+
+    wait_until_empty(left, seconds=seconds)
 
 
 @pytest.fixture

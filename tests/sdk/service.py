@@ -11,7 +11,6 @@ import json
 import os
 import shutil
 import threading
-import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -21,6 +20,8 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from sandlot._protocol.frames import encode
+
+from tests.waiting import wait_until
 
 Headers = dict[str, str]
 
@@ -225,10 +226,7 @@ class Service:
         ]
 
     def wait_for(self, condition: Callable[[], object], *, seconds: float = 30.0) -> None:
-        deadline = time.monotonic() + seconds
-        while not condition():
-            assert time.monotonic() < deadline, "the server did not see what was expected"
-            time.sleep(0.01)
+        wait_until(condition, seconds=seconds, pause=0.01)
 
     async def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -260,7 +258,7 @@ class Service:
         if fault is not None:
             self.faults.remove(fault)
             if fault.hold:
-                await asyncio.sleep(3600)
+                await asyncio.Event().wait()  # until the client leaves
             if fault.refuse:
                 return False
             if fault.status:

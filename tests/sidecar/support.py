@@ -13,11 +13,12 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import httpx
+
+from tests.complaints import WARNINGS_SHOWN, assert_no_complaints
 
 INSTANCE_TOKEN = "instance-token-of-a-test"
 SANDBOX_TOKEN = "sandbox-token-of-a-test"
@@ -112,12 +113,16 @@ class Sidecar:
         self.process: asyncio.subprocess.Process | None = None
         self.stderr = Path(self.directory) / "stderr"
         self.token = SANDBOX_TOKEN
-        self.reconnect()
+        self.client = self._new_client()
 
-    def reconnect(self, url: str | None = None) -> None:
-        """A client with fresh connections, over the Unix socket or to a URL."""
+    def _new_client(self, url: str | None = None) -> httpx.AsyncClient:
         transport = httpx.AsyncHTTPTransport(uds=None if url else self.socket)
-        self.client = httpx.AsyncClient(transport=transport, base_url=url or "http://sidecar", timeout=60.0)
+        return httpx.AsyncClient(transport=transport, base_url=url or "http://sidecar", timeout=60.0)
+
+    async def reconnect(self, url: str | None = None) -> None:
+        """A client with fresh connections, over the Unix socket or to a URL."""
+        await self.client.aclose()
+        self.client = self._new_client(url)
 
     @property
     def pid(self) -> int:
@@ -140,6 +145,7 @@ class Sidecar:
                 stderr=log,
                 stdout=log,
                 cwd="/",
+                env={**os.environ, **WARNINGS_SHOWN},
             )
 
     async def start(self) -> Sidecar:
@@ -248,6 +254,7 @@ class Sidecar:
             assert "handler_failed" not in self.log(), self.log()
             assert "task_failed" not in self.log(), self.log()
             assert "loop_failure" not in self.log(), self.log()
+            assert_no_complaints(self.log())
         finally:
             if self.process is not None and self.process.returncode is None:
                 self.process.kill()
@@ -306,15 +313,6 @@ def parse_frames(data: bytes) -> list[tuple[str, bytes]]:
 def payload(frames: list[tuple[str, bytes]], kind: str) -> bytes:
     """The joined payloads of one kind."""
     return b"".join(data for found, data in frames if found == kind)
-
-
-async def until(probe: Callable[[], Awaitable[bool]], *, timeout: float = 60.0) -> None:
-    """Ask until the answer is yes; for what no event tells."""
-    async with asyncio.timeout(timeout):
-        while True:
-            if await probe():
-                return
-            await asyncio.sleep(0.02)
 
 
 def tells_why(answer: dict[str, Any], reason: str) -> None:

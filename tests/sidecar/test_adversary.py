@@ -21,6 +21,7 @@ import pytest
 import pytest_asyncio
 
 from tests.cable import Cable, cable
+from tests.complaints import WARNINGS_SHOWN
 from tests.executor.container import Container
 from tests.executor.gvisor import GvisorPod, find_runsc
 from tests.sidecar.support import Sidecar
@@ -47,8 +48,12 @@ class WiredPod(PodSidecar):
         self.config["listen"] = f"0.0.0.0:{PORT}"
 
     async def launch(self) -> None:
-        self.reconnect(f"http://{self.net.inside}:{PORT}")
-        environment = {"SANDLOT_SIDECAR_CONFIG": json.dumps(self.config), "PATH": os.environ["PATH"]}
+        await self.reconnect(f"http://{self.net.inside}:{PORT}")
+        environment = {
+            "SANDLOT_SIDECAR_CONFIG": json.dumps(self.config),
+            "PATH": os.environ["PATH"],
+            **WARNINGS_SHOWN,
+        }
         with self.stderr.open("ab") as log:
             self.process = await asyncio.create_subprocess_exec(
                 "nsenter", f"--net={self.net.path}", sys.executable, "-m", "sandlot_sidecar", "--config-env",

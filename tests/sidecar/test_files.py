@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.sidecar.support import Sidecar, until
+from tests.sidecar.support import Sidecar
+from tests.waiting import until
 
 pytestmark = pytest.mark.root
 
@@ -337,8 +338,7 @@ async def test_a_client_that_leaves_a_download_leaks_nothing(box: Sidecar) -> No
         async with box.stream("GET", "/v1/files?path=/tmp/z") as download:
             async for _part in download.aiter_raw():
                 break
-    await box.client.aclose()
-    box.reconnect()
+    await box.reconnect()
     await box.exec("true")
     await until(lambda: few_descriptors(box, before))
 

@@ -13,10 +13,12 @@ import pytest
 import pytest_asyncio
 from sandlot_sidecar.executor.held import FEWEST
 
+from tests.complaints import WARNINGS_SHOWN
 from tests.executor.gvisor import VOLUME_POINT, GvisorPod, find_runsc
 from tests.executor.plants import PLANTS, TOUCH
-from tests.sidecar.support import Sidecar, check_evasions, check_full_disk, gone, until
+from tests.sidecar.support import Sidecar, check_evasions, check_full_disk, gone
 from tests.sidecar.test_hostile import SPY
+from tests.waiting import until
 
 pytestmark = [
     pytest.mark.root,
@@ -41,7 +43,11 @@ class GvisorSidecar(Sidecar):
     async def launch(self) -> None:
         command = self.pod.command(
             argv=[sys.executable, "-m", "sandlot_sidecar", "--config-env"],
-            env={"SANDLOT_SIDECAR_CONFIG": json.dumps(self.config), "PATH": os.environ["PATH"]},
+            env={
+                "SANDLOT_SIDECAR_CONFIG": json.dumps(self.config),
+                "PATH": os.environ["PATH"],
+                **WARNINGS_SHOWN,
+            },
             shared=self.directory,
         )
         with self.stderr.open("ab") as log:

@@ -42,7 +42,7 @@ class Box(GvisorSidecar):
 
     async def launch(self) -> None:
         self.config["webhook"] = f"http://{self.net.outside}:{self.webhooks.port}/internal/sidecar"
-        self.reconnect(f"http://{self.net.inside}:{PORT}")
+        await self.reconnect(f"http://{self.net.inside}:{PORT}")
         await super().launch()
 
     async def prepare(self) -> None:
@@ -172,7 +172,7 @@ async def test_what_runs_is_held_too_and_the_sidecar_is_not(make: Make, net: Cab
     assert output.text.split() == ["one", SILENT]
     # Its loopback stays, and so does who calls the sidecar, on a new connection too.
     assert await box.reaches(f"tcp 127.0.0.1 {PORT}", "tcp 127.0.0.1 1") == ["HTTP/1.1", "ECONNREFUSED"]
-    box.reconnect(f"http://{net.inside}:{PORT}")
+    await box.reconnect(f"http://{net.inside}:{PORT}")
     big = "x" * 1_000_000
     assert (await box.exec(["cat"], stdin=big))["stdout"] == big
     # What the sidecar tells arrives.

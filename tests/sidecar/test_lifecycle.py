@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.sidecar.support import INSTANCE_TOKEN, SANDBOX_TOKEN, Sidecar, gone, parse_frames, until
+from tests.sidecar.support import INSTANCE_TOKEN, SANDBOX_TOKEN, Sidecar, gone, parse_frames
+from tests.waiting import until
 
 pytestmark = pytest.mark.root
 
@@ -182,7 +183,7 @@ async def test_deadline(make) -> None:
 async def test_idle_timeout_counts_from_the_last_use(make) -> None:
     box = await make(claim={"idle_timeout": 0.8})
     for _ in range(4):
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(0.3)  # four of these are longer than the idle timeout
         await box.exec("true")
     await box.exec("sleep 1.5")
     state = (await box.call("GET", "/v1/state")).json()

@@ -10,7 +10,8 @@ from functools import partial
 import httpx
 import pytest
 
-from tests.sidecar.support import Sidecar, parse_frames, payload, tells_why, until
+from tests.sidecar.support import Sidecar, parse_frames, payload, tells_why
+from tests.waiting import until
 
 pytestmark = pytest.mark.root
 
@@ -299,14 +300,29 @@ async def test_signals_reach_the_tree(box: Sidecar) -> None:
 
 
 async def test_a_signal_with_an_id_is_sent_once(box: Sidecar) -> None:
-    await box.op(
-        "trap 'echo got >> /tmp/usr' USR1; touch /tmp/on; while :; do sleep 0.02; done", id="usr", detach=True
-    )
+    traps = "trap 'echo one >> /tmp/got' USR1; trap 'echo two >> /tmp/got' USR2; touch /tmp/on"
+    await box.op(f"{traps}; while :; do sleep 0.02; done", id="usr", detach=True)
     await until(lambda: status(box, "/v1/files/stat?path=/tmp/on", 200))
-    for name in ("one", "one", "two"):
-        await box.call("POST", "/v1/ops/usr/signal", json={"signal": "USR1", "tree": False, "id": name})
-        await asyncio.sleep(0.2)
-    assert (await box.exec("cat /tmp/usr"))["stdout"] == "got\ngot\n"
+
+    async def send(signal: str, name: str) -> None:
+        told = {"signal": signal, "tree": False, "id": name}
+        assert (await box.call("POST", "/v1/ops/usr/signal", json=told)).status_code == 200
+
+    async def got(text: str) -> None:
+        async def is_there() -> bool:
+            return (await box.exec("cat /tmp/got 2> /dev/null || true"))["stdout"] == text
+
+        await until(is_there)
+
+    await send("USR1", "a")
+    await got("one\n")
+    await send("USR1", "a")
+    await send(
+        "USR2", "b"
+    )  # the shell handles the lower number first, so what it would have got is there by then
+    await got("one\ntwo\n")
+    await send("USR1", "c")
+    await got("one\ntwo\none\n")
     ended = await box.call("DELETE", "/v1/ops/usr")
     assert ended.json()["verdict"] == "killed"
     assert (await box.call("POST", "/v1/ops/usr/signal", json={"signal": 15})).status_code == 409
@@ -407,12 +423,11 @@ async def test_terminal(box: Sidecar) -> None:
     )
 
     async def screen(text: bytes) -> bytes:
-        async with asyncio.timeout(10):
-            while True:
-                seen = (await box.call("GET", "/v1/ops/pty/output?stream=stdout")).content
-                if text in seen:
-                    return seen
-                await asyncio.sleep(0.02)
+        async def shown() -> bytes:
+            seen = (await box.call("GET", "/v1/ops/pty/output?stream=stdout")).content
+            return seen if text in seen else b""
+
+        return await until(shown)
 
     assert b"/dev/pts/" in await screen(b"30 100")
     assert (await box.call("POST", "/v1/ops/pty/resize", json={"cols": 90, "rows": 40})).status_code == 200

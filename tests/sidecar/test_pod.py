@@ -18,6 +18,7 @@ import pytest
 import pytest_asyncio
 from sandlot_sidecar.executor.held import FEWEST
 
+from tests.complaints import WARNINGS_SHOWN
 from tests.executor.container import FILTER, Container
 from tests.ports import free_port
 from tests.sidecar.support import (
@@ -27,9 +28,9 @@ from tests.sidecar.support import (
     check_full_disk,
     descendants,
     gone,
-    until,
 )
 from tests.sidecar.test_hostile import SPY, memory_of
+from tests.waiting import until
 
 pytestmark = [
     pytest.mark.root,
@@ -57,11 +58,12 @@ class PodSidecar(Sidecar):
         os.mkdir(self.config["state_dir"])
 
     async def launch(self) -> None:
-        self.reconnect(f"http://127.0.0.1:{self.port}")
+        await self.reconnect(f"http://127.0.0.1:{self.port}")
         environment = {
             "SANDLOT_SIDECAR_CONFIG": json.dumps(self.config),
             "POD_IP": POD_IP,
             "PATH": os.environ["PATH"],
+            **WARNINGS_SHOWN,
         }
         with self.stderr.open("ab") as log:
             self.process = await asyncio.create_subprocess_exec(
