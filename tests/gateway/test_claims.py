@@ -41,7 +41,8 @@ class Replica:
         )
         self.claimer = Claimer(
             supply=self.supply,
-            sidecars=Sidecars(pool),
+            # Nothing here is silent: a machine that gives this process no time for 10 seconds is no lost answer.
+            sidecars=Sidecars(pool, claim_timeout=60.0),
             tokens=TOKENS,
             discard=lambda instance, sandbox_id: self.discarded.append(instance),
             counted=self.outcomes.append,

@@ -159,6 +159,8 @@ def test_the_last_who_leaves_a_running_op_leaves_it_its_grace() -> None:
     table.attach(op)
     assert op.unattended_since is None
     assert not table.unattended(op, now=1000.0)
+    table.leave(op, now=0.0)
+    assert table.unattended(op, now=10.0 - 0.001)
 
 
 def test_an_op_whose_id_nobody_else_knows_has_no_grace() -> None:
@@ -214,9 +216,11 @@ def test_an_end_has_what_the_runner_saw_and_there_is_one() -> None:
     assert (table.held, table.read) == (OVERHEAD + 100, 0)
     table.finish(op, facts={"exit_code": 0}, now=10.0)
     assert (op.exit_code, op.finished, table.running, table.held) == (3, 9.0, 0, OVERHEAD + 100)
-    lost = table_of("b", running=1).ops["b"]
     other = table_of("b", running=1)
+    lost = other.ops["b"]
+    lost.sent_signal = 15
     other.finish(lost, facts={"signal": 15}, now=1.0)
+    assert (lost.verdict, lost.message) == ("killed", "signal 15 was asked for")
     assert (lost.cpu, lost.peak_memory, lost.weight, lost.signal, lost.exit_code) == (
         0.0,
         0,
@@ -245,6 +249,14 @@ def test_what_somebody_reads_is_counted_apart() -> None:
     assert table.read == 0
 
 
+def test_of_what_is_read_already_when_it_ends_all_is_counted() -> None:
+    table = table_of("a", "b", running=2)
+    for op in table.ops.values():
+        table.attach(op)
+        table.finish(op, facts={"exit_code": 0}, now=1.0)
+    assert table.read == 2 * OVERHEAD
+
+
 def ended(*ends: tuple[str, float], size: int = 0) -> OpTable:
     """A table of ops that ended at these times, in this order."""
     table = OpTable(limits=LIMITS)
@@ -258,6 +270,9 @@ def ended(*ends: tuple[str, float], size: int = 0) -> OpTable:
 
 
 def test_results_are_kept_for_their_time_and_the_next_is_told() -> None:
+    table = ended(("first", 0.0))
+    assert table.expire(now=99.5) == ([], 0.5)
+    assert table.expire(now=100.0)[1] is None
     table = ended(("a", 10.0), ("b", 40.0))
     a, b = table.ops["a"], table.ops["b"]
     assert table.expire(now=109.0) == ([], 1.0)
@@ -299,6 +314,7 @@ def test_of_two_that_are_read_the_next_to_be_due_is_told() -> None:
     for name in ("a", "b"):
         table.attach(table.ops[name])
     assert table.expire(now=60.0) == ([], 60.0)
+    assert table.expire(now=119.5) == ([], 1.0)
     table.leave(table.ops["b"], now=60.0)
     assert table.expire(now=60.0) == ([], 60.0)
 
@@ -306,11 +322,12 @@ def test_of_two_that_are_read_the_next_to_be_due_is_told() -> None:
 def test_an_op_of_our_own_leaves_nothing() -> None:
     table = ended(("a", 10.0), ("b", 20.0), ("c", 30.0))
     table.attach(table.ops["b"])
-    for name in ("a", "b"):
+    for name, left in (("a", 2), ("b", 1)):
         op = table.ops[name]
-        table.drop(op)
-        table.drop(op)
-    assert (set(table.ops), table.held, table.read) == ({"c"}, OVERHEAD, 0)
+        for _ in range(2):  # the second time there is nothing to do
+            table.drop(op)
+            assert (len(table.ops), table.held) == (left, left * OVERHEAD)
+    assert (set(table.ops), table.read) == ({"c"}, 0)
     assert table.find("a") is None  # nobody knew it, so nobody is told that it is gone
     dropped, _ = table.expire(now=500.0)
     assert [one.op_id for one in dropped] == ["c"]
@@ -358,6 +375,7 @@ def test_exit_codes_are_a_shells(facts: dict[str, Any], code: int | None) -> Non
         # What ran out, where the command failed of it.
         (None, None, {"exit_code": 1, "oom": True}, ("oom", "the memory limit was reached")),
         (None, None, {"signal": 9, "oom": True}, ("oom", "the memory limit was reached")),
+        (None, None, {"signal": 15, "exit_code": 0, "oom": True}, ("oom", "the memory limit was reached")),
         (None, None, {"exit_code": 0, "oom": True}, ("exited", None)),
         (
             None,
