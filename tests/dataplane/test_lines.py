@@ -280,8 +280,10 @@ def test_ports_have_bounds_and_ipv6_has_brackets():
     assert split_host_port("host:65535") == ("host", 65535)
     with pytest.raises(ValueError, match=r"^not an address \(IPv6 needs brackets\): '::1:8700'$"):
         split_host_port("::1:8700")
-    with pytest.raises(ValueError, match=r"^not an address: 'host'$"):
-        split_host_port("host")
+    assert split_host_port("[fe80::12]:8700") == ("fe80::12", 8700)
+    for wrong in ("host", "8700", "host:8o", "host:٣", "host:", "host:-1"):
+        with pytest.raises(ValueError, match=f"^not an address: '{wrong}'$"):
+            split_host_port(wrong)
     for half in ("[::1:8700", "::1]:8700"):
         with pytest.raises(ValueError, match="brackets"):
             split_host_port(half)
