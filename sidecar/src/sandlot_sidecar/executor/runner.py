@@ -33,8 +33,6 @@ FULL_PAUSE = 0.05
 FULL_LOOKS = 5
 # A container's ops keep its score; it has to be so much above their runner's.
 OOM_DISTANCE = 100
-# A quiet op's start is told so late: most have ended by then, and cost the server one message instead of two.
-QUIET_SECONDS = 0.01
 
 
 class Op:
@@ -161,7 +159,9 @@ class Runner:
         """Serve until the channel ends."""
         channel = self.channel.fileno()
         while True:
-            ready = self.poll.poll(self._patience())
+            # Without an op only the channel is of interest, and the read waits for it: one call less of each op.
+            op = self.op
+            ready = [(channel, select.POLLIN)] if op is None else self.poll.poll(self._patience(op))
             if self._oom_checks:
                 self._check_oom()
             # What has ended is not looked at, while the caller waits for the end.
@@ -186,14 +186,12 @@ class Runner:
     def _has_ended(self, ready: list[tuple[int, int]]) -> bool:
         return self.op is not None and any(fd == self.op.pidfd for fd, _ in ready)
 
-    def _patience(self) -> float | None:
+    def _patience(self, op: Op) -> float | None:
         """Milliseconds until there is something to do without an event."""
-        if self.op is None:
-            return None
         if self._oom_checks:
             return OOM_PAUSE_MS
-        dues = [] if self.op.tell_at is None else [self.op.tell_at]
-        if self._watch is not None and not self._is_over(self.op):
+        dues = [] if op.tell_at is None else [op.tell_at]
+        if self._watch is not None and not self._is_over(op):
             dues.append(min(self._look_at, self._count_at))
         return max(0.0, (min(dues) - time.monotonic()) * 1000) if dues else None
 
@@ -251,8 +249,9 @@ class Runner:
         if seconds:
             self._limit_cpu_seconds(pid, seconds)
         self.poll.register(self.op.pidfd, select.POLLIN)
-        if run.get("quiet"):
-            self.op.tell_at = time.monotonic() + QUIET_SECONDS
+        quiet = run.get("quiet")
+        if quiet:
+            self.op.tell_at = time.monotonic() + quiet
         else:
             self._tell_start(self.op, master)
 

@@ -6,6 +6,7 @@ import asyncio
 import os
 import time
 
+from .. import kernel
 from . import claim as claims
 from . import log, nameservers, statedoc
 from .clock import Clock
@@ -188,7 +189,7 @@ class Instance:
             claim=claim,
             threads=limit if self.config.target else None,
         )
-        self.ops.abreast = max(2, round(limit or os.cpu_count() or 1))
+        self.ops.abreast = max(1 if kernel.is_gvisor() else 2, round(limit or os.cpu_count() or 1))
         workdir = root.get("workdir") or self.setup.get("workdir")
         self.ops.workdir = (claim["workdir"] if claim is not None else None) or workdir or "/"
         self.ops.user = root.get("user")

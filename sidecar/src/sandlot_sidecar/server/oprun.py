@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
+import sys
 import time
 
 from .framelog import START, STDERR, STDOUT
 from .machine import ENDED, SIGKILL
 from .recent import Recent
+from .spec import QUIET
 from .stdin import StdinWriter
 
 TYPE_CHECKING = False
@@ -30,6 +32,8 @@ KILL_ALONE = 0.3
 # a SIGKILL like any other.
 INIT_IS_MORTAL = not os.path.exists("/proc/self/ns/pid_for_children")
 LIMITS_REACHED = {"oom": "the memory limit was reached", "pids_limit": "the process limit was reached"}
+MUCH = 4096  # bytes that wait in its pipes: the smallest ones are full then
+_FIONREAD = 0x541B
 KILL_PATIENCE = 10.0  # seconds for a killed tree to die; then the runner counts as lost
 
 
@@ -42,8 +46,10 @@ class OpRun:
         "_grown",
         "_killing",
         "_launched_at",
+        "_look",
         "_ops",
         "_out",
+        "_quiet",
         "_reading",
         "_signals",
         "_spent",
@@ -68,11 +74,13 @@ class OpRun:
         self._out = self._err = -1
         self._reading = False
         self._grown = False
+        self._quiet = 0.0  # seconds that the runner tells its start late
         self._launched_at = 0.0
         self._starting = False
         self._spent = False
         self._deadline: asyncio.TimerHandle | None = None
         self._killing: asyncio.TimerHandle | None = None
+        self._look: asyncio.TimerHandle | None = None
         self._writer: StdinWriter | None = None
         self._signals: Recent | None = None
         self.terminal = op.spec.pty is not None
@@ -109,6 +117,9 @@ class OpRun:
                 os.close(stdin)
         if spec.timeout is not None:
             self._deadline = ops.loop.call_later(spec.timeout, self._timeout)
+        if self._quiet:
+            pause = ops.pace.seconds
+            self._look = ops.loop.call_later(pause, self._look_at_output, pause)
 
     def _command(self) -> dict[str, Any]:
         ops, op, spec = self._ops, self.op, self.op.spec
@@ -131,8 +142,8 @@ class OpRun:
             run["limits"] = limits
         if spec.pty is not None:
             run["pty"] = spec.pty
-        if spec.quiet:
-            run["quiet"] = True
+        elif spec.quiet:
+            self._quiet = run["quiet"] = min(spec.quiet, QUIET) if self.watchers else spec.quiet
         return run
 
     def _stdin(self) -> int:
@@ -172,7 +183,9 @@ class OpRun:
             if fds:
                 self.master = fds.pop(0)
                 os.set_blocking(self.master, False)
-            self._started(message["started"], at=time.time())
+            if op.started_at is None:
+                self._started(message["started"], at=time.time())
+            op.pid = message["started"]
             self.begin_reading()
             self.changed()
         elif "failed" in message:
@@ -182,7 +195,8 @@ class OpRun:
             op.cause, op.cause_message = message["kills"], LIMITS_REACHED[message["kills"]]
         for fd in fds:
             os.close(fd)
-        self._has_started()
+        if not self._quiet or "started" not in message:
+            self._has_started()
 
     def _started(self, pid: int | None, *, at: float) -> None:
         op = self.op
@@ -244,6 +258,30 @@ class OpRun:
         self._ops.finish(self.op, {})
 
     # -- output ----------------------------------------------------------------------------------------------
+
+    def _look_at_output(self, pause: float) -> None:
+        """It has not ended: let the next one start, and read its output if its pipes may become full."""
+        self._look = None
+        if self._starting:
+            self._ops.pace.outlasted()
+            self._has_started()
+        if self._reading or self.runner is None:
+            return
+        if self._waiting_bytes() >= MUCH:
+            self._started(None, at=self._launched_at)
+            self.begin_reading()
+        else:
+            self._look = self._ops.loop.call_later(2 * pause, self._look_at_output, 2 * pause)
+
+    def _waiting_bytes(self) -> int:
+        fds = (self._out, self._err)
+        return sum(int.from_bytes(fcntl.ioctl(fd, _FIONREAD, bytes(4)), sys.byteorder) for fd in fds)
+
+    def watch(self) -> None:
+        """Somebody reads along: output is given when it comes, also that of a command that has not been told."""
+        if self.runner is not None and self._quiet > QUIET and self.op.started_at is None:
+            self._started(None, at=self._launched_at)
+        self.begin_reading()
 
     def begin_reading(self) -> None:
         """Watch the pipes (or the terminal) from now on."""
@@ -376,10 +414,10 @@ class OpRun:
     def close(self) -> None:
         """Give every descriptor and timer back (the op has ended)."""
         self._has_started()
-        for timer in (self._deadline, self._killing):
+        for timer in (self._deadline, self._killing, self._look):
             if timer is not None:
                 timer.cancel()
-        self._deadline = self._killing = None
+        self._deadline = self._killing = self._look = None
         runner, self.runner = self.runner, None
         if runner is not None:
             self._ops.pool.give_back(runner, clean=False)

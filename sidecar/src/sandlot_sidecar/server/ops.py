@@ -6,11 +6,13 @@ import asyncio
 import os
 import time
 
+from .. import kernel
 from . import log
 from .errors import SidecarError
 from .framelog import FrameLog
 from .machine import ANY, ENDED, SIGKILL, Op, OpTable
 from .oprun import INIT_IS_MORTAL, OpRun
+from .pace import Pace
 from .runners import RunnerPool
 from .spec import Spec
 from .tasks import Tasks
@@ -50,9 +52,13 @@ class Ops:
         self.journal: Callable[[str, str], None] | None = None
         self._sweep: asyncio.TimerHandle | None = None
         self._waiters: dict[Op, list[Callable[[Op], None]]] = {}
-        # So many may be starting at a time (of their first 10 ms, at most). More of them than cores only push each
-        # other out of the caches, and let some callers wait for seconds while others are served twice.
+        # So many may be starting at a time. More of them than cores only push each other out of the caches, and let
+        # some callers wait for seconds while others are served twice.
         self.abreast = 2
+        self.pace = Pace()
+        self._learns = (
+            kernel.is_gvisor()
+        )  # elsewhere what a command used does not tell whether it had to wait
         self._starting = 0
 
     def _replace_pool(self) -> RunnerPool:
@@ -241,6 +247,8 @@ class Ops:
         """What the runner saw (called by OpRun)."""
         if op.state is not ENDED:
             self.table.finish(op, facts=facts, now=monotonic())
+            if self._learns and "cpu" in facts:
+                self.pace.ended(op.cpu)
             self.ended(op)
 
     def ended(self, op: Op) -> None:

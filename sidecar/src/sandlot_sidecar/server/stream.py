@@ -22,7 +22,7 @@ async def send_frames(request: Request, op: Op, *, offset: int, headers: tuple[t
     """Runs until the op has ended and all of it is sent, or the client has gone."""
     answer = request.start(kind=KIND, headers=headers)
     log, io = op.log, op.io
-    io.begin_reading()
+    io.watch()
     loop = asyncio.get_running_loop()
     # The head must not wait for the first byte, but that of a quiet op does: one write, one wake-up.
     first = op.spec is not None and not op.spec.quiet
