@@ -104,7 +104,7 @@ async def test_who_is_told_too_early_hears_why_the_last_attempt_failed(owner):
     one = owner()
     one.lines.heard(KEY)
     waiting = one.wait(Script(DialError(KEY, "its backlog is full")))
-    await until(lambda: one.dialled == [False] * 3)
+    await until(lambda: len(one.dialled) >= 3)
     error = one.lines.none_within(KEY, 1)
     assert error.reason.endswith(" s ago (its backlog is full)")
     waiting.cancel()
@@ -240,7 +240,7 @@ async def test_who_waits_for_an_upstream_that_has_ended_is_told_and_its_dials_en
             "it has ended",
             "ended",
         )
-    await until(lambda: ended == [True, True])
+    await until(lambda: len(ended) >= 2)
     assert "no sign of life" in one.lines.none_within(KEY, 1).reason  # another may get its address
     assert not other.done()
     await one.lines.close()

@@ -67,6 +67,7 @@ class Op:
         self.output = {"stdout": b"", "stderr": b""}
         self.stdin_taken = 0
         self.killed = False
+        self.stopped = False
         self.detached = bool(spec.get("detach"))
 
     def add(self, kind: bytes, payload: bytes) -> None:
@@ -92,6 +93,8 @@ class Op:
         except FileNotFoundError as error:
             self.end("exited", code=127, message=str(error))
             return
+        if self.stopped:
+            self.kill()
         self.add(b"s", json.dumps({"op_id": self.spec["id"], "pid": self.process.pid}).encode())
         self.started.set()
         text = self.spec.get("input")
@@ -134,6 +137,11 @@ class Op:
             "detached": self.detached,
         }
         self.add(b"x", json.dumps(self.document).encode())
+
+    def stop(self) -> None:
+        """Also when its process is only about to begin."""
+        self.stopped = True
+        self.kill()
 
     def kill(self) -> None:
         if self.process is not None and self.process.returncode is None:
@@ -185,6 +193,7 @@ class Service:
         self.connections = 0
         self.open_now = 0
         self._tasks: set[asyncio.Task[object]] = set()
+        self._runs: set[asyncio.Task[object]] = set()
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._serve, daemon=True)
 
@@ -212,10 +221,12 @@ class Service:
         await self._stop.wait()
         server.close()
         for op in self.ops.values():
-            op.kill()
-        for task in list(self._tasks):
+            op.stop()
+        if self._runs:  # each ends with its process: a cancelled one would leave its pipes open
+            await asyncio.wait(self._runs, timeout=30)
+        for task in self._tasks | self._runs:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks, *self._runs, return_exceptions=True)
 
     def calls(self, route: str, method: str | None = None) -> list[Seen]:
         """The requests whose path ended so."""
@@ -449,8 +460,8 @@ class Service:
 
     def _spawn(self, coroutine: Awaitable[object]) -> None:
         task = asyncio.ensure_future(coroutine)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._runs.add(task)
+        task.add_done_callback(self._runs.discard)
 
     def _start(self, spec, name) -> Op:  # type: ignore[no-untyped-def]
         op = self.ops[spec["id"]] = Op(spec, env=self.sandboxes[name]["environmentVars"])  # type: ignore[arg-type]
