@@ -145,11 +145,10 @@ def test_a_connection_into_the_sandbox(any_box: Driver, network: str) -> None:
     assert command.wait()["exit_code"] == 0
 
 
-def test_a_big_layer_is_dropped_fast(box: Driver) -> None:
+def test_a_big_layer_is_dropped(box: Driver) -> None:
     box.run("head -c 50000000 /dev/zero > /big; mkdir /many; cd /many; touch $(seq 1 5000)")
     answer = box.ask("reset")
     assert answer["equal"]
-    assert answer["took_ms"] < 500
 
 
 @pytest.fixture
