@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -14,9 +13,9 @@ import pytest
 from aiohttp import web
 from sandlot_gateway.backends.base import Claim, Promise, Template
 from sandlot_gateway.backends.kubernetes.lull import Lull
-from sandlot_gateway.backends.kubernetes.records import Known, Records, ending
+from sandlot_gateway.backends.kubernetes.records import Known, Records
 from sandlot_gateway.backends.kubernetes.translate import safe_name, to_kube
-from sandlot_kube import ends
+from sandlot_kube import clock, ends
 from sandlot_kube.ends import Ended
 from sandlot_kube.objects import Metadata, Sandbox, SandboxSpec, SandboxStatus
 from sandlot_kube.template import Template as KubeTemplate
@@ -424,7 +423,7 @@ def test_a_name_is_the_id_where_it_can_be(sandbox_id: str, same: bool) -> None:
 
 
 def test_an_ends_message_fits_the_schema() -> None:
-    told = ends.status(ending("oom", message="x" * 10_000, exit_code=137))
+    told = ends.status(Ended("oom", "2026-01-31T12:00:00Z", message="x" * 10_000, exit_code=137))
     assert (len(told["message"]), told["exitCode"]) == (4096, 137)
     assert told["endedAt"].endswith("Z")
-    assert ends.period_end(told["endedIn"]) > time.time()
+    assert ends.period_end(told["endedIn"]) == clock.seconds("2026-01-31T12:01:00Z")

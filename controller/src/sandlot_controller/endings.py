@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 from sandlot_kube import clock
 from sandlot_kube.objects import Pod, Sandbox
 from sandlot_kube.verdicts import NODE_LOST
@@ -23,7 +21,7 @@ class Endings:
         self._world = world
         self._metrics = metrics
         self._removal = Removal(api, retention=settings.retention)
-        self._since = time.time() - 1.0  # an end's time has whole seconds
+        self._since = api.client.now() - 1.0  # an end's time has whole seconds
         self._told: set[str] = set()  # ended ones
         self._departures = Departures(api)
         world.pod_listeners.append(self._on_pod)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Set
 
 from sandlot_kube.objects import SandboxPool
@@ -50,7 +49,7 @@ class PoolStatuses:
         for state in _STATES:
             self._metrics.pool.labels(name, state).set(getattr(counts, state))
         self._metrics.pool_failures.labels(name).set(counts.failures)
-        patch = status.pool(pool, counts, now=time.time())
+        patch = status.pool(pool, counts, now=self._api.client.now())
         if patch is None:
             self._differs_since.pop(name, None)  # a claim and its replacement: nothing to tell
             return None

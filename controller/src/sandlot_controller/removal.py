@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 
 from sandlot_kube import clock, ends
 from sandlot_kube.errors import KubeError
@@ -35,12 +34,12 @@ class Removal:
         try:
             while True:
                 self._wake.clear()
-                for group in self._due.pop_due(time.time()):
+                for group in self._due.pop_due(self._api.client.now()):
                     if not self._tasks.spawn(f"remove {group}", self._remove(group)):
-                        self._due.set(group, time.time() + 1.0)
+                        self._due.set(group, self._api.client.now() + 1.0)
                 due = self._due.next_at()
                 # The wall clock may jump: it is looked at again every minute.
-                wait = 60.0 if due is None else min(60.0, max(0.0, due - time.time()))
+                wait = 60.0 if due is None else min(60.0, max(0.0, due - self._api.client.now()))
                 await wait_set(self._wake, seconds=wait)
         finally:
             await self._tasks.close()
@@ -66,7 +65,7 @@ class Removal:
         try:
             return status.ended_in or "", ends.period_end(status.ended_in or "") + self._retention
         except ValueError:
-            ended_at = clock.seconds(status.ended_at) or time.time()
+            ended_at = clock.seconds(status.ended_at) or self._api.client.now()
             return sandbox.metadata.name, ended_at + self._retention
 
     async def _remove(self, group: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import deque
 from functools import partial
 
@@ -135,7 +134,7 @@ class SandboxLoop:
             case Run():
                 self._say(sandbox, pod=self._world.pods.get(sandbox.spec.pod_name or name))
             case Tell(message):
-                self._write(sandbox, status.pending(sandbox, message=message, now=time.time()))
+                self._write(sandbox, status.pending(sandbox, message=message, now=self._api.client.now()))
             case Drop():
                 self._tasks.spawn(f"drop {name}", until_done(lambda: self._api.delete_sandbox(sandbox)))
             case End(verdict):
@@ -174,13 +173,13 @@ class SandboxLoop:
         until = clock.seconds(sandbox.spec.waiting_until)
         if until is None:
             return 0.0
-        return max(now + until - time.time(), self._world.told_since + _RENEWAL)
+        return max(now + until - self._api.client.now(), self._world.told_since + _RENEWAL)
 
     def _told_late(self, sandbox: Sandbox, *, now: float) -> bool:
         created = clock.seconds(sandbox.metadata.creation_timestamp)
         if created is None:
             return False
-        seen = time.time() - (now - self._world.first_seen.get(sandbox.metadata.name, now))
+        seen = self._api.client.now() - (now - self._world.first_seen.get(sandbox.metadata.name, now))
         return seen - created > _LATE
 
     def _has_instance(self, sandbox_id: str | None) -> bool:
@@ -232,11 +231,11 @@ class SandboxLoop:
 
     def _say(self, sandbox: Sandbox, *, pod: Pod | None) -> None:
         if pod is not None:
-            self._write(sandbox, status.running(sandbox, pod, now=time.time()))
+            self._write(sandbox, status.running(sandbox, pod, now=self._api.client.now()))
 
     def _end(self, sandbox: Sandbox, verdict: Verdict) -> None:
         pod = self._world.pods.get(sandbox.spec.pod_name or sandbox.metadata.name)
-        patch = status.ended(sandbox, verdict, pod=pod, now=time.time())
+        patch = status.ended(sandbox, verdict, pod=pod, now=self._api.client.now())
         if self._write(sandbox, patch):
             _log.info("%s ended: %s: %s", sandbox.metadata.name, verdict.verdict, verdict.message)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 import aiohttp
@@ -13,6 +15,8 @@ from sandlot_kube.access import Access, TokenFile, from_environment
 from sandlot_kube.errors import KubeError, KubeUnreachable
 
 MERGE_PATCH = "application/merge-patch+json"
+_COMPARED = 10.0  # seconds between two comparisons of the clocks
+_SAME = 2.5  # seconds
 _LONGEST_LINE = 16 << 20  # bytes; the API server stores no object of more than about 3 MB
 
 
@@ -28,9 +32,13 @@ class KubeClient:
     was not carried out. aiohttp itself repeats a GET, PUT or DELETE whose kept-alive connection was dead.
     """
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: Access, *, wall: Callable[[], float] = time.time) -> None:
+        """`wall`: this machine's clock, in Unix seconds."""
         self.access = access
         self._session: aiohttp.ClientSession | None = None
+        self._wall = wall
+        self._ahead = 0.0
+        self._compare_at = 0.0  # on the monotonic clock
 
     @classmethod
     def from_environment(cls, context: str | None = None) -> KubeClient:
@@ -41,6 +49,14 @@ class KubeClient:
     def namespace(self) -> str:
         """The service account's own, or the context's."""
         return self.access.namespace
+
+    def now(self) -> float:
+        """Unix seconds by the API server's clock, which all times in resources are of: machines' clocks differ."""
+        return self._wall() + self._ahead
+
+    def local(self, seconds: float) -> float:
+        """What this machine's clock says at that time."""
+        return seconds - self._ahead
 
     async def close(self) -> None:
         if self._session is not None:
@@ -152,7 +168,20 @@ class KubeClient:
             allow_redirects=False,
             **options,
         )
+        self._compare_clocks(answer.headers.get("Date"))
         return answer, token
+
+    def _compare_clocks(self, date: str | None) -> None:
+        """By an answer's header. Differences of a second or two are its whole seconds, and the way of the answer."""
+        if date is None or time.monotonic() < self._compare_at:
+            return
+        self._compare_at = time.monotonic() + _COMPARED
+        try:
+            ahead = parsedate_to_datetime(date).timestamp() + 0.5 - self._wall()
+        except ValueError:
+            return
+        if abs(ahead - self._ahead) > _SAME:
+            self._ahead = ahead if abs(ahead) > _SAME else 0.0
 
     def _token(self) -> str | None:
         token = self.access.token

@@ -45,7 +45,7 @@ from .lateends import LateEnds
 from .notes import KubernetesNotes
 from .peers import Peers, PeerSettings
 from .pools import Pools
-from .records import Known, Records, ending
+from .records import Known, Records
 from .translate import check_image, refusal, sandbox_body, to_kube
 from .watches import Watches
 
@@ -140,6 +140,7 @@ class KubernetesBackend:
         self._looking: asyncio.TimerHandle | None = None
         self._verdicts: dict[str, asyncio.TimerHandle] = {}  # waits for the controller's word
         self._unheard: dict[str, asyncio.TimerHandle] = {}  # starts, until DNS is asked for them
+        self._late_records: dict[str, asyncio.TimerHandle] = {}  # claims of other gateways without one
         self._late_ends = LateEnds(after=settings.late_end)
 
     async def start(self, events: Events) -> None:
@@ -155,7 +156,7 @@ class KubernetesBackend:
         await self._watches.close()
         await self._asker.close()
         await self._tasks.close()
-        for timers in (self._verdicts, self._unheard):
+        for timers in (self._verdicts, self._unheard, self._late_records):
             for timer in timers.values():
                 timer.cancel()
             timers.clear()
@@ -351,17 +352,31 @@ class KubernetesBackend:
         if ours:
             entry.heard = True
             self._asker.leave(instance.id)
-        elif self._records.confirmed(instance.id, claim.sandbox_id):
+            self._write_claim(entry, claim)
+        elif not self._records.confirmed(instance.id, claim.sandbox_id):
+            self._expect_record(entry, claim)
+
+    def _expect_record(self, entry: Entry, claim: Claim) -> None:
+        """Of another gateway's claim: that one writes it, unless it has died. Timed from when it is heard of here."""
+        if entry.instance.id not in self._late_records:
+            self._late_records[entry.instance.id] = asyncio.get_running_loop().call_later(
+                self._settings.late_record, self._record_overdue, entry, claim
+            )
+
+    def _record_overdue(self, entry: Entry, claim: Claim) -> None:
+        del self._late_records[entry.instance.id]
+        if entry.leaving or entry.claim is None or self._instances.get(entry.instance.id) is not entry:
             return
-        elif time.time() - claim.at < self._settings.late_record or not self._watches.sandboxes_synced:
-            return  # the gateway that made the claim is writing its record
-        self._write_claim(entry, claim)
+        if not self._watches.sandboxes_synced:
+            self._expect_record(entry, claim)  # it may be there, unseen
+        elif not self._records.confirmed(entry.instance.id, claim.sandbox_id):
+            self._write_claim(entry, claim)
 
     async def promise(self, promise: Promise) -> None:
         await self._records.promises.make(promise, timeout=self._settings.promise_wait)
 
     def promise_ended(self, sandbox_id: str, *, verdict: str, message: str | None) -> None:
-        self._records.promises.end(sandbox_id, ending(verdict, message=message, exit_code=None))
+        self._records.promises.end(sandbox_id, self._records.ending(verdict, message=message, exit_code=None))
 
     def ended(
         self, instance_id: str, *, verdict: str, message: str | None, exit_code: int | None, heard: bool
@@ -418,7 +433,7 @@ class KubernetesBackend:
         entry.end_told = True
         if entry.claim is not None:
             self._write_claim(entry, entry.claim)
-        ended = ending(verdict, message=message, exit_code=exit_code)
+        ended = self._records.ending(verdict, message=message, exit_code=exit_code)
         self._records.end(instance.id, ended, template=instance.template, cold=entry.cold)
 
     # What the watches show.
@@ -460,7 +475,7 @@ class KubernetesBackend:
                 exit_code=ended.exit_code,
                 promised=promised,
                 request=request,
-                ended_at=clock.seconds(ended.at),
+                ended_at=None if (at := clock.seconds(ended.at)) is None else self._client.local(at),
             )
 
     async def _end_sidecar(self, instance: Instance, ended: Ended) -> None:

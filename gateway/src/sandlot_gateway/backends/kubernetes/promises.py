@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -118,7 +117,8 @@ class Promises:
         self._finish(name)
         if self._record_of(sandbox_id) is None:
             self._over(
-                sandbox_id, Ended("deleted", clock.text(time.time()), message="its Sandbox was deleted")
+                sandbox_id,
+                Ended("deleted", clock.text(self._client.now()), message="its Sandbox was deleted"),
             )
 
     # What shall be there.
@@ -285,4 +285,4 @@ class Promises:
                 raise
 
     def _until(self) -> str:
-        return clock.text(time.time() + self._lasts)
+        return clock.text(self._client.now() + self._lasts)

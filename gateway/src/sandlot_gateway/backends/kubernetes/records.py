@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -203,7 +202,7 @@ class Records:
         if known.owner is not None and self._by_owner.get(known.owner) == name:
             del self._by_owner[known.owner]
         if known.ended is None:
-            ended = ending("deleted", message="its Sandbox was deleted", exit_code=None)
+            ended = self.ending("deleted", message="its Sandbox was deleted", exit_code=None)
             self._seen(replace(known, ended=ended))
 
     # What shall be there.
@@ -252,6 +251,10 @@ class Records:
             self.promises.claimed(claim.sandbox_id)
             self._lull.claim()
             self._work(record)
+
+    def ending(self, verdict: str, *, message: str | None, exit_code: int | None) -> Ended:
+        """An end at this time."""
+        return Ended(verdict, clock.text(self._client.now()), message=message, exit_code=exit_code)
 
     def end(self, instance_id: str, ended: Ended, *, template: Template, cold: bool | None) -> None:
         """A pod without a Sandbox gets one, so that the controller takes the pod away."""
@@ -455,7 +458,3 @@ def _owner(record: _Record) -> dict[str, Any]:
     owner = {"sandboxId": claim.sandbox_id, "tenant": claim.tenant, "labels": list(claim.labels)}
     node = {} if record.node is None else {"nodeName": record.node}
     return {**owner, **node, "state": "Running"}
-
-
-def ending(verdict: str, *, message: str | None, exit_code: int | None) -> Ended:
-    return Ended(verdict, clock.text(time.time()), message=message, exit_code=exit_code)
