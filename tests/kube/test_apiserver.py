@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -57,11 +59,22 @@ def namespace(apiserver: ApiServer) -> Iterator[str]:
 
 @asynccontextmanager
 async def connected(apiserver: ApiServer, namespace: str) -> AsyncIterator[KubeClient]:
+    before = sockets()
     client = KubeClient(apiserver.access(namespace=namespace))
     try:
         yield client
     finally:
         await client.close()
+        # TLS ends a connection in which a request was given up with a goodbye, and waits for the server's.
+        await until(lambda: sockets() <= before, what="the connections are gone")
+
+
+def sockets() -> set[str]:
+    links = set()
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):  # the descriptor of the listing itself
+            links.add(os.readlink(f"/proc/self/fd/{name}"))
+    return {link for link in links if link.startswith("socket:")}
 
 
 @asynccontextmanager

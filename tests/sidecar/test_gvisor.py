@@ -197,7 +197,7 @@ async def test_a_bomb_of_processes_is_ended(gvisor: MakeBox, command: Any, verdi
     box = await gvisor(claim={"limits": {"memory": 512 << 20, "pids": 256}})
     answer = await box.exec(command, timeout=60)
     assert answer["verdict"] in verdicts, answer
-    await until(lambda: few(box), timeout=60)
+    await until(lambda: few(box), seconds=60)
     assert box.pod.memory < 2 << 30
 
 
@@ -212,7 +212,7 @@ async def test_memory_held_in_the_background_is_bounded_too(gvisor: MakeBox) -> 
     await box.call("PUT", "/v1/files?path=/eater.py", content=eater.encode())
     answer = await box.exec("setsid python3 /eater.py > /dev/null 2>&1 & echo left")
     assert answer["stdout"] == "left\n"
-    await until(lambda: eaten(box), timeout=60)
+    await until(lambda: eaten(box), seconds=60)
     assert (await box.exec("echo usable"))["stdout"] == "usable\n"
 
 

@@ -475,5 +475,5 @@ async def test_a_thousand_ops_leave_nothing(box: Sidecar) -> None:
     before = box.descriptors()
     for _ in range(1000):
         assert (await box.exec("true"))["exit_code"] == 0
-    await until(lambda: settled(box, before), timeout=30)
+    await until(lambda: settled(box, before), seconds=30)
     assert await count(box, "true") == 0
