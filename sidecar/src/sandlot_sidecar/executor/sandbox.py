@@ -31,6 +31,9 @@ SHM_SIZE = 64 * 1024 * 1024
 CHARGED = 64 << 10  # bytes of a group without processes that count
 WATCH_EVERY = 0.2
 WATCH_SECONDS = 5.0  # after an op left processes behind; later ones are met when the next runner is made
+EMPTY_SECONDS = (
+    5.0  # for the groups of what a reset has killed; what has a member then is told as a difference
+)
 LOST_WITHIN = 10.0
 LOST_MOST = 5
 
@@ -363,6 +366,18 @@ class Sandbox:
         nursery.reap_orphans({self.init.pid, *(child.pid for child in self.children.values())})
         self._retired = [group for group in self._retired if not self._removed(group)]
 
+    def _await_empty_groups(self) -> None:
+        """Remove the groups of all that was killed: under gVisor a process leaves its own some time after its end."""
+        deadline, pause = time.monotonic() + EMPTY_SECONDS, 0.001
+        while True:
+            self.look_at_retired()
+            if self._charged:
+                self._forget_charged(all_of_it=True)  # what was shared ends with the sandbox's namespaces
+            if not (self._retired or self._charged) or time.monotonic() > deadline:
+                return
+            time.sleep(pause)
+            pause = min(pause * 2, 0.05)
+
     def too_much_memory(self) -> None:
         """A look has found the sandbox above its limit of memory: kill the largest, and so on until it is not."""
         assert self._watch is not None
@@ -527,9 +542,7 @@ class Sandbox:
     def _clean(self, limits: dict[str, Any] | None) -> None:
         if cleaning.PROCESSES in cleaning.STEPS:
             self._kill_all()
-        self.look_at_retired()
-        if self._charged:
-            self._forget_charged(all_of_it=True)  # what was shared ends with the sandbox's namespaces
+        self._await_empty_groups()
         if limits is not None:
             self.notes = self._set_limits(limits)
         if cleaning.ROOT in cleaning.STEPS:
