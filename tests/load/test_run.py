@@ -194,9 +194,10 @@ def test_strangers_hold_connections_while_others_work_and_leave_with_their_phase
     assert told["before"] > 20 << 20
     assert told["grown_mib"] == pytest.approx((told["most"] - told["before"]) / (1 << 20), abs=0.01)
     assert "connections held" in (whole.reports / "strangers" / "report.html").read_text()
-    # Their sandboxes are none of those that later phases use.
-    last = json.loads((whole.reports / "strangers" / "samples.jsonl").read_text().splitlines()[-1])
-    assert last["sandboxes"]["running"] == given["sandboxes"]
+    lines = (whole.reports / "strangers" / "samples.jsonl").read_text().splitlines()
+    running = [json.loads(line)["sandboxes"].get("running", 0) for line in lines]
+    assert max(running) == given["sandboxes"] + given["attackers"]
+    assert running[-1] <= 1  # that of the baselines
 
 
 def test_the_parts_of_the_stack_are_sampled(whole: Result) -> None:
