@@ -14,6 +14,8 @@ from loadtests.exec_rows import latency, rate
 from loadtests.file_rows import local, rows
 from loadtests.gateway_rows import gateway
 from loadtests.idle_rows import idle
+from loadtests.memory_rows import ROWS as MEMORY_ROWS
+from loadtests.memory_rows import left_out, memory
 from loadtests.prime_rows import prime_create
 from loadtests.running import Group, Readings, main
 from loadtests.sdk_rows import sdk_cpu
@@ -72,6 +74,7 @@ GROUPS = (
     Group(("sidecar_memory", "sidecar_wakeups"), idle),
     Group(("gateway_rate", "gateway_p99", "bare_over_gateway"), _gateway),
     Group(("sdk_cpu",), _sdk),
+    Group(MEMORY_ROWS, memory),
 )
 
 
@@ -83,5 +86,13 @@ class _stack(PrivateStack):
         self.remove()
 
 
+def run() -> int:
+    why = left_out()
+    if why is not None:
+        print(f"{' and '.join(MEMORY_ROWS)} are left out: {why}", flush=True)
+    groups = [group for group in GROUPS if why is None or group.rows != MEMORY_ROWS]
+    return main(groups, spec=SPEC, name="bench", description=__doc__ or "")
+
+
 if __name__ == "__main__":
-    sys.exit(main(GROUPS, spec=SPEC, name="bench", description=__doc__ or ""))
+    sys.exit(run())

@@ -16,8 +16,8 @@ from tests.cable import Cable, cable, serving
 from tests.executor.gvisor import GvisorPod, find_runsc
 from tests.kubernetes.attacks import UNDO
 from tests.probe import PROBE
+from tests.sidecar.gvisor_sidecar import GvisorSidecar
 from tests.sidecar.support import Receiver
-from tests.sidecar.test_gvisor import GvisorSidecar
 from tests.web import ASK, web
 
 pytestmark = [

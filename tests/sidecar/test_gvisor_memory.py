@@ -9,8 +9,9 @@ import pytest
 
 from tests.executor.gvisor import find_runsc
 from tests.sidecar import hogs
+from tests.sidecar.gvisor_sidecar import GvisorSidecar
 from tests.sidecar.support import Sidecar
-from tests.sidecar.test_gvisor import GvisorSidecar, MakeBox, gvisor  # noqa: F401 - a fixture
+from tests.sidecar.test_gvisor import MakeBox, gvisor  # noqa: F401 - a fixture
 from tests.waiting import until
 
 pytestmark = [
