@@ -10,6 +10,7 @@ import yaml
 from sandlot_kube.client import KubeClient
 
 from tests.controller.cluster import Cluster
+from tests.goodbyes import sockets_closed
 from tests.kube.apiserver import ApiServer, apiserver
 
 __all__ = ["apiserver"]
@@ -28,9 +29,10 @@ def resources(apiserver: ApiServer) -> ApiServer:
 async def cluster(resources: ApiServer, tmp_path: Path) -> AsyncIterator[Cluster]:
     key = tmp_path / "master"
     key.write_bytes(b"k" * 32)
-    client = KubeClient(resources.access(namespace=resources.namespace("sandboxes")))
-    try:
-        async with Cluster(client, key_file=key).running() as cluster:
-            yield cluster
-    finally:
-        await client.close()
+    async with sockets_closed():
+        client = KubeClient(resources.access(namespace=resources.namespace("sandboxes")))
+        try:
+            async with Cluster(client, key_file=key).running() as cluster:
+                yield cluster
+        finally:
+            await client.close()

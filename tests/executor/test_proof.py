@@ -52,7 +52,7 @@ def start(request: pytest.FixtureRequest, make: Make) -> Iterator[Box]:
             # Its groups could not be removed while what was not killed is dying.
             return make(first=first, **({"cgroup_parent": None} if skip == "processes" else {}))
         if shutil.which("runc") is None:
-            pytest.skip("needs runc: a container without Kubernetes")
+            pytest.skip("needs the program runc (package runc)")
         made.append(Container())
         container = made[-1].start()
         root = {"upper": str(container.directory / "store")}

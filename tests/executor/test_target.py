@@ -21,7 +21,7 @@ from tests.executor.driver import Command, Driver, Refused
 pytestmark = [
     pytest.mark.root,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root: real namespaces, mounts and cgroups"),
-    pytest.mark.skipif(shutil.which("runc") is None, reason="needs runc: a container without Kubernetes"),
+    pytest.mark.skipif(shutil.which("runc") is None, reason="needs the program runc (package runc)"),
 ]
 
 # What a process says of itself, not of what binds it.

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -18,6 +16,7 @@ from sandlot_kube.errors import KubeError, KubeUnreachable
 from sandlot_kube.objects import Pod
 from sandlot_kube.reflector import Reflector
 
+from tests.goodbyes import sockets_closed
 from tests.kube.apiserver import ApiServer
 from tests.waiting import until
 
@@ -59,22 +58,12 @@ def namespace(apiserver: ApiServer) -> Iterator[str]:
 
 @asynccontextmanager
 async def connected(apiserver: ApiServer, namespace: str) -> AsyncIterator[KubeClient]:
-    before = sockets()
-    client = KubeClient(apiserver.access(namespace=namespace))
-    try:
-        yield client
-    finally:
-        await client.close()
-        # TLS ends a connection in which a request was given up with a goodbye, and waits for the server's.
-        await until(lambda: sockets() <= before, what="the connections are gone")
-
-
-def sockets() -> set[str]:
-    links = set()
-    for name in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(FileNotFoundError):  # the descriptor of the listing itself
-            links.add(os.readlink(f"/proc/self/fd/{name}"))
-    return {link for link in links if link.startswith("socket:")}
+    async with sockets_closed():
+        client = KubeClient(apiserver.access(namespace=namespace))
+        try:
+            yield client
+        finally:
+            await client.close()
 
 
 @asynccontextmanager

@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from tests.cable import Cable, cable, serving
+from tests.policies import skip_without_egress_policies
 from tests.prime_rpc.conftest import make_box
 from tests.prime_rpc.support import Box
 from tests.probe import PROBE
@@ -75,8 +76,7 @@ class Sandbox:
     def set(self, *, allow: list[str] | None = None, deny: list[str] | None = None) -> int:
         """Its generation, once it is applied."""
         answer = self.put({"allowlist": allow, "denylist": deny})
-        if answer.status_code == 422 and "cannot be changed" in answer.text:
-            pytest.skip(f"this machine cannot: {answer.json()['detail']}")
+        skip_without_egress_policies()
         told = answer.json()
         assert (answer.status_code, told["applied"]) == (200, True), answer.text
         assert told["applied_generation"] == told["generation"]
@@ -295,11 +295,11 @@ def test_another_sandbox_s_proxy_lets_nobody_through(stack: Stack, sandbox: Sand
     sandbox.set(allow=["allowed.test"])
     listing = "import re; print(*[int(l.split()[1][9:], 16) for l in open('/proc/net/tcp') if '01004D7F' in l.split()[1] and l.split()[3] == '0A'])"
     ports = sandbox.run("python3 -", stdin=listing).split()
-    assert len(ports) == 2
+    assert len(ports) >= 2  # those of other stacks beside this one, too
     other = Sandbox(stack, make_box(stack))
     other.set(allow=["other.test"])
     targets = [f"tcp 127.77.0.1 {port}" for port in ports]
-    assert other.reaches(*targets) == sandbox.reaches(*targets) == ["EPERM", "EPERM"]
+    assert other.reaches(*targets) == sandbox.reaches(*targets) == ["EPERM"] * len(ports)
     other.delete()
 
 

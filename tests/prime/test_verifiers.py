@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.policies import skip_without_egress_policies
 from tests.prime.conftest import run_client
 from tests.prime.server import Server
 
@@ -56,6 +57,5 @@ def test_rollout_of_the_prime_runtime(server: Server):
     assert seen["said"] == ["(no output)", "42\nb c\n"]
     assert (seen["reward"], seen["metrics"]) == (1.0, {"echoed": 1.0})
     assert all(0 < seconds < 60 for seconds in seen["timing"].values())
-    if "cannot be changed" in seen["restricted"]:
-        pytest.skip(f"this machine holds no policy: {seen['restricted']}")
+    skip_without_egress_policies()
     assert "the sandbox's egress policy does not let forbidden.example through" in seen["restricted"]

@@ -148,9 +148,9 @@ NEEDS_IP = pytest.mark.skipif(
     reason="needs the programs ip (package iproute2) and nsenter (package util-linux)",
 )
 RUNC = pytest.param("runc", marks=[NEEDS_IP, pytest.mark.skipif(
-    shutil.which("runc") is None, reason="needs runc: a container without Kubernetes")])  # fmt: skip
+    shutil.which("runc") is None, reason="needs the program runc (package runc)")])  # fmt: skip
 GVISOR = pytest.param("gvisor", marks=[NEEDS_IP, pytest.mark.skipif(
-    find_runsc() is None, reason="needs runsc: gVisor without Kubernetes")])  # fmt: skip
+    find_runsc() is None, reason="needs runsc of the test cluster (`make cluster` builds it)")])  # fmt: skip
 everywhere = pytest.mark.parametrize("shape", ["local", RUNC, GVISOR])
 
 

@@ -23,7 +23,9 @@ from tests.web import ASK, web
 pytestmark = [
     pytest.mark.root,
     pytest.mark.alone,  # gVisor takes the cores that a test beside it waits for
-    pytest.mark.skipif(find_runsc() is None, reason="needs runsc: gVisor without Kubernetes"),
+    pytest.mark.skipif(
+        find_runsc() is None, reason="needs runsc of the test cluster (`make cluster` builds it)"
+    ),
     pytest.mark.skipif(shutil.which("ip") is None, reason="needs the program ip (package iproute2)"),
 ]
 

@@ -17,7 +17,9 @@ from tests.waiting import until
 pytestmark = [
     pytest.mark.root,
     pytest.mark.alone,
-    pytest.mark.skipif(find_runsc() is None, reason="needs runsc: gVisor without Kubernetes"),
+    pytest.mark.skipif(
+        find_runsc() is None, reason="needs runsc of the test cluster (`make cluster` builds it)"
+    ),
 ]
 
 LIMIT = 256 << 20

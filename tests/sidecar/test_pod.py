@@ -34,7 +34,7 @@ from tests.waiting import until
 
 pytestmark = [
     pytest.mark.root,
-    pytest.mark.skipif(shutil.which("runc") is None, reason="needs runc: a container without Kubernetes"),
+    pytest.mark.skipif(shutil.which("runc") is None, reason="needs the program runc (package runc)"),
 ]
 
 POD_IP = "10.244.1.7"

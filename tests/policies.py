@@ -1,0 +1,14 @@
+"""Whether this machine can hold an egress policy, found without asking Sandlot: where it can, a refusal is a failure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+_UNIFIED = ("/sys/fs/cgroup/unified", "/sys/fs/cgroup")
+
+
+def skip_without_egress_policies() -> None:
+    if not any(Path(place, "cgroup.controllers").exists() for place in _UNIFIED):
+        pytest.skip("needs control groups of version 2, whose programs hold an egress policy")
