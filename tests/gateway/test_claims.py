@@ -350,3 +350,14 @@ async def test_an_instance_whose_answer_is_lost_is_discarded_for_its_sandbox(
         sandbox = await one.create()
         assert told == [(silent.instance_id, sandbox.id)]
         assert one.outcomes == ["uncertain", "claimed"]
+
+
+async def test_a_claim_that_fails_in_an_unexpected_way_leaves_its_instance_to_nobody(
+    replica: Callable[..., Replica], machine: Machine
+) -> None:
+    async with sidecars(1, Path(machine.directory), token=TOKENS.instance) as (sidecar,):
+        one = replica(sidecar)
+        with pytest.raises(UnicodeEncodeError):
+            await one.claim(new_sandbox(env={"A": "\ud800"}))  # no text that could be sent
+        assert [instance.id for instance in one.discarded] == [sidecar.instance_id]
+        assert not one.claimer.claiming

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections.abc import Callable
@@ -107,8 +106,8 @@ class Claimer:
                 answer = await self._sidecars.claim(instance, body)
                 sandbox.claim += time.monotonic() - began
                 answer = _if_held(answer, sandbox)
-            except asyncio.CancelledError:
-                # Nobody knows whether the claim got through.
+            except BaseException:
+                # Cancelled, or a fault of ours: nobody knows whether the claim got through.
                 self._discard(instance, sandbox.id)
                 raise
             finally:

@@ -341,7 +341,7 @@ class Lifecycle:
             if self._restore is None:
                 raise RestoreFailed("there is no directory of checkpoints")
             await self._restore(sandbox, instance)
-        except RestoreFailed:
+        except BaseException:  # also a fault of ours: its sidecar would wait for files that never come
             self._retirer.discard(instance)
             raise
 
