@@ -135,6 +135,8 @@ class Stack:
                 self.terminate()
             except subprocess.TimeoutExpired:
                 self.kill()
+        if self.process is not None and self.process.stdout is not None:
+            self.process.stdout.close()  # also of one that ended by itself
         subprocess.run(
             [
                 sys.executable,
