@@ -43,7 +43,8 @@ async def test_tenants_do_not_see_each_other(box: Running) -> None:
     )
     assert batch.json()["errors"][0]["code"] == "NOT_FOUND"
     exec_url = f"/sbx/{made['id']}/exec"
-    assert (await box.client.post(exec_url, json={"command": "x"}, headers=other)).status_code in (401, 502)
+    foreign = await box.client.post(exec_url, json={"command": "x"}, headers=other)
+    assert (foreign.status_code, foreign.json()["error"]) == (502, "sandbox_not_found")
     assert (await box.client.get(path)).json()["status"] == "RUNNING"
 
 

@@ -69,7 +69,7 @@ def test_a_sandbox_from_its_create_to_its_end(client: httpx.Client) -> None:
     told = run(client, made["id"], "echo $PLAIN $SECRET; pwd; ls /sys/class/net | tr '\\n' ' '")
     first, second, nets = told["stdout"].splitlines()
     assert (first, second) == ("one two", "/tmp")
-    assert nets.split() in ([], ["lo"])
+    assert nets.split() == ["lo"]
     wait_until(lambda: client.get(f"{API}/sandbox/{made['id']}/logs").json()["logs"] == "begun\n")
     run(client, made["id"], "nohup sh -c 'sleep 0.3; echo 7 > /tmp/job_abc.exit' >/dev/null 2>&1 &")
     body = {"jobs": [{"sandbox_id": made["id"], "job_id": "abc"}]}
