@@ -205,11 +205,14 @@ class Executor:
             syscalls.setns(sandbox.init.namespaces["net"], syscalls.CLONE_NEWNET)
         refused: OSError | None = None
         for family, host in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
+            sock = None
             try:
                 sock = socket.socket(family, socket.SOCK_STREAM)
                 sock.settimeout(CONNECT_TIMEOUT)
                 sock.connect((host, port))
             except OSError as error:
+                if sock is not None:
+                    sock.close()
                 refused = refused or error
                 continue
             sock.settimeout(None)
