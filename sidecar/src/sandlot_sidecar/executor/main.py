@@ -207,16 +207,15 @@ class Executor:
         for family, host in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
             sock = None
             try:
-                sock = socket.socket(family, socket.SOCK_STREAM)
-                sock.settimeout(CONNECT_TIMEOUT)
-                sock.connect((host, port))
+                with socket.socket(family, socket.SOCK_STREAM) as sock:
+                    sock.settimeout(CONNECT_TIMEOUT)
+                    sock.connect((host, port))
+                    sock.settimeout(None)
+                    return sock.detach()
             except OSError as error:
                 if sock is not None:
                     sock.close()
                 refused = refused or error
-                continue
-            sock.settimeout(None)
-            return sock.detach()
         raise ExecutorError("refused", f"nothing listens on port {port} in the sandbox") from refused
 
 
