@@ -395,6 +395,24 @@ async def test_what_others_wrote_is_told_and_not_written_again() -> None:
     assert seen[1].ended == Ended("oom", END.at, message="killed", exit_code=137)
 
 
+async def test_closing_waits_for_the_promise_that_the_last_record_takes_away() -> None:
+    deleted = False
+
+    async def deletes(request: web.Request) -> web.StreamResponse:
+        nonlocal deleted
+        await asyncio.sleep(0.2)  # longer than a close that does not wait for it
+        deleted = request.method == "DELETE"
+        return await CHANGED(request)
+
+    async with scripted() as (script, client):
+        script.lists = [CREATED, CHANGED, deletes]
+        records = Records(client, namespace="boxes", seen=lambda known: None)
+        await records.promises.make(PROMISE, timeout=10)
+        records.claim(POD, CLAIM, template=TEMPLATE, cold=True)
+        await records.close(timeout=10)
+        assert deleted
+
+
 async def test_closing_waits_no_longer_than_it_may() -> None:
     async def never(request: web.Request) -> web.Response:
         await asyncio.Event().wait()

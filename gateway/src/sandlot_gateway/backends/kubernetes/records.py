@@ -281,11 +281,15 @@ class Records:
 
     async def close(self, *, timeout: float) -> None:
         """What is not written by then is written by whoever hears the sidecar's next heartbeat."""
-        await asyncio.gather(self.flush(timeout=timeout), self.promises.close(timeout=timeout))
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
+        await self.flush(timeout=timeout)
         tasks = [record.task for record in self._records.values() if record.task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        # Last: a record that is written may begin the deletion of its promise, which nobody would wait for.
+        await self.promises.close(timeout=max(deadline - loop.time(), 0.0))
 
     # Inside.
 
