@@ -185,7 +185,7 @@ def test_the_namespaces_of_a_container(make: Make, tmp_path: Path, overlay: bool
         pytest.skip("needs root: real namespaces, mounts and cgroups")
     with container(tmp_path) as pid:
         box = make(target_pid=pid, root={"overlay": overlay}, limits={}, hostname="contained")
-        assert box.ready["overlay"] is overlay
+        assert box.ready["overlay"] is overlay, box.ready["notes"]
         seen = box.run(
             "cat /srv/mark; hostname; tail -n +3 /proc/net/dev | cut -d: -f1; set -- /proc/[0-9]*; echo $#"
         )
