@@ -154,7 +154,7 @@ def container(tmp_path: Path) -> Iterator[int]:
     (tmp_path / "mark").write_text("of the container\n")
     script = (
         f"mount --make-rprivate /; hostname contained; mount -t tmpfs x /srv; cp {tmp_path}/mark /srv/mark; "
-        "mount -t tmpfs y /opt; echo ready; exec sleep 600"
+        "mount -t tmpfs y /opt; touch /opt/net; mount --bind /proc/self/ns/net /opt/net; echo ready; exec sleep 600"
     )
     process = subprocess.Popen(
         ["unshare", "-m", "-u", "-i", "-n", "sh", "-c", script], stdout=subprocess.PIPE
