@@ -6,6 +6,8 @@ import asyncio
 
 import pytest
 from sandlot_gateway.data.breaker import Limits
+from sandlot_gateway.data.conn import READ_HIGH
+from sandlot_gateway.data.dial import dial
 
 from tests.dataplane.upstreams import Peer, Request, echo
 
@@ -135,3 +137,29 @@ async def test_a_request_cannot_be_smuggled_behind_another(recorded, client):
         connection.writer.write(b"0\r\n\r\nGET /v1/state HTTP/1.1\r\n\r\n")
         assert (await connection.head())[0] == 400
     assert all(request.target == "/v1/exec" for request in requests)
+
+
+async def test_a_large_answer_that_came_in_one_piece_does_not_stop_the_next_one(upstream):
+    """Seen as commands that hung after one with 300 KB of output, which had paused the connection for good."""
+
+    async def behave(peer: Peer) -> None:
+        await peer.request()
+        await peer.request()
+        peer.answer(b"second")
+        await peer.ended()
+
+    server = await upstream(behave)
+    connection = await dial(server.address, timeout=5)
+    try:
+        connection.begin(b"GET /1 HTTP/1.1\r\n\r\n")
+        large = b"x" * (READ_HIGH + 1)
+        connection.data_received(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(large) + large)
+        response = await connection.head()
+        assert response.complete
+        assert connection.take() == large
+        connection.begin(b"GET /2 HTTP/1.1\r\n\r\n")
+        async with asyncio.timeout(10):
+            await connection.head()
+            assert await connection.read() == b"second"
+    finally:
+        connection.close()

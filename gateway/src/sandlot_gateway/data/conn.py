@@ -98,16 +98,20 @@ class Connection(asyncio.Protocol):
         reader = self.reader
         while True:
             if reader.pieces:
-                data = reader.take()
-                if self._read_paused and not self.closed:
-                    self._read_paused = False
-                    self.transport.resume_reading()
-                return data
+                return self.take()
             if reader.complete or (reader.upgraded and self.eof):
                 return b""
             if self._error is not None or self.closed:
                 raise self._failure()
             await self._wait()
+
+    def take(self) -> bytes:
+        """What has arrived of the body so far. Without it the next response on this connection would not be read."""
+        data = self.reader.take()
+        if self._read_paused and not self.closed:
+            self._read_paused = False
+            self.transport.resume_reading()
+        return data
 
     def reset_to_http(self) -> None:
         """After a 101: what follows on this connection is HTTP again (a tunnel to a web server).

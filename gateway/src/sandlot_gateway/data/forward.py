@@ -80,7 +80,7 @@ async def forward(
         status, headers = response.status, response.headers
         if status in (204, 304):
             headers = [header for header in headers if header[0] != b"content-length"]
-        whole = response.take() if response.complete else None
+        whole = connection.take() if response.complete else None
         if edit is not None:
             status, headers, whole = edit(status, headers, whole)
         started = True
