@@ -24,6 +24,10 @@ def is_running(pid: int) -> bool:
         return False
 
 
+# It outlives whoever starts it; Python warns of a running process whose object is collected.
+_started: list[subprocess.Popen[bytes]] = []
+
+
 def start(engine: Engine, *, nodes: Sequence[str]) -> str:
     """The registry's address, as programs beside the cluster reach it; starts it if need be and tells the nodes."""
     record = STATE / "registry.json"
@@ -54,6 +58,7 @@ def start(engine: Engine, *, nodes: Sequence[str]) -> str:
             stderr=log,
             start_new_session=True,
         )
+    _started.append(process)
     record.write_text(json.dumps({"pid": process.pid, "address": address}))
     for node in nodes:
         place = f"/etc/containerd/certs.d/{REGISTRY_HOST}"

@@ -91,9 +91,12 @@ def pods_exec(stack: Stack, pod: str, command: list[str], *, container: str = "s
             tty=False,
             _preload_content=False,
         )
-        answer.run_forever(timeout=60)
-        assert answer.returncode == 0, answer.read_all()
-        return str(answer.read_all())
+        try:
+            answer.run_forever(timeout=60)
+            assert answer.returncode == 0, answer.read_all()
+            return str(answer.read_all())
+        finally:
+            answer.close()
 
 
 @contextmanager
