@@ -96,7 +96,8 @@ def pods_exec(stack: Stack, pod: str, command: list[str], *, container: str = "s
             assert answer.returncode == 0, answer.read_all()
             return str(answer.read_all())
         finally:
-            answer.close()
+            # Its own `close` does nothing once the server has closed first.
+            answer.sock.shutdown()
 
 
 @contextmanager
