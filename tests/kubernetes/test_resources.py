@@ -87,7 +87,7 @@ def test_a_pool_applied_by_hand_fills_and_is_claimed_from(stack: Stack, client: 
         assert {shown["STARTING"], shown["CLAIMED"]} <= {"0", ""}
         (pod,) = pods(stack, f"sandlot.dev/pool={name}")
         with Sandbox.create(IMAGE, client=client, cpu=0.5, memory=128 << 20, disk=256 << 20) as box:
-            # Which pod it has tells. A gateway may hear of it a moment after the controller has, and tell no hit.
+            assert box.info.pool_hit
             assert box.exec("echo from the pool", timeout=30).stdout == "from the pool\n"
             until(lambda: [each for each in resources(stack) if each["spec"].get("podName") == pod])
             changed = {"template": TEMPLATE, "size": 0}
