@@ -12,12 +12,12 @@ from tests.waiting import until_empty
 @contextlib.asynccontextmanager
 async def sockets_closed() -> AsyncIterator[None]:
     """Around what opens connections and closes them; ends when none of them is left."""
-    before = _sockets()
+    before = open_sockets()
     yield
-    await until_empty(lambda: _sockets() - before)
+    await until_empty(lambda: open_sockets() - before)
 
 
-def _sockets() -> set[str]:
+def open_sockets() -> set[str]:
     links: set[str] = set()
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(FileNotFoundError):  # the descriptor of the listing itself

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from sandlot_kube.access import Access, TokenFile
 from sandlot_kube.client import KubeClient
 from sandlot_kube.errors import KubeError, KubeUnreachable
 
+from tests.goodbyes import open_sockets
+from tests.kube.apiserver import ApiServer
 from tests.kube.scripted import answered, failed, stay_open
 
 PATH = "/api/v1/namespaces/default/pods"
@@ -158,3 +161,25 @@ async def test_a_token_file_that_is_gone_is_told(server_and_client, tmp_path: Pa
 
 async def test_the_token_is_in_no_repr(tmp_path: Path) -> None:
     assert "geheim" not in repr(Access("http://x", token="geheim"))
+
+
+@pytest.mark.apiserver
+async def test_a_client_that_is_closed_leaves_no_connection_to_a_server_that_says_nothing_more(
+    apiserver: ApiServer,
+) -> None:
+    """TLS says goodbye and waits for the other side's."""
+    client = KubeClient(apiserver.access())
+    before = open_sockets()
+    async with contextlib.aclosing(
+        client.lines(PATH, params={"watch": "1"}, idle=30.0, opened=lambda: None)
+    ) as lines:
+        waiting = asyncio.ensure_future(anext(lines))
+        await client.request("GET", PATH)
+        apiserver.freeze()
+        try:
+            waiting.cancel()
+            await asyncio.wait([waiting])
+            await client.close()
+            assert open_sockets() == before
+        finally:
+            apiserver.thaw()

@@ -14,6 +14,7 @@ import msgspec
 from sandlot_kube import names
 from sandlot_kube.access import Access, TokenFile
 from sandlot_kube.objects import Sandbox
+from sandlot_kube.sockets import Sockets
 
 from sandlot_controller.endings import Endings
 
@@ -24,29 +25,40 @@ class LifecycleFailed(Exception):
     """kopf has ended though nobody asked it to."""
 
 
-def registry(endings: Endings, *, access: Access, loop: asyncio.AbstractEventLoop) -> kopf.OperatorRegistry:
+class _Sessions:
+    """kopf's: it asks for one at its start and whenever the API server refuses its token."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        self._session: aiohttp.ClientSession | None = None
+        self._sockets = Sockets()
+
+    async def login(self) -> kopf.AiohttpSession:
+        await self.close()
+        token = self._access.token.read() if isinstance(self._access.token, TokenFile) else self._access.token
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        connector = aiohttp.TCPConnector(
+            limit=0, ssl=self._access.ssl or True, socket_factory=self._sockets.make
+        )
+        self._session = aiohttp.ClientSession(connector=connector, headers=headers, trust_env=False)
+        return kopf.AiohttpSession(server=self._access.server, aiohttp_session=self._session)
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+            await self._sockets.close()
+            self._session = None
+
+
+def _registry(
+    endings: Endings, sessions: _Sessions, *, loop: asyncio.AbstractEventLoop
+) -> kopf.OperatorRegistry:
     """`loop`: where the endings live. Event handlers only: kopf's others write annotations into the resources."""
     handlers = kopf.OperatorRegistry()
 
-    sessions: list[aiohttp.ClientSession] = []  # kopf uses the last one
-
-    async def close() -> None:
-        while sessions:
-            await sessions.pop().close()
-
-    @kopf.on.cleanup(registry=handlers)
-    async def cleanup(**_: Any) -> None:
-        await close()
-
     @kopf.on.login(registry=handlers)
     async def login(**_: Any) -> kopf.AiohttpSession:
-        token = access.token.read() if isinstance(access.token, TokenFile) else access.token
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
-        connector = aiohttp.TCPConnector(limit=0, ssl=access.ssl or True)
-        await close()
-        session = aiohttp.ClientSession(connector=connector, headers=headers, trust_env=False)
-        sessions.append(session)
-        return kopf.AiohttpSession(server=access.server, aiohttp_session=session)
+        return await sessions.login()
 
     @kopf.on.event(names.GROUP, names.VERSION, names.SANDBOX_PLURAL, registry=handlers)
     async def sandbox(event: Any, **_: Any) -> None:
@@ -65,13 +77,17 @@ async def run(endings: Endings, *, access: Access, namespace: str) -> None:
 
     In a thread with a loop of its own: at its end kopf cancels every task of its loop that is younger than itself.
     """
-    handlers = registry(endings, access=access, loop=asyncio.get_running_loop())
+    sessions = _Sessions(access)
+    handlers = _registry(endings, sessions, loop=asyncio.get_running_loop())
     stop = threading.Event()
 
-    def operate() -> None:
-        asyncio.run(_operate(handlers, namespace=namespace, stop=stop))
+    async def operate() -> None:
+        try:
+            await _operate(handlers, namespace=namespace, stop=stop)
+        finally:
+            await sessions.close()
 
-    thread = asyncio.create_task(asyncio.to_thread(operate))
+    thread = asyncio.create_task(asyncio.to_thread(asyncio.run, operate()))
     try:
         await asyncio.shield(thread)
     except asyncio.CancelledError:

@@ -13,6 +13,7 @@ import msgspec
 
 from sandlot_kube.access import Access, TokenFile, from_environment
 from sandlot_kube.errors import KubeError, KubeUnreachable
+from sandlot_kube.sockets import Sockets
 
 MERGE_PATCH = "application/merge-patch+json"
 _COMPARED = 10.0  # seconds between two comparisons of the clocks
@@ -36,6 +37,7 @@ class KubeClient:
         """`wall`: this machine's clock, in Unix seconds."""
         self.access = access
         self._session: aiohttp.ClientSession | None = None
+        self._sockets = Sockets()
         self._wall = wall
         self._ahead = 0.0
         self._compare_at = 0.0  # on the monotonic clock
@@ -61,6 +63,7 @@ class KubeClient:
     async def close(self) -> None:
         if self._session is not None:
             await self._session.close()
+            await self._sockets.close()
             self._session = None
 
     async def request(
@@ -151,7 +154,8 @@ class KubeClient:
         timeout: aiohttp.ClientTimeout,
     ) -> tuple[aiohttp.ClientResponse, str | None]:
         if self._session is None:
-            self._session = aiohttp.ClientSession(auto_decompress=True, trust_env=False)
+            connector = aiohttp.TCPConnector(socket_factory=self._sockets.make)
+            self._session = aiohttp.ClientSession(connector=connector, auto_decompress=True, trust_env=False)
         token = self._token()
         if token is not None:
             headers = {**headers, "Authorization": f"Bearer {token}"}

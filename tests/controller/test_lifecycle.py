@@ -1,0 +1,55 @@
+"""kopf's part: what it opened is closed when it ends."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+from sandlot_controller import lifecycle
+from sandlot_kube import paths
+from sandlot_kube.client import KubeClient
+from sandlot_kube.objects import Sandbox
+
+from tests.goodbyes import open_sockets
+from tests.kube.apiserver import ApiServer
+
+pytestmark = pytest.mark.apiserver
+
+
+class Seen:
+    """In place of the endings: what kopf has told."""
+
+    def __init__(self) -> None:
+        self.names: asyncio.Queue[str] = asyncio.Queue()
+
+    def seen(self, one: Sandbox) -> None:
+        self.names.put_nowait(one.metadata.name)
+
+
+async def test_kopf_leaves_no_connection_to_a_server_that_says_nothing_more(resources: ApiServer) -> None:
+    """Its loop ends with it: a connection that still says goodbye would keep its descriptor."""
+    namespace = resources.namespace("lifecycle")
+    before = open_sockets()
+    seen = Seen()
+    running = asyncio.create_task(
+        lifecycle.run(cast(Any, seen), access=resources.access(namespace=namespace), namespace=namespace)
+    )
+    client = KubeClient(resources.access(namespace=namespace))
+    body = {
+        "apiVersion": "sandlot.dev/v1alpha1",
+        "kind": "Sandbox",
+        "metadata": {"name": "one"},
+        "spec": {"template": {"image": "python:3.12"}},
+    }
+    await client.request("POST", paths.sandboxes(namespace), body=body)
+    await client.close()
+    assert await asyncio.wait_for(seen.names.get(), 60) == "one"
+    resources.freeze()
+    try:
+        running.cancel()
+        await asyncio.wait([running])
+        assert running.cancelled()
+        assert open_sockets() == before
+    finally:
+        resources.thaw()
