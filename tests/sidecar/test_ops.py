@@ -439,6 +439,16 @@ async def test_terminal(box: Sidecar) -> None:
     assert b"typed" in (await box.call("GET", "/v1/ops/pty/output?stream=stdout")).content
 
 
+async def test_a_command_that_leaves_its_terminal_is_not_hung_up_and_may_take_it_up_again(
+    box: Sidecar,
+) -> None:
+    command = "exec <&- >&- 2>&-; sleep 0.3; exec >/dev/tty; echo back; exit 3"
+    await box.op(command, id="left", pty={"cols": 80, "rows": 24}, detach=True)
+    document = await box.ended("left")
+    assert (document["exit_code"], document["verdict"]) == (3, "exited")
+    assert (await box.call("GET", "/v1/ops/left/output?stream=stdout")).content == b"back\r\n"
+
+
 async def test_queue_in_order_then_busy(make) -> None:
     box = await make(claim={}, ops={"max_running": 2, "max_queued": 2})
     for number in range(4):

@@ -32,6 +32,7 @@ KILL_ALONE = 0.3
 # a SIGKILL like any other.
 INIT_IS_MORTAL = not os.path.exists("/proc/self/ns/pid_for_children")
 LIMITS_REACHED = {"oom": "the memory limit was reached", "pids_limit": "the process limit was reached"}
+LOOK_AGAIN = 0.05  # seconds until a terminal that nobody held may be held again
 MUCH = 4096  # bytes that wait in its pipes: the smallest ones are full then
 _FIONREAD = 0x541B
 KILL_PATIENCE = 10.0  # seconds for a killed tree to die; then the runner counts as lost
@@ -289,8 +290,7 @@ class OpRun:
             return
         self._reading = True
         loop = self._ops.loop
-        if self.master >= 0:
-            loop.add_reader(self.master, self._read, self.master, STDOUT)
+        self._watch_terminal()
         if self._out >= 0:
             loop.add_reader(self._out, self._read, self._out, STDOUT)
             loop.add_reader(self._err, self._read, self._err, STDERR)
@@ -301,10 +301,13 @@ class OpRun:
             data = os.read(fd, READ_SIZE)
         except (BlockingIOError, InterruptedError):
             return False
-        except OSError:  # a terminal whose last process has gone
+        except OSError:  # a terminal that no process holds
             data = b""
         if not data:
-            self._close_output(fd)
+            if fd == self.master and self.runner is not None:
+                self._terminal_left()
+            else:
+                self._close_output(fd)
             return False
         if len(data) >= 65536 and not self._grown and fd != self.master:
             self._grown = True
@@ -317,6 +320,16 @@ class OpRun:
         if self.watchers:
             self.changed()
         return True
+
+    def _watch_terminal(self) -> None:
+        if self.master >= 0:
+            self._ops.loop.add_reader(self.master, self._read, self.master, STDOUT)
+
+    def _terminal_left(self) -> None:
+        """No process holds the terminal. Were our end closed, the command got a hangup: it is about to exit, or goes on."""
+        loop = self._ops.loop
+        loop.remove_reader(self.master)
+        self._look = loop.call_later(LOOK_AGAIN, self._watch_terminal)
 
     def drain(self) -> None:
         """Take what is in the pipes at this moment, although somebody may still hold them."""
