@@ -5,14 +5,15 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import platform
 import re
 import shutil
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from images import bundle
-from images.contents import BUNDLE, DEBIAN, EPOCH, LEFT_OUT, STDLIB, TARGET, Image
+from images import bundle, holder
+from images.contents import BUNDLE, DEBIAN, EPOCH, HOLDER, LEFT_OUT, STDLIB, TARGET, Image
 from images.oci import Entry, tree, write_archive, write_layer
 from images.requirements import ROOT, of_image
 from images.rootfs import bootstrap, run
@@ -158,6 +159,10 @@ def _application(image: Image, *, base: Path, work: Path) -> Path:
         place = root / BUNDLE.lstrip("/")
         bundle.write(root, place, image.bundle)
         entries.append(Entry(path=BUNDLE.lstrip("/"), source=place))
+    if image.holder:
+        place = root / HOLDER.lstrip("/")
+        holder.write(place, platform.machine())
+        entries += tree(place.parent, prefix=str(Path(HOLDER).parent), owner=(0, 0))
     layer = work / "application.layer"
     write_layer(layer, entries=entries, epoch=EPOCH)
     return layer

@@ -13,6 +13,8 @@ TARGET = "/opt/sandlot"
 STDLIB = "/usr/lib/python3.11"
 # Before TARGET, where an image has one: the bytecode of modules in one file.
 BUNDLE = "/opt/sandlot.zip"
+# The first process of every sandbox's container, in a directory of its own: pods mount that and nothing else.
+HOLDER = "/opt/sandlot-holder/holder"
 # 2026-01-01: no file of an image is younger, so that the same sources give the same bytes.
 EPOCH = 1767225600
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -41,6 +43,7 @@ class Image:
     ports: tuple[int, ...] = ()
     optimise: tuple[int, ...] = (0,)
     bundle: tuple[str, ...] = ()  # modules and whole packages of which BUNDLE has the bytecode of level 2
+    holder: bool = False  # has HOLDER
     env: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -118,6 +121,7 @@ IMAGES = (
         # `-OO` reads bytecode of its own: without it every one of 256 sidecars on a node compiles the library at start.
         optimise=(0, 2),
         bundle=("sandlot_sidecar", *LIBRARY),
+        holder=True,
     ),
     Image(
         name="python",

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from images.contents import BUNDLE, DEBIAN, EPOCH, IMAGES, STDLIB, TARGET, Image
+from images.contents import BUNDLE, DEBIAN, EPOCH, HOLDER, IMAGES, STDLIB, TARGET, Image
 from images.requirements import ROOT
 
 HEADER = "# This file is auto-generated from images/contents.py by `python -m images generate`: do not change it.\n"
@@ -44,6 +44,7 @@ def _builder(image: Image) -> str:
         f" && rm -rf {TARGET}/bin {TARGET}/.lock \\\n"
         f" && {_compiled(image.optimise, TARGET)}\n"
         f"{_bundle(image) if image.bundle else ''}"
+        f"{_holder() if image.holder else ''}"
         "\n"
     )
 
@@ -62,6 +63,10 @@ def _bundle(image: Image) -> str:
     )
 
 
+def _holder() -> str:
+    return f"COPY images/holder.py images/holder.py\nRUN python3 images/holder.py {HOLDER}\n"
+
+
 def render(image: Image) -> str:
     """One Dockerfile, to be built with the repository's root as its context."""
     lines = [HEADER, f"# {image.title}. docker build -f images/Dockerfile.{image.name} .\n"]
@@ -76,6 +81,8 @@ def render(image: Image) -> str:
         lines.append(f"COPY --from=build {TARGET} {TARGET}\n")
     if image.bundle:
         lines.append(f"COPY --from=build {BUNDLE} {BUNDLE}\n")
+    if image.holder:
+        lines.append(f"COPY --from=build {HOLDER} {HOLDER}\n")
     lines += [f"ENV {name}={value}\n" for name, value in image.environment.items()]
     lines += [f"EXPOSE {port}\n" for port in image.ports]
     lines.append(f"USER {image.user}\n")

@@ -114,10 +114,16 @@ def helm(*arguments: str, values: dict[str, Any] | None = None) -> subprocess.Co
 
 
 def render(
-    values: dict[str, Any] | None = None, *, release: str = RELEASE, namespace: str = NAMESPACE
+    values: dict[str, Any] | None = None,
+    *,
+    release: str = RELEASE,
+    namespace: str = NAMESPACE,
+    kubernetes: str = "1.36.0",
 ) -> list[Resource]:
     """All resources, each with the template it came from under `source`."""
-    done = helm("template", release, str(CHART), "-n", namespace, values=values or {})
+    done = helm(
+        "template", release, str(CHART), "-n", namespace, "--kube-version", kubernetes, values=values or {}
+    )
     assert done.returncode == 0, done.stderr
     return list(_parse(done.stdout))
 

@@ -71,7 +71,10 @@ def test_the_defaults_request_a_share(monkeypatch: pytest.MonkeyPatch) -> None:
     }  # fmt: skip
     # Together they are the volume's: what fills it is met by the sidecar before the kubelet evicts the pod.
     assert sidecar["resources"]["limits"]["ephemeral-storage"] == str(GIB)
-    assert [each["emptyDir"]["sizeLimit"] for each in spec["volumes"]] == [str(GIB), str(6 * GIB)]
+    assert [each["emptyDir"]["sizeLimit"] for each in spec["volumes"] if "emptyDir" in each] == [
+        str(GIB),
+        str(6 * GIB),
+    ]
     assert sidecar["image"] == "sandlot/sidecar:0.1.0"
     assert spec["runtimeClassName"] == "gvisor"
     assert spec["priorityClassName"] == "sandlot-sandbox"
@@ -148,3 +151,19 @@ def test_the_api_server_takes_the_pod(
         spec.pop("runtimeClassName")
     path = f"/api/v1/namespaces/{release.sandboxes}/pods?dryRun=All&fieldValidation=Strict"
     assert release.server.call("POST", path, pod)["status"]["qosClass"] == qos
+
+
+@pytest.mark.parametrize(
+    ("version", "chosen", "way"),
+    [
+        ("1.30.0", "auto", "copy"),
+        ("1.36.0", "auto", "image"),
+        ("1.30.0", "image", "image"),
+        ("1.36.3", "copy", "copy"),
+    ],
+)
+def test_the_container_s_first_process_comes_by_what_the_cluster_knows(
+    version: str, chosen: str, way: str
+) -> None:
+    resources = render({"sandboxes": {"holder": chosen}}, kubernetes=version)
+    assert environment(one(resources, "Deployment", "sandlot-controller"))["SANDLOT_HOLDER"] == way

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import platform
+import signal
 import subprocess
 import sys
 import zipfile
@@ -10,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from images import bundle, dockerfiles, requirements
+from images import bundle, dockerfiles, holder, requirements
 from images.__main__ import generate
 from images.build import config
 from images.contents import BUNDLE, IMAGES, Image, by_name
@@ -108,3 +111,28 @@ def test_the_sidecars_modules_are_looked_for_in_its_bundle_first() -> None:
 def test_an_unknown_image_is_named_in_the_error() -> None:
     with pytest.raises(KeyError, match="nonsense"):
         by_name("nonsense")
+
+
+def test_the_holder_stops_itself_whoever_lets_it_go_on(tmp_path: Path) -> None:
+    program = tmp_path / "made" / "holder"
+    subprocess.run([sys.executable, ROOT / "images" / "holder.py", program], check=True)
+    assert program.read_bytes() == holder.program(platform.machine())
+    pid = os.posix_spawn(program, ["holder"], {})
+    try:
+        for _ in range(3):
+            _, status = os.waitpid(pid, os.WUNTRACED)
+            assert os.WIFSTOPPED(status), status
+            os.kill(pid, signal.SIGCONT)
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        while not os.WIFSIGNALED(os.waitpid(pid, os.WUNTRACED)[1]):
+            pass
+
+
+def test_each_machine_has_a_holder_and_another_is_told() -> None:
+    for machine, number in (("x86_64", 62), ("aarch64", 183)):
+        made = holder.program(machine)
+        assert made[:5] == b"\x7fELF\x02"
+        assert int.from_bytes(made[18:20], "little") == number
+    with pytest.raises(ValueError, match="riscv64"):
+        holder.program("riscv64")

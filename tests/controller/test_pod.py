@@ -13,6 +13,8 @@ from sandlot_controller.settings import Settings, Toleration
 from sandlot_kube import template
 from sandlot_kube.objects import Metadata, Sandbox, SandboxPool
 
+from images.contents import HOLDER
+
 ID = "i-0123456789abcdef"
 
 
@@ -49,7 +51,6 @@ def test_a_pool_s_pod() -> None:
     assert spec["priorityClassName"] == "low"
     assert spec["imagePullSecrets"] == [{"name": "mine"}]
     sandbox, sidecar = spec["containers"]
-    assert sandbox["command"] == ["/bin/sh", "-c", "kill -STOP $$$$"]
     assert {"name": "SANDLOT_TARGET", "value": ID} in sandbox["env"]
     assert "privileged" not in sandbox["securityContext"]
     assert sandbox["securityContext"]["capabilities"] == {"drop": ["NET_RAW"]}
@@ -75,15 +76,44 @@ def test_gvisor_is_asked_to_keep_the_sandbox_s_files_itself() -> None:
     said = {key: value for key, value in pod["metadata"]["annotations"].items() if "gvisor" in key}
     hint = "dev.gvisor.spec.mount.files"
     assert said == {f"{hint}.type": "bind", f"{hint}.share": "pod", f"{hint}.options": f"rw,size={5 << 30}"}
-    volumes = {each["name"]: int(each["emptyDir"]["sizeLimit"]) for each in pod["spec"]["volumes"]}
+    volumes = {
+        each["name"]: int(each["emptyDir"]["sizeLimit"])
+        for each in pod["spec"]["volumes"]
+        if "emptyDir" in each
+    }
     # The kubelet would evict the pod where the code's own limit is.
     assert volumes["files"] > 5 << 30
     sidecar = pod["spec"]["containers"][1]
     [place] = [each["mountPath"] for each in sidecar["volumeMounts"] if each["name"] == "files"]
     config = json.loads(next(each["value"] for each in sidecar["env"] if "CONFIG" in each["name"]))
-    assert config["root"] == {"disk": 5 << 30, "upper": place}
+    assert (config["root"]["disk"], config["root"]["upper"]) == (5 << 30, place)
     # gVisor keeps a volume itself only as long as nothing is in it: nobody else mounts it.
-    assert "volumeMounts" not in pod["spec"]["containers"][0]
+    assert [each["name"] for each in pod["spec"]["containers"][0]["volumeMounts"]] == ["holder"]
+
+
+@pytest.mark.parametrize("way", ["image", "copy"])
+def test_no_program_of_the_image_holds_the_container(way: str) -> None:
+    spec = build(holder=way)["spec"]
+    sandbox, sidecar = spec["containers"]
+    [mount] = sandbox["volumeMounts"]
+    assert sandbox["command"] == [f"{mount['mountPath']}/holder"]
+    assert "args" not in sandbox
+    assert mount["readOnly"] is True
+    [volume] = [each for each in spec["volumes"] if each["name"] == mount["name"]]
+    # Commands do not see it.
+    config = json.loads(next(each["value"] for each in sidecar["env"] if "CONFIG" in each["name"]))
+    assert config["root"]["mask"] == [mount["mountPath"]]
+    if way == "image":
+        assert volume["image"] == {"reference": "sandlot/sidecar:1", "pullPolicy": "IfNotPresent"}
+        assert f"/{mount['subPath']}/holder" == HOLDER
+        assert "initContainers" not in spec
+    else:
+        [copying] = spec["initContainers"]
+        assert copying["image"] == "sandlot/sidecar:1"
+        assert copying["command"] == ["cp", HOLDER, sandbox["command"][0]]
+        assert copying["resources"] == sidecar["resources"]
+        assert "subPath" not in mount
+        assert "emptyDir" in volume
 
 
 def test_only_the_class_of_gvisor_has_a_kernel_of_its_own() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import shutil
 import subprocess
 import tempfile
@@ -11,6 +12,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+from images.holder import write
 from tests.waiting import wait_until
 
 # What a container runtime leaves to root when nobody asks for more.
@@ -32,7 +34,8 @@ FILTER = {
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 BORROWED = ("/usr",)
 LINKED = ("bin", "sbin", "lib", "lib64", "lib32", "libx32")
-WAITS = ["/bin/sh", "-c", "kill -STOP $$"]
+HOLDER_DIR = "/.sandlot"  # as in a pod, where commands do not see it
+WAITS = [f"{HOLDER_DIR}/holder"]
 
 
 class Container:
@@ -43,7 +46,8 @@ class Container:
         *,
         user: dict[str, Any] | None = None,
         readonly: bool = False,
-        shell_only: bool = False,
+        bare: bool = False,
+        shell: bool = True,
         seccomp: dict[str, Any] | None = None,
         process: dict[str, Any] | None = None,
         linux: dict[str, Any] | None = None,
@@ -54,7 +58,7 @@ class Container:
         self.rootfs = self.directory / "rootfs"
         self.cgroup = f"/sandlot-test-{self.id}"
         self._runc = ["runc", "--root", str(self.directory / "state")]
-        mounts = self._make_root(shell_only)
+        mounts = self._make_root(bare=bare, shell=shell)
         capabilities = dict.fromkeys(("bounding", "effective", "permitted"), CAPABILITIES)
         self.config: dict[str, Any] = {
             "ociVersion": "1.0.2",
@@ -89,7 +93,8 @@ class Container:
         (self.directory / "config.json").write_text(json.dumps(self.config))
         self.pid = 0
 
-    def _make_root(self, shell_only: bool) -> list[dict[str, Any]]:
+    def _make_root(self, *, bare: bool, shell: bool) -> list[dict[str, Any]]:
+        """`bare`: of one program, a shell or, without `shell`, `cat`."""
         for name in ("etc", "proc", "sys", "dev", "work", "root", "home/user", "volume"):
             (self.rootfs / name).mkdir(parents=True, exist_ok=True)
         (self.rootfs / "tmp").mkdir()
@@ -99,9 +104,12 @@ class Container:
             "root:x:0:0::/root:/bin/sh\nuser:x:1234:1234::/home/user:/bin/sh\n"
         )
         (self.rootfs / "etc/group").write_text("root:x:0:\nuser:x:1234:\n")
-        if shell_only:
-            _install(self.rootfs, "/bin/sh")
-            return []
+        if bare:
+            if shell:
+                _install(self.rootfs, "/bin/sh")
+            else:
+                _install(self.rootfs, "/bin/cat")
+            return [holder(self.directory / "holder")]
         for name in LINKED:
             if Path("/", name).is_symlink():
                 (self.rootfs / name).symlink_to(os.readlink(f"/{name}"))
@@ -111,7 +119,7 @@ class Container:
             mounts.append(
                 {"destination": path, "source": path, "type": "bind", "options": ["rbind", "ro"]}
             )  # fmt: skip
-        mounts += given_files(self.directory / "given")
+        mounts += [*given_files(self.directory / "given"), holder(self.directory / "holder")]
         (self.directory / "volume").mkdir()
         (self.directory / "volume").chmod(0o777)
         source = str(self.directory / "volume")
@@ -175,6 +183,13 @@ def given_files(directory: Path, *, name_server: str = "192.0.2.53") -> list[dic
             {"destination": f"/etc/{name}", "source": str(path), "type": "bind", "options": ["rbind", "rw"]}
         )
     return mounts
+
+
+def holder(directory: Path) -> dict[str, Any]:
+    """The mount that the container's first process is in."""
+    write(directory / "holder", platform.machine())
+    options = ["rbind", "ro", "nosuid", "nodev"]
+    return {"destination": HOLDER_DIR, "source": str(directory), "type": "bind", "options": options}
 
 
 def _usual_mounts() -> list[dict[str, Any]]:

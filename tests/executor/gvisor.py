@@ -14,7 +14,7 @@ from typing import Any
 
 import sandlot_sidecar
 
-from tests.executor.container import CAPABILITIES, LINKED, PATH, WAITS, given_files
+from tests.executor.container import CAPABILITIES, LINKED, PATH, WAITS, given_files, holder
 
 # A bomb in gVisor is memory of one process here: without a limit of its own it would take the machine's.
 MOST_MEMORY = 3 << 30
@@ -229,6 +229,7 @@ class GvisorPod:
                   {"destination": "/sys", "type": "sysfs", "source": "sysfs", "options": ["ro"]}]  # fmt: skip
         # One set for all its containers, which each can write to.
         mounts += given_files(self.directory / "given", name_server=self._name_server or "192.0.2.53")
+        mounts.append(holder(self.directory / "holder"))  # type: ignore[arg-type]
         for path in paths:
             options = ["rbind", "rw" if borrowed and path == borrowed[-1] else "ro"]
             mounts.append({"destination": path, "source": path, "type": "bind", "options": options})  # type: ignore[dict-item]

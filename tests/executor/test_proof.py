@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.executor.conftest import Make
-from tests.executor.container import Container
+from tests.executor.container import HOLDER_DIR, Container
 from tests.executor.driver import Driver
 from tests.executor.plants import IPC_PLANTS, PEEK, PLANTS, TOUCH, without
 
@@ -55,7 +55,7 @@ def start(request: pytest.FixtureRequest, make: Make) -> Iterator[Box]:
             pytest.skip("needs the program runc (package runc)")
         made.append(Container())
         container = made[-1].start()
-        root = {"upper": str(container.directory / "store")}
+        root = {"upper": str(container.directory / "store"), "mask": [HOLDER_DIR]}
         return make(first=first, target=container.id, root=root, limits={}, cgroup_parent=None)
 
     yield begin

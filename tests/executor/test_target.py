@@ -15,7 +15,7 @@ import pytest
 from sandlot_sidecar.server.egress.programs import programs
 
 from tests.executor.conftest import Make
-from tests.executor.container import FILTER, Container, parse_status
+from tests.executor.container import FILTER, HOLDER_DIR, Container, parse_status
 from tests.executor.driver import Command, Driver, Refused
 
 pytestmark = [
@@ -57,7 +57,7 @@ def enter(make: Make) -> Callable[..., Driver]:
     """Makes the sandbox in a container."""
 
     def start(box: Container, **arguments: Any) -> Driver:
-        root = {"upper": str(box.directory / "store"), **arguments.pop("root", {})}
+        root = {"upper": str(box.directory / "store"), "mask": [HOLDER_DIR], **arguments.pop("root", {})}
         given = {"target": box.id, "root": root, "limits": {}, "cgroup_parent": None, **arguments}
         return make(**given)
 
@@ -211,13 +211,53 @@ def test_an_image_whose_user_is_not_root(container: Start, enter: Callable[..., 
 
 
 def test_an_image_of_a_shell_and_nothing_else(container: Start, enter: Callable[..., Driver]) -> None:
-    driver = enter(container(shell_only=True, readonly=True))
+    driver = enter(container(bare=True, readonly=True))
     assert driver.ready["shell"] == "/bin/sh"
     assert (
         driver.run("read -r line < /etc/passwd; echo $line; echo new > /new").stdout
         == b"root:x:0:0::/root:/bin/sh\n"
     )
     assert driver.read("/new") == b"new\n"
+
+
+def test_an_image_without_a_shell(container: Start, enter: Callable[..., Driver]) -> None:
+    driver = enter(container(bare=True, shell=False))
+    assert driver.ready["shell"] is None
+    assert driver.run(["/bin/cat", "/etc/group"]).stdout == b"root:x:0:\nuser:x:1234:\n"
+    answer = driver.runner().start("cat /etc/group")
+    assert isinstance(answer, dict)
+    assert (answer["failed"], answer["field"]) == ("start_failed", "shell")
+    assert driver.ask("reset")["equal"]
+
+
+def test_no_program_of_the_image_runs_beside_the_commands(
+    container: Start, enter: Callable[..., Driver]
+) -> None:
+    """An image's own shell would, as the container's first process; commands see nothing of what does."""
+    box = container()
+    driver = enter(box)
+    of_the_container = [
+        os.readlink(path / "exe")
+        for path in Path("/proc").glob("[0-9]*")
+        if same_mounts(path, Path(f"/proc/{box.pid}"))
+    ]
+    assert of_the_container == [f"{HOLDER_DIR}/holder"]
+    seen = driver.run("ls -a / /.sandlot; cat /proc/mounts").stdout
+    assert b"sandlot/holder" not in seen
+    assert b".sandlot" not in seen
+    assert (
+        driver.run("mkdir /.sandlot && echo mine > /.sandlot/holder && cat /.sandlot/holder").stdout
+        == b"mine\n"
+    )
+    assert driver.ask("reset")["equal"]
+    assert driver.run("cat /.sandlot/holder")["exit_code"] == 1
+
+
+def same_mounts(one: Path, other: Path) -> bool:
+    try:
+        return os.stat(one / "ns/mnt").st_ino == os.stat(other / "ns/mnt").st_ino
+    except OSError:
+        return False
 
 
 def test_a_read_only_root_takes_changes_beside_it(container: Start, enter: Callable[..., Driver]) -> None:

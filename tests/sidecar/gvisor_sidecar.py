@@ -8,6 +8,7 @@ import os
 import sys
 
 from tests.complaints import WARNINGS_SHOWN
+from tests.executor.container import HOLDER_DIR
 from tests.executor.gvisor import VOLUME_POINT, GvisorPod
 from tests.sidecar.support import Sidecar, gone
 
@@ -18,9 +19,10 @@ class GvisorSidecar(Sidecar):
     def __init__(self, pod: GvisorPod) -> None:
         self.pod = pod
         super().__init__(instance_id=pod.id, target=True, cgroup_parent=None)
-        del self.config["root"], self.config["target_pid"]
+        del self.config["target_pid"]
+        self.config["root"] = {"mask": [HOLDER_DIR]}
         if pod.volume is not None:
-            self.config["root"] = {"upper": VOLUME_POINT, "disk": pod.volume}
+            self.config["root"] |= {"upper": VOLUME_POINT, "disk": pod.volume}
 
     async def launch(self) -> None:
         command = self.pod.command(

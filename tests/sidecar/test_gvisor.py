@@ -68,6 +68,13 @@ async def test_commands_files_and_a_terminal(gvisor: MakeBox) -> None:
     assert (terminal["exit_code"], terminal["stdout_bytes"]) == (0, len("17 91\r\n"))
 
 
+async def test_commands_do_not_see_what_holds_the_container(gvisor: MakeBox) -> None:
+    box = await gvisor()
+    answer = await box.exec("ls -a /; cat /proc/mounts; mkdir /.sandlot && echo mine > /.sandlot/holder")
+    assert answer["exit_code"] == 0, answer
+    assert ".sandlot" not in answer["stdout"]
+
+
 async def test_what_the_image_says_holds(gvisor: MakeBox) -> None:
     user = {"uid": 1234, "gid": 1234, "additionalGids": [1234]}
     box = await gvisor(user=user, readonly=True, claim={"network": "none"})

@@ -19,7 +19,7 @@ import pytest_asyncio
 from sandlot_sidecar.executor.held import FEWEST
 
 from tests.complaints import WARNINGS_SHOWN
-from tests.executor.container import FILTER, Container
+from tests.executor.container import FILTER, HOLDER_DIR, Container
 from tests.ports import free_port
 from tests.sidecar.support import (
     INSTANCE_TOKEN,
@@ -53,7 +53,8 @@ class PodSidecar(Sidecar):
             cgroup_parent=None,
             **config,
         )
-        del self.config["root"], self.config["target_pid"]
+        del self.config["target_pid"]
+        self.config["root"] = {"mask": [HOLDER_DIR]}
         self.config["state_dir"] = f"{self.directory}/state"
         os.mkdir(self.config["state_dir"])
 
@@ -97,7 +98,7 @@ async def pod() -> AsyncIterator[MakePod]:
         container = Container(**options)
         sidecar = PodSidecar(container)
         if state is not None:
-            sidecar.config["root"] = {"upper": str(state / "upper")}
+            sidecar.config["root"]["upper"] = str(state / "upper")
         made.append((container, sidecar))
         await asyncio.to_thread(container.start)
         await sidecar.start()

@@ -20,6 +20,12 @@ _STATE_VOLUME = "state"
 FILES_DIR = "/run/sandlot-files"
 _FILES_VOLUME = "files"
 _HINT = f"dev.gvisor.spec.mount.{_FILES_VOLUME}"
+# Where the container's first process is, and where the sidecar's image has it. Were it the image's own shell, code of
+# the image would run beside the sidecar, outside of what holds commands.
+HOLDER_DIR = "/.sandlot"
+_HOLDER_VOLUME = "holder"
+_HOLDER_IN_IMAGE = "opt/sandlot-holder"
+_HOLDER_SIZE = 64 << 10
 # What a sidecar may use of its pod's cores where the pod has a kernel of its own, such as gVisor's.
 _CORES_IN_A_KERNEL = 0.2
 # A full disk must be met by gVisor or the sidecar, which gives it a verdict; were both limits equal, the kubelet would
@@ -90,7 +96,7 @@ def sidecar_config(template: Template, *, instance_id: str, token: str, settings
         "template": key(template),
         "hostname": "sandbox",
         "target": True,
-        "root": {"disk": template.disk, "upper": FILES_DIR},
+        "root": {"disk": template.disk, "upper": FILES_DIR, "mask": [HOLDER_DIR]},
         "limits": {"cpu": template.cpu, "memory": template.memory, "pids": template.pids},
         "ops": {"reattach_grace": settings.reattach_grace},
     }
@@ -116,8 +122,11 @@ def _pod(template: Template, *, instance_id: str, token: str, settings: Settings
         "volumes": [
             {"name": _STATE_VOLUME, "emptyDir": {"sizeLimit": str(_STATE_SLACK)}},
             {"name": _FILES_VOLUME, "emptyDir": {"sizeLimit": str(template.disk + _STATE_SLACK)}},
+            _holder_volume(settings),
         ],
     }
+    if settings.holder == "copy":
+        spec["initContainers"] = [_copying_container(spec["containers"][1], settings=settings)]
     if runtime_class:
         spec["runtimeClassName"] = runtime_class
     if settings.priority_class:
@@ -178,8 +187,8 @@ def _sandbox_container(
     container: dict[str, Any] = {
         "name": names.CONTAINER_SANDBOX,
         "image": template.image,
-        # Kubernetes makes one dollar of two: the shell sees `kill -STOP $$`.
-        "command": ["/bin/sh", "-c", "kill -STOP $$$$"],
+        "command": [f"{HOLDER_DIR}/holder"],
+        "volumeMounts": [_holder_mount(settings)],
         "env": [{"name": names.ENV_TARGET, "value": instance_id}],
         "resources": {"requests": requests, "limits": limits},
         "securityContext": {
@@ -191,6 +200,31 @@ def _sandbox_container(
     if settings.image_pull_policy:
         container["imagePullPolicy"] = settings.image_pull_policy
     return container
+
+
+def _holder_volume(settings: Settings) -> dict[str, Any]:
+    if settings.holder == "copy":
+        return {"name": _HOLDER_VOLUME, "emptyDir": {"sizeLimit": str(_HOLDER_SIZE)}}
+    image = {"reference": settings.sidecar_image, "pullPolicy": settings.sidecar_pull_policy}
+    return {"name": _HOLDER_VOLUME, "image": image}
+
+
+def _holder_mount(settings: Settings) -> dict[str, Any]:
+    mount = {"name": _HOLDER_VOLUME, "mountPath": HOLDER_DIR, "readOnly": True}
+    return mount if settings.holder == "copy" else {**mount, "subPath": _HOLDER_IN_IMAGE}
+
+
+def _copying_container(sidecar: dict[str, Any], *, settings: Settings) -> dict[str, Any]:
+    """Ends before the others start, so that it asks for no more than the sidecar beside it."""
+    return {
+        "name": _HOLDER_VOLUME,
+        "image": settings.sidecar_image,
+        "imagePullPolicy": settings.sidecar_pull_policy,
+        "command": ["cp", f"/{_HOLDER_IN_IMAGE}/holder", f"{HOLDER_DIR}/holder"],
+        "resources": sidecar["resources"],
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+        "volumeMounts": [{"name": _HOLDER_VOLUME, "mountPath": HOLDER_DIR}],
+    }
 
 
 def _sidecar_container(config: dict[str, Any], *, settings: Settings, own_kernel: bool) -> dict[str, Any]:

@@ -67,6 +67,11 @@ class Settings(BaseSettings):
     sidecar_memory_request: int = Field(32 << 20, ge=0, description="Bytes.")
     sidecar_memory_limit: int = Field(256 << 20, ge=32 << 20, description="Bytes.")
     memory_headroom: int = Field(256 << 20, ge=0, description="Bytes above a sandbox's limit, under gVisor.")
+    holder: Literal["image", "copy"] = Field(
+        "image",
+        description="How the first process of a sandbox's container, a program of the sidecar's image, gets into it: by "
+        "a volume of that image, or copied by an init container where the nodes know no such volumes.",
+    )
     reattach_grace: float = Field(
         60.0, ge=0, description="How long a command with an id runs on without its gateway or caller."
     )

@@ -28,7 +28,7 @@ def find(home: Home, instance_id: str, *, patience: float = PATIENCE) -> int:
         if time.monotonic() + pause > deadline:
             raise SetupError(
                 f"no process with {MARK}={instance_id} came up within {patience:g} s: the sandbox's container did "
-                "not start, has no /bin/sh, or does not share its process namespace with the sidecar"
+                "not start, or does not share its process namespace with the sidecar"
             )
         time.sleep(pause)
         pause = min(pause * 1.5, LAST_PAUSE)
