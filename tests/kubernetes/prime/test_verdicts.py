@@ -1,0 +1,98 @@
+"""The table of docs/failures.md on the cluster, under gVisor and runc: what each surface says of each end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from sandlot import Client, Sandbox
+
+from tests.kubernetes.boxes import pod_of
+from tests.kubernetes.killing import evict, kill, own_cluster_only
+from tests.kubernetes.prime.conftest import server_of
+from tests.kubernetes.stack import Stack
+from tests.prime.surfaces import SLEEP, World, all_clients, differences, new_box, told_of
+from tests.prime.verdicts import ROWS, Row
+from tests.prime_rpc.support import Box
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+DISK_GB = 0.25
+COMMANDS = {
+    "the command ends by itself": "exit 3",
+    "a signal of its own": "kill -9 $$",
+    "there is no such program": "no-such-program",
+    "its time limit": SLEEP,
+    "its memory limit": "exec python3 -c 'x = bytearray(1 << 30)'",
+    # No faster than it is measured under runc.
+    "the disk's limit": "i=0; while head -c 4194304 /dev/zero > /var/tmp/$i; do i=$((i + 1)); sleep 0.02; done; exit 1",
+    "the process limit": 'exec python3 -c \'import subprocess as s\nwhile True: s.Popen(["sleep", "60"])\'',
+}
+# Where nobody refuses what is too much, the command is ended.
+STRUCK = {"rest": "200, 137", "rest_clients": "result 137", "rpc": "-9", "rpc_clients": "result -9"}
+OF_RUNTIME = {
+    ("runc", "the disk's limit"): {"sdk": "`disk_full`, 137", **STRUCK},
+    ("gvisor", "the process limit"): {"sdk": "`pids_limit`, 137", **STRUCK},
+}
+# Of processes that only one machine has by hand.
+ELSEWHERE = ("the sandbox's init is killed", "the sandbox's executor is killed")
+
+
+@pytest.fixture(scope="module")
+def world(stack: Stack) -> Iterator[World]:
+    own_cluster_only()
+    with all_clients(server_of(stack, tcp=False)) as made:
+        yield made
+
+
+@pytest.fixture
+def make_box(world: World) -> Iterator[Callable[..., Box]]:
+    made = list[Box]()
+
+    def make(**more: Any) -> Box:
+        fields = {"cpu_cores": 1, "memory_gb": 0.5, "disk_size_gb": DISK_GB, "pids": 256, "wait_seconds": 240}
+        made.append(new_box(world.server, **fields, **more))
+        return made[-1]
+
+    yield make
+    for box in made:
+        box.delete()
+
+
+def strike(cause: str, stack: Stack, client: Client, box: Box) -> None:
+    """What the row is about, now that the commands run."""
+    pod = pod_of(stack, Sandbox.connect(box.sandbox_id, client=client))["metadata"]["name"]
+    match cause:
+        case "the sandbox is deleted":
+            box.delete()
+        case "the sidecar is killed":
+            kill(stack.sandboxes, pod, "sidecar")
+        case "the sandbox is evicted":
+            evict(stack, pod)
+        case _:
+            assert cause == "the sandbox's deadline"
+
+
+@pytest.mark.parametrize(
+    "row", [row for row in ROWS if row.cause not in ELSEWHERE], ids=lambda row: row.cause
+)
+async def test_every_surface_says_of_every_end_what_the_table_says(
+    stack: Stack, client: Client, world: World, make_box: Callable[..., Box], row: Row
+) -> None:
+    row = replace(row, **OF_RUNTIME.get(("gvisor" if stack.runtime else "runc", row.cause), {}))
+    # A minute is the shortest that a sandbox with a cold start lives to run the commands in.
+    limit = {"timeout_seconds": 60} if row.cause == "the sandbox's deadline" else {}
+    box = await asyncio.to_thread(make_box, **limit)
+    command = COMMANDS.get(row.cause)
+    told = await told_of(
+        world,
+        box,
+        row,
+        command=command,
+        timeout=2 if command == SLEEP else 100,
+        strike=lambda: asyncio.to_thread(strike, row.cause, stack, client, box),
+    )
+    assert differences(row, told) == {}
