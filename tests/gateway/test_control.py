@@ -218,6 +218,23 @@ async def test_the_start_command_has_the_shape_its_client_can_read(
     assert [one["startCommand"] for one in listed] == [argv, argv, string]
 
 
+@pytest.mark.parametrize(
+    ("user_agent", "sizes"),
+    [
+        ("prime-sandboxes/0.2.13 python/3.11", [1, 1, 3]),
+        ("prime-sandboxes/0.2.15 python/3.11", [0.5, 0.25, 2.5]),
+        ("prime-sandboxes/0.5.1 python/3.11", [0.5, 0.25, 2.5]),
+    ],
+)
+async def test_sizes_are_whole_for_clients_that_know_no_others(box: Running, user_agent, sizes) -> None:
+    await box.create(cpu_cores=0.5, memory_gb=0.25, disk_size_gb=2.5)
+    listed = await box.client.get(f"{API}/sandbox", headers={"user-agent": user_agent})
+    [one] = listed.json()["sandboxes"]
+    told = [one[name] for name in ("cpuCores", "memoryGB", "diskSizeGB")]
+    assert told == sizes
+    assert [type(size) for size in told] == [type(size) for size in sizes]
+
+
 async def test_exposures(box: Running) -> None:
     made = await box.create()
     path = f"{API}/sandbox/{made['id']}/expose"

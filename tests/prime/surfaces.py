@@ -21,7 +21,7 @@ from tests.prime.conftest import client_python
 from tests.prime.server import Server
 from tests.prime.verdicts import Row
 from tests.prime_rpc.support import Box
-from tests.waiting import until
+from tests.waiting import until, wait_until
 
 SLEEP = "sleep 4300"
 OLDEST, LAST, NEWEST, VERIFIERS = "0.2.6", "0.2.42", "0.5.1", "verifiers"
@@ -85,10 +85,14 @@ def new_box(server: Server, **fields: Any) -> Box:
     """A sandbox whose `vm` makes 0.2.42 and verifiers speak REST."""
     body = {"docker_image": server.image, "vm": False, **fields}
     headers = {"Authorization": f"Bearer {server.api_key}"}
-    document = httpx.post(f"{server.url}/api/v1/sandbox", headers=headers, json=body, timeout=300).json()
-    assert document["status"] == "RUNNING", document
-    auth = document["gatewayAuth"]
-    return Box(url=server.url, api_key=server.api_key, auth=auth, sandbox_id=document["id"])
+    with httpx.Client(base_url=f"{server.url}/api/v1", headers=headers, timeout=60) as client:
+        answer = client.post("/sandbox", json=body)
+        assert answer.is_success, answer.text
+        sandbox_id = answer.json()["id"]
+        path = f"/sandbox/{sandbox_id}"
+        wait_until(lambda: client.get(path).json()["status"] == "RUNNING", seconds=240)
+        auth = client.post(f"{path}/auth").json()
+    return Box(url=server.url, api_key=server.api_key, auth=auth, sandbox_id=sandbox_id)
 
 
 async def until_they_run(box: Box, count: int) -> None:

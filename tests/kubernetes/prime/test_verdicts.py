@@ -53,7 +53,7 @@ def make_box(world: World) -> Iterator[Callable[..., Box]]:
     made = list[Box]()
 
     def make(**more: Any) -> Box:
-        fields = {"cpu_cores": 1, "memory_gb": 0.5, "disk_size_gb": DISK_GB, "pids": 256, "wait_seconds": 240}
+        fields = {"cpu_cores": 1, "memory_gb": 0.5, "disk_size_gb": DISK_GB, "pids": 256}
         made.append(new_box(world.server, **fields, **more))
         return made[-1]
 

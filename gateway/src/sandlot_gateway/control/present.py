@@ -41,9 +41,9 @@ def sandbox_document(
         "name": spec.name,
         "dockerImage": spec.image,
         "startCommand": _start_command(spec, user_agent),
-        "cpuCores": spec.cpu_cores,
-        "memoryGB": spec.memory_gb,
-        "diskSizeGB": spec.disk_size_gb,
+        "cpuCores": _size(spec.cpu_cores, user_agent),
+        "memoryGB": _size(spec.memory_gb, user_agent),
+        "diskSizeGB": _size(spec.disk_size_gb, user_agent),
         "diskMountPath": spec.workdir or "/",
         "gpuCount": spec.gpu_count,
         "gpuType": spec.gpu_type,
@@ -126,6 +126,12 @@ def base_url(*, have: Services, request: Request) -> str:
 def is_old_prime(user_agent: str) -> bool:
     """Whether it is a client of Prime's first generation, which asks for each sandbox alone."""
     return _OLD_PRIME.match(user_agent) is not None
+
+
+def _size(value: float, user_agent: str) -> float:
+    """prime-sandboxes up to 0.2.13 knows whole numbers alone: one sandbox with half a core would fail its listing."""
+    old = _OLD_PRIME.match(user_agent)
+    return math.ceil(value) if old and int(old[1]) < 14 else value
 
 
 def _start_command(spec: Spec, user_agent: str) -> Any:
