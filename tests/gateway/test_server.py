@@ -11,6 +11,7 @@ import stat
 import sys
 import time
 
+import httpx
 import psutil
 
 from tests.gateway.conftest import Running, running
@@ -52,6 +53,23 @@ async def test_a_full_sandbox_and_a_full_gateway_refuse_at_once(state_dir, machi
         assert time.monotonic() - began < 20
         hold.set()
         assert [(await task).status_code for task in taken] == [200, 200, 200]
+
+
+async def test_a_connection_outlives_the_time_that_clients_keep_theirs_unused(box: Running) -> None:
+    """httpx keeps one for 5 s: closed here just then, a command that was sent into it was lost."""
+    url = httpx.URL(box.url)
+    reader, writer = await asyncio.open_connection(url.host, url.port)
+    try:
+        for pause in (5.5, 0):
+            writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+            head = await reader.readuntil(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 200"), head
+            length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+            await reader.readexactly(length)
+            await asyncio.sleep(pause)
+    finally:
+        writer.close()
+        await writer.wait_closed()
 
 
 async def test_connections_do_not_wait_to_fill_packets(box: Running) -> None:

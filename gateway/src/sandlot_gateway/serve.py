@@ -36,6 +36,9 @@ _log = logging.getLogger(__name__)
 
 # 1,000 commands at once from one client are as many connections; with a backlog of 128 a seventh was refused.
 _BACKLOG = 4096
+# Seconds that an unused connection stays open: longer than clients keep theirs (httpx 5, aiohttp 15) and than balancers
+# in front do (60). Who closes first must be who calls, or a call is sent into a connection that was just closed.
+KEEP_ALIVE = 75
 
 
 class Server(uvicorn.Server):
@@ -87,6 +90,7 @@ async def serve(
                 log_config=None,
                 server_header=False,
                 backlog=_BACKLOG,
+                timeout_keep_alive=KEEP_ALIVE,
                 timeout_graceful_shutdown=round(settings.drain) + 2,
             )
         )
@@ -142,6 +146,7 @@ def _tls_server(settings: Settings, *, gateway: Gateway, ended: Callable[[], Non
         cert=settings.tls_cert,
         key=settings.tls_key,
         backlog=_BACKLOG,
+        keep_alive=KEEP_ALIVE,
         ended=ended,
     )
 

@@ -18,7 +18,10 @@ _IN_FLIGHT = 100_000
 
 
 class TlsServer:
-    """`start` returns when connections are taken; `ended` is called should it end by itself."""
+    """`start` returns when connections are taken; `ended` is called should it end by itself.
+
+    `keep_alive`: seconds that an unused HTTP/1 connection stays open.
+    """
 
     def __init__(
         self,
@@ -29,6 +32,7 @@ class TlsServer:
         cert: Path,
         key: Path,
         backlog: int,
+        keep_alive: int,
         ended: Callable[[], None],
     ) -> None:
         self._app = app
@@ -37,6 +41,7 @@ class TlsServer:
         self._cert = cert
         self._key = key
         self._backlog = backlog
+        self._keep_alive = keep_alive
         self._ended = ended
         self._server: Any = None
         self._task: asyncio.Task[None] | None = None
@@ -54,6 +59,7 @@ class TlsServer:
             cert=self._cert,
             key=self._key,
             backlog=self._backlog,
+            keep_alive=self._keep_alive,
         )
         self._task = asyncio.create_task(self._server.serve())
         try:
@@ -109,10 +115,10 @@ def _close_last(app: App) -> App:
     return served
 
 
-def _server(app: App, *, host: str, port: int, cert: Path, key: Path, backlog: int) -> Any:
+def _server(app: App, *, host: str, port: int, cert: Path, key: Path, backlog: int, keep_alive: int) -> Any:
     # Imported here: 20 MB that a gateway without TLS does not need.
     from granian.constants import HTTPModes, Interfaces, SSLProtocols
-    from granian.http import HTTP2Settings
+    from granian.http import HTTP1Settings, HTTP2Settings
     from granian.log import LogLevels
     from granian.server.embed import Server
 
@@ -122,6 +128,7 @@ def _server(app: App, *, host: str, port: int, cert: Path, key: Path, backlog: i
         port=port,
         interface=Interfaces.ASGINL,
         http=HTTPModes.auto,
+        http1_settings=HTTP1Settings(header_read_timeout=keep_alive * 1000),
         http2_settings=HTTP2Settings(max_concurrent_streams=_STREAMS),
         backlog=backlog,
         backpressure=_IN_FLIGHT,
