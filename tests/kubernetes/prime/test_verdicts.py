@@ -35,7 +35,14 @@ COMMANDS = {
 STRUCK = {"rest": "200, 137", "rest_clients": "result 137", "rpc": "-9", "rpc_clients": "result -9"}
 OF_RUNTIME = {
     ("runc", "the disk's limit"): {"sdk": "`disk_full`, 137", **STRUCK},
-    ("gvisor", "the process limit"): {"sdk": "`pids_limit`, 137", **STRUCK},
+    # gVisor refuses the process, or the runner sees first that there are too many.
+    ("gvisor", "the process limit"): {
+        "sdk": "`pids_limit`, 1 or `pids_limit`, 137",
+        "rest": "200, 1 or 137",
+        "rest_clients": "result 1 or result 137",
+        "rpc": "1 or -9",
+        "rpc_clients": "result 1 or result -9",
+    },
 }
 # Of processes that only one machine has by hand.
 ELSEWHERE = ("the sandbox's init is killed", "the sandbox's executor is killed")
