@@ -30,6 +30,7 @@ class StubSidecar:
         self.claim: dict[str, Any] | None = None
         self.claimed_at: float | None = None
         self.verdict: str | None = None
+        self.told: str | None = None  # of its sandbox, by the last answer to a webhook
         self.message: str | None = None
         self.files: dict[str, str] = {}
         self.logs = ""
@@ -117,6 +118,7 @@ class StubSidecar:
             except (DialError, UpstreamError):
                 await asyncio.sleep(0.02)
                 continue
+            self.told = answer.header("x-sandlot-verdict")
             if answer.status != 503:
                 return answer.status
 

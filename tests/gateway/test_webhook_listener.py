@@ -16,6 +16,7 @@ from pathlib import Path
 
 import psutil
 from sandlot_gateway.webhook_listener import PATH, Bounds, WebhookListener
+from sandlot_gateway.webhooks import Answer
 
 from tests.gateway.conftest import Running, running
 from tests.gateway.machine import Machine
@@ -38,9 +39,9 @@ class Listening:
             bounds=bounds,
         )
 
-    def _receive(self, instance_id: str, signature: str, body: bytes) -> int:
+    def _receive(self, instance_id: str, signature: str, body: bytes) -> Answer:
         self.bodies.append(body)
-        return self.status
+        return Answer(self.status)
 
     async def open(self, source: str = "127.0.0.1") -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         return await asyncio.open_connection("127.0.0.1", self.listener.port, local_addr=(source, 0))

@@ -81,6 +81,23 @@ async def test_an_instance_nobody_knows_is_told_to_go(box: Running) -> None:
     await stranger.close()
 
 
+async def test_a_sidecar_that_is_to_go_is_told_how_its_sandbox_has_ended(box: Running) -> None:
+    """An evicted pod's heartbeat may be answered before its sidecar is told to terminate: its commands get that verdict."""
+    made = await box.create()
+    sidecar = box.machine.of_sandbox(made["id"])
+    box.backend.lose(sidecar.instance_id, verdict="evicted")
+    await until(lambda: sidecar.instance_id in box.backend.destroyed)
+    left = StubSidecar(
+        instance_id=sidecar.instance_id,
+        token=sidecar.token,
+        directory=box.machine.directory,
+        webhook=box.backend.webhook,
+    )
+    left.phase, left.claim = "claimed", sidecar.claim
+    assert (await left.push("heartbeat"), left.told) == (410, "evicted")
+    await left.close()
+
+
 async def test_a_heartbeat_brings_back_what_a_lost_webhook_missed(box: Running) -> None:
     await warmed(box)
     lost = next(iter(box.gateway.supply.ready))

@@ -34,6 +34,7 @@ class Receiver:
         self.port = 0
         self.events: list[dict[str, Any]] = []
         self.statuses: list[int] = []  # answers to give before 200
+        self.verdict: str | None = None  # what they say of the sandbox
         self.answering = asyncio.Event()  # cleared, answers wait
         self.answering.set()
         self._changed = asyncio.Event()
@@ -68,7 +69,8 @@ class Receiver:
             self.events.append(event)
             self._changed.set()
             await self.answering.wait()
-            writer.write(f"HTTP/1.1 {status} X\r\nContent-Length: 0\r\n\r\n".encode())
+            verdict = "" if self.verdict is None else f"X-Sandlot-Verdict: {self.verdict}\r\n"
+            writer.write(f"HTTP/1.1 {status} X\r\n{verdict}Content-Length: 0\r\n\r\n".encode())
             await writer.drain()
         except (OSError, asyncio.IncompleteReadError):
             return

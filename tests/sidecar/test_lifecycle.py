@@ -269,6 +269,35 @@ async def test_an_instance_that_was_claimed_since_it_told_that_it_is_nobodys_goe
     await box.close()
 
 
+@pytest.mark.parametrize(
+    ("told", "of_the_sandbox", "of_the_command"),
+    [
+        ("evicted", "evicted", "evicted"),
+        ("node_lost", "node_lost", "sandbox_broken"),
+        ("deadline", "deadline", "sandbox_ended"),
+        ("no such verdict", "deleted", "sandbox_ended"),
+        (None, "deleted", "sandbox_ended"),
+    ],
+)
+async def test_one_that_is_told_how_its_sandbox_has_ended_tells_its_commands(
+    make, told, of_the_sandbox, of_the_command
+) -> None:
+    box = await make(heartbeat=0.2, claim={})
+    await box.op("sleep 60", id="runs", detach=True)
+    stream = asyncio.ensure_future(box.frames("/v1/ops/runs/stream"))
+
+    async def runs() -> bool:
+        return (await box.call("GET", "/v1/ops/runs")).json()["state"] == "running"
+
+    await until(runs)
+    box.webhooks.verdict = told
+    box.webhooks.statuses = [410]
+    assert (await box.webhooks.wait("ended"))["verdict"] == of_the_sandbox
+    kind, end = (await stream)[-1]
+    assert (kind, json.loads(end)["verdict"]) == ("x", of_the_command)
+    assert await box.wait_exit() == 0
+
+
 async def test_a_heartbeat_repeats_the_state(make) -> None:
     box = await make(heartbeat=0.2, claim={})
     beat = (await box.webhooks.wait("heartbeat", count=2))["phase"]

@@ -12,6 +12,8 @@ from typing import Any, cast
 import httptools
 import msgspec
 
+from sandlot_gateway.webhooks import Answer
+
 PATH = "/internal/sidecar"
 
 _BACKLOG = 4096  # the loop listens again, with 100 of its own: more sidecars at once would be refused
@@ -86,7 +88,7 @@ class WebhookListener:
         self,
         *,
         is_sender: Callable[[str, str], bool],
-        receive: Callable[[str, str, bytes], int],
+        receive: Callable[[str, str, bytes], Answer],
         counted: Callable[[str], None],
         bounds: Bounds | None = None,
     ) -> None:
@@ -207,7 +209,7 @@ class _Connection(asyncio.Protocol):
             self._answer(400)
         if self._is_complete and not self._answered:
             instance_id, signature = self._header(b"x-sandlot-instance"), self._header(b"x-sandlot-signature")
-            self._answer(self._listener.receive(instance_id, signature, b"".join(self._body)))
+            self._answer(*self._listener.receive(instance_id, signature, b"".join(self._body)))
         elif not self._has_head and self._head > _MAX_HEAD:
             self._answer(431)
 
@@ -263,7 +265,7 @@ class _Connection(asyncio.Protocol):
     def _header(self, name: bytes) -> str:
         return self._headers.get(name, "")
 
-    def _answer(self, status: int) -> None:
+    def _answer(self, status: int, verdict: str | None = None) -> None:
         """Say it, and stop: what is still on its way is read for a moment, as a reset would take the answer away."""
         transport, detail = self._transport, _SAID.get(status)
         if self._answered or transport is None or transport.is_closing():
@@ -274,6 +276,8 @@ class _Connection(asyncio.Protocol):
         head = f"HTTP/1.1 {status} {http.HTTPStatus(status).phrase}\r\nContent-Type: application/json\r\n"
         if status == 503:
             head += "Retry-After: 1\r\n"
+        if verdict is not None:
+            head += f"X-Sandlot-Verdict: {verdict}\r\n"
         head += f"Content-Length: {len(content)}\r\nConnection: close\r\n\r\n"
         transport.write(head.encode() + content)
         if self._timer is not None:

@@ -7,7 +7,7 @@ import hmac
 import logging
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -30,6 +30,13 @@ class _Document(msgspec.Struct):
     ready_at: float | None = None
     verdict: str | None = None
     message: str | None = None
+
+
+class Answer(NamedTuple):
+    """To one webhook. `verdict`: how its sandbox has ended, where a sidecar is told to go that does not know it yet."""
+
+    status: int
+    verdict: str | None = None
 
 
 class Webhooks:
@@ -59,7 +66,7 @@ class Webhooks:
         wanted = self._tokens.webhook_sender(instance_id)
         return len(instance_id) <= 128 and hmac.compare_digest(wanted.encode(), credential.encode())
 
-    def receive(self, instance_id: str, signature: str, body: bytes) -> int:
+    def receive(self, instance_id: str, signature: str, body: bytes) -> Answer:
         """Check and act.
 
         401: not signed by this instance; 400: no state document; 410: nobody wants it; 503: say it again.
@@ -85,21 +92,26 @@ class Webhooks:
         except Unavailable:
             instance, status = None, 503
         except LeftAlone:
-            return 200
+            return Answer(200)
         if instance is None:
             # An end needs no instance to be recorded; everything else of an unknown one is not wanted.
             if document.event == "ended":
                 self.act(None, document, state)
-                return 200
-            return status
+                return Answer(200)
+            return Answer(status, self._verdict_of(document.sandbox_id) if status == 410 else None)
         self._heard(instance.address)
         self.act(instance, document, state)
-        return 200
+        return Answer(200)
 
-    def _refuse(self, instance_id: str, event: str, why: str) -> int:
+    def _verdict_of(self, sandbox_id: str | None) -> str | None:
+        """Without it the commands that still run there would be told of an end that the sandbox did not have."""
+        sandbox = None if sandbox_id is None else self._lifecycle.directory.get(sandbox_id)
+        return None if sandbox is None else sandbox.verdict
+
+    def _refuse(self, instance_id: str, event: str, why: str) -> Answer:
         self._counted(event)
         _log.warning("a webhook was refused: %s", why, extra={"instance": instance_id})
-        return 401 if event == "unsigned" else 400
+        return Answer(401 if event == "unsigned" else 400)
 
     def found(self, instance: Instance, state: dict[str, Any]) -> None:
         """A sidecar from before this gateway's start, with its state document."""

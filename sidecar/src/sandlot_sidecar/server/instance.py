@@ -37,6 +37,11 @@ if TYPE_CHECKING:
 STARTING, WARM, CLAIMED, OVER, FAILED = "starting", "warm", "claimed", "ended", "failed"
 PROOF_TIMEOUT = 30.0  # seconds for the first command of a fresh sandbox
 END_PATIENCE = 60.0  # seconds of trying to say `ended`
+# How a sandbox can end.
+VERDICTS = frozenset((
+    "deleted", "deadline", "idle", "exited", "oom", "start_failed", "image_pull", "evicted", "node_lost",
+    "sidecar_lost", "sandbox_lost", "reset_failed", "init_killed",
+))  # fmt: skip
 # What commands that run are told of a sandbox's end that is no fault of theirs; of any other, `sandbox_ended`.
 CAUSES = {
     "evicted": "evicted", "sidecar_lost": "sidecar_lost", "node_lost": "sandbox_broken", "image_pull": "sandbox_broken",
@@ -422,12 +427,13 @@ class Instance:
         await asyncio.sleep(0.05)  # the answer to `end` leaves before the socket is taken away
         self.finished.set()
 
-    def _unwanted(self, told: dict[str, Any]) -> None:
+    def _unwanted(self, told: dict[str, Any], verdict: str | None) -> None:
+        """`verdict`: how its sandbox has ended, where the gateway knew that first, as of a pod that is evicted."""
         owner = told["sandbox_id"]
         # The answer is about what was told: whoever has claimed the instance since then would be ended with it.
         self.tasks.spawn_quiet(
             self.end(
-                "deleted",
+                verdict if verdict in VERDICTS else "deleted",
                 message="nobody wants this instance any more",
                 only_unclaimed=owner is None,
                 only_of=owner,

@@ -6,6 +6,7 @@ from . import fields
 from .egress import body as egress
 from .errors import bad_input
 from .http import EITHER, INSTANCE, NOBODY, Route
+from .instance import VERDICTS
 from .metrics import render
 
 TYPE_CHECKING = False
@@ -15,10 +16,6 @@ if TYPE_CHECKING:
     from .request import Request
 
 HEALTH = {"warm": "ok", "claimed": "ok"}
-VERDICTS = frozenset((
-    "deleted", "deadline", "idle", "exited", "oom", "start_failed", "image_pull", "evicted", "node_lost",
-    "sidecar_lost", "sandbox_lost", "reset_failed", "init_killed",
-))  # fmt: skip
 
 
 class InstanceRoutes:

@@ -68,8 +68,13 @@ async def _address(host: str) -> str:
         raise WebhookError(f"{type(error).__name__}: {error}") from error
 
 
-async def post(target: Target, body: bytes, headers: dict[str, str], *, address: str | None) -> int:
-    """One attempt; returns the answer's status. `address`: the host's, None for a socket. Raises WebhookError."""
+async def post(
+    target: Target, body: bytes, headers: dict[str, str], *, address: str | None
+) -> tuple[int, str | None]:
+    """One attempt; returns the answer's status, and the verdict that a 410 gives. Raises WebhookError.
+
+    `address`: the host's, None for a socket.
+    """
     lines = [f"POST {target.path} HTTP/1.1", f"Host: {target.host}", "Content-Type: application/json"]
     lines += [f"{name}: {value}" for name, value in headers.items()]
     lines += [f"Content-Length: {len(body)}", "Connection: close", "", ""]
@@ -83,16 +88,24 @@ async def post(target: Target, body: bytes, headers: dict[str, str], *, address:
                     sock=await mark.connect(address or "", target.port)
                 )
             writer.write("\r\n".join(lines).encode("latin-1") + body)
-            status = await reader.readline()
-        words = status.split()
-        if len(words) < 2 or not words[1].isdigit():
-            raise WebhookError("the answer is not HTTP")
-        return int(words[1])
+            words = (await reader.readline()).split()
+            if len(words) < 2 or not words[1].isdigit():
+                raise WebhookError("the answer is not HTTP")
+            status = int(words[1])
+            return status, (await _verdict(reader) if status == 410 else None)
     except (OSError, TimeoutError, ValueError) as error:
         raise WebhookError(f"{type(error).__name__}: {error}") from error
     finally:
         if writer is not None:
             writer.transport.abort()
+
+
+async def _verdict(reader: asyncio.StreamReader) -> str | None:
+    while (line := await reader.readline()).strip():
+        name, _, value = line.decode("latin-1").partition(":")
+        if name.lower() == "x-sandlot-verdict":
+            return value.strip()
+    return None
 
 
 class Webhooks:
@@ -119,7 +132,7 @@ class Webhooks:
         self._moved = True  # whether to look up again
         self._beats: asyncio.Task[None] | None = None
         self._claim: asyncio.TimerHandle | None = None
-        self.on_unwanted: Callable[[dict[str, Any]], None] = lambda document: None
+        self.on_unwanted: Callable[[dict[str, Any], str | None], None] = lambda document, verdict: None
         self.sent = 0
         self.failed = 0
 
@@ -216,13 +229,13 @@ class Webhooks:
         pause = FIRST_PAUSE
         while True:
             document = self._document()
-            status = await self._attempt(event, document)
+            status, verdict = await self._attempt(event, document)
             if 200 <= status < 300:
                 self.sent += 1
                 return True
             if status == 410:
                 if event != "ended":
-                    self.on_unwanted(document)
+                    self.on_unwanted(document, verdict)
                 return True
             self.failed += 1
             wait = pause * spread()
@@ -231,10 +244,10 @@ class Webhooks:
             await asyncio.sleep(wait)
             pause = min(2 * pause, LAST_PAUSE)
 
-    async def _attempt(self, event: str, document: dict[str, Any]) -> int:
+    async def _attempt(self, event: str, document: dict[str, Any]) -> tuple[int, str | None]:
         target = self._target
         if target is None:
-            return 0
+            return 0, None
         body = json.dumps({"event": event, "sent_at": time.time(), **document}).encode()
         headers = {
             "X-Sandlot-Instance": self._instance_id,
@@ -248,4 +261,4 @@ class Webhooks:
         except WebhookError as error:
             self._moved = True  # it may have
             log.event("webhook_failed", webhook=event, error=str(error))
-            return 0
+            return 0, None

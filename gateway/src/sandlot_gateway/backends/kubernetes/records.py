@@ -22,7 +22,7 @@ from .promises import Promises
 from .translate import asked, asked_for, safe_name, sandbox_body, to_kube
 
 _log = logging.getLogger(__name__)
-_OTHERS_RECORD = 2.0  # seconds that another gateway's record is waited for
+_OTHERS_RECORD = 15.0  # seconds; an API server that is under load takes as long for a write
 _FOR_EVER = (400, 413, 422)  # statuses of a write that the API server will never take
 
 
