@@ -248,6 +248,9 @@ def load_image(archive: Path) -> str:
         listed = engine.on_node(node, "ctr", "-n", "k8s.io", "images", "list", f"name=={reference}")
         if digest in listed:
             continue
+        if reference in listed:
+            # Of a name that it knows containerd makes no entry by the new image's id, by which pods mount it.
+            engine.on_node(node, "ctr", "-n", "k8s.io", "images", "remove", "--sync", reference)
         data = archive.read_bytes() if data is None else data
         command = ("ctr", "-n", "k8s.io", "images", "import", "--local", "--discard-unpacked-layers", "-")
         engine.on_node(node, *command, stdin=data)
