@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from tests.kubernetes.boxes import POOLED
 from tests.kubernetes.killing import own_cluster_only
 from tests.kubernetes.releases import SMALL, release_of_its_own
 from tests.kubernetes.stack import IMAGE, Stack
+from tests.waiting import wait_until
 
 PROGRAMS = ("runsc", "containerd-shim-runsc-v1")
 CONFIG = "/etc/containerd/config.toml"
@@ -34,6 +36,14 @@ def bare_node() -> Iterator[str]:
     def on_node(script: str) -> None:
         engine.on_node(node, "sh", "-euc", script)
 
+    def is_quiet() -> bool:
+        chosen = ("get", "pods", "-A", "--field-selector", f"spec.nodeName={node}", "-o", "json")
+        pods = json.loads(cluster.kubectl(engine, *chosen))["items"]
+        leaving = [pod for pod in pods if "deletionTimestamp" in pod["metadata"]]
+        return not leaving and all(pod["status"]["phase"] != "Pending" for pod in pods)
+
+    # containerd 2.4.2 does not come up again where a container has ended while it was away, and its output is still open.
+    wait_until(is_quiet, seconds=120, pause=0.5)
     for name in PROGRAMS:
         path = f"/usr/local/bin/{name}"
         # A program that is mounted there cannot be replaced; what is below the mount is an empty file. Lazily, since
@@ -45,7 +55,9 @@ def bare_node() -> Iterator[str]:
     finally:
         for name in PROGRAMS:
             on_node(f"mv -f /usr/local/bin/{name}.kept /usr/local/bin/{name}")
-        on_node(f"mv -f {CONFIG}.kept {CONFIG}; systemctl restart containerd")
+        on_node(f"mv -f {CONFIG}.kept {CONFIG}")
+        wait_until(is_quiet, seconds=120, pause=0.5)
+        on_node("systemctl restart containerd")
 
 
 @pytest.fixture
