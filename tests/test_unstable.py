@@ -14,5 +14,5 @@ def test_the_list_is_short_and_names_tests_that_exist() -> None:
     for name, reason in listed.items():
         path, _, function = name.partition("::")
         assert (ROOT / path).is_file(), name
-        assert function in functions(ROOT / path), name
+        assert function.partition("[")[0] in functions(ROOT / path), name
         assert len(reason) > 20, name
