@@ -24,7 +24,7 @@ def is_running(pid: int) -> bool:
         return False
 
 
-# It outlives whoever starts it; Python warns of a running process whose object is collected.
+# It outlives whoever starts it; Python warns when it frees the object of a running process.
 _started: list[subprocess.Popen[bytes]] = []
 
 

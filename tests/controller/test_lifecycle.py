@@ -8,7 +8,6 @@ from typing import Any, cast
 import pytest
 from sandlot_controller import lifecycle
 from sandlot_kube import paths
-from sandlot_kube.client import KubeClient
 from sandlot_kube.objects import Sandbox
 
 from tests.goodbyes import open_sockets
@@ -35,21 +34,16 @@ async def test_kopf_leaves_no_connection_to_a_server_that_says_nothing_more(reso
     running = asyncio.create_task(
         lifecycle.run(cast(Any, seen), access=resources.access(namespace=namespace), namespace=namespace)
     )
-    client = KubeClient(resources.access(namespace=namespace))
     body = {
         "apiVersion": "sandlot.dev/v1alpha1",
         "kind": "Sandbox",
         "metadata": {"name": "one"},
         "spec": {"template": {"image": "python:3.12"}},
     }
-    await client.request("POST", paths.sandboxes(namespace), body=body)
-    await client.close()
+    await asyncio.to_thread(resources.call, "POST", paths.sandboxes(namespace), body)
     assert await asyncio.wait_for(seen.names.get(), 60) == "one"
-    resources.freeze()
-    try:
+    with resources.frozen():
         running.cancel()
         await asyncio.wait([running])
         assert running.cancelled()
         assert open_sockets() == before
-    finally:
-        resources.thaw()

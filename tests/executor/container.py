@@ -46,8 +46,7 @@ class Container:
         *,
         user: dict[str, Any] | None = None,
         readonly: bool = False,
-        bare: bool = False,
-        shell: bool = True,
+        only: str | None = None,
         seccomp: dict[str, Any] | None = None,
         process: dict[str, Any] | None = None,
         linux: dict[str, Any] | None = None,
@@ -58,7 +57,7 @@ class Container:
         self.rootfs = self.directory / "rootfs"
         self.cgroup = f"/sandlot-test-{self.id}"
         self._runc = ["runc", "--root", str(self.directory / "state")]
-        mounts = self._make_root(bare=bare, shell=shell)
+        mounts = self._make_root(only)
         capabilities = dict.fromkeys(("bounding", "effective", "permitted"), CAPABILITIES)
         self.config: dict[str, Any] = {
             "ociVersion": "1.0.2",
@@ -93,8 +92,8 @@ class Container:
         (self.directory / "config.json").write_text(json.dumps(self.config))
         self.pid = 0
 
-    def _make_root(self, *, bare: bool, shell: bool) -> list[dict[str, Any]]:
-        """`bare`: of one program, a shell or, without `shell`, `cat`."""
+    def _make_root(self, only: str | None) -> list[dict[str, Any]]:
+        """`only`: the one program that it has, in place of the machine's."""
         for name in ("etc", "proc", "sys", "dev", "work", "root", "home/user", "volume"):
             (self.rootfs / name).mkdir(parents=True, exist_ok=True)
         (self.rootfs / "tmp").mkdir()
@@ -104,11 +103,8 @@ class Container:
             "root:x:0:0::/root:/bin/sh\nuser:x:1234:1234::/home/user:/bin/sh\n"
         )
         (self.rootfs / "etc/group").write_text("root:x:0:\nuser:x:1234:\n")
-        if bare:
-            if shell:
-                _install(self.rootfs, "/bin/sh")
-            else:
-                _install(self.rootfs, "/bin/cat")
+        if only is not None:
+            _install(self.rootfs, only)
             return [holder(self.directory / "holder")]
         for name in LINKED:
             if Path("/", name).is_symlink():

@@ -224,15 +224,16 @@ class GvisorPod:
                 "options": f"rw,size={self.volume}",
             }
             annotations |= {f"dev.gvisor.spec.mount.{VOLUME}.{field}": value for field, value in hint.items()}
+        mounts: list[dict[str, Any]]
         mounts = [{"destination": "/proc", "type": "proc", "source": "proc"},
                   {"destination": "/dev", "type": "tmpfs", "source": "tmpfs"},
                   {"destination": "/sys", "type": "sysfs", "source": "sysfs", "options": ["ro"]}]  # fmt: skip
         # One set for all its containers, which each can write to.
         mounts += given_files(self.directory / "given", name_server=self._name_server or "192.0.2.53")
-        mounts.append(holder(self.directory / "holder"))  # type: ignore[arg-type]
+        mounts.append(holder(self.directory / "holder"))
         for path in paths:
             options = ["rbind", "rw" if borrowed and path == borrowed[-1] else "ro"]
-            mounts.append({"destination": path, "source": path, "type": "bind", "options": options})  # type: ignore[dict-item]
+            mounts.append({"destination": path, "source": path, "type": "bind", "options": options})
         if self.volume is not None and name == "sidecar":
             (root / VOLUME_POINT.lstrip("/")).mkdir(parents=True)
             source = str(self.directory / "volume")

@@ -211,7 +211,7 @@ def test_an_image_whose_user_is_not_root(container: Start, enter: Callable[..., 
 
 
 def test_an_image_of_a_shell_and_nothing_else(container: Start, enter: Callable[..., Driver]) -> None:
-    driver = enter(container(bare=True, readonly=True))
+    driver = enter(container(only="/bin/sh", readonly=True))
     assert driver.ready["shell"] == "/bin/sh"
     assert (
         driver.run("read -r line < /etc/passwd; echo $line; echo new > /new").stdout
@@ -221,7 +221,7 @@ def test_an_image_of_a_shell_and_nothing_else(container: Start, enter: Callable[
 
 
 def test_an_image_without_a_shell(container: Start, enter: Callable[..., Driver]) -> None:
-    driver = enter(container(bare=True, shell=False))
+    driver = enter(container(only="/bin/cat"))
     assert driver.ready["shell"] is None
     assert driver.run(["/bin/cat", "/etc/group"]).stdout == b"root:x:0:\nuser:x:1234:\n"
     answer = driver.runner().start("cat /etc/group")

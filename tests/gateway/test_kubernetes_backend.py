@@ -252,14 +252,11 @@ async def test_an_api_server_that_hangs_holds_a_cold_create_no_longer_than_it_ma
     async with world.gateway(backend={"launch_timeout": 0.5}) as gateway:
         await kubelet.pod(TEMPLATE, pool="default")
         await gateway.warm()
-        world.server.freeze()
-        try:
+        with world.server.frozen():
             made = await gateway.made()
             assert await gateway.run(made["id"], "echo on") == "on\n"
             refused = await gateway.create()
             assert refused.status_code == 503, refused.text
-        finally:
-            world.server.thaw()
         await kubelet.until(lambda: made["id"] in kubelet.sandboxes, timeout=60)
         # What it may have taken before it hung is taken away again.
         await kubelet.until(lambda: list(kubelet.sandboxes) == [made["id"]], timeout=60)
@@ -340,8 +337,7 @@ async def test_without_an_api_server_a_claim_is_known_at_any_gateway(world: Worl
             await kubelet.pod(TEMPLATE, pool="default")
         for gateway in (one, other):
             await gateway.warm(3)
-        world.server.freeze()
-        try:
+        with world.server.frozen():
             made = await one.made()
             assert await other.run(made["id"], "echo other") == "other\n"
             # Another one so soon is looked for as well.
@@ -350,8 +346,6 @@ async def test_without_an_api_server_a_claim_is_known_at_any_gateway(world: Worl
             # The one that is still warm is there for a claim.
             second = await other.made()
             assert await one.run(second["id"], "echo one") == "one\n"
-        finally:
-            world.server.thaw()
 
 
 async def test_an_instance_is_known_by_its_webhook_alone(world: World) -> None:

@@ -211,14 +211,11 @@ async def test_what_a_gateway_has_claimed_last_before_it_died_is_found(world: Wo
                 await world.kubelet.pod(TEMPLATE, pool="default")
             await other.warm(2)
             await killed.warm()
-            world.server.freeze()  # no record of its claim is written
-            try:
+            with world.server.frozen():  # no record of its claim is written
                 made = (await killed.create(idempotency_key="k")).json()
                 assert made["status"] == "RUNNING", made
                 killed.kill()
                 again = await other.made(idempotency_key="k")
-            finally:
-                world.server.thaw()
         assert again["id"] == made["id"]
         assert await claimed(world) == [made["id"]]
 

@@ -82,7 +82,7 @@ async def test_an_instance_nobody_knows_is_told_to_go(box: Running) -> None:
 
 
 async def test_a_sidecar_that_is_to_go_is_told_how_its_sandbox_has_ended(box: Running) -> None:
-    """An evicted pod's heartbeat may be answered before its sidecar is told to terminate: its commands get that verdict."""
+    """The gateway may see an eviction before the sidecar hears of it: its commands get that verdict all the same."""
     made = await box.create()
     sidecar = box.machine.of_sandbox(made["id"])
     box.backend.lose(sidecar.instance_id, verdict="evicted")

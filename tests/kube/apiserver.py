@@ -18,6 +18,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,7 @@ def why_not() -> str | None:
 
 
 class ApiServer:
-    """Both processes. `stop`, `start`, `freeze` and `thaw` are of the API server alone: etcd stays."""
+    """Both processes. `stop`, `start` and `frozen` are of the API server alone: etcd stays."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -205,14 +206,15 @@ class ApiServer:
         _end(self._server, signal.SIGKILL)
         self._server = None
 
-    def freeze(self) -> None:
-        """It keeps its connections and says nothing more."""
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """For the block it keeps its connections and says nothing more."""
         assert self._server is not None
         self._server.send_signal(signal.SIGSTOP)
-
-    def thaw(self) -> None:
-        assert self._server is not None
-        self._server.send_signal(signal.SIGCONT)
+        try:
+            yield
+        finally:
+            self._server.send_signal(signal.SIGCONT)
 
     @property
     def running(self) -> bool:

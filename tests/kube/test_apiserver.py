@@ -192,10 +192,7 @@ async def test_a_server_that_dies_and_comes_back_is_followed_again(
 async def test_a_server_that_hangs_is_noticed(apiserver: ApiServer, namespace: str) -> None:
     async with connected(apiserver, namespace) as client, following(client, idle=1.0) as (reflector, cache):
         await reflector.synced.wait()
-        apiserver.freeze()
-        try:
+        with apiserver.frozen():
             await until(lambda: reflector.failure is not None)
-        finally:
-            apiserver.thaw()
         await make(client, "after")
         await cache.until(lambda pods: "after" in pods)

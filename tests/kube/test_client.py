@@ -175,11 +175,8 @@ async def test_a_client_that_is_closed_leaves_no_connection_to_a_server_that_say
     ) as lines:
         waiting = asyncio.ensure_future(anext(lines))
         await client.request("GET", PATH)
-        apiserver.freeze()
-        try:
+        with apiserver.frozen():
             waiting.cancel()
             await asyncio.wait([waiting])
             await client.close()
             assert open_sockets() == before
-        finally:
-            apiserver.thaw()

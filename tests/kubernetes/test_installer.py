@@ -39,8 +39,9 @@ def bare_node() -> Iterator[str]:
     def is_quiet() -> bool:
         chosen = ("get", "pods", "-A", "--field-selector", f"spec.nodeName={node}", "-o", "json")
         pods = json.loads(cluster.kubectl(engine, *chosen))["items"]
-        leaving = [pod for pod in pods if "deletionTimestamp" in pod["metadata"]]
-        return not leaving and all(pod["status"]["phase"] != "Pending" for pod in pods)
+        return not any(
+            "deletionTimestamp" in pod["metadata"] or pod["status"]["phase"] == "Pending" for pod in pods
+        )
 
     # containerd 2.4.2 does not come up again where a container has ended while it was away, and its output is still open.
     wait_until(is_quiet, seconds=120, pause=0.5)

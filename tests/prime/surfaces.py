@@ -24,6 +24,15 @@ from tests.prime_rpc.support import Box
 from tests.waiting import until, wait_until
 
 SLEEP = "sleep 4300"
+# What a row's command is, where both backends have the same; where none is named, it sleeps until its sandbox is struck.
+SAME_COMMANDS = {
+    "the command ends by itself": "exit 3",
+    "a signal of its own": "kill -9 $$",
+    "there is no such program": "no-such-program",
+    "its time limit": SLEEP,
+    "its memory limit": "exec python3 -c 'x = bytearray(1 << 30)'",
+    "the process limit": 'exec python3 -c \'import subprocess as s\nwhile True: s.Popen(["sleep", "60"])\'',
+}
 OLDEST, LAST, NEWEST, VERIFIERS = "0.2.6", "0.2.42", "0.5.1", "verifiers"
 
 
@@ -95,6 +104,20 @@ def new_box(server: Server, **fields: Any) -> Box:
     return Box(url=server.url, api_key=server.api_key, auth=auth, sandbox_id=sandbox_id)
 
 
+@contextmanager
+def boxes(server: Server, **fields: Any) -> Iterator[Callable[..., Box]]:
+    """Makes sandboxes of these fields, and deletes them at the end of the block."""
+    made = list[Box]()
+
+    def make(**more: Any) -> Box:
+        made.append(new_box(server, **fields, **more))
+        return made[-1]
+
+    yield make
+    for box in made:
+        box.delete()
+
+
 async def until_they_run(box: Box, count: int) -> None:
     async with httpx.AsyncClient(headers=box.headers) as client:
 
@@ -121,12 +144,9 @@ async def of_rest(box: Box, command: str, *, timeout: int) -> str:
         body = {"command": command, "sandbox_id": box.sandbox_id, "timeout": timeout, "env": {}}
         answer = await client.post(f"{box.base}/exec", json=body)
     document = answer.json()
-    last = document["exit_code"] if answer.status_code == 200 else document.get("error", "")
-    return (
-        f"{answer.status_code}, {last}"
-        if answer.status_code == 200
-        else f"{answer.status_code} {last}".strip()
-    )
+    if answer.status_code == 200:
+        return f"200, {document['exit_code']}"
+    return f"{answer.status_code} {document.get('error', '')}".strip()
 
 
 async def of_rpc(box: Box, command: str, *, timeout: int) -> str:

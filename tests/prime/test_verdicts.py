@@ -7,29 +7,19 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.e2e.processes import executor, init, sidecars
 from tests.prime.server import Server
-from tests.prime.surfaces import SLEEP, World, all_clients, differences, new_box, told_of
+from tests.prime.surfaces import SAME_COMMANDS, SLEEP, World, all_clients, boxes, differences, told_of
 from tests.prime.verdicts import ROWS, Row
 from tests.prime_rpc.support import Box
 from tests.stack import Stack, private_stack
 
 pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(300)]
 
-# What each row's command is; where the row names none, the command sleeps until its sandbox is struck.
-COMMANDS = {
-    "the command ends by itself": "exit 3",
-    "a signal of its own": "kill -9 $$",
-    "there is no such program": "no-such-program",
-    "its time limit": SLEEP,
-    "its memory limit": "exec python3 -c 'x = bytearray(1 << 30)'",
-    "the disk's limit": "head -c 100000000 /dev/zero > /fill",
-    "the process limit": 'exec python3 -c \'import subprocess as s\nwhile True: s.Popen(["sleep", "60"])\'',
-}
+COMMANDS = {**SAME_COMMANDS, "the disk's limit": "head -c 100000000 /dev/zero > /fill"}
 
 
 @pytest.fixture(scope="module")
@@ -48,15 +38,8 @@ def world(stack: Stack) -> Iterator[World]:
 @pytest.fixture
 def make_box(world: World) -> Iterator[Callable[..., Box]]:
     """One at a time, so that its sidecar is known."""
-    made = list[Box]()
-
-    def make(**more: Any) -> Box:
-        made.append(new_box(world.server, memory_gb=0.25, disk_size_gb=0.05, pids=64, **more))
-        return made[-1]
-
-    yield make
-    for box in made:
-        box.delete()
+    with boxes(world.server, memory_gb=0.25, disk_size_gb=0.05, pids=64) as make:
+        yield make
 
 
 async def strike(cause: str, stack: Stack, box: Box) -> None:

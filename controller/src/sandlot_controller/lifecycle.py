@@ -12,7 +12,7 @@ import aiohttp
 import kopf
 import msgspec
 from sandlot_kube import names
-from sandlot_kube.access import Access, TokenFile
+from sandlot_kube.access import Access
 from sandlot_kube.objects import Sandbox
 from sandlot_kube.sockets import Sockets
 
@@ -35,7 +35,7 @@ class _Sessions:
 
     async def login(self) -> kopf.AiohttpSession:
         await self.close()
-        token = self._access.token.read() if isinstance(self._access.token, TokenFile) else self._access.token
+        token = self._access.bearer()
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         connector = aiohttp.TCPConnector(
             limit=0, ssl=self._access.ssl or True, socket_factory=self._sockets.make
@@ -45,8 +45,7 @@ class _Sessions:
 
     async def close(self) -> None:
         if self._session is not None:
-            await self._session.close()
-            await self._sockets.close()
+            await self._sockets.close(self._session)
             self._session = None
 
 

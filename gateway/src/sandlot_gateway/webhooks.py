@@ -33,7 +33,7 @@ class _Document(msgspec.Struct):
 
 
 class Answer(NamedTuple):
-    """To one webhook. `verdict`: how its sandbox has ended, where a sidecar is told to go that does not know it yet."""
+    """To one webhook. `verdict`: how the sandbox has ended, for a sidecar that has to go and does not know it yet."""
 
     status: int
     verdict: str | None = None

@@ -45,6 +45,10 @@ class Access:
     token: str | TokenFile | None = field(default=None, repr=False)
     namespace: str = "default"
 
+    def bearer(self) -> str | None:
+        """The token of this moment. Raises OSError."""
+        return self.token.read() if isinstance(self.token, TokenFile) else self.token
+
 
 def from_environment(context: str | None = None, *, environ: Mapping[str, str] = os.environ) -> Access:
     """In a pod its service account, unless a context is named; else the kubeconfig. Raises BadKubeConfig."""

@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from sandlot_kube.access import Access, TokenFile, from_environment
+from sandlot_kube.access import Access, from_environment
 from sandlot_kube.errors import KubeError, KubeUnreachable
 from sandlot_kube.sockets import Sockets
 
@@ -62,8 +62,7 @@ class KubeClient:
 
     async def close(self) -> None:
         if self._session is not None:
-            await self._session.close()
-            await self._sockets.close()
+            await self._sockets.close(self._session)
             self._session = None
 
     async def request(
@@ -127,7 +126,7 @@ class KubeClient:
         """An answer with a 2xx status; what goes wrong in the block on the wire becomes KubeUnreachable, too."""
         try:
             answer, token = await self._send(method, path, params, data, headers, timeout)
-            if answer.status == 401 and token is not None and self._token() != token:
+            if answer.status == 401 and token is not None and self.access.bearer() != token:
                 answer.release()
                 answer, _ = await self._send(method, path, params, data, headers, timeout)
             try:
@@ -156,7 +155,7 @@ class KubeClient:
         if self._session is None:
             connector = aiohttp.TCPConnector(socket_factory=self._sockets.make)
             self._session = aiohttp.ClientSession(connector=connector, auto_decompress=True, trust_env=False)
-        token = self._token()
+        token = self.access.bearer()
         if token is not None:
             headers = {**headers, "Authorization": f"Bearer {token}"}
         options: dict[str, Any] = {} if self.access.ssl is None else {"ssl": self.access.ssl}
@@ -186,10 +185,6 @@ class KubeClient:
             return
         if abs(ahead - self._ahead) > _SAME:
             self._ahead = ahead if abs(ahead) > _SAME else 0.0
-
-    def _token(self) -> str | None:
-        token = self.access.token
-        return token.read() if isinstance(token, TokenFile) else token
 
 
 def _refusal(answer: aiohttp.ClientResponse, body: bytes) -> KubeError:

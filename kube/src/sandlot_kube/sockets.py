@@ -12,6 +12,8 @@ import weakref
 from contextlib import suppress
 from typing import Any
 
+import aiohttp
+
 _LOOKS = 200  # in the second that an end may take
 
 
@@ -28,8 +30,9 @@ class Sockets:
         self._made.add(made)
         return made
 
-    async def close(self) -> None:
-        """After the session's own `close`, in the same loop: its transports see their ends. Waits a second at most."""
+    async def close(self, session: aiohttp.ClientSession) -> None:
+        """Close the session, in its loop, and what it leaves open; waits a second at most for that."""
+        await session.close()
         for one in self._made:
             with suppress(OSError):  # not connected, or closed
                 one.shutdown(socket.SHUT_RDWR)

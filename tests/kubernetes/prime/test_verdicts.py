@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from sandlot import Client, Sandbox
@@ -14,24 +13,18 @@ from tests.kubernetes.boxes import pod_of
 from tests.kubernetes.killing import evict, kill, own_cluster_only
 from tests.kubernetes.prime.conftest import server_of
 from tests.kubernetes.stack import Stack
-from tests.prime.surfaces import SLEEP, World, all_clients, differences, new_box, told_of
+from tests.prime.surfaces import SAME_COMMANDS, SLEEP, World, all_clients, boxes, differences, told_of
 from tests.prime.verdicts import ROWS, Row
 from tests.prime_rpc.support import Box
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-DISK_GB = 0.25
 COMMANDS = {
-    "the command ends by itself": "exit 3",
-    "a signal of its own": "kill -9 $$",
-    "there is no such program": "no-such-program",
-    "its time limit": SLEEP,
-    "its memory limit": "exec python3 -c 'x = bytearray(1 << 30)'",
+    **SAME_COMMANDS,
     # No faster than it is measured under runc.
     "the disk's limit": "i=0; while head -c 4194304 /dev/zero > /var/tmp/$i; do i=$((i + 1)); sleep 0.02; done; exit 1",
-    "the process limit": 'exec python3 -c \'import subprocess as s\nwhile True: s.Popen(["sleep", "60"])\'',
 }
-# Where nobody refuses what is too much, the command is ended.
+# Where nobody refuses what is too much, the sidecar ends the command.
 STRUCK = {"rest": "200, 137", "rest_clients": "result 137", "rpc": "-9", "rpc_clients": "result -9"}
 OF_RUNTIME = {
     ("runc", "the disk's limit"): {"sdk": "`disk_full`, 137", **STRUCK},
@@ -57,16 +50,8 @@ def world(stack: Stack) -> Iterator[World]:
 
 @pytest.fixture
 def make_box(world: World) -> Iterator[Callable[..., Box]]:
-    made = list[Box]()
-
-    def make(**more: Any) -> Box:
-        fields = {"cpu_cores": 1, "memory_gb": 0.5, "disk_size_gb": DISK_GB, "pids": 256}
-        made.append(new_box(world.server, **fields, **more))
-        return made[-1]
-
-    yield make
-    for box in made:
-        box.delete()
+    with boxes(world.server, cpu_cores=1, memory_gb=0.5, disk_size_gb=0.25, pids=256) as make:
+        yield make
 
 
 def strike(cause: str, stack: Stack, client: Client, box: Box) -> None:

@@ -36,14 +36,15 @@ def sandbox_document(
 ) -> dict[str, Any]:
     spec = sandbox.spec
     extra = spec.extra
+    old = _old_prime(user_agent)
     document = {
         "id": sandbox.id,
         "name": spec.name,
         "dockerImage": spec.image,
-        "startCommand": _start_command(spec, user_agent),
-        "cpuCores": _size(spec.cpu_cores, user_agent),
-        "memoryGB": _size(spec.memory_gb, user_agent),
-        "diskSizeGB": _size(spec.disk_size_gb, user_agent),
+        "startCommand": _start_command(spec, user_agent, old=old),
+        "cpuCores": _size(spec.cpu_cores, old=old),
+        "memoryGB": _size(spec.memory_gb, old=old),
+        "diskSizeGB": _size(spec.disk_size_gb, old=old),
         "diskMountPath": spec.workdir or "/",
         "gpuCount": spec.gpu_count,
         "gpuType": spec.gpu_type,
@@ -125,23 +126,27 @@ def base_url(*, have: Services, request: Request) -> str:
 
 def is_old_prime(user_agent: str) -> bool:
     """Whether it is a client of Prime's first generation, which asks for each sandbox alone."""
-    return _OLD_PRIME.match(user_agent) is not None
+    return _old_prime(user_agent) is not None
 
 
-def _size(value: float, user_agent: str) -> float:
+def _old_prime(user_agent: str) -> int | None:
+    """The last number of its version, 13 for 0.2.13; None for all but the first generation."""
+    found = _OLD_PRIME.match(user_agent)
+    return None if found is None else int(found[1])
+
+
+def _size(value: float, *, old: int | None) -> float:
     """prime-sandboxes up to 0.2.13 knows whole numbers alone: one sandbox with half a core would fail its listing."""
-    old = _OLD_PRIME.match(user_agent)
-    return math.ceil(value) if old and int(old[1]) < 14 else value
+    return math.ceil(value) if old is not None and old < 14 else value
 
 
-def _start_command(spec: Spec, user_agent: str) -> Any:
+def _start_command(spec: Spec, user_agent: str, *, old: int | None) -> Any:
     command = spec.start_command
     if command is None:
         return None
-    old = _OLD_PRIME.match(user_agent)
     if isinstance(command, str):
         # A newer prime-sandboxes cannot parse a string here and would fail its whole listing.
-        return command if old or user_agent.startswith("sandlot") else None
-    if old and int(old[1]) < 35:
+        return command if old is not None or user_agent.startswith("sandlot") else None
+    if old is not None and old < 35:
         return shlex.join(command)
     return {"executable": command[0], "args": command[1:]}

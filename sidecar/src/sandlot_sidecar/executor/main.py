@@ -205,7 +205,6 @@ class Executor:
             syscalls.setns(sandbox.init.namespaces["net"], syscalls.CLONE_NEWNET)
         refused: OSError | None = None
         for family, host in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
-            sock = None
             try:
                 with socket.socket(family, socket.SOCK_STREAM) as sock:
                     sock.settimeout(CONNECT_TIMEOUT)
@@ -213,8 +212,6 @@ class Executor:
                     sock.settimeout(None)
                     return sock.detach()
             except OSError as error:
-                if sock is not None:
-                    sock.close()
                 refused = refused or error
         raise ExecutorError("refused", f"nothing listens on port {port} in the sandbox") from refused
 

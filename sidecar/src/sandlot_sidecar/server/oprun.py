@@ -32,7 +32,7 @@ KILL_ALONE = 0.3
 # a SIGKILL like any other.
 INIT_IS_MORTAL = not os.path.exists("/proc/self/ns/pid_for_children")
 LIMITS_REACHED = {"oom": "the memory limit was reached", "pids_limit": "the process limit was reached"}
-LOOK_AGAIN = 0.05  # seconds until a terminal that nobody held may be held again
+LOOK_AGAIN = 0.05  # seconds until the next look whether a process holds the terminal again
 MUCH = 4096  # bytes that wait in its pipes: the smallest ones are full then
 _FIONREAD = 0x541B
 KILL_PATIENCE = 10.0  # seconds for a killed tree to die; then the runner counts as lost

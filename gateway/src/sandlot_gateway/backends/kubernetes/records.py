@@ -288,7 +288,7 @@ class Records:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        # Last: a record that is written may begin the deletion of its promise, which nobody would wait for.
+        # Last: a record just written may begin to delete its promise, and nobody would wait for that.
         await self.promises.close(timeout=max(deadline - loop.time(), 0.0))
 
     # Inside.
