@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import mmap
 import os
-import struct
 import time
 
 from . import syscalls
@@ -28,8 +27,8 @@ LONGEST, SHORTEST = 0.05, 0.004
 SETTLES_WITHIN = 10.0
 STILL = 0.5  # what has not become less for so long is held by something else than processes
 FEW = 32 << 20  # bytes that are not worth waiting for
-_VICTIMS = 64
-_HEAD, _VICTIM = struct.Struct("dd"), struct.Struct("q")  # due, rate
+# The shared page, in steps of eight bytes: when the next look is due, bytes a second, then the marks.
+_DUE, _RATE, _MARKS, _VICTIMS = 0, 1, 2, 64
 _MEMORY = ("memory", "memory_limit")
 
 
@@ -39,19 +38,24 @@ class MemoryWatch:
     def __init__(self, sandbox: Group) -> None:
         self._sandbox = sandbox
         self._page = mmap.mmap(-1, mmap.PAGESIZE)
+        # Views, which write eight bytes at once: `struct` clears them first, and who reads just then finds a rate of 0.
+        self._times, self._marks = (memoryview(self._page).cast(kind) for kind in "dq")
         self.set_cores(None)
         self.doorbell, self._bell = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self.descriptors = [self._bell, *(fd for fd in map(sandbox.descriptor, _MEMORY) if fd >= 0)]
 
     def close(self) -> None:
         """The sandbox's group is its owner's to close."""
+        self._times.release()
+        self._marks.release()
         self._page.close()
         os.close(self.doorbell)
         os.close(self._bell)
 
     def set_cores(self, cores: float | None) -> None:
         """So many can fill memory at the same time."""
-        _HEAD.pack_into(self._page, 0, 0.0, FASTEST * max(1.0, cores or os.cpu_count() or 1))
+        self._times[_RATE] = FASTEST * max(1.0, cores or os.cpu_count() or 1)
+        self._times[_DUE] = 0.0
 
     # When to look.
 
@@ -65,12 +69,11 @@ class MemoryWatch:
         Where another group is the largest, the executor is told.
         """
         now = time.monotonic()
-        due, rate = _HEAD.unpack_from(self._page)
-        if due > now:
+        if self._times[_DUE] > now:
             return now + LONGEST, False  # another looks
         left, ends = self._left(group)
-        due = now + min(LONGEST, max(SHORTEST, (left + MARGIN) / rate))
-        _HEAD.pack_into(self._page, 0, due, rate)
+        due = now + min(LONGEST, max(SHORTEST, (left + MARGIN) / self._times[_RATE]))
+        self._times[_DUE] = due
         return due, ends
 
     def _left(self, group: Group | None) -> tuple[int, bool]:
@@ -129,12 +132,12 @@ class MemoryWatch:
 
     def mark(self, number: int) -> None:
         """The executor ends the op of this runner for the sandbox's memory."""
-        _VICTIM.pack_into(self._page, _HEAD.size + _VICTIM.size * (number % _VICTIMS), number)
+        self._marks[_MARKS + number % _VICTIMS] = number
 
     def take_mark(self, number: int) -> bool:
         """Whether it did, since the last time this was asked."""
-        place = _HEAD.size + _VICTIM.size * (number % _VICTIMS)
-        marked = _VICTIM.unpack_from(self._page, place)[0] == number
+        place = _MARKS + number % _VICTIMS
+        marked = self._marks[place] == number
         if marked:
-            _VICTIM.pack_into(self._page, place, 0)
+            self._marks[place] = 0
         return marked
