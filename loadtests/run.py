@@ -17,7 +17,6 @@ from sandlot_kube.errors import KubeError
 from loadtests.bounds import Bound, SpecError
 from loadtests.interrupts import end_in_order
 from loadtests.load import judge, profile
-from loadtests.load.cluster import Cluster
 from loadtests.load.figures import write_figures
 from loadtests.load.generators import GeneratorFailed
 from loadtests.load.page import write_page
@@ -182,6 +181,8 @@ def _pairs(words: list[str]) -> dict[str, str]:
 
 def _place(on: On, *, url: str, api_key: str, image: str, runtime: Runtime, values: dict[str, str]) -> Place:
     if on is On.CLUSTER:
+        from loadtests.load.cluster import Cluster  # half a second of Kubernetes' client, which no other place needs
+
         return Cluster(runtime=runtime.value, values=values)
     if values:
         raise ProfileError("--value: only with --on cluster, where a chart is installed")
