@@ -20,7 +20,7 @@ from tests.waiting import until
 
 pytestmark = [
     pytest.mark.root,
-    pytest.mark.alone,  # gVisor takes the cores that a test beside it waits for
+    pytest.mark.heavy,  # gVisor takes the cores that a test beside it waits for
     pytest.mark.skipif(
         find_runsc() is None, reason="needs runsc of the test cluster (`make cluster` builds it)"
     ),

@@ -22,7 +22,7 @@ from tests.web import ASK, web
 
 pytestmark = [
     pytest.mark.root,
-    pytest.mark.alone,  # gVisor takes the cores that a test beside it waits for
+    pytest.mark.heavy,  # gVisor takes the cores that a test beside it waits for
     pytest.mark.skipif(
         find_runsc() is None, reason="needs runsc of the test cluster (`make cluster` builds it)"
     ),
