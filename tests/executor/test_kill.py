@@ -10,7 +10,6 @@ import pytest
 from sandlot_sidecar.executor import wire
 
 from tests.executor.driver import Command, Driver
-from tests.waiting import wait_until
 
 pytestmark = pytest.mark.root
 
