@@ -39,7 +39,8 @@ class MemoryWatch:
         self._sandbox = sandbox
         self._page = mmap.mmap(-1, mmap.PAGESIZE)
         # Views, which write eight bytes at once: `struct` clears them first, and who reads just then finds a rate of 0.
-        self._times, self._marks = (memoryview(self._page).cast(kind) for kind in "dq")
+        self._times = memoryview(self._page).cast("d")
+        self._marks = memoryview(self._page).cast("q")
         self.set_cores(None)
         self.doorbell, self._bell = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self.descriptors = [self._bell, *(fd for fd in map(sandbox.descriptor, _MEMORY) if fd >= 0)]
