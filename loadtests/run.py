@@ -181,9 +181,8 @@ def _pairs(words: list[str]) -> dict[str, str]:
 
 def _place(on: On, *, url: str, api_key: str, image: str, runtime: Runtime, values: dict[str, str]) -> Place:
     if on is On.CLUSTER:
-        from loadtests.load.cluster import (
-            Cluster,  # half a second of Kubernetes' client, which no other place needs
-        )
+        # Half a second of Kubernetes' client, which no other place needs.
+        from loadtests.load.cluster import Cluster
 
         return Cluster(runtime=runtime.value, values=values)
     if values:
