@@ -8,7 +8,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from sandlot.grade.html import page
 from sandlot.grade.tally import Tally
@@ -88,6 +88,8 @@ def test_rate_and_level() -> None:
 
 
 @given(FINITE, FINITE)
+@example(0.5, 1.0000001)
+@example(0.99999999, 2.0)
 def test_a_logarithmic_scale_holds_its_ends(one: float, other: float) -> None:
     low, high = sorted((one, other))
     scale = logarithmic(low=low, high=high, start=0, end=100)

@@ -38,8 +38,9 @@ def logarithmic(*, low: float, high: float, start: float, end: float) -> Scale:
     """A logarithmic scale over the positive range that holds `low` and `high`, widened to half decades."""
     low = max(low, 1e-9)
     high = max(high, low)
-    first = _round_log(low, down=True)
-    last = _round_log(high, down=False)
+    # A value a rounding error beside a step takes that step: without min and max it would be drawn outside.
+    first = min(_round_log(low, down=True), low)
+    last = max(_round_log(high, down=False), high)
     return Scale(low=first, high=last if last > first else first * 10, start=start, end=end, log=True)
 
 
