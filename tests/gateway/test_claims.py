@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from sandlot_gateway.backends.base import Instance, Template
 from sandlot_gateway.claims import Abandoned, Claimed, Claimer, ClaimRefused, NoSidecar
+from sandlot_gateway.core.ready import ReadyQueue, first_come
 from sandlot_gateway.data.pool import HttpPool
 from sandlot_gateway.egress import Egress
-from sandlot_gateway.ready import ReadyQueue, first_come
 from sandlot_gateway.sandboxes import Sandbox, Spec, new_id
 from sandlot_gateway.sidecars import Sidecars
 from sandlot_gateway.supply import Supply

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from sandlot_gateway.backends.base import Instance, Template
-from sandlot_gateway.ready import ReadyQueue, by_chance, first_come
-from sandlot_gateway.waiting import Waiter, WaitList
+from sandlot_gateway.core.ready import ReadyQueue, by_chance, first_come
+from sandlot_gateway.core.waiting import Waiter, WaitList
 
 TEMPLATES = [Template(image="a"), Template(image="b"), Template(image="a", cpu=2.0)]
 POOLS = [None, "p", "q"]

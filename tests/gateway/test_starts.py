@@ -69,13 +69,13 @@ async def test_a_turn_that_nobody_waits_for_any_more_is_given_to_the_next(
     async with running(state_dir, machine) as gateway:
         supply = gateway.gateway.supply
         first = await pending(gateway)
-        await until(lambda: len(supply._starting) == 1)
-        [of_first] = supply._starting
+        await until(lambda: machine.instances)
+        [of_first] = machine.instances
         second = await pending(gateway)
-        await until(lambda: len(supply._starting) == 2)
+        await until(lambda: len(machine.instances) == 2)
         assert (await gateway.client.delete(f"/api/v1/sandbox/{first}")).status_code == 200
         await until(lambda: gateway.backend.destroyed == [of_first])
-        assert (len(supply._starting), machine.launched) == (1, 2)
+        assert (supply.starting, machine.launched) == (1, 2)
         machine.hold_ready.set()
         sandbox = gateway.gateway.directory.get(second)
         await until(lambda: sandbox.status == "RUNNING")
@@ -87,7 +87,7 @@ async def test_a_start_that_has_begun_is_kept_for_whoever_comes_next(
     machine.begun = 0.0
     async with running(state_dir, machine) as gateway:
         first = await pending(gateway)
-        await until(lambda: len(gateway.gateway.supply._starting) == 1)
+        await until(lambda: machine.instances)
         await gateway.client.delete(f"/api/v1/sandbox/{first}")
         machine.hold_ready.set()
         made = await gateway.create()

@@ -18,6 +18,8 @@ from sandlot_gateway.claims import Claimer
 from sandlot_gateway.control.api import control_api
 from sandlot_gateway.control.counters import Counters
 from sandlot_gateway.control.services import Services
+from sandlot_gateway.core.ready import ReadyQueue, by_chance, first_come
+from sandlot_gateway.core.supply import SupplySettings
 from sandlot_gateway.credentials import Credentials
 from sandlot_gateway.data.breaker import Limits
 from sandlot_gateway.data.expose import Exposures
@@ -30,7 +32,6 @@ from sandlot_gateway.keys import Keys
 from sandlot_gateway.lifecycle import Lifecycle
 from sandlot_gateway.metrics import Metrics
 from sandlot_gateway.pending import PendingStore
-from sandlot_gateway.ready import ReadyQueue, by_chance, first_come
 from sandlot_gateway.sandboxes import Sandbox
 from sandlot_gateway.sealing import Seal
 from sandlot_gateway.settings import Settings
@@ -78,10 +79,12 @@ class Gateway:
         self.supply = Supply(
             backend=self.backend,
             ready=ReadyQueue(rank=first_come() if self.backend.finds_all else by_chance()),
-            max_starts=settings.max_starts,
-            max_waiting=settings.max_waiting,
-            start_timeout=settings.start_timeout,
-            spare_seconds=settings.spare_seconds,
+            settings=SupplySettings(
+                max_starts=settings.max_starts,
+                max_waiting=settings.max_waiting,
+                start_timeout=settings.start_timeout,
+                spare_seconds=settings.spare_seconds,
+            ),
             prime=self._prime,
         )
         self.sidecars = Sidecars(self.pool)

@@ -13,6 +13,7 @@ import msgspec
 from sandlot_gateway.backends.base import Backend, Claim, Instance, KeyHolder
 from sandlot_gateway.checkpoints.service import RestoreFailed
 from sandlot_gateway.claims import Abandoned, Claimed, Claimer, ClaimRefused, NoSidecar
+from sandlot_gateway.core.supply_events import CannotStart, StartFailed
 from sandlot_gateway.directory import Directory
 from sandlot_gateway.keyed import KeyedCreates
 from sandlot_gateway.keys import Tenant
@@ -21,7 +22,7 @@ from sandlot_gateway.pending import PendingStore
 from sandlot_gateway.retiring import Retirer
 from sandlot_gateway.sandboxes import NotOurs, Sandbox, Spec, new_id, promised, recovered
 from sandlot_gateway.sidecars import SidecarError, Sidecars, document
-from sandlot_gateway.supply import CannotStart, StartFailed, Supply, Ticket
+from sandlot_gateway.supply import Supply, Ticket
 from sandlot_gateway.tasks import Tasks
 from sandlot_gateway.tokens import Tokens
 

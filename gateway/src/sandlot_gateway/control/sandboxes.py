@@ -21,10 +21,10 @@ from sandlot_gateway.control.models import (
 from sandlot_gateway.control.present import gateway_auth, is_old_prime, json_response, sandbox_document
 from sandlot_gateway.control.services import READY_HOLD, Have, Owned, Services, Who
 from sandlot_gateway.control.translate import spec_of
+from sandlot_gateway.core.supply_events import CannotStart, QueueFull
 from sandlot_gateway.keys import Tenant
 from sandlot_gateway.lifecycle import BadRequestField, QuotaReached
 from sandlot_gateway.sandboxes import Sandbox
-from sandlot_gateway.supply import CannotStart, QueueFull
 
 router = APIRouter(tags=["sandboxes"])
 

@@ -1,0 +1,320 @@
+"""The decisions about starts and waiting creates under every order of events that hypothesis thinks of."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from sandlot_gateway.backends.base import Instance, PoolSpec, PoolStatus, Template
+from sandlot_gateway.core.ready import ReadyQueue, first_come
+from sandlot_gateway.core.supply import SupplyCore, SupplySettings
+from sandlot_gateway.core.supply_events import (
+    Asked,
+    AskId,
+    CannotStart,
+    Destroy,
+    Event,
+    Grant,
+    Launch,
+    Launched,
+    LaunchFailed,
+    LaunchRefused,
+    Looked,
+    Lost,
+    Offered,
+    QueueFull,
+    Refuse,
+    RoomMade,
+    StartFailed,
+    StartId,
+    Taken,
+    Withdrawn,
+)
+
+ONE, OTHER = Template("one"), Template("other")
+SHARED, OWN = PoolSpec("shared", ONE, 2), PoolSpec("own", ONE, 2, owner="beta")
+BOUNDS = SupplySettings(max_starts=3, max_waiting=6, start_timeout=60.0, spare_seconds=30.0, attempts=2)
+
+tenants = st.sampled_from(["alpha", "beta"])
+templates = st.sampled_from([ONE, OTHER])
+ends = st.sampled_from(["start_failed", "image_pull", "node_lost", "deleted"])
+choices = st.integers(0, 1 << 16)
+
+
+@dataclass
+class World:
+    """The backend as the core sees it."""
+
+    starting: Counter[str] = field(default_factory=Counter)
+    begun_at: dict[str, float | None] = field(default_factory=dict)
+
+    def pools(self) -> list[PoolStatus]:
+        return [PoolStatus(spec, self.starting[spec.name]) for spec in (SHARED, OWN)]
+
+    def pool(self, name: str) -> PoolSpec | None:
+        return {"shared": SHARED, "own": OWN}.get(name)
+
+    def begun(self, instance_id: str) -> float | None:
+        return self.begun_at.get(instance_id, 0.0)
+
+
+@dataclass
+class Start:
+    """What the world knows of one: its instance is there before its launch has returned."""
+
+    instance: Instance
+    returned: bool = False
+    told: bool = False
+
+
+class SupplyModel(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = World()
+        self.core = SupplyCore(settings=BOUNDS, ready=ReadyQueue(rank=first_come()), seen=self.world)
+        self.now = 1000.0
+        self.asks: dict[AskId, Asked] = {}  # that wait
+        self.withdrawn: set[AskId] = set()
+        self.owned: dict[str, AskId] = {}
+        self.starts: dict[StartId, Start] = {}  # that are not over
+        self.offered: set[str] = set()  # instances that nobody has and that may be granted
+        self.unheard: dict[str, Instance] = {}  # of pools, not ready yet
+        self.names = 0
+
+    # What happens.
+
+    @rule(tenant=tenants, template=templates, pool=st.sampled_from([None, "shared"]), flags=st.integers(0, 7))
+    def ask(self, tenant: str, template: Template, pool: str | None, flags: int) -> None:
+        self.names += 1
+        ask = Asked(
+            AskId(self.names), template, tenant, pool, bool(flags & 1), bool(flags & 2), not flags & 4
+        )
+        self.asks[ask.ask] = ask
+        self.step(ask)
+
+    @precondition(lambda self: self.asks)
+    @rule(choice=choices)
+    def withdraw(self, choice: int) -> None:
+        ask = pick(self.asks, choice)
+        del self.asks[ask]
+        self.withdrawn.add(ask)
+        self.step(Withdrawn(ask))
+
+    @rule(choice=choices)
+    def withdraw_too_late(self, choice: int) -> None:
+        self.step(Withdrawn(AskId(1_000_000 + choice)))
+
+    @precondition(lambda self: self.launching())
+    @rule(choice=choices, waits=st.booleans())
+    def launch_returns(self, choice: int, waits: bool) -> None:
+        start_id = pick(self.launching(), choice)
+        start = self.starts[start_id]
+        if waits and not start.told:
+            self.world.begun_at[start.instance.id] = None
+        start.returned = True
+        if start.told:
+            del self.starts[start_id]
+        self.step(Launched(start_id, start.instance.id))
+
+    @precondition(lambda self: self.launching())
+    @rule(choice=choices, refused=st.booleans(), refuse=st.booleans())
+    def launch_does_not(self, choice: int, refused: bool, refuse: bool) -> None:
+        start_id = pick(self.launching(), choice)
+        if self.starts[start_id].told:
+            return
+        del self.starts[start_id]
+        if refused:
+            self.step(LaunchRefused(start_id, "no room", 5.0, refuse))
+        else:
+            self.step(LaunchFailed(start_id, StartFailed("bad", error_type="START_FAILED")))
+
+    @precondition(lambda self: self.untold())
+    @rule(choice=choices, end=st.none() | ends, taken=st.booleans())
+    def start_ends(self, choice: int, end: str | None, taken: bool) -> None:
+        """Ready, lost, or taken by another gateway: maybe before its launch has returned."""
+        start_id = pick(self.untold(), choice)
+        start = self.starts[start_id]
+        start.told = True
+        if start.returned:
+            del self.starts[start_id]
+        if end is not None:
+            self.step(Lost(start.instance.id, end, "gone"))
+        elif taken:
+            self.step(Taken(start.instance.id))
+        else:
+            self.offer(start.instance)
+
+    @rule(spec=st.sampled_from([SHARED, OWN]))
+    def pool_starts(self, spec: PoolSpec) -> None:
+        self.names += 1
+        self.world.starting[spec.name] += 1
+        instance = new_instance(f"pool-{self.names}", spec.template, pool=spec.name)
+        self.unheard[instance.id] = instance
+
+    @precondition(lambda self: self.unheard)
+    @rule(choice=choices, ready=st.booleans())
+    def pool_start_ends(self, choice: int, ready: bool) -> None:
+        instance = self.unheard.pop(pick(self.unheard, choice))
+        self.world.starting[instance.pool or ""] -= 1
+        if ready:
+            self.offer(instance)
+        else:
+            self.step(Lost(instance.id, "start_failed", "gone"))
+
+    @precondition(lambda self: self.offered)
+    @rule(choice=choices, taken=st.booleans())
+    def warm_goes(self, choice: int, taken: bool) -> None:
+        gone = pick(dict.fromkeys(sorted(self.offered)), choice)
+        self.offered.discard(gone)
+        self.step(Taken(gone) if taken else Lost(gone, "node_lost", "gone"))
+
+    @precondition(lambda self: self.owned)
+    @rule(choice=choices)
+    def claim_is_refused(self, choice: int) -> None:
+        """Whoever had it gives it back."""
+        instance_id = pick(self.owned, choice)
+        del self.owned[instance_id]
+        self.offer(new_instance(instance_id, ONE))
+
+    @rule()
+    def room(self) -> None:
+        self.step(RoomMade())
+
+    @rule(seconds=st.sampled_from([0.0, 0.5, 1.0, 10.0, 31.0, 61.0, 250.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.now += seconds
+        self.step(Looked())
+
+    # What must hold.
+
+    @invariant()
+    def bounds_hold(self) -> None:
+        assert self.core.starting <= BOUNDS.max_starts
+        assert self.core.waiting == len(self.asks)
+        assert {instance.id for instance in self.core.ready} == self.offered
+
+    def teardown(self) -> None:
+        """From here on all goes well: every create ends, without waiting for a time to be over."""
+        rounds = 0
+        while self.asks or self.starts:
+            rounds += 1
+            assert rounds < 100, (self.asks, self.starts)
+            self.step(RoomMade())
+            for start_id in list(self.launching()):
+                self.launch_returns_well(start_id)
+            for start_id in [one for one in self.untold() if one not in self.launching()]:
+                self.offer(self.starts.pop(start_id).instance)
+            for instance in list(self.unheard.values()):
+                self.world.starting[instance.pool or ""] -= 1
+                del self.unheard[instance.id]
+                self.offer(instance)
+        assert (self.core.starting, self.core.waiting) == (0, 0)
+        self.now += BOUNDS.spare_seconds
+        self.step(Looked())
+        assert self.core.look_at() is None
+        assert all(instance.pool for instance in self.core.ready)
+
+    # Inside.
+
+    def launch_returns_well(self, start_id: StartId) -> None:
+        start = self.starts[start_id]
+        start.returned = True
+        if start.told:
+            del self.starts[start_id]
+        self.step(Launched(start_id, start.instance.id))
+
+    def launching(self) -> dict[StartId, Start]:
+        return {start_id: start for start_id, start in self.starts.items() if not start.returned}
+
+    def untold(self) -> dict[StartId, Start]:
+        return {start_id: start for start_id, start in self.starts.items() if not start.told}
+
+    def offer(self, instance: Instance) -> None:
+        self.offered.add(instance.id)
+        self.step(Offered(instance))
+
+    def step(self, event: Event) -> None:
+        launched: set[str] = set()
+        refused: set[str] = set()
+        for effect in self.core.step(event, self.now):
+            match effect:
+                case Grant(ask, instance):
+                    asked = self.asks.pop(ask)  # once, and to nobody who has left
+                    assert instance.id in self.offered, "one that is not ready, or somebody else's"
+                    assert instance.template == asked.template
+                    assert instance.pool != "own" or asked.tenant == "beta"
+                    assert effect.queued >= 0
+                    assert effect.start >= 0
+                    self.offered.discard(instance.id)
+                    self.owned[instance.id] = ask
+                case Refuse(ask, error):
+                    asked = self.asks.pop(ask)
+                    assert not (asked.again and isinstance(error, QueueFull))
+                    if isinstance(error, CannotStart):
+                        refused.add(asked.template.key)
+                case Launch(start_id, template):
+                    self.names += 1
+                    self.starts[start_id] = Start(new_instance(f"start-{self.names}", template))
+                    launched.add(template.key)
+                case Destroy(instance_id):
+                    assert instance_id not in self.owned
+                    self.offered.discard(instance_id)
+                    for start_id, start in list(self.starts.items()):
+                        if start.instance.id == instance_id:
+                            assert start.returned
+                            del self.starts[start_id]
+                case _:
+                    pass
+        for key in launched:
+            assert self.starting(key) <= self.waiting(key), "started twice for one want"
+        for key in refused:
+            assert self.starting(key) <= self.waiting(key), "refused, though a start is under way for it"
+
+    def waiting(self, key: str) -> int:
+        return sum(ask.template.key == key for ask in self.asks.values())
+
+    def starting(self, key: str) -> int:
+        return sum(start.instance.template.key == key for start in self.starts.values())
+
+
+def pick(among: dict[Any, Any], choice: int) -> Any:
+    return list(among)[choice % len(among)]
+
+
+def new_instance(name: str, template: Template, *, pool: str | None = None) -> Instance:
+    return Instance(name, template, f"unix:/{name}", "token", pool=pool)
+
+
+TestSupply = SupplyModel.TestCase
+TestSupply.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+
+
+def test_one_that_is_lost_before_its_launch_returns_is_not_waited_for() -> None:
+    core = SupplyCore(settings=BOUNDS, ready=ReadyQueue(rank=first_come()), seen=World())
+    [launch] = core.step(Asked(AskId(1), OTHER, "alpha"), 0.0)
+    assert isinstance(launch, Launch)
+    assert not core.step(Lost("i-1", "start_failed", "its node has no room"), 1.0)
+    [second] = core.step(Launched(launch.start, "i-1"), 2.0)
+    assert isinstance(second, Launch)
+    assert not core.step(Lost("i-2", "start_failed", "its node has no room"), 3.0)
+    told = core.step(Launched(second.start, "i-2"), 4.0)
+    assert [(type(effect), str(effect.error)) for effect in told] == [(Refuse, "its node has no room")]
+
+
+def test_what_is_told_of_others_is_not_kept_for_ever() -> None:
+    """A gateway that always has a launch under way hears of thousands of instances of pools."""
+    core = SupplyCore(settings=BOUNDS, ready=ReadyQueue(rank=first_come()), seen=World())
+    now, launches = 0.0, [*core.step(Asked(AskId(1), OTHER, "alpha"), 0.0)]
+    for number in range(2, 200):
+        now += 1
+        launches += core.step(Asked(AskId(number), OTHER, "alpha", again=True), now)
+        core.step(Taken(f"other-{number}"), now)
+        launch = launches.pop(0)
+        assert isinstance(launch, Launch)
+        launches += core.step(Launched(launch.start, f"i-{number}"), now + 0.5)
+        core.step(Offered(new_instance(f"i-{number}", OTHER)), now + 0.5)
+    assert len(core._early) < 10
