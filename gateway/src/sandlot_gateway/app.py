@@ -167,6 +167,7 @@ class Gateway:
             ),
         )
         self._recovered = asyncio.Event()
+        self._leaving = False
         self._draining = False
         control = control_api(
             Services(
@@ -183,7 +184,7 @@ class Gateway:
                 ssh=self.ssh,
                 counters=self.counters,
                 metrics_text=self._metrics_text,
-                is_ready=lambda: self._recovered.is_set() and not self._draining,
+                is_ready=lambda: self._recovered.is_set() and not self._leaving and not self._draining,
             )
         )
         self.edge = Edge(
@@ -213,6 +214,10 @@ class Gateway:
         if self.ssh is not None:
             await self.ssh.start()
         self._recovered.set()
+
+    def leave(self) -> None:
+        """Be not ready, and go on with everything."""
+        self._leaving = True
 
     async def drain(self) -> None:
         """Take no new work and wait, at most `settings.drain` seconds, for requests that run.

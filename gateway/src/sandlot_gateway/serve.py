@@ -48,6 +48,12 @@ class Server(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         yield
 
+    def end_connections(self) -> None:
+        """From now on each answer is the last of its connection: its client closes it, and calls into no closed one."""
+        close = (b"connection", b"close")
+        self.config.encoded_headers = [*self.config.encoded_headers, close]
+        self.server_state.default_headers = [*self.server_state.default_headers, close]
+
 
 async def serve(
     settings: Settings,
@@ -95,10 +101,11 @@ async def serve(
             )
         )
         loop = asyncio.get_running_loop()
+        hurry = asyncio.Event()
         if ending is None:
             ending = asyncio.Event()
             for number in (signal.SIGTERM, signal.SIGINT):
-                loop.add_signal_handler(number, _asked_to_end, ending, server)
+                loop.add_signal_handler(number, _asked_to_end, ending, server, hurry)
         serving = loop.create_task(server.serve(sockets=[listening]))
         # A server that has stopped by itself must not leave a process that serves nobody.
         serving.add_done_callback(lambda _: ending.set())
@@ -117,6 +124,7 @@ async def serve(
                 watching.spawn(following)
             (announce or _announce)(gateway, url)
             await _until_end(ending, gateway=gateway, idle=settings.exit_when_idle)
+            await _leave(gateway, server, seconds=settings.leave, hurry=hurry)
             _log.info("ending")
             server.should_exit = True
             await gateway.drain()
@@ -173,9 +181,22 @@ async def _until_end(ending: asyncio.Event, *, gateway: Gateway, idle: float | N
     _log.info("nobody has used this gateway for %g s", idle)
 
 
-def _asked_to_end(ending: asyncio.Event, server: Server) -> None:
+async def _leave(gateway: Gateway, server: Server, *, seconds: float, hurry: asyncio.Event) -> None:
+    """Serve on while those in front learn that this gateway is not ready, and clients leave their connections."""
+    if not seconds:
+        return
+    _log.info("leaving for %g s", seconds)
+    gateway.leave()
+    server.end_connections()
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await hurry.wait()
+
+
+def _asked_to_end(ending: asyncio.Event, server: Server, hurry: asyncio.Event) -> None:
     if ending.is_set():
         server.force_exit = True  # asked twice: do not wait for requests
+        hurry.set()
     ending.set()
 
 

@@ -69,6 +69,12 @@ class Settings(BaseSettings):
         None, gt=0, description="End after this long without sandbox or request."
     )
     end_sandboxes_on_exit: bool = Field(False, description="A clean end takes all sandboxes with it.")
+    leave: float = Field(
+        0.0,
+        ge=0,
+        le=3600,
+        description="How long a clean end goes on serving, not ready, and has clients close their connections.",
+    )
     drain: float = Field(15.0, ge=0, le=3600, description="How long a clean end waits for running requests.")
     wait_seconds: float = Field(10.0, ge=0, le=25, description="How long create holds its answer by default.")
     max_starts: int = Field(
