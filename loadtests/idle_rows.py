@@ -7,8 +7,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from sandlot_gateway.backends.base import Events, Instance, Template
 from sandlot_gateway.backends.local.backend import LocalBackend, LocalSettings
+from sandlot_gateway.core.backend import Events, Instance, Template
 from sandlot_gateway.data.pool import HttpPool
 from sandlot_gateway.tokens import Tokens
 

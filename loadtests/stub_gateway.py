@@ -13,10 +13,10 @@ from pathlib import Path
 import uvicorn
 from sandlot_gateway.data.breaker import Limits
 from sandlot_gateway.data.expose import Exposures
-from sandlot_gateway.data.plane import DataPlane
 from sandlot_gateway.data.pool import HttpPool
 from sandlot_gateway.data.routes import Route
 from sandlot_gateway.data.server import OneWriteProtocol
+from sandlot_gateway.data_plane import DataPlane
 from sandlot_gateway.metrics import Metrics
 from sandlot_gateway.tokens import Tokens
 

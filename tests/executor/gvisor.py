@@ -154,6 +154,16 @@ class GvisorPod:
         """The most that it has held."""
         return self._number("memory.max_usage_in_bytes", "memory.peak")
 
+    @property
+    def killed(self) -> str:
+        """What the kernel's memory group says of kills for want of memory, to tell them from crashes."""
+        found = [
+            (self._groups[0] / name).read_text().split("\n")
+            for name in ("memory.oom_control", "memory.events")
+            if (self._groups[0] / name).exists()
+        ]
+        return f"peak {self.peak_memory >> 20} MiB, {found}"
+
     def _number(self, *names: str) -> int:
         group = self._groups[0]
         return next(int((group / name).read_text()) for name in names if (group / name).exists())

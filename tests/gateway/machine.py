@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sandlot_gateway.backends.base import (
+from sandlot_gateway.core.backend import (
     BackendError,
     Claim,
     Events,
@@ -55,7 +55,7 @@ class Machine:
 
 
 class StubBackend:
-    """Implements backends.base.Backend over a Machine."""
+    """Implements core.backend.Backend over a Machine."""
 
     name = "stub"
     finds_all = True

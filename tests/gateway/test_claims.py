@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sandlot_gateway.backends.base import Instance, Template
 from sandlot_gateway.claims import Abandoned, Claimed, Claimer, ClaimRefused, NoSidecar
+from sandlot_gateway.core.backend import Instance, Template
 from sandlot_gateway.core.ready import ReadyQueue, first_come
 from sandlot_gateway.data.pool import HttpPool
 from sandlot_gateway.egress import Egress

@@ -6,7 +6,7 @@ import asyncio
 import json
 
 import pytest
-from sandlot_gateway.backends.base import BackendError, PoolSpec, Template, Unavailable
+from sandlot_gateway.core.backend import BackendError, PoolSpec, Template, Unavailable
 
 from tests.gateway.conftest import Running, running
 from tests.waiting import until

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from sandlot_gateway.backends.base import PoolSpec, Template
 from sandlot_gateway.control.fitting import Wanted, fit
+from sandlot_gateway.core.backend import PoolSpec, Template
 
 from tests.gateway.conftest import Running
 from tests.waiting import until

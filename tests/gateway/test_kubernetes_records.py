@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 import pytest
 from aiohttp import web
-from sandlot_gateway.backends.base import Claim, Promise, Template
 from sandlot_gateway.backends.kubernetes.lull import Lull
 from sandlot_gateway.backends.kubernetes.records import Known, Records
 from sandlot_gateway.backends.kubernetes.translate import safe_name, to_kube
+from sandlot_gateway.core.backend import Claim, Promise, Template
 from sandlot_kube import clock, ends
 from sandlot_kube.ends import Ended
 from sandlot_kube.objects import Metadata, Sandbox, SandboxSpec, SandboxStatus

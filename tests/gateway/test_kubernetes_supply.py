@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
-from sandlot_gateway.backends.base import PoolSpec, Template, Unavailable
+from sandlot_gateway.core.backend import PoolSpec, Template, Unavailable
 from sandlot_gateway.settings import Settings
 
 from tests.waiting import loop_turns, until

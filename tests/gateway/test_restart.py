@@ -15,7 +15,7 @@ from pathlib import Path
 import httpx
 import pytest
 from sandlot_gateway.archive import Archive
-from sandlot_gateway.backends.base import BackendError, PoolSpec, Template
+from sandlot_gateway.core.backend import BackendError, PoolSpec, Template
 from sandlot_gateway.sandboxes import Sandbox, Spec
 from sandlot_gateway.settings import Settings
 

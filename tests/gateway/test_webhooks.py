@@ -6,7 +6,7 @@ import json
 import time
 
 import pytest
-from sandlot_gateway.backends.base import Instance, PoolSpec, Template
+from sandlot_gateway.core.backend import Instance, PoolSpec, Template
 
 from tests.gateway.conftest import Running
 from tests.gateway.sidecars import StubSidecar, new_instance_id

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sandlot_gateway import registries as gateway
-from sandlot_gateway.backends.references import is_image_name
+from sandlot_gateway.references import is_image_name
 from sandlot_kube import registries as controller
 
 from tests.gateway.test_registries import PRIVATE

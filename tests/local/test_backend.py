@@ -12,8 +12,8 @@ import time
 from pathlib import Path
 
 import pytest
-from sandlot_gateway.backends.base import BackendError, Template, Unavailable
 from sandlot_gateway.backends.local.lock import InUse
+from sandlot_gateway.core.backend import BackendError, Template, Unavailable
 
 from tests.local.conftest import Machine
 
@@ -165,7 +165,7 @@ import asyncio, json, os, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from tests.local.gateway import Gateway
-from sandlot_gateway.backends.base import Template
+from sandlot_gateway.core.backend import Template
 async def main():
     gateway = await Gateway(Path(sys.argv[1])).__aenter__()
     instances = [await gateway.backend.launch(Template("host", memory=256 << 20)) for _ in range(2)]

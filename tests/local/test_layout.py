@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sandlot_gateway.backends.base import BackendError
 from sandlot_gateway.backends.local.layout import Layout
+from sandlot_gateway.core.backend import BackendError
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ import sys
 sys.path[:0] = sys.argv[3:]
 import asyncio, json
 from pathlib import Path
-from sandlot_gateway.backends.base import Template
+from sandlot_gateway.core.backend import Template
 from tests.local.gateway import Gateway
 async def main():
     async with Gateway(Path(sys.argv[1])) as gateway:

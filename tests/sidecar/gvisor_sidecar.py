@@ -39,5 +39,8 @@ class GvisorSidecar(Sidecar):
                 *command, stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log, cwd="/"
             )
 
+    def about_end(self) -> str:
+        return self.pod.killed
+
     async def _nothing_left(self, tree: set[int]) -> None:
         await gone(tree, timeout=30.0)

@@ -228,6 +228,10 @@ class Sidecar:
     def log(self) -> str:
         return self.stderr.read_text()
 
+    def about_end(self) -> str:
+        """What else is known of an end that was not asked for."""
+        return ""
+
     async def kill(self) -> None:
         """SIGKILL for the server."""
         assert self.process is not None
@@ -249,7 +253,7 @@ class Sidecar:
                 with contextlib.suppress(httpx.TransportError):
                     await self.instance("POST", "/v1/end", json={"verdict": "deleted"})
                 status = await self.wait_exit()
-                assert status == 0, (status, self.log())
+                assert status == 0, (status, self.about_end(), self.log())
             await self.client.aclose()
             await self.webhooks.stop()
             await self._nothing_left(tree)

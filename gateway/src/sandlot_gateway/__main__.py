@@ -12,7 +12,7 @@ import uvloop
 from pydantic import ValidationError
 
 from sandlot_gateway import logs
-from sandlot_gateway.backends.base import BackendError
+from sandlot_gateway.core.backend import BackendError
 from sandlot_gateway.keys import BadKeys
 from sandlot_gateway.serve import serve
 from sandlot_gateway.settings import Settings

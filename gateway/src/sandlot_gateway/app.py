@@ -12,20 +12,20 @@ from pathlib import Path
 from typing import Any
 
 from sandlot_gateway.archive import Archive
-from sandlot_gateway.backends.base import Backend, BackendError, Instance
 from sandlot_gateway.checkpoints.service import Checkpoints
 from sandlot_gateway.claims import Claimer
 from sandlot_gateway.control.api import control_api
 from sandlot_gateway.control.counters import Counters
 from sandlot_gateway.control.services import Services
+from sandlot_gateway.core.backend import Backend, BackendError, Instance
 from sandlot_gateway.core.ready import ReadyQueue, by_chance, first_come
 from sandlot_gateway.core.supply import SupplySettings
 from sandlot_gateway.credentials import Credentials
 from sandlot_gateway.data.breaker import Limits
 from sandlot_gateway.data.expose import Exposures
-from sandlot_gateway.data.plane import DataPlane
 from sandlot_gateway.data.pool import DialError, HttpPool
 from sandlot_gateway.data.shared_exposures import SharedExposures
+from sandlot_gateway.data_plane import DataPlane
 from sandlot_gateway.directory import Directory
 from sandlot_gateway.edge import Edge
 from sandlot_gateway.keys import Keys
@@ -251,7 +251,7 @@ class Gateway:
         await self.pool.close()
         self.archive.close()
 
-    # What the backend tells (backends.base.Events).
+    # What the backend tells (core.backend.Events).
 
     def instance_found(self, instance: Instance, state: dict[str, Any]) -> None:
         self.webhooks.found(instance, state)

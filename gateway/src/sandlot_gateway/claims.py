@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from sandlot_gateway.backends.base import Instance
+from sandlot_gateway.core.backend import Instance
 from sandlot_gateway.sandboxes import Sandbox
 from sandlot_gateway.sidecars import ClaimAnswer, Sidecars
 from sandlot_gateway.supply import Supply, Ticket

@@ -6,7 +6,7 @@ import asyncio
 import secrets
 from collections.abc import Callable
 
-from sandlot_gateway.backends.base import KeyAnswer, KeyHolder, KeyQuestion, OtherGateways
+from sandlot_gateway.core.backend import KeyAnswer, KeyHolder, KeyQuestion, OtherGateways
 from sandlot_gateway.directory import Directory
 from sandlot_gateway.sandboxes import Sandbox
 

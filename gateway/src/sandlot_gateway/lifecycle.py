@@ -10,9 +10,9 @@ from typing import Any, Protocol
 
 import msgspec
 
-from sandlot_gateway.backends.base import Backend, Claim, Instance, KeyHolder
 from sandlot_gateway.checkpoints.service import RestoreFailed
 from sandlot_gateway.claims import Abandoned, Claimed, Claimer, ClaimRefused, NoSidecar
+from sandlot_gateway.core.backend import Backend, Claim, Instance, KeyHolder
 from sandlot_gateway.core.supply_events import CannotStart, StartFailed
 from sandlot_gateway.directory import Directory
 from sandlot_gateway.keyed import KeyedCreates

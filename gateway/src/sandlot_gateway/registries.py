@@ -6,7 +6,7 @@ import ipaddress
 import re
 from collections.abc import Collection
 
-from .backends.references import is_image_name
+from .references import is_image_name
 
 HUB = "docker.io"  # where a name without a registry leads
 REGISTRY = re.compile(r"(?:\*\.)?[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::[0-9]{1,5})?\Z")

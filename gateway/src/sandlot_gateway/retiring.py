@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Iterable
 
-from sandlot_gateway.backends.base import Backend, Instance
+from sandlot_gateway.core.backend import Backend, Instance
 from sandlot_gateway.sidecars import Sidecars
 from sandlot_gateway.supply import Supply
 from sandlot_gateway.tasks import Tasks

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from sandlot_gateway.backends.base import PIDS, Promise, Template
+from sandlot_gateway.core.backend import PIDS, Promise, Template
 from sandlot_gateway.data.routes import Route
 from sandlot_gateway.egress import Egress
 

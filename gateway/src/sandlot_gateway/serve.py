@@ -20,9 +20,9 @@ from pathlib import Path
 import uvicorn
 
 from sandlot_gateway.app import Gateway, MakeBackend, secret_file
-from sandlot_gateway.backends.base import Backend
 from sandlot_gateway.backends.local.layout import check_length
 from sandlot_gateway.backends.local.lock import StateLock
+from sandlot_gateway.core.backend import Backend
 from sandlot_gateway.data.pool import HttpPool
 from sandlot_gateway.data.server import with_judge
 from sandlot_gateway.keyfile import KeyFile

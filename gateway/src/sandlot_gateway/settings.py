@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from sandlot_gateway.backends.base import PoolSpec, Template
+from sandlot_gateway.core.backend import PoolSpec, Template
 from sandlot_gateway.data.dial import split_host_port
 from sandlot_gateway.registries import REGISTRY
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from sandlot_gateway.backends.base import Backend, BackendError, Instance, Promise, Template, Unavailable
+from sandlot_gateway.core.backend import Backend, BackendError, Instance, Promise, Template, Unavailable
 from sandlot_gateway.core.ready import ReadyQueue
 from sandlot_gateway.core.supply import SupplyCore, SupplySettings
 from sandlot_gateway.core.supply_events import (

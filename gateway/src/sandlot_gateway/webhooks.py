@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from sandlot_gateway.backends.base import Backend, Instance, LeftAlone, Unavailable
+from sandlot_gateway.core.backend import Backend, Instance, LeftAlone, Unavailable
 from sandlot_gateway.lifecycle import Lifecycle
 from sandlot_gateway.supply import Supply
 from sandlot_gateway.tokens import Tokens

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from sandlot._protocol.http1 import split_url
 from sandlot._protocol.messages import Request, TransportError, os_reason
-from sandlot.config import Endpoint, endpoint
+from sandlot.endpoint import Endpoint, endpoint
 from sandlot.errors import ConfigError
 
 IDLE_SECONDS = 300

@@ -8,9 +8,9 @@ import os
 import time
 from pathlib import Path
 
-from sandlot_gateway.backends.base import Instance
 from sandlot_gateway.checkpoints.store import Checkpoint, Part, Store, StoreFull
 from sandlot_gateway.checkpoints.transfer import Refused, fetch_layer, send_layer
+from sandlot_gateway.core.backend import Instance
 from sandlot_gateway.data.pool import DialError, HttpPool, UpstreamError
 from sandlot_gateway.sandboxes import Sandbox
 from sandlot_gateway.tasks import Tasks

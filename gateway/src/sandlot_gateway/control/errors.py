@@ -14,7 +14,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
-from sandlot_gateway.backends.base import BackendError, Unavailable
+from sandlot_gateway.core.backend import BackendError, Unavailable
 
 _log = logging.getLogger(__name__)
 

@@ -7,11 +7,11 @@ from typing import Any, Literal
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 
-from sandlot_gateway.backends.base import BackendError
 from sandlot_gateway.control.errors import ApiError, body_errors, errors, not_kept
 from sandlot_gateway.control.models import Done, Port, Strict
 from sandlot_gateway.control.present import base_url, iso, json_response
 from sandlot_gateway.control.services import Have, Owned, Services, Who
+from sandlot_gateway.core.backend import BackendError
 from sandlot_gateway.data.expose import ExposeError, Exposure
 
 router = APIRouter(tags=["exposures"])

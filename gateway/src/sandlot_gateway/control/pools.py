@@ -8,7 +8,12 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Response
 from pydantic import BaseModel, Field
 
-from sandlot_gateway.backends.base import (
+from sandlot_gateway.control.errors import ApiError, body_errors, errors, not_kept
+from sandlot_gateway.control.models import Done, Pids, PoolSize, Strict, Text
+from sandlot_gateway.control.present import json_response
+from sandlot_gateway.control.services import Have, Services, Who
+from sandlot_gateway.control.translate import check_registry
+from sandlot_gateway.core.backend import (
     PIDS,
     BackendError,
     PoolChanged,
@@ -17,11 +22,6 @@ from sandlot_gateway.backends.base import (
     Template,
     Unavailable,
 )
-from sandlot_gateway.control.errors import ApiError, body_errors, errors, not_kept
-from sandlot_gateway.control.models import Done, Pids, PoolSize, Strict, Text
-from sandlot_gateway.control.present import json_response
-from sandlot_gateway.control.services import Have, Services, Who
-from sandlot_gateway.control.translate import check_registry
 from sandlot_gateway.keys import Tenant, is_tenant
 
 router = APIRouter(tags=["pools"])

@@ -10,10 +10,10 @@ from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from sandlot_gateway import logs
-from sandlot_gateway.backends.base import Backend
 from sandlot_gateway.checkpoints.service import Checkpoints
 from sandlot_gateway.control.counters import Counters
 from sandlot_gateway.control.errors import ApiError, not_found, not_known_yet
+from sandlot_gateway.core.backend import Backend
 from sandlot_gateway.data.expose import Exposures
 from sandlot_gateway.directory import Directory
 from sandlot_gateway.keys import Keys, Tenant

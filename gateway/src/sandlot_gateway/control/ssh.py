@@ -5,11 +5,11 @@ from __future__ import annotations
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 
-from sandlot_gateway.backends.base import BackendError
 from sandlot_gateway.control.errors import ApiError, body_errors, errors, not_kept
 from sandlot_gateway.control.models import Done, SshSeconds, Strict
 from sandlot_gateway.control.present import iso, json_response
 from sandlot_gateway.control.services import Have, Owned, Services
+from sandlot_gateway.core.backend import BackendError
 from sandlot_gateway.ssh.sessions import NotInstalled, SshError, SshSessions
 
 router = APIRouter(tags=["ssh"])

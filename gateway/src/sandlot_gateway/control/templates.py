@@ -8,11 +8,11 @@ from typing import Any
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, Field
 
-from sandlot_gateway.backends.base import BackendError
 from sandlot_gateway.control.errors import body_errors, errors
 from sandlot_gateway.control.models import Strict, Text
 from sandlot_gateway.control.present import json_response
 from sandlot_gateway.control.services import Have, Who
+from sandlot_gateway.core.backend import BackendError
 from sandlot_gateway.registries import refusal
 
 router = APIRouter(prefix="/template", tags=["images"])

@@ -8,11 +8,11 @@ import secrets
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
-from sandlot_gateway.backends.base import PoolSpec
 from sandlot_gateway.checkpoints.store import Checkpoint
 from sandlot_gateway.control.errors import ApiError
 from sandlot_gateway.control.fitting import Fit, Wanted, fit, missed
 from sandlot_gateway.control.models import CreateRequest, StartCommand
+from sandlot_gateway.core.backend import PoolSpec
 from sandlot_gateway.egress import BadTarget, Egress, canonical
 from sandlot_gateway.registries import refusal
 from sandlot_gateway.sandboxes import Spec

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Protocol
 
-from sandlot_gateway.backends.base import Instance, PoolSpec, PoolStatus, Template
+from sandlot_gateway.core.backend import Instance, PoolSpec, PoolStatus, Template
 
 from .ready import ReadyQueue
 from .supply_events import (

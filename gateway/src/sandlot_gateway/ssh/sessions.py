@@ -9,15 +9,12 @@ import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-from ..backends.base import BackendError
+from ..core.backend import BackendError
 from ..data.pool import HttpPool
 from ..data.routes import Routes
 from ..tokens import Tokens
-
-if TYPE_CHECKING:
-    from .listener import Listener
 
 MAX_PER_SANDBOX = 64
 _PATIENCE = 2.0  # seconds until another gateway's session is known here; it takes some 30 ms
@@ -50,6 +47,19 @@ class SshSession:
     @property
     def open(self) -> bool:
         return time.time() < self.expires_at
+
+
+class Listener(Protocol):
+    """Lets in whom `SshSessions` knows."""
+
+    @property
+    def port(self) -> int: ...
+
+    def fingerprint(self, public_key: str) -> str | None: ...
+
+    async def open(self, host: str, port: int) -> None: ...
+
+    async def close(self) -> None: ...
 
 
 class Shared(Protocol):
@@ -217,7 +227,7 @@ class SshSessions:
                     raise NotInstalled(
                         "SSH sessions need the package asyncssh (sandlot-gateway[ssh])"
                     ) from error
-                listener = module.Listener(
+                listener: Listener = module.Listener(
                     sessions=self,
                     routes=self._routes,
                     pool=self._pool,

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from ..backends.base import Notes
-from ..backends.notes import follow
+from ..core.backend import Notes
+from ..notes import follow
 from ..tokens import Tokens
 from .sessions import SshSession
 

@@ -14,7 +14,8 @@ from sandlot._protocol.messages import Request, Response, TransportError, json_b
 from sandlot._protocol.retry import Failure, Retry, retryable_status
 from sandlot._tasks_sync import Lock, close_at_end, run_blocking, scope, sleep
 from sandlot._transport_sync import Body, Transport, now
-from sandlot.config import Endpoint, find_endpoint
+from sandlot.config import find_endpoint
+from sandlot.endpoint import Endpoint
 from sandlot.errors import ConnectionFailed
 
 USER_AGENT = f"sandlot/{_version.__version__}"

@@ -15,9 +15,19 @@ from .text import unquote
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Protocol
 
-    from .http import Http
+    class Http(Protocol):
+        """Who is told of connections and their requests."""
+
+        def opened(self, connection: Connection) -> None: ...
+
+        def closed(self, connection: Connection) -> None: ...
+
+        def admit(self, request: Request) -> None: ...
+
+        def handle(self, request: Request) -> None: ...
+
 
 MAX_HEADER = 32 * 1024
 MAX_FIELDS = 100  # each takes many times its length

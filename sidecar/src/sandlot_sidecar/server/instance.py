@@ -9,6 +9,7 @@ import time
 from .. import kernel
 from . import claim as claims
 from . import log, nameservers, statedoc
+from . import record as records
 from .clock import Clock
 from .container import ContainerMemory
 from .disk import Disk
@@ -55,7 +56,7 @@ class Instance:
     def __init__(self, *, config: Config, executor: ExecutorClient) -> None:
         self.config = config
         self.executor = executor
-        self.record = claims.load(config.state_dir)
+        self.record = records.load(config.state_dir)
         self.phase = STARTING
         self.ready_at: float | None = None
         self.setup: dict[str, Any] = {}
@@ -219,7 +220,7 @@ class Instance:
                 self.ops.pool.open()
                 await asyncio.sleep(0)  # the executor makes the runner while this process waits for the disk
                 await self._egress.begin(claim["egress"])
-            except (claims.StoreError, ApiError):
+            except (records.StoreError, ApiError):
                 self._unclaim()
                 raise
             except ExecutorGone as error:
@@ -238,7 +239,7 @@ class Instance:
 
     def _store(self) -> None:
         # A pod is over when its machine has crashed: there the record only has to outlive this process.
-        claims.store(self.config.state_dir, self.record, durable=not self.config.target)
+        records.store(self.config.state_dir, self.record, durable=not self.config.target)
 
     async def set_egress(self, body: dict[str, Any]) -> None:
         """Apply a policy and keep it; both or none. Raises ApiError."""
@@ -407,7 +408,7 @@ class Instance:
         log.event("ended", verdict=verdict, message=message)
         try:
             self._store()
-        except claims.StoreError as error:
+        except records.StoreError as error:
             log.failure("record_failed", error)
         await self.ops.end_all(CAUSES.get(verdict, "sandbox_ended"), message=message or verdict)
         if not self.executor.gone:

@@ -16,11 +16,37 @@ from .stdin import StdinWriter
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Protocol
 
     from .machine import Op
-    from .ops import Ops
-    from .runners import Runner
+    from .pace import Pace
+    from .runners import Runner, RunnerPool
+    from .tasks import Tasks
+
+    class Ops(Protocol):
+        """What an op needs of those around it, and whom it tells."""
+
+        loop: asyncio.AbstractEventLoop
+        pool: RunnerPool
+        tasks: Tasks
+        pace: Pace
+        environment: dict[str, str]
+        workdir: str | None
+        user: str | int | None
+        devnull: int
+
+        def has_started(self) -> None: ...
+
+        def finish(self, op: Op, facts: dict[str, Any]) -> None: ...
+
+        def kill(self, op: Op, cause: str, *, message: str | None = None) -> None: ...
+
+        def kill_runner_tree(self, pid: int) -> None: ...
+
+        async def init_alive(self) -> bool: ...
+
+        async def disk_full(self) -> str | None: ...
+
 
 READ_SIZE = 256 * 1024
 PIPE_SIZE = 1 << 20

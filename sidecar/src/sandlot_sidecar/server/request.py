@@ -11,9 +11,32 @@ from .text import parse_query
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
+    from typing import Any, Protocol
 
-    from .connection import Connection
+    class Connection(Protocol):
+        """Where its answer goes, and its body comes from."""
+
+        transport: Any
+        paused_writing: bool
+        trusted: bool
+        inside: bool
+
+        def write(self, data: bytes | bytearray | memoryview) -> None: ...
+
+        async def drain(self) -> None: ...
+
+        def pause(self, why: str) -> None: ...
+
+        def resume(self, why: str) -> None: ...
+
+        def answered(self, request: Request) -> None: ...
+
+        def begin_tunnel(self, tunnel: Any, request: Request, head: str) -> None: ...
+
+        def trust(self) -> None: ...
+
+        def abort(self) -> None: ...
+
 
 MAX_JSON = 8 * 1024 * 1024
 HIGH_WATER = 256 * 1024

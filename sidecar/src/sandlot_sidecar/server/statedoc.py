@@ -8,9 +8,30 @@ from .. import __version__
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Protocol
 
-    from .instance import Instance
+    from ..config import Config
+    from .clock import Clock
+    from .ops import Ops
+    from .record import Record
+    from .restoration import Restoration
+    from .startcommand import StartCommand
+
+    class Instance(Protocol):
+        """What is told of it."""
+
+        config: Config
+        record: Record
+        clock: Clock
+        ops: Ops
+        restoration: Restoration
+        start_command: StartCommand | None
+        phase: str
+        ready_at: float | None
+        notes: list[str]
+
+        def in_use(self) -> bool: ...
+
 
 NO_START: dict[str, Any] = {"state": "none", "exit_code": None}
 

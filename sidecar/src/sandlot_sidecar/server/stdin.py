@@ -11,7 +11,21 @@ from .recent import Recent
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from .oprun import OpRun
+    from typing import Protocol
+
+    from .machine import Op
+
+    class Input(Protocol):
+        """The op whose input it is, with its descriptors: -1 for one that is not there (yet, or any more)."""
+
+        op: Op
+        terminal: bool
+        master: int
+        stdin: int
+        watchers: list[asyncio.Future[None]]
+
+        def close_stdin(self) -> None: ...
+
 
 END_OF_FILE = b"\x04"  # what a terminal in line mode reads as the end
 
@@ -19,7 +33,7 @@ END_OF_FILE = b"\x04"  # what a terminal in line mode reads as the end
 class StdinWriter:
     """One op's input; `offset` is the number of bytes taken so far."""
 
-    def __init__(self, io: OpRun) -> None:
+    def __init__(self, io: Input) -> None:
         self._io = io
         self.lock = asyncio.Lock()
         self.offset = 0

@@ -10,9 +10,15 @@ from collections import OrderedDict
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Protocol
 
-    from .connection import Connection
+    class Connection(Protocol):
+        """One that can be closed; `inside`: it comes from the sandbox's own network."""
+
+        inside: bool
+
+        def abort(self) -> None: ...
+
 
 MOST_OUTSIDE = 256
 MOST_INSIDE = 32

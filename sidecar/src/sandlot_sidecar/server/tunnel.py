@@ -14,10 +14,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from .connection import Connection
     from .http import Http
     from .instance import Instance
-    from .request import Request
+    from .request import Connection, Request
 
 
 class TunnelRoutes:

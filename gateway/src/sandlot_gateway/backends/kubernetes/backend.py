@@ -16,11 +16,7 @@ from sandlot_kube.ends import Ended
 from sandlot_kube.errors import BadKubeConfig, KubeError, KubeUnreachable
 from sandlot_kube.objects import Pod
 
-from ...data.pool import HttpPool
-from ...sidecars import Sidecars
-from ...tasks import Tasks
-from ...tokens import Tokens
-from ..base import (
+from ...core.backend import (
     BackendError,
     Claim,
     Events,
@@ -37,6 +33,10 @@ from ..base import (
     Template,
     Unavailable,
 )
+from ...data.pool import HttpPool
+from ...sidecars import Sidecars
+from ...tasks import Tasks
+from ...tokens import Tokens
 from .asking import Asker
 from .deaths import death_of, is_over
 from .giving_up import Outcome, Written, decide

@@ -16,10 +16,10 @@ from sandlot_kube import template as templates
 from sandlot_kube.names import ANNOTATION_TEMPLATE, LABEL_FOR, LABEL_POOL, SIDECAR_PORT
 from sandlot_kube.objects import Pod
 
+from ...core.backend import Claim, Instance, Template
 from ...data.dial import split_host_port
 from ...sandboxes import NotOurs, recovered
 from ...tokens import Tokens
-from ..base import Claim, Instance, Template
 from .giving_up import Standing
 from .translate import from_kube
 

@@ -13,7 +13,7 @@ from sandlot_kube.errors import KubeError
 from sandlot_kube.names import ANNOTATION_NOTE, LABEL_PORT
 from sandlot_kube.objects import Sandbox
 
-from ..base import NotesChanged, Unavailable
+from ...core.backend import NotesChanged, Unavailable
 from .translate import refusal
 
 _log = logging.getLogger(__name__)

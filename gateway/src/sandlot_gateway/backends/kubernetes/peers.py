@@ -12,9 +12,9 @@ from urllib.parse import urlencode
 
 import msgspec
 
+from ...core.backend import KeyAnswer, KeyHolder, KeyQuestion
 from ...data.dial import addresses_of, split_host_port
 from ...data.pool import Answer, DialError, HttpPool, PoolError, UpstreamError
-from ..base import KeyAnswer, KeyHolder, KeyQuestion
 
 _log = logging.getLogger(__name__)
 

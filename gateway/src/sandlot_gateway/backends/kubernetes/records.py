@@ -15,7 +15,7 @@ from sandlot_kube.ends import Ended
 from sandlot_kube.errors import KubeError
 from sandlot_kube.objects import Sandbox
 
-from ..base import Claim, Template
+from ...core.backend import Claim, Template
 from .lull import Lull
 from .notes import KubernetesNotes
 from .promises import Promises

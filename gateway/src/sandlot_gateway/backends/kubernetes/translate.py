@@ -13,8 +13,8 @@ from sandlot_kube.names import ANNOTATION_REQUEST, API_VERSION, APP, LABEL_NAME,
 from sandlot_kube.objects import Sandbox, SandboxPool
 from sandlot_kube.template import Template as KubeTemplate
 
-from ..base import BackendError, PoolSpec, Template, Unavailable
-from ..references import is_image_name
+from ...core.backend import BackendError, PoolSpec, Template, Unavailable
+from ...references import is_image_name
 
 _log = logging.getLogger(__name__)
 

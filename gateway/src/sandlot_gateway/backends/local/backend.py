@@ -13,9 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ...data.pool import HttpPool, PoolError
-from ...tokens import Tokens
-from ..base import (
+from ...core.backend import (
     BackendError,
     Claim,
     Events,
@@ -29,6 +27,8 @@ from ..base import (
     Template,
     Unavailable,
 )
+from ...data.pool import HttpPool, PoolError
+from ...tokens import Tokens
 from .cgroups import Cgroups, NoCgroups, find_cgroups
 from .discovery import Dead, Living, examine
 from .entries import Entry

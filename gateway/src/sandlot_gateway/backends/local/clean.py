@@ -10,7 +10,7 @@ import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from ..base import BackendError
+from ...core.backend import BackendError
 from .cgroups import mount_points
 from .cgroups.base import NAME
 from .layout import INSTANCE_ID, InstanceDir, Layout, default_cache_dir

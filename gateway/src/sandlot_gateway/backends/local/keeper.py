@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ..base import BackendError, Events, Instance, PoolSpec, PoolStatus, Template
+from ...core.backend import BackendError, Events, Instance, PoolSpec, PoolStatus, Template
 from .planner import Planner
 
 log = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..base import BackendError, Instance
+from ...core.backend import BackendError, Instance
 from .images import Image
 from .layout import InstanceDir
 

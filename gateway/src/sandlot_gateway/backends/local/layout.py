@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..base import BackendError
+from ...core.backend import BackendError
 
 INSTANCE_ID = re.compile(r"i-[0-9a-f]{16}\Z")
 _SUN_PATH = 107  # bytes a Unix socket's path may have on Linux

@@ -6,7 +6,7 @@ import fcntl
 import os
 from pathlib import Path
 
-from ..base import BackendError
+from ...core.backend import BackendError
 
 
 class InUse(BackendError):

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ..base import BackendError
+from ...core.backend import BackendError
 
 # What a sandbox needs of the kernel, tried in a process of its own; prints the step that failed.
 _TRIAL = """

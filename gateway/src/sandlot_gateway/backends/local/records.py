@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..base import Template
+from ...core.backend import Template
 from .processes import ProcessKey
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..claim import StoreError
 from ..errors import ApiError, bad_input
+from ..record import StoreError
 from . import body
 
 TYPE_CHECKING = False
@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from ..claim import Record
     from ..executor_client import ExecutorClient
     from ..nameservers import NameServers
+    from ..record import Record
     from .hold import EgressHold
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from .base import Notes
+from .core.backend import Notes
 
 T = TypeVar("T")
 

@@ -9,26 +9,26 @@ import os
 import time
 from itertools import count
 
-from ..metrics import Metrics
-from ..rpc.plane import SERVICE, RpcPlane
-from ..tokens import Tokens
-from .access import AccessLog, request_ids
-from .answers import Receive, Refusal, Scope, Send, send_json, unauthorized
-from .breaker import Limits
-from .door import Door
-from .errors import ClientGone
-from .expose import Exposures
-from .expose_http import ExposedHttp
-from .forward import Truncated
-from .pacing import Pacing
-from .pool import HttpPool
-from .request import Parsed, bearer, sort_headers
-from .routes import ApiKeys, Routes
-from .sandbox_http import ROUTES, SandboxHttp
-from .server import DROPPED
-from .socket_plane import SocketPlane
-from .turns import Turns
-from .wire import Headers
+from .data.access import AccessLog, request_ids
+from .data.answers import Receive, Refusal, Scope, Send, send_json, unauthorized
+from .data.breaker import Limits
+from .data.door import Door
+from .data.errors import ClientGone
+from .data.expose import Exposures
+from .data.expose_http import ExposedHttp
+from .data.forward import Truncated
+from .data.pacing import Pacing
+from .data.pool import HttpPool
+from .data.request import Parsed, bearer, sort_headers
+from .data.routes import ApiKeys, Routes
+from .data.sandbox_http import ROUTES, SandboxHttp
+from .data.server import DROPPED
+from .data.socket_plane import SocketPlane
+from .data.turns import Turns
+from .data.wire import Headers
+from .metrics import Metrics
+from .rpc.plane import SERVICE, RpcPlane
+from .tokens import Tokens
 
 log = logging.getLogger("sandlot.data")
 
