@@ -6,7 +6,7 @@ import asyncio
 import sys
 
 from sandlot import Client
-from sandlot.grade.stack import PrivateStack
+from sandlot_grade.stack import PrivateStack
 
 from loadtests.bounds import SPEC
 from loadtests.create_rows import warm_create

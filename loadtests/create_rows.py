@@ -6,8 +6,8 @@ import asyncio
 import time
 
 from sandlot import AsyncClient, AsyncPools, AsyncSandbox
-from sandlot.report.scale import seconds as as_time
-from sandlot.report.stats import median, percentile
+from sandlot_grade.report.scale import seconds as as_time
+from sandlot_grade.report.stats import median, percentile
 
 from loadtests.reading import Reading
 

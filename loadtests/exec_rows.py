@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from itertools import cycle
 
 from sandlot import AsyncClient, AsyncSandbox, Client, Sandbox
-from sandlot.report.scale import seconds as as_time
-from sandlot.report.stats import median, percentile
+from sandlot_grade.report.scale import seconds as as_time
+from sandlot_grade.report.stats import median, percentile
 
 from loadtests.floors import COMMAND, spawn_once, spawn_rate
 from loadtests.reading import Reading

@@ -13,8 +13,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from sandlot import AsyncClient, AsyncSandbox
-from sandlot.report.scale import seconds as as_time
-from sandlot.report.stats import median
+from sandlot_grade.report.scale import seconds as as_time
+from sandlot_grade.report.stats import median
 
 from loadtests.reading import Reading
 

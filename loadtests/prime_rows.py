@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from sandlot import AsyncClient, AsyncPools, AsyncSandbox
-from sandlot.report.scale import seconds as as_time
-from sandlot.report.stats import median, percentile
+from sandlot_grade.report.scale import seconds as as_time
+from sandlot_grade.report.stats import median, percentile
 
 from loadtests.create_rows import POOL, SIZE, full
 from loadtests.reading import Reading

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sandlot.report.scale import seconds
+from sandlot_grade.report.scale import seconds
 
 from loadtests.load.cells import fault_lines, stranger_lines
 

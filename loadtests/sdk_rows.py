@@ -7,7 +7,7 @@ import subprocess
 import sys
 import urllib.request
 
-from sandlot.report.stats import median
+from sandlot_grade.report.stats import median
 
 from loadtests.reading import Reading
 

@@ -15,7 +15,7 @@ from sandlot import AsyncClient, AsyncSandbox
 from sandlot._protocol.http1 import split_url
 from sandlot._protocol.messages import Request
 from sandlot._transport_async import AsyncTransport
-from sandlot.report.stats import median
+from sandlot_grade.report.stats import median
 
 BODY = json.dumps({"command": "true"}).encode()
 HEADERS = {"Authorization": "Bearer stub", "Content-Type": "application/json", "X-Sandlot-Op": "x" * 32}

@@ -11,8 +11,8 @@ from typing import Any, cast
 
 from kubernetes import client as kubernetes
 from kubernetes import watch
-from sandlot.report.scale import seconds as as_time
-from sandlot.report.stats import median
+from sandlot_grade.report.scale import seconds as as_time
+from sandlot_grade.report.stats import median
 
 from loadtests.cluster.site import Site
 from loadtests.cluster.start_rows import first_output

@@ -7,8 +7,8 @@ import json
 import time
 
 from sandlot import Client, Sandbox
-from sandlot.report.scale import seconds as as_time
-from sandlot.report.stats import median, percentile
+from sandlot_grade.report.scale import seconds as as_time
+from sandlot_grade.report.stats import median, percentile
 
 from loadtests.cluster.baseline import pods_exec, pods_exec_rate
 from loadtests.cluster.site import Site

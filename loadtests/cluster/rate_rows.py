@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from sandlot import AsyncSandbox
-from sandlot.report.scale import seconds as as_time
-from sandlot.report.stats import median, percentile
+from sandlot_grade.report.scale import seconds as as_time
+from sandlot_grade.report.stats import median, percentile
 
 from loadtests.cluster.pod_cpu import PodCpu
 from loadtests.cluster.site import Pool, Site

@@ -8,8 +8,8 @@ import time
 
 from prometheus_client.parser import text_string_to_metric_families
 from sandlot import AsyncSandbox
-from sandlot.report.scale import seconds as as_time
-from sandlot.report.stats import median, percentile
+from sandlot_grade.report.scale import seconds as as_time
+from sandlot_grade.report.stats import median, percentile
 
 from loadtests.cluster.site import Pool, Site
 from loadtests.reading import Reading

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from sandlot.report.scale import seconds
+from sandlot_grade.report.scale import seconds
 
 
 def baseline_cells(name: str, found: dict[str, Any]) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ import html
 import re
 from pathlib import Path
 
-from sandlot.report.svg import LEFT, WIDTH
+from sandlot_grade.report.svg import LEFT, WIDTH
 
 _SVG = re.compile(r'<svg viewBox="0 0 (\S+) (\S+)"([^>]*)>(.*)</svg>', re.DOTALL)
 _LEGEND = re.compile(r'<li><i class="c(\d)"></i>(.*?)</li>')
@@ -21,7 +21,7 @@ _STYLE = (
 
 
 def standalone(chart: str, *, title: str) -> str | None:
-    """A chart of `sandlot.report.charts` as a whole document; None for one that has nothing to show."""
+    """A chart of `sandlot_grade.report.charts` as a whole document; None for one that has nothing to show."""
     found = _SVG.search(chart)
     if found is None:
         return None

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from sandlot.report import charts
-from sandlot.report.page import Figure, Page, Table
-from sandlot.report.scale import seconds
+from sandlot_grade.report import charts
+from sandlot_grade.report.page import Figure, Page, Table
+from sandlot_grade.report.scale import seconds
 
 from loadtests.load.cells import baseline_cells, fault_lines, stranger_lines
 from loadtests.load.plots import MIB, plots

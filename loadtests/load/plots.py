@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from sandlot.report import charts
-from sandlot.report.stats import percentile, rate
+from sandlot_grade.report import charts
+from sandlot_grade.report.stats import percentile, rate
 
 from loadtests.load.events import TASK, Event
 from loadtests.load.sampling import Sample

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sandlot.report.stats import percentile
+from sandlot_grade.report.stats import percentile
 
 from loadtests.load.baselines import Baselines
 from loadtests.load.breaking import Broken

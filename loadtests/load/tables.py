@@ -7,7 +7,7 @@ from typing import Any
 
 from rich import box
 from rich.table import Table
-from sandlot.report.scale import seconds
+from sandlot_grade.report.scale import seconds
 
 from loadtests.load.cells import baseline_cells, fault_lines, stranger_lines
 

@@ -9,14 +9,14 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import sandlot.grade
-from sandlot.grade.mutants import mutants
-from sandlot.grade.problems import Problem, humaneval
-from sandlot.grade.program import build
+import sandlot_grade
+from sandlot_grade.mutants import mutants
+from sandlot_grade.problems import Problem, humaneval
+from sandlot_grade.program import build
 
 from tests.grade.plain import run_plain
 
-TARGET = Path(sandlot.grade.__file__).parent / "humaneval_mutants.json"
+TARGET = Path(sandlot_grade.__file__).parent / "humaneval_mutants.json"
 
 
 def choose(problem: Problem) -> int | None:

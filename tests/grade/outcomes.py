@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sandlot.grade.work import Outcome, Timings
+from sandlot_grade.work import Outcome, Timings
 
 
 def outcome(index: int = 0, *, kind: str = "canonical", result: str = "passed", **more: Any) -> Outcome:

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 
-from sandlot.grade.program import Program
+from sandlot_grade.program import Program
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,11 @@ import ast
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from sandlot.grade.candidates import CANONICAL, KINDS, Candidate, candidates
-from sandlot.grade.errors import GradeError
-from sandlot.grade.mutants import chosen_mutant
-from sandlot.grade.problems import Problem, humaneval
-from sandlot.grade.program import build
+from sandlot_grade.candidates import CANONICAL, KINDS, Candidate, candidates
+from sandlot_grade.errors import GradeError
+from sandlot_grade.mutants import chosen_mutant
+from sandlot_grade.problems import Problem, humaneval
+from sandlot_grade.program import build
 
 from tests.grade.plain import PlainRun, run_plain
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from sandlot.grade.errors import GradeError, InputError
-from sandlot.grade.results import Writer, earlier, results_path
-from sandlot.grade.table import render, summary
-from sandlot.grade.tally import Tally, tally_of_earlier
-from sandlot.grade.verify import faults
-from sandlot.grade.work import Outcome, Rollout
+from sandlot_grade.errors import GradeError, InputError
+from sandlot_grade.results import Writer, earlier, results_path
+from sandlot_grade.table import render, summary
+from sandlot_grade.tally import Tally, tally_of_earlier
+from sandlot_grade.verify import faults
+from sandlot_grade.work import Outcome, Rollout
 
 from tests.grade.outcomes import outcome
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from sandlot import AsyncClient
-from sandlot.grade.rollout import Grader
-from sandlot.grade.work import Outcome, Rollout
+from sandlot_grade.rollout import Grader
+from sandlot_grade.work import Outcome, Rollout
 
 from tests.sdk.service import Fault, Service
 

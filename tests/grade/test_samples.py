@@ -7,10 +7,10 @@ import json
 from pathlib import Path
 
 import pytest
-from sandlot.grade.errors import InputError
-from sandlot.grade.problems import Problem, read_problems
-from sandlot.grade.program import build
-from sandlot.grade.samples import read_samples
+from sandlot_grade.errors import InputError
+from sandlot_grade.problems import Problem, read_problems
+from sandlot_grade.program import build
+from sandlot_grade.samples import read_samples
 
 from tests.grade.plain import run_plain
 

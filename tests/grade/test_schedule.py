@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sandlot.grade.schedule import Pace, available_memory, fitting
-from sandlot.grade.work import Outcome, Timings
+from sandlot_grade.schedule import Pace, available_memory, fitting
+from sandlot_grade.work import Outcome, Timings
 
 from tests.grade.outcomes import outcome
 

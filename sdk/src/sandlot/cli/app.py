@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Sequence
+from importlib.metadata import entry_points
 from types import FrameType
 from typing import Annotated, cast
 
@@ -42,15 +43,20 @@ def version(json: output.Json = False) -> None:
 
 
 def build(arguments: Sequence[str]) -> typer.Typer:
-    """The application; grading and its imports are added only when asked for, or for the help."""
+    """The application. Commands of other packages are added only when asked for, or for the help."""
     for module in (local, sandboxes, shell, copy, pools, top, bench, doctor):
         module.register(app)
     command = next((argument for argument in arguments if not argument.startswith("-")), "")
-    if command in ("", "grade", "demo"):
-        from sandlot.grade.command import register
-
-        register(app)
+    # A look at what is installed takes milliseconds, for which a command of ours need not wait.
+    if command not in _own(app):
+        for register in {point.load() for point in entry_points(group="sandlot.commands")}:
+            register(app)
     return app
+
+
+def _own(app: typer.Typer) -> set[str | None]:
+    commands = {one.name or (one.callback and one.callback.__name__) for one in app.registered_commands}
+    return commands | {one.name for one in app.registered_groups if isinstance(one.name, str)}
 
 
 def run(arguments: Sequence[str]) -> int:

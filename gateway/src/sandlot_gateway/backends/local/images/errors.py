@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...base import BackendError
+from ....core.backend import BackendError
 
 
 class ImageError(BackendError):

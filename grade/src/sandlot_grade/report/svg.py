@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from html import escape
 
-from sandlot.report.scale import Scale
+from sandlot_grade.report.scale import Scale
 
 # Narrow, so that text set in user units is still readable when a phone shrinks the drawing to its width.
 WIDTH = 460.0

@@ -7,8 +7,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from sandlot.grade.tally import STEPS, Tally
-from sandlot.report.scale import seconds
+from sandlot_grade.report.scale import seconds
+from sandlot_grade.tally import STEPS, Tally
 
 
 def kind_rows(made: Tally) -> list[tuple[str, str, str, str, str]]:

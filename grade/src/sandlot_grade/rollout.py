@@ -6,11 +6,11 @@ import asyncio
 import time
 from dataclasses import dataclass
 
-from sandlot import AsyncSandbox
-from sandlot._async.client import AsyncClient
+from sandlot import AsyncClient, AsyncSandbox
 from sandlot.errors import ApiError, AuthError, BadRequest, ConnectionFailed, SandboxLost, WaitTimeout
-from sandlot.grade.work import Outcome, Rollout, Timings
 from sandlot.models import ExecResult
+
+from sandlot_grade.work import Outcome, Rollout, Timings
 
 PROGRAM = "/tmp/program.py"
 LOST = (SandboxLost, ConnectionFailed, WaitTimeout, ApiError)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sandlot.grade.table import kind_rows, step_rows, summary
-from sandlot.grade.tally import STEPS, Tally
-from sandlot.report import charts
-from sandlot.report.page import Figure, Page, Table
-from sandlot.report.scale import seconds
-from sandlot.report.stats import level, rate
+from sandlot_grade.report import charts
+from sandlot_grade.report.page import Figure, Page, Table
+from sandlot_grade.report.scale import seconds
+from sandlot_grade.report.stats import level, rate
+from sandlot_grade.table import kind_rows, step_rows, summary
+from sandlot_grade.tally import STEPS, Tally
 
 
 def page(made: Tally, *, title: str, elapsed: float, facts: Sequence[tuple[str, str]] = ()) -> Page:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from sandlot.grade.errors import InputError
+from sandlot_grade.errors import InputError
 
 
 @dataclass(frozen=True, slots=True)

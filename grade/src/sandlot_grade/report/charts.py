@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from sandlot.report import svg
-from sandlot.report.scale import linear, logarithmic, seconds, short
-from sandlot.report.stats import distribution
+from sandlot_grade.report import svg
+from sandlot_grade.report.scale import linear, logarithmic, seconds, short
+from sandlot_grade.report.stats import distribution
 
 Point = tuple[float, float]
 

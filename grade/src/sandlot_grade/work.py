@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from sandlot.errors import SandlotError
-from sandlot.grade.program import Program, build
+
+from sandlot_grade.program import Program, build
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
-from sandlot.grade.rollout import Grader
-from sandlot.grade.work import Outcome, Rollout, Stopped
+from sandlot_grade.rollout import Grader
+from sandlot_grade.work import Outcome, Rollout, Stopped
 
 SANDBOX_OVERHEAD = 24 << 20  # bytes of a sidecar and its kernel objects, generously
 LOST_IN_A_ROW = 50

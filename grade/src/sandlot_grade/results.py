@@ -9,9 +9,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import TextIO
 
-from sandlot.grade.errors import GradeError, InputError
-from sandlot.grade.jsonl import read_records
-from sandlot.grade.work import Outcome, Rollout
+from sandlot_grade.errors import GradeError, InputError
+from sandlot_grade.jsonl import read_records
+from sandlot_grade.work import Outcome, Rollout
 
 
 def results_path(samples: Path) -> Path:

@@ -12,10 +12,11 @@ from typing import Protocol
 from sandlot import AsyncClient, AsyncPools, AsyncSandbox
 from sandlot.config import named_endpoint
 from sandlot.errors import ConfigError, NotFound
-from sandlot.grade.leftovers import Leftovers
-from sandlot.grade.rollout import PROGRAM
-from sandlot.grade.stack import PrivateStack
-from sandlot.grade.verify import Alternatives
+
+from sandlot_grade.leftovers import Leftovers
+from sandlot_grade.rollout import PROGRAM
+from sandlot_grade.stack import PrivateStack
+from sandlot_grade.verify import Alternatives
 
 END_SECONDS = 60.0  # what a deployment may take to end what was deleted
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from importlib.resources import files
 
-from sandlot.grade.errors import GradeError
-from sandlot.grade.problems import Problem
+from sandlot_grade.errors import GradeError
+from sandlot_grade.problems import Problem
 
 _COMPARE: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.GtE,
@@ -67,7 +67,7 @@ def canonical_code(problem: Problem) -> str:
 
 @cache
 def _chosen() -> dict[str, int]:
-    return json.loads(files("sandlot.grade").joinpath("humaneval_mutants.json").read_text())
+    return json.loads(files("sandlot_grade").joinpath("humaneval_mutants.json").read_text())
 
 
 def _changes(tree: ast.Module) -> list[Callable[[], None]]:

@@ -11,10 +11,10 @@ from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
-
 from sandlot.errors import ConfigError, SandlotError
-from sandlot.grade.errors import InputError
 from sandlot.units import parse_size
+
+from sandlot_grade.errors import InputError
 
 DEPLOYED_AT_ONCE = 16
 
@@ -52,9 +52,9 @@ def grade(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
 ) -> None:
     """Grade candidate programs in sandboxes, one sandbox each."""
-    from sandlot.grade.rollout import Limits
-    from sandlot.grade.run import Order, grade_file
-    from sandlot.grade.table import render
+    from sandlot_grade.rollout import Limits
+    from sandlot_grade.run import Order, grade_file
+    from sandlot_grade.table import render
 
     console = Console(stderr=as_json)
     try:
@@ -108,10 +108,10 @@ def demo(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object at the end.")] = False,
 ) -> None:
     """Grade about 1,000 right, wrong and hostile HumanEval rollouts: in a private local stack, or with --image."""
-    from sandlot.grade.demo import LIMITS
-    from sandlot.grade.demo import demo as run_demo
-    from sandlot.grade.places import Deployed, OnThisMachine
-    from sandlot.grade.schedule import Pace, fitting
+    from sandlot_grade.demo import LIMITS
+    from sandlot_grade.demo import demo as run_demo
+    from sandlot_grade.places import Deployed, OnThisMachine
+    from sandlot_grade.schedule import Pace, fitting
 
     console = Console(stderr=as_json)
     stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")

@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-
 from sandlot import AsyncClient
-from sandlot.grade.html import page
-from sandlot.grade.problems import Problem, humaneval, read_problems
-from sandlot.grade.progress import Display
-from sandlot.grade.results import Writer, earlier, results_path
-from sandlot.grade.rollout import Grader, Limits
-from sandlot.grade.samples import read_samples
-from sandlot.grade.schedule import Pace, fitting, run_all
-from sandlot.grade.tally import Tally, tally_of_earlier
-from sandlot.report.page import Page
+
+from sandlot_grade.html import page
+from sandlot_grade.problems import Problem, humaneval, read_problems
+from sandlot_grade.progress import Display
+from sandlot_grade.report.page import Page
+from sandlot_grade.results import Writer, earlier, results_path
+from sandlot_grade.rollout import Grader, Limits
+from sandlot_grade.samples import read_samples
+from sandlot_grade.schedule import Pace, fitting, run_all
+from sandlot_grade.tally import Tally, tally_of_earlier
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,20 +11,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
-
 from sandlot import AsyncPools, AsyncProcess, AsyncSandbox
-from sandlot.grade.candidates import KINDS, LOOP, candidates
-from sandlot.grade.html import page
-from sandlot.grade.places import Place
-from sandlot.grade.problems import Problem, humaneval
-from sandlot.grade.progress import Display
-from sandlot.grade.rollout import Grader, Limits
-from sandlot.grade.schedule import Pace, run_all
-from sandlot.grade.table import render
-from sandlot.grade.tally import Tally
-from sandlot.grade.verify import faults
-from sandlot.grade.work import Rollout
-from sandlot.report.page import Figure
+
+from sandlot_grade.candidates import KINDS, LOOP, candidates
+from sandlot_grade.html import page
+from sandlot_grade.places import Place
+from sandlot_grade.problems import Problem, humaneval
+from sandlot_grade.progress import Display
+from sandlot_grade.report.page import Figure
+from sandlot_grade.rollout import Grader, Limits
+from sandlot_grade.schedule import Pace, run_all
+from sandlot_grade.table import render
+from sandlot_grade.tally import Tally
+from sandlot_grade.verify import faults
+from sandlot_grade.work import Rollout
 
 LIMITS = Limits(timeout=8.0, memory=256 << 20, disk=128 << 20, pids=128)
 CANARIES = 2

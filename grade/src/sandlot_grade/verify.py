@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from sandlot.grade.candidates import KINDS, Kind
-from sandlot.grade.tally import Tally
-from sandlot.grade.work import Outcome
+from sandlot_grade.candidates import KINDS, Kind
+from sandlot_grade.tally import Tally
+from sandlot_grade.work import Outcome
 
 # Without a writable cgroup a limit is an rlimit: the program sees MemoryError or EAGAIN and ends by itself.
 WITHOUT_CGROUP = {"oom": {"failed", "signaled"}, "pids_limit": {"failed", "signaled", "timeout"}}

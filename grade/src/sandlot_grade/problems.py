@@ -6,8 +6,8 @@ import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
 
-from sandlot.grade.errors import GradeError, InputError
-from sandlot.grade.jsonl import read_records
+from sandlot_grade.errors import GradeError, InputError
+from sandlot_grade.jsonl import read_records
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from sandlot.grade.work import Outcome
-from sandlot.report.stats import percentile
+from sandlot_grade.report.stats import percentile
+from sandlot_grade.work import Outcome
 
 STEPS = ("create", "write", "exec", "delete", "whole")
 SHARES = (0.5, 0.9, 0.99)

@@ -15,7 +15,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from sandlot.grade.work import Outcome
+from sandlot_grade.work import Outcome
 
 EVERY = 5.0  # seconds between two lines where there is no terminal
 

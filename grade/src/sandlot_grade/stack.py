@@ -14,7 +14,8 @@ from pathlib import Path
 from types import TracebackType
 
 from sandlot import AsyncClient
-from sandlot.grade.errors import GradeError
+
+from sandlot_grade.errors import GradeError
 
 START_SECONDS = 60.0
 STOP_SECONDS = 60.0

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from sandlot.grade import hostile
-from sandlot.grade.mutants import canonical_code, chosen_mutant
-from sandlot.grade.problems import Problem
+from sandlot_grade import hostile
+from sandlot_grade.mutants import canonical_code, chosen_mutant
+from sandlot_grade.problems import Problem
 
 Family = Literal["right", "wrong", "hostile"]
 

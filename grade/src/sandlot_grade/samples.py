@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from sandlot.grade.errors import InputError
-from sandlot.grade.jsonl import Record, read_records
-from sandlot.grade.problems import Problem
-from sandlot.grade.work import Rollout
+from sandlot_grade.errors import InputError
+from sandlot_grade.jsonl import Record, read_records
+from sandlot_grade.problems import Problem
+from sandlot_grade.work import Rollout
 
 
 def read_samples(
