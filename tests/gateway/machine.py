@@ -32,6 +32,7 @@ class Machine:
     instances: dict[str, Instance] = field(default_factory=dict)
     pools: dict[str, PoolSpec] = field(default_factory=dict)
     launched: int = 0
+    launched_for: list[Promise | None] = field(default_factory=list)  # whom each launch was said to be for
     fail_launch: list[Exception] = field(default_factory=list)
     hold_ready: asyncio.Event | None = None  # launched instances get ready when it is set
     begun: float | None = 0.0  # of every start; None: it waits for its turn
@@ -91,6 +92,7 @@ class StubBackend:
         self, template: Template, *, pool: str | None = None, wanted: Promise | None = None
     ) -> Instance:
         self.machine.launched += 1
+        self.machine.launched_for.append(wanted)
         if self.machine.fail_launch:
             raise self.machine.fail_launch.pop(0)
         instance_id = new_instance_id()
@@ -197,9 +199,8 @@ class StubBackend:
 
     def _fill(self, name: str) -> None:
         spec = self.machine.pools.get(name)
-        if spec is None:
+        if spec is None or self.events is None:
             return
-        assert self.events is not None
         starting = self.starting.setdefault(name, set())
         wanted = min(spec.size, self.machine.capacity - len(self.machine.instances))
         for _ in range(wanted - len(starting) - self.events.warm_count(name)):

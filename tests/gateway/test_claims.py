@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 from sandlot_gateway.claims import Abandoned, Claimed, Claimer, ClaimRefused, NoSidecar
-from sandlot_gateway.core.backend import Instance, Template
+from sandlot_gateway.core.backend import Instance, PoolSpec, Template
 from sandlot_gateway.core.ready import ReadyQueue, first_come
+from sandlot_gateway.core.supply import SupplySettings
 from sandlot_gateway.data.pool import HttpPool
 from sandlot_gateway.egress import Egress
 from sandlot_gateway.sandboxes import Sandbox, Spec, new_id
@@ -32,12 +33,13 @@ TEMPLATE = Template(image="host")
 class Replica:
     """One gateway's claiming half."""
 
-    def __init__(self, machine: Machine, pool: HttpPool, **options: Any) -> None:
+    def __init__(self, machine: Machine, pool: HttpPool, *, max_waiting: int = 2000, **options: Any) -> None:
         self.discarded: list[Instance] = []
         self.outcomes: list[str] = []
         self.supply = Supply(
             backend=StubBackend(machine, tokens=TOKENS, webhook="unix:/nowhere"),
             ready=ReadyQueue(rank=first_come()),
+            settings=SupplySettings(max_waiting=max_waiting),
         )
         self.claimer = Claimer(
             supply=self.supply,
@@ -49,9 +51,9 @@ class Replica:
             **options,
         )
 
-    def offer(self, sidecar: StubSidecar) -> None:
+    def offer(self, sidecar: StubSidecar, *, pool: str = "p") -> None:
         self.supply.offer(
-            Instance(sidecar.instance_id, TEMPLATE, sidecar.address, sidecar.token, sidecar.generation, "p")
+            Instance(sidecar.instance_id, TEMPLATE, sidecar.address, sidecar.token, sidecar.generation, pool)
         )
 
     async def create(self, *, egress: Egress | None = None) -> Sandbox:
@@ -60,7 +62,8 @@ class Replica:
         return sandbox
 
     async def claim(self, sandbox: Sandbox, **secrets: str) -> Claimed:
-        ticket = self.supply.ticket(template=sandbox.spec.template(), tenant=sandbox.tenant)
+        spec = sandbox.spec
+        ticket = self.supply.ticket(template=spec.template(), tenant=sandbox.tenant, pool=spec.pool)
         return await self.claimer.claim(sandbox, secrets=secrets, ticket=ticket)
 
 
@@ -165,6 +168,7 @@ async def test_an_older_sidecar_is_not_trusted_with_a_policy(machine: Machine) -
         sandbox = await replica.create(egress=Egress(allowlist=["example.org", "10.0.0.0/8:443"]))
         assert sandbox.instance_id == good.instance_id
         assert [gone.id for gone in replica.discarded] == [older.instance_id]
+        assert replica.outcomes == ["gone", "claimed"]
         assert good.claim is not None
         assert good.claim["egress"] == {
             "policy": {"allowlist": ["example.org", "10.0.0.0/8:443"], "denylist": None},
@@ -173,6 +177,14 @@ async def test_an_older_sidecar_is_not_trusted_with_a_policy(machine: Machine) -
         }
         await replica.supply.close()
     await pool.close()
+
+
+async def test_who_finds_only_older_sidecars_for_a_policy_is_told_so(replica, machine: Machine) -> None:
+    async with sidecars(1, Path(machine.directory), token=TOKENS.instance) as (older,):
+        older.holds_policies = False
+        one = replica(older, max_failures=1)
+        with pytest.raises(NoSidecar, match=r"^its sidecar is older, and holds no policy of a create$"):
+            await one.create(egress=Egress(allowlist=["example.org"]))
 
 
 async def test_a_claim_tells_the_sidecar_everything_of_the_sandbox(replica, machine: Machine) -> None:
@@ -240,6 +252,55 @@ async def test_what_a_sandbox_waited_for_is_added_up(replica, machine: Machine) 
         assert sandbox.start >= 2.0
         assert 4.0 < sandbox.claim < 60.0
         assert one.discarded == []
+
+
+async def test_who_lost_its_instance_takes_the_next_of_the_pool_that_it_asked_for(
+    replica, machine: Machine
+) -> None:
+    """Also one that is its tenant's alone, and although another pool's has been ready for longer."""
+    machine.pools["own"] = PoolSpec("own", TEMPLATE, 0, owner="t")
+    async with sidecars(3, Path(machine.directory), token=TOKENS.instance) as (lost, shared, good):
+        one, other = replica(), replica(lost)
+        await other.create()
+        one.offer(lost, pool="own")
+        one.offer(shared)
+        one.offer(good, pool="own")
+        sandbox = new_sandbox(pool="own")
+        await one.claim(sandbox)
+        assert one.outcomes == ["taken", "claimed"]
+        assert sandbox.instance_id == good.instance_id
+
+
+async def test_who_lost_its_instance_goes_to_the_front_of_a_line_that_is_full(
+    replica, machine: Machine
+) -> None:
+    machine.hold_ready = asyncio.Event()
+    arrived, go_on = asyncio.Event(), asyncio.Event()
+
+    async def taken(_claim: dict[str, Any]) -> tuple[int, dict[str, str]]:
+        arrived.set()
+        await go_on.wait()
+        return 409, {"error": "already_claimed"}
+
+    async with sidecars(2, Path(machine.directory), token=TOKENS.instance) as (lost, good):
+        lost.before_claim = taken
+        one = replica(lost, max_waiting=1)
+        loser, later = new_sandbox(), new_sandbox()
+        claiming = asyncio.create_task(one.claim(loser))
+        await arrived.wait()
+        waiting = asyncio.create_task(one.claim(later))
+        await until(lambda: one.claimer.position(later.id) == 1)
+        go_on.set()
+        await until(lambda: machine.launched == 2)
+        assert (one.claimer.position(loser.id), one.claimer.position(later.id)) == (1, 2)
+        # The backend notes of the second start whom it is for, so that other gateways know of the sandbox.
+        assert machine.launched_for[1] == loser.promise()
+        one.offer(good)
+        assert (await claiming).instance.id == good.instance_id
+        one.claimer.cancel(later.id)
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+    machine.hold_ready.set()
 
 
 async def test_a_claim_that_every_sidecar_would_refuse_is_told_with_its_field(

@@ -42,7 +42,7 @@ class Fault:
     refuse: bool = False
     cut: int | None = None
     stop: bool = False  # with `cut`: as if this were the end
-    hold: bool = False  # never answer
+    hold: bool = False  # never answer; with `status`: its head, and never its body
 
 
 @dataclass
@@ -269,6 +269,8 @@ class Service:
         if fault is not None:
             self.faults.remove(fault)
             if fault.hold:
+                if fault.status:
+                    _raw(writer, fault.status, b"", fault.headers, missing=1)
                 await asyncio.Event().wait()  # until the client leaves
             if fault.refuse:
                 return False

@@ -7,7 +7,18 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from sandlot import AsyncClient, AsyncSandbox, Busy, ConnectionFailed, Event, ServerError, Stdout
+from sandlot import (
+    AsyncClient,
+    AsyncSandbox,
+    Busy,
+    ConnectionFailed,
+    DiskFull,
+    Event,
+    NotFound,
+    SandboxLost,
+    ServerError,
+    Stdout,
+)
 from sandlot._async import client as client_module
 from sandlot._async import commands, stream
 
@@ -115,6 +126,36 @@ async def test_a_refusal_that_says_no_more_than_its_status_is_a_refusal(
     assert len(service.calls(route, "POST")) == 2
 
 
+async def test_a_refusal_whose_body_never_comes_is_a_refusal(
+    patient: AsyncSandbox, service: Service, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_module, "REFUSAL_SILENCE", 0.05)
+    service.faults.append(Fault("/ops", status=503, hold=True))
+    assert await run(patient, "/ops") == "done\n"
+    assert len(service.calls("/ops", "POST")) == 2
+
+
+async def test_an_error_that_is_cut_off_is_told_by_its_status(
+    patient: AsyncSandbox, service: Service
+) -> None:
+    service.faults.append(Fault("/ops", status=404, cut=3))
+    with pytest.raises(NotFound, match="HTTP 404") as caught:
+        await run(patient, "/ops")
+    assert caught.value.status == 404
+
+
+@pytest.mark.parametrize("route", ["/exec", "/ops"])
+async def test_a_sandbox_that_is_lost_is_told_with_its_name(
+    patient: AsyncSandbox, service: Service, clock: Clock, route: str
+) -> None:
+    gone = {"error": "sandbox_not_found", "verdict": "oom", "message": "gone"}
+    service.faults.append(Fault(route, status=502, body=gone))
+    with pytest.raises(SandboxLost, match="gone") as caught:
+        await run(patient, route)
+    assert (caught.value.sandbox_id, caught.value.verdict) == (patient.id, "oom")
+    assert clock.slept == []
+
+
 @pytest.mark.parametrize("route", ["/exec", "/ops"])
 async def test_an_error_that_no_other_attempt_can_change_is_told_at_once(
     patient: AsyncSandbox, service: Service, clock: Clock, route: str
@@ -185,9 +226,13 @@ async def test_what_may_run_twice_is_not_sent_twice(
     with pytest.raises(ConnectionFailed):
         await patient.reset()
     assert len(service.calls("/reset")) == 1
+    service.faults.append(Fault("/reset", status=504, body={"error": "timeout"}))
+    with pytest.raises(ServerError, match="timeout"):  # it may have begun before the time was over
+        await patient.reset()
+    assert len(service.calls("/reset")) == 2
     service.faults.append(Fault("/reset", status=503, body=FULL))
     await patient.reset()
-    assert len(service.calls("/reset")) == 3
+    assert len(service.calls("/reset")) == 4
 
 
 async def test_a_command_with_a_limit_is_not_sent_after_its_time(
@@ -224,6 +269,20 @@ async def test_a_body_that_can_be_had_once_is_sent_once(patient: AsyncSandbox, s
         await patient.files.write("/kept", pieces())
     assert not (service.root / "kept").exists()
     assert await patient.files.write("/kept", pieces()) == 12
+
+
+@pytest.mark.parametrize("in_pieces", [False, True])
+async def test_a_full_disk_is_told_as_such_however_a_file_is_sent(
+    patient: AsyncSandbox, service: Service, in_pieces: bool
+) -> None:
+    async def pieces() -> AsyncIterator[bytes]:
+        yield b"all"
+
+    full = {"error": "disk_full", "message": "the sandbox's disk is full"}
+    service.faults.append(Fault("/files", status=507, body=full))
+    with pytest.raises(DiskFull, match=r"^/kept: the sandbox's disk is full$") as caught:
+        await patient.files.write("/kept", pieces() if in_pieces else b"all")
+    assert caught.value.path == "/kept"
 
 
 @pytest.mark.parametrize(

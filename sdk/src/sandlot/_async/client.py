@@ -19,6 +19,7 @@ from sandlot.errors import ConnectionFailed
 
 USER_AGENT = f"sandlot/{_version.__version__}"
 LONG_ATTEMPT = 5.0  # seconds; a connection that held this long was a working one
+REFUSAL_SILENCE = 30.0  # seconds without a byte in which the rest of a refusal is given up
 
 
 class AsyncClient:
@@ -125,8 +126,10 @@ class AsyncClient:
         source: Callable[[], AsyncIterable[bytes]] | None = None,
         length: int | None = None,
         retry: Retry | None = None,
+        sandbox_id: str = "",
+        path: str | None = None,
     ) -> AsyncBody:
-        """The beginning of a streamed answer, whatever its status, with the same retries as `send`.
+        """The beginning of a streamed answer with the same retries as `send`; a status of 429 and above raises.
 
         `source` makes the body anew for each attempt; an unsafe request has one attempt once it was sent.
         """
@@ -144,7 +147,7 @@ class AsyncClient:
                 self._answered = True
                 if body.status < 429:
                     return body
-                data = await self._rest(body)
+                data = await self.rest(body)
                 code = error_code(data)
                 failure = Failure(
                     sent=True, status=body.status, code=code, retry_after=retry_after(body.headers)
@@ -154,13 +157,28 @@ class AsyncClient:
                 if repeatable and retryable_status(body.status, code=code):
                     delay = self._delay(retry, failure, begun=begun)
                 if delay is None:
-                    raise error_for(status=body.status, headers=body.headers, body=data)
+                    raise error_for(
+                        status=body.status,
+                        headers=body.headers,
+                        body=data,
+                        sandbox_id=sandbox_id,
+                        path=path,
+                    )
                 await sleep(delay)
                 continue
             delay = self._delay(retry, failure, begun=begun)
             if delay is None:
                 raise ConnectionFailed(str(cause), sent=failure.sent) from cause
             await sleep(delay)
+
+    async def rest(self, refusal: AsyncBody) -> bytes:
+        """The body of a refusal, or nothing when it breaks off: its status is told all the same."""
+        try:
+            return await refusal.read_all(timeout=REFUSAL_SILENCE)
+        except TransportError:
+            return b""
+        finally:
+            await refusal.aclose()
 
     def retry(self, *, safe: bool, deadline: float | None = None) -> Retry:
         """A new retry memory with this client's patience."""
@@ -170,14 +188,6 @@ class AsyncClient:
         if now() - begun > LONG_ATTEMPT:
             retry.progress()
         return retry.after(failure, now=now(), stranger=not self._answered)
-
-    async def _rest(self, body: AsyncBody) -> bytes:
-        try:
-            return await body.read_all(timeout=30.0)
-        except TransportError:
-            return b""
-        finally:
-            await body.aclose()
 
 
 async def default_client(*, url: str | None = None, api_key: str | None = None) -> AsyncClient:

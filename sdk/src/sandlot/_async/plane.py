@@ -136,13 +136,12 @@ class AsyncPlane:
                 safe=safe,
                 timeout=timeout,
             )
-            answer = await self.client.open(request, source=source, length=length, retry=retry)
+            answer = await self.client.open(
+                request, source=source, length=length, retry=retry, sandbox_id=self.sandbox_id, path=path
+            )
             if answer.status < 300:
                 return answer
-            try:
-                data = await answer.read_all(timeout=30.0)
-            finally:
-                await answer.aclose()
+            data = await self.client.rest(answer)
             if answer.status == 401 and not renewed and (safe or source is None):
                 renewed = True
                 self._origin = None

@@ -20,6 +20,7 @@ from sandlot.errors import ConnectionFailed
 
 USER_AGENT = f"sandlot/{_version.__version__}"
 LONG_ATTEMPT = 5.0  # seconds; a connection that held this long was a working one
+REFUSAL_SILENCE = 30.0  # seconds without a byte in which the rest of a refusal is given up
 
 
 class Client:
@@ -124,8 +125,10 @@ class Client:
         source: Callable[[], Iterable[bytes]] | None = None,
         length: int | None = None,
         retry: Retry | None = None,
+        sandbox_id: str = "",
+        path: str | None = None,
     ) -> Body:
-        """The beginning of a streamed answer, whatever its status, with the same retries as `send`.
+        """The beginning of a streamed answer with the same retries as `send`; a status of 429 and above raises.
 
         `source` makes the body anew for each attempt; an unsafe request has one attempt once it was sent.
         """
@@ -143,7 +146,7 @@ class Client:
                 self._answered = True
                 if body.status < 429:
                     return body
-                data = self._rest(body)
+                data = self.rest(body)
                 code = error_code(data)
                 failure = Failure(
                     sent=True, status=body.status, code=code, retry_after=retry_after(body.headers)
@@ -153,13 +156,28 @@ class Client:
                 if repeatable and retryable_status(body.status, code=code):
                     delay = self._delay(retry, failure, begun=begun)
                 if delay is None:
-                    raise error_for(status=body.status, headers=body.headers, body=data)
+                    raise error_for(
+                        status=body.status,
+                        headers=body.headers,
+                        body=data,
+                        sandbox_id=sandbox_id,
+                        path=path,
+                    )
                 sleep(delay)
                 continue
             delay = self._delay(retry, failure, begun=begun)
             if delay is None:
                 raise ConnectionFailed(str(cause), sent=failure.sent) from cause
             sleep(delay)
+
+    def rest(self, refusal: Body) -> bytes:
+        """The body of a refusal, or nothing when it breaks off: its status is told all the same."""
+        try:
+            return refusal.read_all(timeout=REFUSAL_SILENCE)
+        except TransportError:
+            return b""
+        finally:
+            refusal.close()
 
     def retry(self, *, safe: bool, deadline: float | None = None) -> Retry:
         """A new retry memory with this client's patience."""
@@ -169,14 +187,6 @@ class Client:
         if now() - begun > LONG_ATTEMPT:
             retry.progress()
         return retry.after(failure, now=now(), stranger=not self._answered)
-
-    def _rest(self, body: Body) -> bytes:
-        try:
-            return body.read_all(timeout=30.0)
-        except TransportError:
-            return b""
-        finally:
-            body.close()
 
 
 def default_client(*, url: str | None = None, api_key: str | None = None) -> Client:

@@ -135,13 +135,12 @@ class Plane:
                 safe=safe,
                 timeout=timeout,
             )
-            answer = self.client.open(request, source=source, length=length, retry=retry)
+            answer = self.client.open(
+                request, source=source, length=length, retry=retry, sandbox_id=self.sandbox_id, path=path
+            )
             if answer.status < 300:
                 return answer
-            try:
-                data = answer.read_all(timeout=30.0)
-            finally:
-                answer.close()
+            data = self.client.rest(answer)
             if answer.status == 401 and not renewed and (safe or source is None):
                 renewed = True
                 self._origin = None
