@@ -83,7 +83,8 @@ async def test_where_many_wait_turns_are_short(turns: Turns) -> None:
     assert lanes * TURN / 2 > 10 * LONGEST_WAIT
 
 
-async def test_a_client_that_has_gone_takes_no_turn(turns: Turns) -> None:
+async def test_a_client_that_has_gone_takes_no_turn() -> None:
+    turns = Turns(cores=1, wanted=lambda: True, turn=60.0, longest_wait=60.0)
     first = await enter_all(turns, "a", OPS_PER_CORE)
     gone = await enter_all(turns, "b", OPS_PER_CORE)
     last = await enter_all(turns, "c", 1)

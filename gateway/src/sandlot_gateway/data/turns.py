@@ -28,8 +28,17 @@ class Turn:
 class Turns:
     """A turn ends when all its commands are answered, at the latest when its time is up: nobody waits for long ones."""
 
-    def __init__(self, *, cores: int, wanted: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        *,
+        cores: int,
+        wanted: Callable[[], bool],
+        turn: float = TURN,
+        longest_wait: float = LONGEST_WAIT,
+    ) -> None:
         self._room = OPS_PER_CORE * cores
+        self._turn = turn
+        self._longest_wait = longest_wait
         self._wanted = wanted
         self._running = 0  # commands of the present turns
         self._turns: dict[str, Turn] = {}
@@ -63,7 +72,7 @@ class Turns:
     def _begin(self, lane: str, commands: int) -> Turn:
         turn = self._turns[lane] = Turn(lane, running=commands)
         self._running += commands
-        seconds = min(TURN, LONGEST_WAIT * len(self._turns) / (len(self._waiting) + 1))
+        seconds = min(self._turn, self._longest_wait * len(self._turns) / (len(self._waiting) + 1))
         asyncio.get_running_loop().call_later(seconds, self._end, turn)
         return turn
 
