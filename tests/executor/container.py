@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import platform
@@ -9,6 +10,7 @@ import shutil
 import subprocess
 import tempfile
 import uuid
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -162,7 +164,7 @@ class Container:
         subprocess.run([*self._runc, "delete", "--force", self.id], capture_output=True, timeout=60)
         for group in Path("/sys/fs/cgroup").glob(f"*{self.cgroup}"):
             for below in [*sorted((p for p in group.rglob("*") if p.is_dir()), reverse=True), group]:
-                below.rmdir()
+                wait_until(partial(_removed, below), what=f"{below} has no process")
         shutil.rmtree(self.directory)
 
 
@@ -211,3 +213,14 @@ def _install(root: Path, program: str) -> None:
 def parse_status(text: str) -> dict[str, str]:
     """The lines of /proc/PID/status by their names."""
     return {name: value.strip() for name, _, value in (line.partition(":") for line in text.splitlines())}
+
+
+def _removed(group: Path) -> bool:
+    """False while a process that was killed is still on its way out."""
+    try:
+        group.rmdir()
+    except OSError as error:
+        if error.errno != errno.EBUSY:
+            raise
+        return False
+    return True
