@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import socket
+import threading
+import time
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from sandlot_gateway.data import lines as lines_module
 from sandlot_gateway.data.conn import Connection
-from sandlot_gateway.data.dial import DialSettings, dial, split_host_port
+from sandlot_gateway.data.dial import DialSettings, addresses_of, dial, split_host_port
 from sandlot_gateway.data.errors import DialError
 from sandlot_gateway.data.line import LineSettings
 from sandlot_gateway.data.lines import Lines
 
+from tests.dataplane.slow import SlowUpstream
 from tests.dataplane.upstreams import echo
-from tests.waiting import until
+from tests.waiting import loop_turns, until
 
 QUICK = DialSettings(timeout=1.0, first_timeout=0.125, backoff=0.001, max_backoff=0.002)
 KEY = "10.0.0.7:8700"
@@ -133,6 +139,23 @@ async def test_an_attempt_that_fails_is_made_again_and_each_is_longer(owner, ups
     connection.close()
 
 
+async def test_failures_in_a_row_count_for_the_pause_and_a_success_ends_the_row(owner, upstream, monkeypatch):
+    server = await upstream(echo())
+    counted: list[int] = []
+
+    def no_pause(_settings: DialSettings, failures: int) -> float:
+        counted.append(failures)
+        return 0.0
+
+    monkeypatch.setattr(DialSettings, "pause_after", no_pause)
+    one = owner(max_dials=1)
+    script = Script(refused(), refused(), refused(), server.address, refused(), server.address)
+    waiting = [one.wait(script) for _ in range(2)]
+    for connection in await asyncio.gather(*waiting):
+        connection.close()
+    assert counted == [1, 2, 3, 1]
+
+
 @pytest.mark.parametrize("known_alive", [True, False])
 async def test_a_refusal_is_told_after_its_time_as_it_was(owner, known_alive):
     one = owner(refused_for=0.02 if known_alive else 60.0, refused_for_others=60.0 if known_alive else 0.02)
@@ -153,8 +176,27 @@ async def test_silence_is_told_after_its_time_as_what_it_is(owner, known_alive):
     assert caught.value.reason == "it is silent, no sign of life came from it (no answer)"
 
 
-async def test_what_no_other_attempt_can_change_is_told_to_all_at_once(owner):
-    one = owner()
+async def test_an_upstream_that_is_heard_of_is_tried_for_as_long_as_it_is(owner, upstream):
+    """Its dials fail for longer than silence is borne, and a heartbeat came before each."""
+    server = await upstream(echo())
+    one = owner(silent_for=0.2)
+    began = time.monotonic()
+
+    async def slow() -> Connection:
+        if time.monotonic() - began < 0.3:
+            one.lines.heard(KEY)
+            raise DialError(KEY, "no answer")
+        return await dial(server.address, timeout=10.0)
+
+    connection = await one.wait(slow)
+    assert one.dialled[-1] is True
+    connection.close()
+
+
+@pytest.mark.parametrize("silent_for", [120.0, 0.0])
+async def test_what_no_other_attempt_can_change_is_told_to_all_at_once(owner, silent_for):
+    """Also to those whose time is over with that attempt."""
+    one = owner(silent_for=silent_for)
     script = Script(DialError(KEY, "not an address", final=True))
     waiting = [one.wait(script) for _ in range(3)]
     for task in waiting:
@@ -215,6 +257,30 @@ async def test_who_has_gone_when_its_connection_comes_leaves_it_to_the_next(owne
     await until(lambda: len(one.kept) == 1)
 
 
+async def test_who_has_gone_when_its_failure_comes_is_cancelled(owner):
+    async def never() -> Connection:
+        return await asyncio.get_running_loop().create_future()
+
+    one = owner()
+    waiting = one.wait(never)
+    await loop_turns()
+    one.lines.dismiss(KEY, "it has ended")
+    waiting.cancel()  # it was told, and had no time to see it
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+
+
+async def test_nothing_is_kept_of_a_dial_that_is_over(owner, upstream):
+    """A gateway that lives for months makes millions."""
+    server = await upstream(echo())
+    one = owner()
+    connection = await one.wait(Script(server.address))
+    await loop_turns(3)
+    assert not one.lines._dials
+    assert not one.lines._lines
+    connection.close()
+
+
 async def test_who_waits_for_an_upstream_that_has_ended_is_told_and_its_dials_end(owner):
     one = owner()
     one.lines.heard(KEY)
@@ -266,6 +332,110 @@ async def test_where_nothing_listens_a_dial_is_refused(address, refused, reason)
         await dial(address, timeout=10.0)
     error = caught.value
     assert (error.address, error.reason, error.refused, error.final) == (address, reason, refused, False)
+
+
+async def answer_of(connection: Connection) -> bytes:
+    """To a request that its server echoes."""
+    connection.begin(b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\n\r\nhello")
+    await connection.head()
+    body = await connection.read()
+    connection.close()
+    return body
+
+
+def no_resolver(*_args: object, **_options: object) -> list[object]:
+    raise AssertionError("the resolver was asked for an address")
+
+
+@pytest.mark.parametrize("kind", ["unix", "127.0.0.1", "::1"])
+async def test_a_dial_of_an_address_connects_and_asks_no_resolver(upstream, monkeypatch, kind):
+    server = await upstream(echo(), tcp=kind != "unix", host=kind)
+    monkeypatch.setattr(socket, "getaddrinfo", no_resolver)
+    connection = await dial(server.address, timeout=10.0)
+    assert connection.address == server.address
+    assert await answer_of(connection) == b"hello"
+
+
+async def test_a_dial_of_a_name_connects_to_its_address(upstream):
+    server = await upstream(echo(), tcp=True)
+    port = server.address.rpartition(":")[2]
+    connection = await dial(f"localhost:{port}", timeout=10.0)
+    assert connection.address == f"localhost:{port}"
+    assert await answer_of(connection) == b"hello"
+
+
+@pytest.mark.parametrize(
+    ("problem", "reason"),
+    [
+        (socket.gaierror(socket.EAI_NONAME, "Name or service not known"), "Name or service not known"),
+        (PermissionError(errno.EPERM, "of a packet filter"), ": operation not permitted"),
+    ],
+)
+async def test_a_name_that_cannot_be_resolved_is_told_in_the_systems_words(monkeypatch, problem, reason):
+    def unknown(*_args: object, **_options: object) -> list[object]:
+        raise problem
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    with pytest.raises(DialError, match=f"{reason}$") as caught:
+        await dial("nowhere.example:80", timeout=10.0)
+    assert (caught.value.refused, caught.value.final) == (False, False)
+    with pytest.raises(type(problem)):
+        await addresses_of("nowhere.example", 80)
+
+
+async def test_a_name_is_resolved_while_all_the_loops_own_threads_are_busy(upstream):
+    server = await upstream(echo(), tcp=True)
+    port = server.address.rpartition(":")[2]
+    loop = asyncio.get_running_loop()
+    go_on = threading.Event()
+    with ThreadPoolExecutor(1) as one:
+        loop.set_default_executor(one)
+        busy = loop.run_in_executor(None, go_on.wait)
+        try:
+            connection = await asyncio.wait_for(dial(f"localhost:{port}", timeout=10.0), 10.0)
+        finally:
+            go_on.set()
+        await busy
+    assert await answer_of(connection) == b"hello"
+
+
+async def test_every_address_of_a_name_is_told_once_in_the_form_of_a_dial(monkeypatch):
+    asked: list[tuple[str, int]] = []
+
+    def several(host: str, port: int, *, type: int) -> list[object]:
+        asked.append((host, port))
+        assert type == socket.SOCK_STREAM  # else each address comes once for every kind of socket
+        four = (socket.AF_INET, type, 6, "", ("10.0.0.7", port))
+        six = (socket.AF_INET6, type, 6, "", ("fe80::7", port, 0, 0))
+        return [four, six, four]
+
+    monkeypatch.setattr(socket, "getaddrinfo", several)
+    assert await addresses_of("peers.example", 8700) == ["10.0.0.7:8700", "[fe80::7]:8700"]
+    assert asked == [("peers.example", 8700)]
+    assert await addresses_of("10.0.0.8", 8700) == ["10.0.0.8:8700"]
+    assert await addresses_of("fe80::8", 8700) == ["[fe80::8]:8700"]
+    assert len(asked) == 1
+
+
+async def test_an_attempt_that_gets_no_answer_ends_after_its_time(stack):
+    server = SlowUpstream(echo())
+    stack.push_async_callback(server.close)
+    began = time.monotonic()
+    with pytest.raises(DialError) as caught:
+        await dial(server.address, timeout=0.1)
+    assert time.monotonic() - began >= 0.09  # the loop counts in milliseconds
+    assert (caught.value.reason, caught.value.refused) == ("no answer to the connection attempt", False)
+
+
+async def test_a_dial_that_is_cancelled_leaves_nothing_behind(stack):
+    """The check after each test looks for its socket."""
+    server = SlowUpstream(echo())
+    stack.push_async_callback(server.close)
+    dialling = asyncio.create_task(dial(server.address, timeout=60.0))
+    await loop_turns(3)
+    dialling.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await dialling
 
 
 @pytest.mark.parametrize("wrong", ["10.0.0.7", "10.0.0.7:0", "10.0.0.7:65536"])
