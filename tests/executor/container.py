@@ -164,7 +164,7 @@ class Container:
         subprocess.run([*self._runc, "delete", "--force", self.id], capture_output=True, timeout=60)
         for group in Path("/sys/fs/cgroup").glob(f"*{self.cgroup}"):
             for below in [*sorted((p for p in group.rglob("*") if p.is_dir()), reverse=True), group]:
-                wait_until(partial(_removed, below), what=f"{below} has no process")
+                remove_group(below)
         shutil.rmtree(self.directory)
 
 
@@ -213,6 +213,11 @@ def _install(root: Path, program: str) -> None:
 def parse_status(text: str) -> dict[str, str]:
     """The lines of /proc/PID/status by their names."""
     return {name: value.strip() for name, _, value in (line.partition(":") for line in text.splitlines())}
+
+
+def remove_group(group: Path) -> None:
+    """Waits for processes in it that were killed."""
+    wait_until(partial(_removed, group), what=f"{group} has no process")
 
 
 def _removed(group: Path) -> bool:

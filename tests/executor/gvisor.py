@@ -14,7 +14,7 @@ from typing import Any
 
 import sandlot_sidecar
 
-from tests.executor.container import CAPABILITIES, LINKED, PATH, WAITS, given_files, holder
+from tests.executor.container import CAPABILITIES, LINKED, PATH, WAITS, given_files, holder, remove_group
 
 # A bomb in gVisor is memory of one process here: without a limit of its own it would take the machine's.
 MOST_MEMORY = 3 << 30
@@ -142,7 +142,7 @@ class GvisorPod:
         subprocess.run(["umount", str(self.directory / "state/null-netns")], capture_output=True)
         shutil.rmtree(self.directory)
         for group in self._groups:
-            group.rmdir()
+            remove_group(group)
 
     @property
     def memory(self) -> int:

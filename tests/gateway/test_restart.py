@@ -8,8 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import httpx
@@ -22,7 +20,8 @@ from sandlot_gateway.settings import Settings
 from tests.gateway.conftest import running
 from tests.gateway.machine import Machine
 from tests.gateway.test_create import warmed
-from tests.waiting import until
+from tests.stack import Stack
+from tests.waiting import until, wait_until
 
 
 async def test_everything_is_found_again(state_dir: Path, machine: Machine) -> None:
@@ -146,50 +145,26 @@ async def test_a_drain_lets_requests_end_and_answers_held_creates(state_dir: Pat
         assert len(machine.claimed()) == 1
 
 
-async def test_one_that_leaves_serves_on_and_has_clients_close_their_connections(state_dir: Path) -> None:
+def test_one_that_leaves_serves_on_and_has_clients_close_their_connections(state_dir: Path) -> None:
     """A call into a connection that the other end is closing is lost: who calls must be who closes."""
-    async with leaving_gateway(state_dir, seconds=600) as (process, client):
-        assert "connection" not in (await client.get("/api/v1/sandbox")).headers
-        process.send_signal(signal.SIGTERM)
-        await until(lambda: is_unready(client))
+    with Stack(state_dir / "state", options=("--leave", "600")) as stack, client_of(stack) as client:
+        assert stack.process is not None
+        assert "connection" not in client.get("/api/v1/sandbox").headers
+        stack.process.send_signal(signal.SIGTERM)
+        wait_until(lambda: client.get("/readyz").status_code == 503)
         for _ in range(3):
-            told = await client.get("/api/v1/sandbox")
+            told = client.get("/api/v1/sandbox")
             assert (told.status_code, told.headers["connection"]) == (200, "close")
-        process.send_signal(signal.SIGTERM)  # asked again
-        assert await process.wait() == 0
+        assert stack.terminate() == 0  # asked again
 
 
-async def test_one_that_leaves_ends_when_its_time_is_over(state_dir: Path) -> None:
-    async with leaving_gateway(state_dir, seconds=0.5) as (process, _):
-        process.send_signal(signal.SIGTERM)
-        assert await process.wait() == 0
+def test_one_that_leaves_ends_when_its_time_is_over(state_dir: Path) -> None:
+    with Stack(state_dir / "state", options=("--leave", "0.5")) as stack:
+        assert stack.terminate() == 0
 
 
-@asynccontextmanager
-async def leaving_gateway(
-    state_dir: Path, *, seconds: float
-) -> AsyncIterator[tuple[asyncio.subprocess.Process, httpx.AsyncClient]]:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "sandlot_gateway", "--state-dir", str(state_dir), "--port", "0"),
-        *("--api-key", "key", "--leave", str(seconds)),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        assert process.stdout is not None
-        async with asyncio.timeout(60):
-            await process.stdout.readline()
-            url = json.loads((state_dir / "endpoint.json").read_text())["url"]
-            async with httpx.AsyncClient(base_url=url, headers={"Authorization": "Bearer key"}) as client:
-                yield process, client
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-
-
-async def is_unready(client: httpx.AsyncClient) -> bool:
-    return (await client.get("/readyz")).status_code == 503
+def client_of(stack: Stack) -> httpx.Client:
+    return httpx.Client(base_url=stack.url, headers={"Authorization": f"Bearer {stack.api_key}"})
 
 
 async def test_a_private_stack_takes_its_sandboxes_along(state_dir: Path, machine: Machine) -> None:

@@ -115,10 +115,7 @@ class SupplyModel(RuleBasedStateMachine):
         start = self.starts[start_id]
         if waits and not start.told:
             self.world.begun_at[start.instance.id] = None
-        start.returned = True
-        if start.told:
-            del self.starts[start_id]
-        self.step(Launched(start_id, start.instance.id))
+        self.launched(start_id)
 
     @precondition(lambda self: self.launching())
     @rule(choice=choices, refused=st.booleans(), refuse=st.booleans())
@@ -205,7 +202,7 @@ class SupplyModel(RuleBasedStateMachine):
             assert rounds < 100, (self.asks, self.starts)
             self.step(RoomMade())
             for start_id in list(self.launching()):
-                self.launch_returns_well(start_id)
+                self.launched(start_id)
             for start_id in [one for one in self.untold() if one not in self.launching()]:
                 self.offer(self.starts.pop(start_id).instance)
             for instance in list(self.unheard.values()):
@@ -220,7 +217,7 @@ class SupplyModel(RuleBasedStateMachine):
 
     # Inside.
 
-    def launch_returns_well(self, start_id: StartId) -> None:
+    def launched(self, start_id: StartId) -> None:
         start = self.starts[start_id]
         start.returned = True
         if start.told:
@@ -265,8 +262,10 @@ class SupplyModel(RuleBasedStateMachine):
                     self.offered.discard(instance_id)
                     for start_id, start in list(self.starts.items()):
                         if start.instance.id == instance_id:
-                            assert start.returned
-                            del self.starts[start_id]
+                            # A launch may return after its instance was ready, had an owner, and was a spare too long.
+                            assert start.returned or start.told
+                            if start.returned:
+                                del self.starts[start_id]
                 case _:
                     pass
         for key in launched:

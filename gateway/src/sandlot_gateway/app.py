@@ -168,7 +168,6 @@ class Gateway:
         )
         self._recovered = asyncio.Event()
         self._leaving = False
-        self._draining = False
         control = control_api(
             Services(
                 settings=settings,
@@ -184,7 +183,7 @@ class Gateway:
                 ssh=self.ssh,
                 counters=self.counters,
                 metrics_text=self._metrics_text,
-                is_ready=lambda: self._recovered.is_set() and not self._leaving and not self._draining,
+                is_ready=lambda: self._recovered.is_set() and not self._leaving,
             )
         )
         self.edge = Edge(
@@ -224,7 +223,7 @@ class Gateway:
 
         Also for pending creates, unless the next gateway on this machine finds them on its disk and goes on with them.
         """
-        self._draining = True
+        self._leaving = True
         self.directory.release()
         waits: list[Awaitable[object]] = [self.data.drain(self.settings.drain)]
         if not self.backend.finds_all:
@@ -233,7 +232,7 @@ class Gateway:
 
     async def stop(self) -> None:
         """After the last request. With end_sandboxes_on_exit nothing is left running."""
-        self._draining = True
+        self._leaving = True
         await self.supply.close()
         if self.settings.end_sandboxes_on_exit:
             for sandbox in self.directory.live():

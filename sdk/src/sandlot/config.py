@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 
-from sandlot._local import find_or_start, key_of
 from sandlot.endpoint import Endpoint, endpoint
 from sandlot.errors import ConfigError
 
@@ -18,6 +17,8 @@ def named_endpoint(*, url: str | None, api_key: str | None) -> Endpoint | None:
             raise ConfigError("an API key is given but no server: set SANDLOT_URL as well")
         return None
     if api_key is None:
+        from sandlot._local import key_of
+
         api_key = key_of(url)
         if api_key is None:
             raise ConfigError(f"no API key for {url}: set SANDLOT_API_KEY")
@@ -29,4 +30,6 @@ def find_endpoint(*, url: str | None = None, api_key: str | None = None) -> Endp
     found = named_endpoint(url=url, api_key=api_key)
     if found is not None:
         return found
+    from sandlot._local import find_or_start
+
     return find_or_start()

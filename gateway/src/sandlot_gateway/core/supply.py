@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Protocol
 
-from sandlot_gateway.core.backend import Instance, PoolSpec, PoolStatus, Template
-
+from .backend import Instance, PoolSpec, PoolStatus, Template
 from .ready import ReadyQueue
 from .supply_events import (
     Asked,
@@ -115,13 +114,10 @@ class SupplyCore:
         self._waiters: dict[AskId, Waiter[_Ask]] = {}
         self._starts: dict[StartId, _Start] = {}
         self._start_of: dict[str, StartId] = {}  # by instance, of those whose launch has returned
-        self._launching: Counter[str] = Counter()  # whose has not, by template key
-        self._early: dict[
-            str, tuple[float, _Told]
-        ] = {}  # of instances that no launch had returned; the oldest first
-        self._spares: dict[
-            str, float
-        ] = {}  # instances of no pool, with when they are given up; the oldest first
+        # What came of instances that no launch had returned, and when; the oldest first.
+        self._early: dict[str, tuple[float, _Told]] = {}
+        # Instances of no pool, and when the next create has come too late for them; the oldest first.
+        self._spares: dict[str, float] = {}
         self._blocked_until: float | None = None
         self._refusal: LaunchRefused | None = None  # why nothing can be started while it is blocked
         self._look_at: float | None = None
@@ -147,10 +143,8 @@ class SupplyCore:
                 self._refused(event)
             case Offered(instance):
                 self._offered(instance)
-            case Lost(instance_id):
-                self._lost(instance_id, event)
-            case Taken(instance_id):
-                self._taken(instance_id, event)
+            case Lost(instance_id) | Taken(instance_id):
+                self._gone(instance_id, event)
             case RoomMade():
                 self._blocked_until = self._refusal = None
             case Looked():
@@ -194,11 +188,11 @@ class SupplyCore:
 
     def _asked(self, event: Asked) -> None:
         key = event.template.key
+        self._to_pump = False
         instance = self._take(key, event.pool, event.tenant)
         if instance is not None:
             self._effects.append(Grant(event.ask, instance, pool_hit=True, queued=0.0, start=0.0))
             self._nudge(instance)
-            self._to_pump = False
             return
         if not event.again and self._is_full(event.tenant):
             position = len(self._line) + 1
@@ -206,7 +200,11 @@ class SupplyCore:
             self._effects.append(Refuse(event.ask, QueueFull(position=position, retry_after=retry_after)))
             return
         refusal = self._refusal
-        if refusal is not None and not event.patient and self._on_the_way()[key] <= self._line.waiting(key):
+        if (
+            refusal is not None
+            and not event.patient
+            and self._on_the_way(self._own_starts())[key] <= self._line.waiting(key)
+        ):
             self._effects.append(Refuse(event.ask, _cannot_start(refusal)))
             return
         waiter = Waiter(event.template, key, event.tenant, _Ask(event.ask, self._now), waiting=False)
@@ -245,7 +243,7 @@ class SupplyCore:
         return instance
 
     def _owner(self, pool: str) -> str | None:
-        """Whose this pool is. What is left of one that is gone is as good as shared: nobody has used it."""
+        """Whose this pool is. A pool that is gone leaves instances that nobody has used: any tenant may have them."""
         spec = self._seen.pool(pool)
         return spec.owner if spec is not None else None
 
@@ -295,38 +293,32 @@ class SupplyCore:
         key = instance.template.key
         return self._line.head(key) if owner is None else self._line.first_of(key, owner)
 
-    def _lost(self, instance_id: str, event: Lost) -> None:
-        if event.verdict in _OF_OWNED:
-            # Another gateway's create had it. Two such ends, taken for failed starts, would end a create that waits
-            # here, with the other one's verdict.
-            self._taken(instance_id, event)
-            return
+    def _gone(self, instance_id: str, event: Lost | Taken) -> None:
         self.forget(instance_id)
         start = self._arrived(instance_id, event)
         if start is not None:
-            error = StartFailed(event.message, verdict=event.verdict, error_type=event.verdict.upper())
-            self._failed(start, error, final=event.verdict == "image_pull")
+            self._fail_if_lost(start, event)
 
-    def _taken(self, instance_id: str, event: Lost | Taken) -> None:
-        self.forget(instance_id)
-        self._arrived(instance_id, event)
+    def _fail_if_lost(self, start: _Start, told: _Told) -> None:
+        # Another gateway's create had the one whose end only an owner has. Two such ends, taken for failed starts, would
+        # end a create that waits here, with the other one's verdict.
+        if isinstance(told, Lost) and told.verdict not in _OF_OWNED:
+            error = StartFailed(told.message, verdict=told.verdict, error_type=told.verdict.upper())
+            self._failed(start, error, final=told.verdict == "image_pull")
 
     # Starts.
 
     def _launched(self, start_id: StartId, instance_id: str) -> None:
         start = self._starts[start_id]
-        if instance_id in self._early:
-            _, told = self._early.pop(instance_id)
-            self._over(start_id)
-            if isinstance(told, Lost) and told.verdict not in _OF_OWNED:
-                # Told to nobody, its create would wait for it until the start's time is over.
-                error = StartFailed(told.message, verdict=told.verdict, error_type=told.verdict.upper())
-                self._failed(start, error, final=told.verdict == "image_pull")
-            return
-        self._landed(start)
         start.instance_id, start.began = instance_id, self._now
         start.due = self._now + self._settings.start_timeout
         self._start_of[instance_id] = start_id
+        early = self._early.pop(instance_id, None)
+        if early is not None:
+            # Its create would wait for this start until the start's time is over.
+            self._fail_if_lost(self._over(start_id), early[1])
+            return
+        self._forget_early()
         self._give_up_unwanted(start)
 
     def _refused(self, event: LaunchRefused) -> None:
@@ -335,7 +327,7 @@ class SupplyCore:
             self._blocked_until = self._now + event.retry_after
         if event.refuse:
             self._refusal = event
-            on_the_way = self._on_the_way()
+            on_the_way = self._on_the_way(self._own_starts())
             for key in self._line.in_turn():
                 # Those who wait for a start that is under way are not told.
                 while self._line.waiting(key) > on_the_way[key] and (waiter := self._line.head(key)):
@@ -344,7 +336,7 @@ class SupplyCore:
     def _failed(self, start: _Start, error: StartFailed, *, final: bool) -> None:
         waiter = start.waiter or self._line.head(start.key)
         if waiter is None or not waiter.waiting:
-            return  # nobody waits for that start any more, and those who wait have their own
+            return  # its create has left, and those that wait have starts of their own
         waiter.value.attempts += 1
         if final or waiter.value.attempts >= self._settings.attempts:
             self._end(waiter, error)
@@ -354,29 +346,27 @@ class SupplyCore:
         self._effects.append(Refuse(waiter.value.id, error))
 
     def _arrived(self, instance_id: str, event: _Told) -> _Start | None:
-        """The start that is over with this; what is told of an instance that no launch has returned yet is kept for it."""
+        """The start that this ends. Keeps the event for a launch that may yet return the instance."""
         start_id = self._start_of.get(instance_id)
         if start_id is not None:
             return self._over(start_id)
-        if self._launching:
+        if len(self._start_of) < len(self._starts):
             self._early.setdefault(instance_id, (self._now, event))
         return None
 
     def _over(self, start_id: StartId) -> _Start:
         start = self._starts.pop(start_id)
-        if start.instance_id is None:
-            self._landed(start)
-        else:
+        if start.instance_id is not None:
             del self._start_of[start.instance_id]
         if start.waiter is not None:
             start.waiter.value.start = None
+        self._forget_early()
         return start
 
-    def _landed(self, start: _Start) -> None:
-        self._launching[start.key] -= 1
-        if not self._launching[start.key]:
-            del self._launching[start.key]
-        # Told before the oldest launch was asked for, it is of none of them.
+    def _forget_early(self) -> None:
+        """Forget what came before the gateway asked for the oldest launch that is under way: it is of none of them."""
+        if not self._early:
+            return
         since = min((one.asked_at for one in self._starts.values() if one.instance_id is None), default=None)
         while self._early:
             instance_id, (at, _) = next(iter(self._early.items()))
@@ -385,14 +375,14 @@ class SupplyCore:
             del self._early[instance_id]
 
     def _give_up_unwanted(self, start: _Start) -> None:
-        """Unless it has begun or somebody else waits for it: its turn would come before those of others, for nobody."""
+        """Destroy a start that has not begun and that no create needs: its turn would come before those of others."""
         if not start.unwanted or start.instance_id is None:
             return
         if self._seen.begun(start.instance_id) is None and self._is_spare(start.key):
             self._destroy(start)
 
     def _is_spare(self, key: str) -> bool:
-        return self._on_the_way()[key] > self._line.waiting(key)
+        return self._on_the_way(self._own_starts())[key] > self._line.waiting(key)
 
     def _destroy(self, start: _Start) -> None:
         assert start.instance_id is not None
@@ -439,36 +429,38 @@ class SupplyCore:
             self._look_at = self._now + _LOOK_EVERY
         if self._blocked_until is not None:
             return
-        on_the_way = self._on_the_way()
+        own = self._own_starts()
+        on_the_way = self._on_the_way(own)
         for key in self._line.in_turn():
             missing = min(
                 self._line.waiting(key) - on_the_way[key], self._settings.max_starts - len(self._starts)
             )
             if missing <= 0:
                 continue
-            uncovered = self._uncovered(key)
-            template = self._line.in_line(key)[0].template
+            line = self._line.in_line(key)
+            uncovered = self._uncovered(line, own)
             for _ in range(missing):
-                self._launch(template, uncovered.popleft() if uncovered else None)
+                self._launch(line[0].template, uncovered.popleft() if uncovered else None)
 
     def _launch(self, template: Template, waiter: Waiter[_Ask] | None) -> None:
         start = _Start(StartId(next(self._numbers)), template.key, waiter, self._now)
         self._starts[start.id] = start
-        self._launching[start.key] += 1
         if waiter is not None:
             waiter.value.start = start.id
             waiter.value.started_at = waiter.value.started_at or self._now
         self._effects.append(Launch(start.id, template, waiter.value.id if waiter is not None else None))
 
-    def _uncovered(self, key: str) -> deque[Waiter[_Ask]]:
+    def _uncovered(
+        self, line: list[Waiter[_Ask]], own: Counter[tuple[str, str | None]]
+    ) -> deque[Waiter[_Ask]]:
         """Those that no start is meant for, nor one of their tenant's own pools; the next one first."""
-        own = self._own_starts()
+        left = own.copy()
         found: deque[Waiter[_Ask]] = deque()
-        for waiter in self._line.in_line(key):
+        for waiter in line:
             if waiter.value.start is not None:
                 continue
-            if own[key, waiter.tenant]:
-                own[key, waiter.tenant] -= 1
+            if left[waiter.key, waiter.tenant]:
+                left[waiter.key, waiter.tenant] -= 1
             else:
                 found.append(waiter)
         return found
@@ -480,10 +472,10 @@ class SupplyCore:
             starts[status.spec.template.key, status.spec.owner] += status.starting
         return starts
 
-    def _on_the_way(self) -> Counter[str]:
+    def _on_the_way(self, own: Counter[tuple[str, str | None]]) -> Counter[str]:
         """How many starts of each template are under way that somebody who waits may have."""
         on_the_way = Counter(start.key for start in self._starts.values())
-        for (key, owner), starting in self._own_starts().items():
+        for (key, owner), starting in own.items():
             # A tenant's own pool starts for its creates only: others must not count on it.
             on_the_way[key] += starting if owner is None else min(starting, self._line.waiting_of(key, owner))
         return on_the_way
