@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from loadtests.bounds import Bound, SpecError, read_bounds
 
 SPEC = Path(__file__).resolve().parents[1] / "rangespec-load.yaml"
-SHORT = 2.0  # a short run has few samples: its bounds are this many times wider; one of 0 stays 0
 
 
 def bounds_of(profile: str, *, on: Collection[str], short: bool, path: Path = SPEC) -> dict[str, Bound]:
-    """Those of a profile by name; `on`: what a `where` may say of this place. Raises SpecError."""
+    """Those of a profile by name; `on`: what a `where` may say of this place. Raises SpecError.
+
+    A short run has too few calls for a statement about time or memory: only its counts have bounds, the rows without a
+    unit.
+    """
     found = {
         name: bound
         for name, bound in read_bounds(path).items()
@@ -24,14 +26,7 @@ def bounds_of(profile: str, *, on: Collection[str], short: bool, path: Path = SP
     for name, bound in found.items():
         if not bound.of:
             raise SpecError(f"{name}: needs `of`: a path into the summary, or one divided by another")
-    return {name: _wider(bound) if short else bound for name, bound in found.items()}
-
-
-def _wider(bound: Bound) -> Bound:
-    if bound.at_most is not None:
-        return replace(bound, at_most=bound.at_most * SHORT)
-    assert bound.at_least is not None
-    return replace(bound, at_least=bound.at_least / SHORT)
+    return {name: bound for name, bound in found.items() if not (short and bound.unit)}
 
 
 def value_of(formula: str, summary: Mapping[str, Any]) -> float:

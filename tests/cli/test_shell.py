@@ -23,7 +23,8 @@ def test_a_session(stack: Stack, tmp_path: Path) -> None:
         terminal.resize(cols=111, rows=33)
         terminal.type("while [ \"$(stty size)\" != '33 111' ]; do sleep 0.05; done; echo size-$((1 + 1))\n")
         terminal.read_until("size-2")
-        terminal.type("echo go-$((1 + 1)); sleep 60\n")
+        # The word comes from the command itself: a ^C between a shell's word and its command would find neither.
+        terminal.type("sh -c 'echo go-$((1 + 1)); exec sleep 60'\n")
         terminal.read_until("go-2")
         terminal.type("\x03")  # Ctrl-C goes to the command, not to the shell's own client
         terminal.read_until("# ")  # a terminal drops what is typed right after it

@@ -33,7 +33,7 @@ pytestmark = pytest.mark.root
 
 PORT = 8700
 MOST_GROWTH = 32 << 20  # bytes of a sidecar's own memory
-SLOWEST = 10.0  # seconds of a call to the attacked sandbox or its neighbour, on a machine that others use too
+SLOWEST = 30.0  # seconds of a call to the attacked sandbox or its neighbour, on a machine that others use too
 LIMITS = {"memory": 512 << 20, "pids": 256, "disk": 64 << 20}
 # As the controller limits a pod with its own kernel: memoryHeadroom and sidecarMemoryLimit are above the claim's limit.
 MOST_OF_POD = LIMITS["memory"] + (512 << 20)
@@ -277,7 +277,8 @@ ATTACKS = {
 @pytest.mark.parametrize("attack", ATTACKS)
 async def test_what_code_does_is_its_own_and_hurts_nobody_else(arena: Arena, attack: str) -> None:
     program, expected = ATTACKS[attack]
-    answer = await arena.attack(["python3", "-c", program], timeout=6.0)
+    # One that its limits end needs as long as the machine makes it: only those that go on for ever are ended by time.
+    answer = await arena.attack(["python3", "-c", program], timeout=6.0 if "timeout" in expected else 60.0)
     assert answer["verdict"] in expected <= OWN, answer
     await arena.unharmed()
     ended = [event for event in arena.attacker.webhooks.events if event["event"] == "ended"]

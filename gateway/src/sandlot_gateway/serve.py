@@ -91,6 +91,8 @@ async def serve(
                 loop="none",
                 http=with_judge(gateway.edge.is_known),
                 ws="websockets-sansio",
+                # A compressor takes 40 KB for each terminal, and more of the time of the loop than the bytes do.
+                ws_per_message_deflate=False,
                 lifespan="off",
                 access_log=False,
                 log_config=None,

@@ -30,7 +30,7 @@ class OpLimits:
         memory_buffer: int = 256 << 10,
         result_ttl: float = 600.0,
         result_bytes: int = 64 << 20,
-        reattach_grace: float = 10.0,
+        reattach_grace: float = 60.0,
     ) -> None:
         self.max_running = max_running
         self.max_queued = max_queued

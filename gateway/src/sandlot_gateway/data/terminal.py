@@ -147,14 +147,20 @@ class Terminal:
         reader = FrameReader()
         await send({"type": "websocket.send", "text": _json({"op_id": self.op})})
         while data := await self._connection.read():
+            # A command may write a byte at a time: a message for each would cost this loop a hundred times the bytes.
+            output, end = bytearray(), None
             for kind, payload in reader.feed(data):
                 if kind in (b"o", b"e"):
-                    await send({"type": "websocket.send", "bytes": payload})
+                    output += payload
                 elif kind == b"x":
-                    text = payload.decode("utf-8", "replace")
-                    await send({"type": "websocket.send", "text": f'{{"exit":{text}}}'})
-                    await send({"type": "websocket.close", "code": 1000, "reason": "exit"})
-                    return
+                    end = payload.decode("utf-8", "replace")
+                    break
+            if output:
+                await send({"type": "websocket.send", "bytes": bytes(output)})
+            if end is not None:
+                await send({"type": "websocket.send", "text": f'{{"exit":{end}}}'})
+                await send({"type": "websocket.close", "code": 1000, "reason": "exit"})
+                return
         raise UpstreamError("the op's stream ended without its end")
 
     async def _carry_messages(self, receive: Receive) -> None:
