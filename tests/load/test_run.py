@@ -297,7 +297,7 @@ def test_a_missed_bound_fails_the_command_and_is_named(tmp_path: Path) -> None:
         done = run("churn", *server(stack), "--spec", str(spec), "--set", "seconds=1", reports=tmp_path)
     assert done.returncode == 1
     assert "bound missed: churn.rate is " in done.stdout
-    assert "must be ≥ 500" in done.stdout  # half of it, as the run is short
+    assert "must be ≥ 1000" in done.stdout
     assert "bound missed: churn.lost" not in done.stdout
     assert "class=bad" in (tmp_path / "churn" / "report.html").read_text()
 
