@@ -136,7 +136,7 @@ async def test_a_gateway_that_is_asked_to_end_brings_up_what_it_has_promised(wor
 
 
 async def started_when_draining(world: World, gateway: Running, name: str) -> None:
-    await until(lambda: gateway.gateway._draining)
+    await until(lambda: gateway.gateway.leaving)
     await world.kubelet.pod(TEMPLATE, cold=name)
 
 

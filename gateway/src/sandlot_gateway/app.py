@@ -167,7 +167,7 @@ class Gateway:
             ),
         )
         self._recovered = asyncio.Event()
-        self._leaving = False
+        self.leaving = False
         control = control_api(
             Services(
                 settings=settings,
@@ -183,7 +183,7 @@ class Gateway:
                 ssh=self.ssh,
                 counters=self.counters,
                 metrics_text=self._metrics_text,
-                is_ready=lambda: self._recovered.is_set() and not self._leaving,
+                is_ready=lambda: self._recovered.is_set() and not self.leaving,
             )
         )
         self.edge = Edge(
@@ -216,14 +216,14 @@ class Gateway:
 
     def leave(self) -> None:
         """Be not ready, and go on with everything."""
-        self._leaving = True
+        self.leaving = True
 
     async def drain(self) -> None:
         """Take no new work and wait, at most `settings.drain` seconds, for requests that run.
 
         Also for pending creates, unless the next gateway on this machine finds them on its disk and goes on with them.
         """
-        self._leaving = True
+        self.leaving = True
         self.directory.release()
         waits: list[Awaitable[object]] = [self.data.drain(self.settings.drain)]
         if not self.backend.finds_all:
@@ -232,7 +232,7 @@ class Gateway:
 
     async def stop(self) -> None:
         """After the last request. With end_sandboxes_on_exit nothing is left running."""
-        self._leaving = True
+        self.leaving = True
         await self.supply.close()
         if self.settings.end_sandboxes_on_exit:
             for sandbox in self.directory.live():
