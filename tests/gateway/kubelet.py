@@ -14,11 +14,12 @@ import shutil
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 import yaml
 from sandlot_gateway.tokens import Tokens
 from sandlot_kube import paths
@@ -215,12 +216,19 @@ class Kubelet:
         await self.client.request("PATCH", path, body={"status": status}, content_type=MERGE_PATCH)
 
     async def until(self, condition: Callable[[], Any], *, timeout: float = 60.0) -> Any:
-        """Looked at again after every change of a Sandbox."""
+        """The first true answer; looked at again after every change of a Sandbox. A KeyError is of one not told of yet."""
         async with asyncio.timeout(timeout):
-            while not (value := condition()):
+            while True:
+                with suppress(KeyError):
+                    if value := condition():
+                        return value
                 self._news.clear()
                 await self._news.wait()
-            return value
+
+    async def record(self, name: str) -> Sandbox:
+        """As the API server has it now: what the watch has told of may be older."""
+        answer = await self.client.request("GET", paths.sandboxes(self.namespace, name))
+        return msgspec.json.decode(answer, type=Sandbox)
 
     def of_pod(self, instance_id: str) -> Sandbox | None:
         """The Sandbox that is about this pod."""

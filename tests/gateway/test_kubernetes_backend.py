@@ -232,7 +232,7 @@ async def test_without_an_api_server_warm_claims_go_on_and_cold_ones_are_refused
         await asyncio.to_thread(world.server.start)
         await kubelet.until(lambda: all(kubelet.of_pod(instance) for instance in instances), timeout=60)
         await kubelet.until(lambda: kubelet.sandboxes[first["id"]].status.verdict, timeout=60)
-        assert kubelet.sandboxes[second["id"]].status.verdict is None
+        assert (await kubelet.record(second["id"])).status.verdict is None
         third = None
         async with asyncio.timeout(60):
             while third is None:
@@ -464,7 +464,7 @@ async def test_the_controllers_verdict_is_the_sandboxs(world: World) -> None:
         )
         ended = await gateway.is_ended(made["id"])
         assert (ended["status"], ended["errorType"]) == ("ERROR", "OOM_KILLED")
-        assert kubelet.sandboxes[made["id"]].status.verdict == "oom"
+        assert (await kubelet.record(made["id"])).status.verdict == "oom"
 
 
 @pytest.mark.parametrize("cold", [False, True])
@@ -576,7 +576,7 @@ async def test_what_is_claimed_while_a_slow_sidecar_is_asked_to_end_is_not_given
         await backend._records.flush(timeout=10)
         told = (await gateway.client.get(f"/api/v1/sandbox/{made['id']}")).json()
         assert (told["status"], told.get("verdict")) == ("RUNNING", None), told
-        assert kubelet.sandboxes[made["id"]].status.verdict is None
+        assert (await kubelet.record(made["id"])).status.verdict is None
 
 
 async def test_what_comes_up_while_it_is_asked_to_end_in_vain_stays_on_offer(world: World) -> None:
@@ -602,7 +602,7 @@ async def test_what_comes_up_while_it_is_asked_to_end_in_vain_stays_on_offer(wor
         assert entry.claim is not None
         assert entry.claim.sandbox_id == made["id"]
         await backend._records.flush(timeout=10)
-        assert kubelet.sandboxes[made["id"]].status.verdict is None
+        assert (await kubelet.record(made["id"])).status.verdict is None
 
 
 async def test_what_another_gateway_has_started_for_its_own_create_is_left_to_it_for_a_while(
@@ -714,7 +714,7 @@ async def test_a_cold_start_nobody_waits_for_any_more_is_taken_away(world: World
         await gateway.client.delete(f"/api/v1/sandbox/{answer.json()['id']}")
         # That of the promise stays for a while, ended.
         await kubelet.until(lambda: list(kubelet.sandboxes) == [answer.json()["id"]])
-        assert kubelet.sandboxes[answer.json()["id"]].status.verdict == "deleted"
+        assert (await kubelet.record(answer.json()["id"])).status.verdict == "deleted"
         await until(lambda: not kubelet.sidecars)
 
 
@@ -842,5 +842,6 @@ async def test_an_idempotency_key_holds_at_every_gateway_and_after_the_end_of_th
     # One that starts later reads it from the sidecars before it takes requests.
     async with world.gateway("c") as third:
         assert (await third.made(idempotency_key="one"))["id"] == made["id"]
-    owners = [one.spec.sandbox_id for one in kubelet.sandboxes.values() if one.status.verdict is None]
+    records = world.server.call("GET", paths.sandboxes(world.namespace))["items"]
+    owners = [one["spec"]["sandboxId"] for one in records if "verdict" not in one.get("status", {})]
     assert len(owners) == len(set(owners)) == 3
