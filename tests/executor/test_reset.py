@@ -97,12 +97,14 @@ def descriptors(box: Driver) -> int:
 
 def test_the_network_of_a_claim(box: Driver) -> None:
     devices = "tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d ' ' | sort | tr '\\n' ' '; ls /sys/class/net"
-    full = box.run(devices).stdout
+    network = "readlink /proc/self/ns/net"
+    full = box.run(network).stdout
     box.write("/app/kept", b"kept", parents=True)
     runner = box.runner()
     box.ask("apply", network="none")
     with pytest.raises((EOFError, OSError)):
         runner.ask({"check": True})
+    assert box.run(network).stdout != full
     assert box.run(devices).stdout.split() == [b"lo", b"lo"]
     assert box.run("cat /proc/1/net/dev | wc -l").stdout == b"3\n"
     assert box.run("ping -c1 -W1 127.0.0.1 >/dev/null 2>&1 || cat /sys/class/net/lo/flags").stdout in (
@@ -116,10 +118,10 @@ def test_the_network_of_a_claim(box: Driver) -> None:
     assert answer["equal"]
     assert box.run(devices).stdout.split() == [b"lo", b"lo"]
     box.ask("apply", network="full")
-    assert box.run(devices).stdout == full
+    assert box.run(network).stdout == full
     assert box.ask("reset", network="none")["equal"]
     assert box.ask("reset", network="full")["equal"]
-    assert box.run(devices).stdout == full
+    assert box.run(network).stdout == full
 
 
 def test_no_network_for_an_ordinary_user(any_box: Driver) -> None:
