@@ -179,8 +179,9 @@ async def test_a_private_stack_takes_its_sandboxes_along(state_dir: Path, machin
 
 
 async def test_it_ends_when_nobody_uses_it(state_dir: Path, machine: Machine) -> None:
-    async with running(state_dir, machine, exit_when_idle=0.2) as box:
+    async with running(state_dir, machine) as box:
         made = await box.create()
+    async with running(state_dir, machine, exit_when_idle=0.2) as box:
         await asyncio.sleep(0.4)  # twice the time without use
         assert not box.task.done(), "it ended with a sandbox alive"
         await box.client.delete(f"/api/v1/sandbox/{made['id']}")
