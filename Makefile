@@ -14,7 +14,7 @@ setup:  ## make .venv with the pinned dependencies and the packages
 demo: setup  ## grade about 1,000 HumanEval rollouts in local sandboxes; report in reports/
 	$(RUN)/sandlot demo
 
-test: setup  ## all tests on this machine
+test: setup  ## all tests that need nothing but this machine
 	bash tools/test.sh
 
 cluster: setup  ## a kind cluster with gVisor for the tests; prints its kubeconfig's path
@@ -23,7 +23,7 @@ cluster: setup  ## a kind cluster with gVisor for the tests; prints its kubeconf
 cluster-images: setup  ## make the images and bring them to the cluster's nodes
 	$(RUN)/python -m tests.cluster load-image $$($(RUN)/python -m images build)
 
-test-cluster: setup  ## the tests on a real Kubernetes: cluster up, images, chart, tests, down
+test-cluster: setup  ## the tests that need a Kubernetes or its programs: cluster up, images, chart, tests, down
 	bash tools/test_cluster.sh
 
 test-outages: setup  ## of these, only the ones that kill nodes, the API server and etcd

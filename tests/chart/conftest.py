@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.chart.programs import directory
@@ -10,6 +12,15 @@ from tests.chart.render import ALL, Resource, render
 from tests.kube.apiserver import apiserver
 
 __all__ = ["apiserver", "directory", "release"]
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Nearly all of them render the chart, with Helm."""
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.programs)
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ from tests.chart.release import Release
 from tests.chart.render import ALL, CHART, ROOT, of_kind
 from tests.kube.apiserver import ApiServer
 
-pytestmark = pytest.mark.apiserver
+pytestmark = pytest.mark.programs
 
 
 @pytest.mark.parametrize("release", [{}, ALL], ids=["defaults", "everything"], indirect=True)

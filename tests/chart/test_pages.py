@@ -48,7 +48,7 @@ def test_values_are_taken_by_the_chart(fence: Fence) -> None:
     assert render(fence.document, release="sandlot", namespace="sandlot")
 
 
-@pytest.mark.apiserver
+@pytest.mark.programs
 @pytest.mark.parametrize("fence", [f for f in YAML if f.is_resource], ids=lambda fence: fence.name)
 def test_resources_are_taken_by_the_api_server(fence: Fence, release: Release) -> None:
     """Strictly: a field that it does not know is refused."""
@@ -124,7 +124,7 @@ class Shell:
             self.server.call("PUT", f"/api/v1/namespaces/{name}/finalize", ended)
 
 
-@pytest.mark.apiserver
+@pytest.mark.programs
 def test_the_commands_from_install_to_uninstall(shell: Shell) -> None:
     said = shell.run(commands("docs/install.md") + '\necho "key: $SANDLOT_API_KEY"')
     assert "STATUS: deployed" in said
@@ -136,7 +136,7 @@ def test_the_commands_from_install_to_uninstall(shell: Shell) -> None:
     ] == []
 
 
-@pytest.mark.apiserver
+@pytest.mark.programs
 @pytest.mark.parametrize("page", ["docs/upgrade.md", "charts/sandlot/README.md", "README.md"])
 def test_the_commands_of_the_other_pages(page: str, shell: Shell) -> None:
     install = commands("charts/sandlot/README.md")
@@ -145,7 +145,7 @@ def test_the_commands_of_the_other_pages(page: str, shell: Shell) -> None:
     assert shell.server.call("GET", pool)["spec"]["size"] == 4
 
 
-@pytest.mark.apiserver
+@pytest.mark.programs
 def test_what_the_install_prints(shell: Shell) -> None:
     """Its commands are run as they stand, and what may be wrong with the values is said."""
     said = shell.run(commands("charts/sandlot/README.md"))
@@ -162,7 +162,7 @@ def test_what_the_install_prints(shell: Shell) -> None:
         assert words in bare
 
 
-@pytest.mark.apiserver
+@pytest.mark.programs
 def test_a_key_that_was_deleted_is_made_anew_and_a_rollback_brings_the_old_one(shell: Shell) -> None:
     def key() -> str:
         path = "/api/v1/namespaces/sandlot/secrets/sandlot-api-key"
@@ -180,7 +180,7 @@ def test_a_key_that_was_deleted_is_made_anew_and_a_rollback_brings_the_old_one(s
     assert key() == first
 
 
-@pytest.mark.apiserver
+@pytest.mark.programs
 def test_a_pool_changed_by_other_means_is_a_conflict_that_can_be_settled(shell: Shell) -> None:
     shell.run(commands("charts/sandlot/README.md"))
     patch = """kubectl -n sandlot-sandboxes patch sandboxpool default --type merge --patch '{"spec": {"size": 8}}'"""
@@ -191,7 +191,7 @@ def test_a_pool_changed_by_other_means_is_a_conflict_that_can_be_settled(shell: 
     assert shell.server.call("GET", pool)["spec"]["size"] == 4
 
 
-@pytest.mark.apiserver
+@pytest.mark.programs
 def test_definitions_that_changed_are_applied_over_helm_s(shell: Shell) -> None:
     """Helm made them, so a plain server-side apply of a change would be a conflict."""
     name = "sandboxpools.sandlot.dev"

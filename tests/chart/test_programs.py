@@ -12,7 +12,7 @@ from sandlot_kube import ends
 from tests.chart.programs import add_node, ask, command_of, items_of, running, until, variables_of
 from tests.chart.release import Release
 
-pytestmark = pytest.mark.apiserver
+pytestmark = pytest.mark.programs
 
 
 def pods_wanted(release: Release) -> list[dict[str, Any]]:

@@ -137,7 +137,7 @@ def test_an_autoscaled_pool_arrives_as_one() -> None:
     assert (spec.size, spec.min_size, spec.max_size) == (None, 2, 40)
 
 
-@pytest.mark.apiserver
+@pytest.mark.programs
 @pytest.mark.parametrize(("values", "qos"), [({}, "Burstable"), (VALUES, "Guaranteed")])
 def test_the_api_server_takes_the_pod(
     values: dict[str, Any], qos: str, release: Release, monkeypatch: pytest.MonkeyPatch

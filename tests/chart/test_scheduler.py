@@ -14,7 +14,7 @@ from tests.chart.render import of_kind
 from tests.kube.apiserver import binary
 from tests.ports import free_port
 
-pytestmark = pytest.mark.apiserver
+pytestmark = pytest.mark.programs
 
 SCHEDULER = {"scheduler": {"enabled": True, "image": "registry.example/kube-scheduler:v1"}}
 

@@ -13,7 +13,7 @@ from sandlot_kube.client import KubeClient
 
 from tests.controller.cluster import Cluster
 
-pytestmark = pytest.mark.apiserver
+pytestmark = pytest.mark.programs
 
 
 def promised(name: str, *, seconds: float) -> dict[str, Any]:

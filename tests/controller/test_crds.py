@@ -14,7 +14,7 @@ from sandlot_kube.errors import KubeError
 
 from tests.kube.apiserver import ApiServer, binary
 
-pytestmark = pytest.mark.apiserver
+pytestmark = pytest.mark.programs
 
 API = "sandlot.dev/v1alpha1"
 PLURALS = {"Sandbox": "sandboxes", "SandboxPool": "sandboxpools"}

@@ -14,7 +14,7 @@ from sandlot_kube import paths
 
 from tests.controller.cluster import Cluster, is_ready
 
-pytestmark = pytest.mark.apiserver
+pytestmark = pytest.mark.programs
 
 COLD = "i-0123456789abcdef"
 

@@ -13,7 +13,7 @@ from sandlot_kube.objects import Sandbox
 from tests.goodbyes import open_sockets
 from tests.kube.apiserver import ApiServer
 
-pytestmark = pytest.mark.apiserver
+pytestmark = pytest.mark.programs
 
 
 class Seen:

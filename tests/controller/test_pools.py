@@ -10,7 +10,7 @@ from sandlot_kube import paths
 
 from tests.controller.cluster import Cluster
 
-pytestmark = pytest.mark.apiserver
+pytestmark = pytest.mark.programs
 
 
 async def test_a_pool_is_filled_told_of_and_filled_again_after_a_claim(cluster: Cluster) -> None:

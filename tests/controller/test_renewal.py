@@ -7,7 +7,7 @@ from sandlot_controller.pod import ANNOTATION_BUILD
 
 from tests.controller.cluster import Cluster
 
-pytestmark = pytest.mark.apiserver
+pytestmark = pytest.mark.programs
 
 
 async def test_an_upgrade_renews_what_is_warm_and_a_restart_does_not(cluster: Cluster) -> None:

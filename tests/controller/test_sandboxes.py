@@ -14,7 +14,7 @@ from sandlot_kube.errors import KubeError
 from tests.controller.cluster import Cluster, is_ready
 from tests.kube.apiserver import ApiServer
 
-pytestmark = pytest.mark.apiserver
+pytestmark = pytest.mark.programs
 
 ID = "i-0123456789abcdef"
 

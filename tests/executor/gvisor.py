@@ -12,6 +12,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+import pytest
 import sandlot_sidecar
 
 from tests.executor.container import CAPABILITIES, LINKED, PATH, WAITS, given_files, holder, remove_group
@@ -32,6 +33,14 @@ def find_runsc() -> str | None:
     """runsc of the test cluster, else one on the path."""
     cached = CACHE / "runsc"
     return str(cached) if cached.exists() else shutil.which("runsc")
+
+
+NEEDS_RUNSC = (
+    pytest.mark.programs,
+    pytest.mark.skipif(
+        find_runsc() is None, reason="needs runsc of the test cluster (`make cluster` builds it)"
+    ),
+)
 
 
 _V1 = Path("/sys/fs/cgroup/memory")

@@ -31,7 +31,7 @@ from tests.waiting import until
 __all__ = ["apiserver"]
 
 pytestmark = [
-    pytest.mark.apiserver,
+    pytest.mark.programs,
     pytest.mark.root,
     pytest.mark.slow,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root: real sidecars make namespaces and mounts"),

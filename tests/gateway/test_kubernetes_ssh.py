@@ -20,7 +20,7 @@ from tests.ports import free_port
 __all__ = ["apiserver", "world"]
 
 pytestmark = [
-    pytest.mark.apiserver,
+    pytest.mark.programs,
     pytest.mark.root,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root: real sidecars make namespaces and mounts"),
 ]

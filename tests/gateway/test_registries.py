@@ -120,7 +120,7 @@ async def test_what_primes_clients_send_by_themselves_is_taken(box: Running) -> 
     assert (made["region"], made["registryCredentialsId"], made["teamId"]) == (None, None, "t")
 
 
-@pytest.mark.apiserver
+@pytest.mark.programs
 async def test_the_kubernetes_backend_refuses_them_too(world: World) -> None:
     images = ["10.0.0.1:5000/x", "[::1]:5000/x", "[fc00::1]/x", "user:word@10.0.0.1/x", "0x7f.1/x"]
     async with world.gateway() as gateway:

@@ -101,7 +101,7 @@ def test_a_service_account_without_its_files_is_said(tmp_path: Path) -> None:
         in_cluster(host="10.0.0.1", port="443", directory=tmp_path)
 
 
-@pytest.mark.apiserver
+@pytest.mark.programs
 def test_a_service_account(tmp_path: Path, apiserver) -> None:
     (tmp_path / "ca.crt").write_text(apiserver.ca.read_text())
     (tmp_path / "token").write_text(apiserver.token + "\n")

@@ -20,7 +20,7 @@ from tests.goodbyes import sockets_closed
 from tests.kube.apiserver import ApiServer
 from tests.waiting import until
 
-pytestmark = pytest.mark.apiserver
+pytestmark = pytest.mark.programs
 
 
 class Cache:

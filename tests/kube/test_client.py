@@ -163,7 +163,7 @@ async def test_the_token_is_in_no_repr(tmp_path: Path) -> None:
     assert "geheim" not in repr(Access("http://x", token="geheim"))
 
 
-@pytest.mark.apiserver
+@pytest.mark.programs
 async def test_a_client_that_is_closed_leaves_no_connection_to_a_server_that_says_nothing_more(
     apiserver: ApiServer,
 ) -> None:

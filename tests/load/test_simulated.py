@@ -16,7 +16,7 @@ from loadtests.processes import with_mark
 from tests.ports import address
 
 pytestmark = [
-    pytest.mark.apiserver,
+    pytest.mark.programs,
     pytest.mark.slow,
     pytest.mark.timeout(400),
     pytest.mark.skipif(bool(why_not()), reason=str(why_not())),

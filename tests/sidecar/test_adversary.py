@@ -23,7 +23,7 @@ import pytest_asyncio
 from tests.cable import Cable, cable
 from tests.complaints import WARNINGS_SHOWN
 from tests.executor.container import Container
-from tests.executor.gvisor import GvisorPod, find_runsc
+from tests.executor.gvisor import NEEDS_RUNSC, GvisorPod
 from tests.sidecar.support import Sidecar
 from tests.sidecar.test_gvisor_egress import Box
 from tests.sidecar.test_hostile import resident
@@ -149,8 +149,7 @@ NEEDS_IP = pytest.mark.skipif(
 )
 RUNC = pytest.param("runc", marks=[NEEDS_IP, pytest.mark.skipif(
     shutil.which("runc") is None, reason="needs the program runc (package runc)")])  # fmt: skip
-GVISOR = pytest.param("gvisor", marks=[NEEDS_IP, pytest.mark.skipif(
-    find_runsc() is None, reason="needs runsc of the test cluster (`make cluster` builds it)")])  # fmt: skip
+GVISOR = pytest.param("gvisor", marks=[NEEDS_IP, *NEEDS_RUNSC])
 everywhere = pytest.mark.parametrize("shape", ["local", RUNC, GVISOR])
 
 

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 from sandlot_sidecar.executor.held import FEWEST
 
-from tests.executor.gvisor import GvisorPod, find_runsc
+from tests.executor.gvisor import NEEDS_RUNSC, GvisorPod
 from tests.executor.plants import PLANTS, TOUCH
 from tests.sidecar.gvisor_sidecar import GvisorSidecar
 from tests.sidecar.support import Sidecar, check_evasions, check_full_disk
@@ -21,9 +21,7 @@ from tests.waiting import until
 pytestmark = [
     pytest.mark.root,
     pytest.mark.heavy,  # gVisor takes the cores that a test beside it waits for
-    pytest.mark.skipif(
-        find_runsc() is None, reason="needs runsc of the test cluster (`make cluster` builds it)"
-    ),
+    *NEEDS_RUNSC,
 ]
 
 

@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 
 from tests.cable import Cable, cable, serving
-from tests.executor.gvisor import GvisorPod, find_runsc
+from tests.executor.gvisor import NEEDS_RUNSC, GvisorPod
 from tests.kubernetes.attacks import UNDO
 from tests.probe import PROBE
 from tests.sidecar.gvisor_sidecar import GvisorSidecar
@@ -23,9 +23,7 @@ from tests.web import ASK, web
 pytestmark = [
     pytest.mark.root,
     pytest.mark.heavy,  # gVisor takes the cores that a test beside it waits for
-    pytest.mark.skipif(
-        find_runsc() is None, reason="needs runsc of the test cluster (`make cluster` builds it)"
-    ),
+    *NEEDS_RUNSC,
     pytest.mark.skipif(shutil.which("ip") is None, reason="needs the program ip (package iproute2)"),
 ]
 

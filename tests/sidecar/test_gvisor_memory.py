@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.executor.gvisor import find_runsc
+from tests.executor.gvisor import NEEDS_RUNSC
 from tests.sidecar import hogs
 from tests.sidecar.gvisor_sidecar import GvisorSidecar
 from tests.sidecar.support import Sidecar
@@ -17,9 +17,7 @@ from tests.waiting import until
 pytestmark = [
     pytest.mark.root,
     pytest.mark.alone,
-    pytest.mark.skipif(
-        find_runsc() is None, reason="needs runsc of the test cluster (`make cluster` builds it)"
-    ),
+    *NEEDS_RUNSC,
 ]
 
 LIMIT = 256 << 20
