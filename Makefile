@@ -1,6 +1,6 @@
 # What a person does with this repository. Every target sets up what it needs; see `make help`.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-cluster test test-cluster test-outages cluster cluster-images cluster-down check bench bench-cluster loadtest loadtest-cluster format generate lock clean mutation
+.PHONY: help setup demo demo-cluster test test-cluster test-outages cluster cluster-images cluster-down check bench bench-cluster loadtest loadtest-cluster format generate lock clean model mutation
 
 RUN := .venv/bin
 export PYTHONDONTWRITEBYTECODE :=
@@ -34,6 +34,10 @@ demo-cluster: setup  ## the demo in gVisor sandboxes on a real Kubernetes: clust
 
 cluster-down: setup  ## take the cluster away; what was built stays in the cache
 	$(RUN)/python -m tests.cluster down
+
+MINUTES := 10
+model: setup  ## run the models of state machines for MINUTES=10, each with new examples
+	$(RUN)/python tools/model.py --minutes $(MINUTES) $(ARGS)
 
 mutation: setup  ## change the code in small ways and see which changes no test notices: GROUP=sdk-retry (or all)
 	nice -n 10 $(RUN)/python tools/mutation.py $(GROUP) $(ARGS)

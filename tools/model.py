@@ -1,0 +1,63 @@
+"""Runs the models of state machines for minutes, each with new examples: `make model MINUTES=10`."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+import time
+from pathlib import Path
+
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
+
+ROOT = Path(__file__).resolve().parents[1]
+BATCH = 100  # examples between two looks at the clock
+STEPS = 60  # events of one example
+SETTINGS = settings(
+    max_examples=BATCH,
+    stateful_step_count=STEPS,
+    deadline=None,
+    database=None,
+    phases=[Phase.generate, Phase.shrink],
+    suppress_health_check=list(HealthCheck),
+)
+
+
+def models() -> list[type[RuleBasedStateMachine]]:
+    """Every one that the tests define, by the names of their files."""
+    found: list[type[RuleBasedStateMachine]] = []
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        if "(RuleBasedStateMachine)" not in path.read_text():
+            continue
+        module = importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
+        found += [
+            one
+            for one in vars(module).values()
+            if isinstance(one, type)
+            and issubclass(one, RuleBasedStateMachine)
+            and one.__module__ == module.__name__
+        ]
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="make model", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=10.0, help="for all of them together")
+    parser.add_argument("--only", default="", help="models whose names contain this")
+    given = parser.parse_args()
+    chosen = [one for one in models() if given.only in one.__name__]
+    if not chosen:
+        parser.error(f"--only: no model's name contains {given.only!r}")
+    for one in chosen:
+        end, examples = time.monotonic() + given.minutes * 60 / len(chosen), 0
+        while examples == 0 or time.monotonic() < end:
+            run_state_machine_as_test(one, settings=SETTINGS)  # raises with the shortest example that fails
+            examples += BATCH
+        print(f"{one.__module__}.{one.__name__}: {examples} examples of up to {STEPS} events", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT))
+    sys.exit(main())
