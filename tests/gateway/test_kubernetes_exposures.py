@@ -13,7 +13,7 @@ from sandlot_kube import paths
 
 from tests.gateway.test_kubernetes_backend import TEMPLATE, Running, World, world
 from tests.kube.apiserver import apiserver
-from tests.ports import free_ports
+from tests.ports import free_port, free_ports
 from tests.waiting import until
 
 __all__ = ["apiserver", "world"]
@@ -24,11 +24,12 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root: real sidecars make namespaces and mounts"),
 ]
 
+PORT = free_port()  # of this process alone: sandboxes on one machine share its network
 SERVE = (
     "nohup python3 -c \"import socketserver, sys; h = type('H', (socketserver.StreamRequestHandler,), {'handle':"
     " lambda self: (self.rfile.readline(), self.wfile.write(b'HTTP/1.0 200 OK\\r\\n\\r\\nhello'))});"
     " socketserver.TCPServer.allow_reuse_address = True;"
-    " socketserver.TCPServer(('127.0.0.1', 8000), h).serve_forever()\" >/dev/null 2>&1 &"
+    f" socketserver.TCPServer(('127.0.0.1', {PORT}), h).serve_forever()\" >/dev/null 2>&1 &"
 )
 
 
@@ -40,7 +41,7 @@ async def sandbox(world: World, gateway: Running) -> str:
 
 async def expose(gateway: Running, sandbox_id: str, **fields: Any) -> dict[str, Any]:
     answer = await gateway.client.post(
-        f"/api/v1/sandbox/{sandbox_id}/expose", json={"port": 8000, "name": "web", **fields}
+        f"/api/v1/sandbox/{sandbox_id}/expose", json={"port": PORT, "name": "web", **fields}
     )
     assert answer.status_code == 200, answer.text
     return answer.json()
@@ -112,7 +113,7 @@ async def test_tcp_ports_are_told_apart_by_all_gateways(world: World) -> None:
             made = await asyncio.gather(
                 *(
                     gateway.client.post(
-                        f"/api/v1/sandbox/{box}/expose", json={"port": 8000, "protocol": "TCP"}
+                        f"/api/v1/sandbox/{box}/expose", json={"port": PORT, "protocol": "TCP"}
                     )
                     for gateway, box in zip((one, other), boxes, strict=True)
                 )
@@ -133,6 +134,6 @@ async def test_without_ports_tcp_is_refused(world: World) -> None:
     async with world.gateway("a") as gateway:
         box = await sandbox(world, gateway)
         answer = await gateway.client.post(
-            f"/api/v1/sandbox/{box}/expose", json={"port": 8000, "protocol": "TCP"}
+            f"/api/v1/sandbox/{box}/expose", json={"port": PORT, "protocol": "TCP"}
         )
         assert (answer.status_code, answer.json()["errors"][0]["param"]) == (422, "protocol")

@@ -10,6 +10,7 @@ import hashlib
 import inspect
 import json
 import os
+import socket
 import sys
 import tempfile
 import time
@@ -231,11 +232,16 @@ async def ports(client: Any, box: str) -> dict[str, Any] | None:
         return None
     import httpx
 
+    with (
+        socket.socket() as free
+    ):  # sandboxes on one machine share its network: other versions run beside this one
+        free.bind(("127.0.0.1", 0))
+        inside = free.getsockname()[1]
     try:
-        exposed = await client.expose(box, 8000, name="web")
+        exposed = await client.expose(box, inside, name="web")
     except sdk.APIError as error:
         return {"refused": str(error)}
-    serve = "cd /tmp; echo hello > index.html; python3 -m http.server 8000 > /dev/null 2>&1 &"
+    serve = f"cd /tmp; echo hello > index.html; python3 -m http.server {inside} > /dev/null 2>&1 &"
     await client.execute_command(box, serve)
     async with httpx.AsyncClient() as browser:
         deadline = time.monotonic() + 20
@@ -244,7 +250,7 @@ async def ports(client: Any, box: str) -> dict[str, Any] | None:
     listed = await client.list_exposed_ports(box)
     seen: dict[str, Any] = {}
     if takes(client.expose, "protocol") and "SANDLOT_SCRIPT_TCP" in os.environ:
-        plain_port = await client.expose(box, 8000, name="plain", protocol="TCP")
+        plain_port = await client.expose(box, inside, name="plain", protocol="TCP")
         host, _, port = plain_port.external_endpoint.rpartition(":")
         async with httpx.AsyncClient() as browser:
             answer_there = await browser.get(f"http://{host}:{port}/index.html")
@@ -255,7 +261,7 @@ async def ports(client: Any, box: str) -> dict[str, Any] | None:
     return {
         **seen,
         "text": answer.text,
-        "listed": [[each.port, each.name] for each in listed.exposures],
+        "listed": [[each.port == inside, each.name] for each in listed.exposures],
         "after": after.exposures,
     }
 

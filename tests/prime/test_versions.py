@@ -176,7 +176,7 @@ def test_exposed_ports(case: Case):
         assert "not yet supported for VM sandboxes" in seen["refused"]
     else:
         tcp = {"tcp": "hello\n"} if case.tcp and case.since(0, 2, 13) else {}
-        assert seen == {"text": "hello\n", "listed": [[8000, "web"]], "after": [], **tcp}
+        assert seen == {"text": "hello\n", "listed": [[True, "web"]], "after": [], **tcp}
 
 
 def test_many_by_label(case: Case):

@@ -9,13 +9,15 @@ from collections.abc import Iterator
 import pytest
 from sandlot import Client, Sandbox, Stderr, Stdout
 
+from tests.ports import free_port
 from tests.stack import Stack
 
 pytestmark = pytest.mark.root
 
+# Sandboxes on one machine share its network: a port of one's own, or another test's server is there.
 ECHO = """
-import socket
-server = socket.create_server(("127.0.0.1", 9000))
+import socket, sys
+server = socket.create_server(("127.0.0.1", int(sys.argv[1])))
 print("listening", flush=True)
 while True:
     peer, _ = server.accept()
@@ -43,15 +45,17 @@ def start(box: Sandbox, command: str | list[str], *, says: str) -> None:
 
 def test_http(box: Sandbox) -> None:
     box.files.write("/srv/page/index.html", "from inside")
-    start(box, "cd /srv/page && exec python3 -u -m http.server 8000", says="Serving HTTP")
-    url = box.expose(8000)
+    port = free_port()
+    start(box, f"cd /srv/page && exec python3 -u -m http.server {port}", says="Serving HTTP")
+    url = box.expose(port)
     with urllib.request.urlopen(f"{url.rstrip('/')}/index.html", timeout=10) as answer:
         assert answer.read() == b"from inside"
 
 
 def test_tcp(box: Sandbox) -> None:
-    start(box, ["python3", "-c", ECHO], says="listening")
-    host, _, port = box.expose(9000, protocol="tcp").rpartition(":")
+    inside = free_port()
+    start(box, ["python3", "-c", ECHO, str(inside)], says="listening")
+    host, _, port = box.expose(inside, protocol="tcp").rpartition(":")
     with socket.create_connection((host, int(port)), timeout=10) as peer:
         peer.sendall(b"hello")
         peer.shutdown(socket.SHUT_WR)
