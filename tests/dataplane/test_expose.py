@@ -8,6 +8,7 @@ import logging
 
 import pytest
 import websockets
+from sandlot_gateway.data.breaker import Limits
 from sandlot_gateway.data.expose import ExposeError, Exposures
 
 from tests.dataplane.gateway import Client
@@ -380,3 +381,91 @@ async def test_an_app_that_dies_closes_the_websocket(exposed):
     async with websockets.connect(f"ws://127.0.0.1:{gw.port}{exposure.path}", proxy=None) as connection:
         with pytest.raises(websockets.ConnectionClosed):
             await connection.recv()
+
+
+async def answers_101(peer: Peer) -> None:
+    await peer.request()
+    peer.send(b"HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: Upgrade\r\n\r\nHELLO")
+    await peer.writer.drain()
+
+
+async def answers_two_lengths(peer: Peer) -> None:
+    await peer.request()
+    peer.send(b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\nab")
+    await peer.writer.drain()
+
+
+@pytest.mark.parametrize("app", [answers_101, answers_two_lengths])
+async def test_an_answer_that_is_none_is_told_of_without_where_the_sandbox_is(exposed, client, app):
+    """A 101 that nobody asked for held the loop for ever. Whoever has the link may be anybody."""
+    gw, exposure, side, _ = await exposed(app)
+    for _ in range(2):
+        connection = await client(gw)
+        connection.send("GET", exposure.path)
+        status, _, body = await connection.answer()
+        told = json.loads(body)
+        assert (status, told["error"], told["may_have_run"]) == (502, "app_failed", True)
+        assert told["message"].startswith("the app on port 8000 ")
+        assert side.address not in body.decode()
+        assert "sb-1" not in body.decode()
+
+
+def shaken_hands(after: bytes):
+    """An app that answers the handshake and sends this."""
+
+    async def app(peer: Peer) -> None:
+        request = await peer.request()
+        accept = websockets.utils.accept_key(request.header("sec-websocket-key") or "")
+        peer.send(
+            b"HTTP/1.1 101 Switching Protocols\r\nconnection: Upgrade\r\nupgrade: websocket\r\n"
+            b"sec-websocket-accept: %b\r\n\r\n%b" % (accept.encode(), after)
+        )
+        await peer.writer.drain()
+        await peer.ended()
+
+    return app
+
+
+async def test_empty_frames_of_a_websocket_are_nothing(exposed):
+    gw, exposure, _, _ = await exposed(shaken_hands(b"\x01\x00" + b"\x00\x00" * 200_000 + b"\x80\x01x"))
+    url = f"ws://127.0.0.1:{gw.port}{exposure.path}"
+    async with websockets.connect(url, proxy=None, ping_interval=None) as connection:
+        assert await connection.recv() == "x"
+
+
+async def test_a_message_in_too_many_frames_ends_its_websocket(exposed):
+    gw, exposure, _, _ = await exposed(shaken_hands(b"\x01\x01a" + b"\x00\x01a" * 5000))
+    url = f"ws://127.0.0.1:{gw.port}{exposure.path}"
+    async with websockets.connect(url, proxy=None) as connection:
+        with pytest.raises(websockets.ConnectionClosed, match="more than 4096 frames"):
+            await connection.recv()
+
+
+async def test_one_sandbox_has_not_all_websockets(exposed):
+    gw, exposure, _, _ = await exposed(shaken_hands(b""), limits=Limits(sockets_per_sandbox=2))
+    url = f"ws://127.0.0.1:{gw.port}{exposure.path}"
+    async with websockets.connect(url, proxy=None) as first, websockets.connect(url, proxy=None):
+        with pytest.raises(websockets.InvalidStatus) as refused:
+            async with websockets.connect(url, proxy=None):
+                pass
+        assert refused.value.response.status_code == 503
+        await first.close()
+        await until(lambda: gw.metrics.routes["expose"].in_flight == 1)
+        async with websockets.connect(url, proxy=None):
+            pass
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
+async def test_a_websocket_that_begins_with_no_get_is_refused(exposed, client, method):
+    """Nothing else would answer it, nor close its connection."""
+    gw, exposure, _, _ = await exposed(shaken_hands(b""))
+    connection = await client(gw)
+    headers = (
+        "Upgrade: websocket",
+        "Connection: Upgrade",
+        "Sec-WebSocket-Version: 13",
+        "Sec-WebSocket-Key: x",
+    )
+    connection.send(method, exposure.path, headers=headers)
+    status, _, body = await connection.answer()
+    assert (status, body) == (400, b"a WebSocket begins with a GET")

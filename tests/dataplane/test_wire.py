@@ -11,10 +11,10 @@ from sandlot_gateway.data.wire import MAX_HEAD, ResponseReader
 CL3 = (b"content-length", b"3")
 
 
-def read(pieces, *, no_body=False, eof=False):
+def read(pieces, *, no_body=False, upgrade=False, eof=False):
     """(status, headers, body, complete, reusable, excess, upgraded), or the word for a broken response."""
     reader = ResponseReader()
-    reader.expect(no_body=no_body)
+    reader.expect(no_body=no_body, upgrade=upgrade)
     try:
         for piece in pieces:
             if piece:
@@ -105,7 +105,7 @@ CASES = {
     ),
     "upgrade": (
         b"HTTP/1.1 101 Switching\r\nUpgrade: sandlot-tcp\r\nConnection: Upgrade\r\n\r\nraw\x00\r\n\r\nbytes",
-        {},
+        {"upgrade": True},
         (101, [], b"raw\x00\r\n\r\nbytes", False, False, False, True),
     ),
 }
@@ -142,7 +142,13 @@ def test_every_cut_of_a_response_reads_the_same(name):
 def test_every_cut_of_a_broken_response_is_an_error(name):
     data, eof = BROKEN[name]
     for at in range(len(data) + 1):
-        assert read([data[:at], data[at:]], eof=eof) == "broken", f"cut at {at}"
+        assert read([data[:at], data[at:]], upgrade=True, eof=eof) == "broken", f"cut at {at}"
+
+
+def test_every_cut_of_an_upgrade_that_nobody_asked_for_is_an_error():
+    data, _, _ = CASES["upgrade"]
+    for at in range(len(data) + 1):
+        assert read([data[:at], data[at:]]) == "broken", f"cut at {at}"
 
 
 @pytest.mark.parametrize(

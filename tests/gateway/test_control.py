@@ -303,7 +303,7 @@ async def test_whoami_and_unknown_routes(box: Running) -> None:
         assert answer.json()["detail"].startswith("no such route")
     wrong = await box.client.put(f"{API}/sandbox", json={})
     assert wrong.status_code == 405
-    assert "GET" in wrong.headers["allow"]
+    assert wrong.headers.get_list("allow") == ["DELETE, GET, POST"]
     assert wrong.json()["errors"] == []
 
 
@@ -321,3 +321,48 @@ async def test_a_pools_own_instance_is_preferred(box: Running) -> None:
 async def test_metrics_may_be_public(state_dir, machine) -> None:
     async with running(state_dir, machine, metrics_public=True) as box, httpx.AsyncClient() as client:
         assert (await client.get(f"{box.url}/metrics")).status_code == 200
+
+
+HALF = "\\ud800"  # as JSON says it; what keeps it could never be written down
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "field"),
+    [
+        ("POST", "sandbox", f'{{"docker_image": "host", "name": "a{HALF}"}}', "name"),
+        ("POST", "sandbox", f'{{"docker_image": "host{HALF}"}}', "docker_image"),
+        ("POST", "sandbox", f'{{"docker_image": "host", "environment_vars": {{"A": "{HALF}"}}}}', "environment_vars"),
+        ("POST", "sandbox", f'{{"docker_image": "host", "secrets": {{"{HALF}": "A"}}}}', "secrets"),
+        ("POST", "sandbox", f'{{"docker_image": "host", "labels": ["{HALF}"]}}', "labels"),
+        ("POST", "sandbox", f'{{"docker_image": "host", "start_command": {{"executable": "{HALF}"}}}}', "start_command"),
+        ("POST", "sandbox", f'{{"docker_image": "host", "advanced_configs": {{"a": [{{"b": "{HALF}"}}]}}}}', "advanced_configs"),
+        ("PUT", "pools/mine", f'{{"size": 0, "image": "{HALF}"}}', "image"),
+    ],
+)  # fmt: skip
+async def test_half_a_character_is_refused_with_its_field(
+    box: Running, method: str, path: str, body: str, field: str
+) -> None:
+    before = (await box.client.get(f"{API}/pools")).json()
+    answer = await box.client.request(
+        method, f"{API}/{path}", content=body, headers={"Content-Type": "application/json"}
+    )
+    assert answer.status_code == 422, answer.text
+    assert {error["param"] for error in answer.json()["errors"]} == {field}
+    assert (await box.client.get(f"{API}/pools")).json() == before
+    assert (await box.client.get(f"{API}/sandbox")).json()["sandboxes"] == []
+    assert (await box.create())["status"] == "RUNNING"
+
+
+async def test_an_odd_client_is_answered_like_any_other(box: Running) -> None:
+    made = await box.create()
+    headers = {"User-Agent": f"prime-sandboxes/0.2.{'9' * 5000}"}
+    assert (await box.client.get(f"{API}/sandbox/{made['id']}", headers=headers)).status_code == 200
+
+
+async def test_what_a_client_says_of_a_proxy_is_not_believed(box: Running) -> None:
+    answer = await box.client.post(
+        f"{API}/sandbox",
+        json={"docker_image": "host"},
+        headers={"X-Forwarded-Proto": "https", "X-Forwarded-For": "6.6.6.6"},
+    )
+    assert answer.json()["gatewayAuth"]["gateway_url"] == box.url

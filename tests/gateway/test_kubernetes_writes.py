@@ -204,7 +204,8 @@ async def test_a_cold_one_whose_pod_dies_is_known_by_its_id_to_a_gateway_that_co
 
             def owner() -> str | None:
                 resource = world.server.call("GET", paths.sandboxes(world.namespace, pod))
-                return resource["spec"].get("sandboxId")
+                # In the status by who knew it when it wrote the end, else in the spec by who hears of the end.
+                return resource["status"].get("sandboxId") or resource["spec"].get("sandboxId")
 
             await until(lambda: owner() == made["id"])
         async with world.gateway("b") as later:

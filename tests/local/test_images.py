@@ -254,6 +254,11 @@ async def test_errors_name_the_image_and_leave_nothing(store: ImageStore, tmp_pa
     (tmp_path / "text.tar").write_bytes(b"not a tar at all")
     cases["text.tar"] = "not an OCI archive"
     cases["missing.tar"] = "no such file"
+    os.mkfifo(tmp_path / "pipe.tar")
+    cases["pipe.tar"] = "no regular file"
+    (tmp_path / "piped-dir").mkdir()
+    os.mkfifo(tmp_path / "piped-dir/index.json")
+    cases["piped-dir"] = "no regular file"
     (tmp_path / "empty-dir").mkdir()
     cases["empty-dir"] = "no index.json"
     with tarfile.open(tmp_path / "docker.tar", "w") as archive:

@@ -17,7 +17,10 @@ class Credentials:
     def refusal(self, scope: MutableMapping[str, Any]) -> str | None:
         """Why this request's body is not read; None when it may be. The route checks again what it needs."""
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
-        if headers.get(b"content-length", "0") == "0" and b"transfer-encoding" not in headers:
+        # HTTP/2 needs neither header for a body.
+        unsaid = scope["http_version"] == "2" and scope["method"] not in ("GET", "HEAD")
+        length = headers.get(b"content-length", "unsaid" if unsaid else "0")
+        if length == "0" and b"transfer-encoding" not in headers:
             return None
         scheme, _, key = headers.get(b"authorization", "").partition(" ")
         if scheme.lower() == "bearer" and self._keys.find(key.strip()) is not None:

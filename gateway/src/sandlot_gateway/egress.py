@@ -11,6 +11,8 @@ import msgspec
 _PORTS = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?\Z")
 _ADDRESS = re.compile(r"[\d./]+\Z")
 _HOST = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)(?:\.(?!-)[a-z0-9_-]{1,63}(?<!-))*\Z")
+_DOTS = re.compile("[.\u3002\uff0e\uff61]")  # between the labels of a name, in any script
+_LONGEST = 300  # characters of an entry
 _ANY = "*."  # before a name: every name below it, not itself
 _READ = (80, 443)  # ports whose connections say a name: the Host of HTTP, the server name of TLS
 
@@ -62,6 +64,8 @@ def canonical(*, allowlist: list[str] | None, denylist: list[str] | None) -> Egr
 
 def read(entry: str) -> tuple[str, Rule]:
     """The canonical entry and what it says. Raises BadTarget."""
+    if len(entry) > _LONGEST:
+        raise BadTarget(f"{entry[:40]!r}… is longer than {_LONGEST} characters")
     target, colon, ports = entry.strip().partition(":")
     if ":" in ports:
         raise BadTarget(f"{entry!r}: IPv6 addresses cannot be named")
@@ -80,8 +84,12 @@ def read(entry: str) -> tuple[str, Rule]:
 
 def _name(target: str, low: int, high: int, *, entry: str) -> tuple[str, Rule]:
     wildcard = _ANY if target.startswith(_ANY) else ""
+    name = target.removeprefix(_ANY).removesuffix(".")
     try:
-        host = target.removeprefix(_ANY).removesuffix(".").encode("idna").decode("ascii").lower()
+        # What the encoding costs grows with the square of a label's length.
+        if any(len(label) > 63 for label in _DOTS.split(name)):
+            raise UnicodeError("a part of it is longer than 63 characters")
+        host = name.encode("idna").decode("ascii").lower()
     except UnicodeError as error:
         raise BadTarget(f"{entry!r} is no name of a host: {error}") from error
     if not _HOST.match(host) or len(host) > 253:

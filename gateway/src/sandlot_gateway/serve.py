@@ -97,6 +97,7 @@ async def serve(
                 access_log=False,
                 log_config=None,
                 server_header=False,
+                proxy_headers=False,  # anybody can write X-Forwarded-For
                 backlog=_BACKLOG,
                 timeout_keep_alive=KEEP_ALIVE,
                 timeout_graceful_shutdown=round(settings.drain) + 2,

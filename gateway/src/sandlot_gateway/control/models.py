@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 _MINUTES_MAX = 5_256_000  # ten years
 _ENV_BYTES = (
@@ -21,6 +21,19 @@ def _no_nul(value: object) -> object:
     if isinstance(value, str) and "\x00" in value:
         raise ValueError("must not contain a NUL character")
     return value
+
+
+def _has_half_a_pair(value: object) -> bool:
+    match value:
+        case str():
+            return not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value)
+        case list():
+            return any(_has_half_a_pair(item) for item in cast("list[object]", value))
+        case dict():
+            items = cast("dict[object, object]", value).items()
+            return any(_has_half_a_pair(key) or _has_half_a_pair(item) for key, item in items)
+        case _:
+            return False
 
 
 def unique(value: object) -> object:
@@ -49,6 +62,14 @@ class Strict(BaseModel):
     """Unknown fields are ignored, as clients of other versions send them; known ones must have their type."""
 
     model_config = ConfigDict(strict=True, allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _can_be_sent_on(cls, value: object) -> object:
+        """JSON can say half a surrogate pair, which no other encoding can: what keeps it could never be written down."""
+        if _has_half_a_pair(value):
+            raise ValueError("must not contain half a surrogate pair")
+        return value
 
 
 class StartCommand(Strict):

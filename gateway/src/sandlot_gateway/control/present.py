@@ -15,7 +15,7 @@ from fastapi import Request, Response
 from sandlot_gateway.control.services import Services
 from sandlot_gateway.sandboxes import Sandbox, Spec
 
-_OLD_PRIME = re.compile(r"prime-sandboxes/0\.2\.(\d+)")
+_OLD_PRIME = re.compile(r"prime-sandboxes/0\.2\.(\d{1,6})\b")
 _TOKEN_SLACK = 3600.0  # seconds that a client's token outlives its sandbox's deadline
 _TOKEN_UNLIMITED = 30 * 86400.0  # and its life when the sandbox has no deadline
 

@@ -20,6 +20,7 @@ class Limits:
     pending_wait: float = 5.0  # how long a request waits for a sandbox that is still starting
     retry_after: int = 1  # of the 503s
     sockets: int = 2000  # open WebSockets: terminals and exposed ones
+    sockets_per_sandbox: int = 256
     access_log: float = 0.0  # share of requests that get a line in the access log, 0 to 1
 
 

@@ -57,10 +57,10 @@ class Connection(asyncio.Protocol):
 
     # The caller's side.
 
-    def begin(self, data: bytes, *, no_body: bool = False) -> None:
+    def begin(self, data: bytes, *, no_body: bool = False, upgrade: bool = False) -> None:
         """Start a request with its head (and as much of its body as there is) in one write."""
         self.uses += 1
-        self.reader.expect(no_body=no_body)
+        self.reader.expect(no_body=no_body, upgrade=upgrade)
         self.write(data)
 
     @property

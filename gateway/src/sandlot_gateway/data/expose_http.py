@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
-from .answers import Receive, Refusal, Scope, Send, no_such_route, sandbox_not_found, unreachable
+from .answers import Receive, Refusal, Scope, Send, no_such_route, sandbox_not_found
 from .conn import Connection
-from .errors import ClientGone, DialError, UpstreamError
+from .errors import ClientGone, DialError, PoolError, WireError
 from .expose import Exposure, Exposures
 from .forward import RequestHead, forward
 from .pool import HttpPool
@@ -14,6 +15,8 @@ from .request import Parsed
 from .routes import Route, Routes
 from .tunnel import Refused, open_tunnel
 from .wire import Headers
+
+_log = logging.getLogger(__name__)
 
 _REDIRECTS = (201, 301, 302, 303, 307, 308)
 
@@ -88,18 +91,26 @@ class ExposedHttp:
                 send=send,
                 edit=edit,
             )
-        except Refused as error:
-            message = f"nothing listens on port {exposure.port} of the sandbox"
-            raise Refusal(502, "refused", message, may_have_run=False) from error
-        except DialError as error:
-            raise unreachable(error) from error
-        except UpstreamError as error:
-            raise Refusal(502, "app_failed", str(error), may_have_run=True) from error
+        except PoolError as error:
+            raise refusal(error, port=exposure.port) from error
 
     async def _open(self, route: Route, port: int) -> Connection:
         connection = await open_tunnel(pool=self._pool, route=route, port=port)
         connection.reset_to_http()
         return connection
+
+
+def refusal(error: PoolError, *, port: int) -> Refusal:
+    """What a visitor is told, who may be anybody that has the link: nothing of where the sandbox is."""
+    _log.info("an exposed port failed", extra={"port": port, "error": str(error)})
+    if isinstance(error, Refused):
+        return Refusal(502, "refused", f"nothing listens on port {port} of the sandbox", may_have_run=False)
+    if isinstance(error, DialError):
+        message = f"port {port} of the sandbox cannot be reached"
+        return Refusal(502, "sidecar_unreachable", message, may_have_run=False, sandbox=error.peer)
+    why = str(error.__cause__) if isinstance(error.__cause__, WireError) else "it broke off"
+    message = f"the app on port {port} gave no answer that can be passed on: {why}"
+    return Refusal(502, "app_failed", message, may_have_run=True)
 
 
 def forwarded_lines(scope: Scope, *, prefix: bytes) -> list[bytes]:

@@ -6,65 +6,81 @@ import asyncio
 import base64
 import hashlib
 import os
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
 
 from websockets.frames import Frame, Opcode
-from websockets.protocol import CLIENT, OPEN, Protocol
+from websockets.protocol import CLIENT, OPEN, Event, Protocol
 
-from .answers import Receive, Refusal, Scope, Send, unreachable
+from .answers import Receive, Refusal, Scope, Send
 from .conn import Connection
-from .errors import DialError, PoolError, UpstreamError
+from .errors import PoolError, UpstreamError
 from .expose import Exposure
-from .expose_http import forwarded_lines
+from .expose_http import forwarded_lines, refusal
 from .pool import HttpPool
 from .request import Parsed
 from .routes import Route
 from .sockets import GOING_AWAY, reason
-from .tunnel import Refused, open_tunnel
+from .tunnel import open_tunnel
 
 MAX_MESSAGE = 16 << 20  # bytes of one message from the app
+_MAX_FRAMES = 4096  # of one message
+_SLICE = 4096  # bytes that are read into frames in one turn of the loop: a frame may be two bytes
+_HANDSHAKE = 30.0  # seconds that the app has to answer
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 # Of one hop: the gateway shakes hands with the app for itself, without extensions (no compression inside).
 _OURS = (b"sec-websocket-key", b"sec-websocket-version", b"sec-websocket-extensions", b"x-forwarded-")
 
 
+@dataclass(frozen=True, slots=True)
+class Handshake:
+    """What the client asked for; `rest` is the path behind the exposure's, `authorization` what is meant for the app."""
+
+    scope: Scope
+    request: Parsed
+    rest: bytes
+    authorization: bytes
+
+
 class ExposedSocket:
     """One WebSocket; `begin` connects to the app, `run` carries messages until either side closes."""
 
-    def __init__(self, *, pool: HttpPool, route: Route, exposure: Exposure) -> None:
+    def __init__(self, *, pool: HttpPool, route: Route, exposure: Exposure, asked: Handshake) -> None:
         self._pool = pool
         self._route = route
         self._exposure = exposure
+        self._asked = asked
         self._connection: Connection | None = None
         self._protocol = Protocol(CLIENT, state=OPEN, max_size=MAX_MESSAGE)
         self._subprotocol: str | None = None
 
-    async def begin(self, scope: Scope, *, request: Parsed, rest: bytes, authorization: bytes) -> None:
+    async def begin(self) -> None:
         """Raises Refusal: the app's own status when it does not want a WebSocket there."""
         port = self._exposure.port
         key = base64.b64encode(os.urandom(16))
+        scope, rest = self._asked.scope, self._asked.rest
         query: bytes = scope["query_string"]
         lines = [
             b"GET /%b HTTP/1.1\r\nhost: localhost:%d\r\n"
             % (b"%b?%b" % (rest, query) if query else rest, port),
             b"connection: Upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n",
             b"sec-websocket-key: %b\r\n" % key,
-            *[line for line in request.lines if not line.startswith(_OURS)],
+            *[line for line in self._asked.request.lines if not line.startswith(_OURS)],
             *forwarded_lines(scope, prefix=self._exposure.path.rstrip("/").encode()),
         ]
-        if authorization:
-            lines.append(b"authorization: %b\r\n" % authorization)
+        if self._asked.authorization:
+            lines.append(b"authorization: %b\r\n" % self._asked.authorization)
         try:
             connection = self._connection = await open_tunnel(pool=self._pool, route=self._route, port=port)
             connection.reset_to_http()
-            connection.begin(b"".join([*lines, b"\r\n"]))
-            response = await connection.head()
-        except Refused as error:
-            message = f"nothing listens on port {port} of the sandbox"
-            raise Refusal(502, "refused", message, may_have_run=False) from error
-        except DialError as error:
-            raise unreachable(error) from error
-        except UpstreamError as error:
-            raise Refusal(502, "app_failed", str(error), may_have_run=True) from error
+            connection.begin(b"".join([*lines, b"\r\n"]), upgrade=True)
+            async with asyncio.timeout(_HANDSHAKE):
+                response = await connection.head()
+        except TimeoutError as error:
+            message = f"the app on port {port} did not answer within {_HANDSHAKE:g} s"
+            raise Refusal(504, "app_failed", message, may_have_run=True) from error
+        except PoolError as error:
+            raise refusal(error, port=port) from error
         headers = dict(response.headers)
         if not response.upgraded:
             status = response.status if response.status >= 400 else 502
@@ -119,10 +135,8 @@ class ExposedSocket:
         assert self._connection is not None
         fragments: list[bytes] = []
         text = False
-        while data := await self._connection.read():
-            self._protocol.receive_data(data)
-            await self._flush()
-            for frame in self._protocol.events_received():
+        async for frames in self._frames():
+            for frame in frames:
                 if not isinstance(frame, Frame) or frame.opcode in (Opcode.PING, Opcode.PONG):
                     continue
                 if frame.opcode is Opcode.CLOSE:
@@ -133,7 +147,10 @@ class ExposedSocket:
                     return
                 if frame.opcode is not Opcode.CONT:
                     text = frame.opcode is Opcode.TEXT
-                fragments.append(bytes(frame.data))
+                if frame.data:
+                    fragments.append(bytes(frame.data))
+                if len(fragments) > _MAX_FRAMES:
+                    raise UpstreamError(f"a message of the app is in more than {_MAX_FRAMES} frames")
                 if frame.fin:
                     whole = b"".join(fragments)
                     fragments.clear()
@@ -141,9 +158,26 @@ class ExposedSocket:
                         await send({"type": "websocket.send", "text": whole.decode("utf-8", "replace")})
                     else:
                         await send({"type": "websocket.send", "bytes": whole})
-            if self._protocol.parser_exc is not None:
-                raise UpstreamError(f"the app broke the WebSocket protocol: {self._protocol.parser_exc}")
         raise UpstreamError("the app closed the connection")
+
+    async def _frames(self) -> AsyncIterator[list[Event]]:
+        """As they come, few at a time: other connections have their turns in between."""
+        assert self._connection is not None
+        while True:
+            try:
+                data = await self._connection.read()
+            except UpstreamError as error:
+                raise UpstreamError("the app's connection broke off") from error
+            if not data:
+                return
+            for at in range(0, len(data), _SLICE):
+                self._protocol.receive_data(data[at : at + _SLICE])
+                await self._flush()
+                yield self._protocol.events_received()
+                if self._protocol.parser_exc is not None:
+                    raise UpstreamError(f"the app broke the WebSocket protocol: {self._protocol.parser_exc}")
+                if len(data) > _SLICE:
+                    await asyncio.sleep(0)
 
     async def _flush(self) -> None:
         assert self._connection is not None

@@ -82,12 +82,19 @@ class OneWriteProtocol(HttpToolsProtocol):
 
     def _refuse_head(self) -> None:
         self._in_head = False
-        body = b"the request's line and headers are larger than %d bytes" % _MAX_HEAD
-        head = b"HTTP/1.1 431 Request Header Fields Too Large\r\nContent-Type: text/plain\r\n"
+        too_large = b"the request's line and headers are larger than %d bytes" % _MAX_HEAD
+        self._refuse(b"431 Request Header Fields Too Large", too_large)
+
+    def _refuse(self, status: bytes, body: bytes) -> None:
+        head = b"HTTP/1.1 %b\r\nContent-Type: text/plain\r\n" % status
         self.transport.write(head + b"Content-Length: %d\r\nConnection: close\r\n\r\n" % len(body) + body)
         self.transport.close()
 
     def handle_websocket_upgrade(self) -> None:
+        if self.scope["method"] != "GET":
+            # The WebSocket's own reader would neither answer it nor ever close.
+            self._refuse(b"400 Bad Request", b"a WebSocket begins with a GET")
+            return
         holder = self.transport
         if isinstance(holder, _HeadHolder):
             holder.flush()

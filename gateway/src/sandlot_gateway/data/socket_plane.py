@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 
 from ..metrics import Metrics
 from .answers import Receive, Refusal, Scope, Send, no_such_route
 from .door import Door
 from .expose_http import ExposedHttp
-from .expose_ws import ExposedSocket
+from .expose_ws import ExposedSocket, Handshake
 from .pool import HttpPool
 from .request import bearer, sort_headers
 from .sockets import refuse
@@ -24,6 +27,7 @@ class SocketPlane:
         self._metrics = metrics
         self._exposed = exposed
         self._open = 0
+        self._open_of: Counter[str] = Counter()  # by sandbox
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         started = time.perf_counter()
@@ -33,7 +37,6 @@ class SocketPlane:
         metrics.in_flight += 1
         self._open += 1
         status = 101
-        session: Terminal | ExposedSocket | None = None
         try:
             try:
                 self._door.check_open()
@@ -41,36 +44,47 @@ class SocketPlane:
                     raise self._door.unavailable("busy", "too many open WebSockets")
                 if (await receive())["type"] != "websocket.connect":
                     return
-                begin = self._begin_exposed if exposed else self._begin_terminal
-                session = await begin(scope, parts)
+                find = self._exposed_socket if exposed else self._terminal
+                sandbox_id, session = await find(scope, parts)
+                with self._one_of(sandbox_id), closing(session):
+                    await session.begin()
+                    await session.run(receive, send)
             except Refusal as refusal:
                 status = refusal.status
                 await refuse(scope, send, refusal)
-            else:
-                await session.run(receive, send)
             metrics.finished(status, verdict=b"", seconds=time.perf_counter() - started)
         except OSError:
             metrics.unfinished("gone")  # the server's word for a client that left while something was sent
         finally:
-            if session is not None:
-                session.close()
             self._open -= 1
             metrics.in_flight -= 1
 
-    async def _begin_exposed(self, scope: Scope, parts: list[bytes]) -> ExposedSocket:
+    @contextmanager
+    def _one_of(self, sandbox_id: str) -> Iterator[None]:
+        """Else one sandbox whose app never answers would have all of them."""
+        if self._open_of[sandbox_id] >= self._door.limits.sockets_per_sandbox:
+            raise self._door.unavailable("busy", "too many open WebSockets of this sandbox")
+        self._open_of[sandbox_id] += 1
+        try:
+            yield
+        finally:
+            self._open_of[sandbox_id] -= 1
+            if not self._open_of[sandbox_id]:
+                del self._open_of[sandbox_id]
+
+    async def _exposed_socket(self, scope: Scope, parts: list[bytes]) -> tuple[str, ExposedSocket]:
         request = sort_headers(scope["headers"])
         exposure, route = await self._exposed.target(parts[2])
-        session = ExposedSocket(pool=self._pool, route=route, exposure=exposure)
-        rest = parts[3] if len(parts) == 4 else b""
-        authorization = self._door.for_the_app(request.authorization)
-        try:
-            await session.begin(scope, request=request, rest=rest, authorization=authorization)
-        except BaseException:
-            session.close()
-            raise
-        return session
+        asked = Handshake(
+            scope=scope,
+            request=request,
+            rest=parts[3] if len(parts) == 4 else b"",
+            authorization=self._door.for_the_app(request.authorization),
+        )
+        session = ExposedSocket(pool=self._pool, route=route, exposure=exposure, asked=asked)
+        return exposure.sandbox_id, session
 
-    async def _begin_terminal(self, scope: Scope, parts: list[bytes]) -> Terminal:
+    async def _terminal(self, scope: Scope, parts: list[bytes]) -> tuple[str, Terminal]:
         if len(parts) != 4 or parts[1] != b"sbx" or parts[3] != b"terminal":
             raise no_such_route(scope["path"])
         asked = TerminalRequest.parse(scope["query_string"])
@@ -78,10 +92,4 @@ class SocketPlane:
         token = bearer(sort_headers(scope["headers"]).authorization) or asked.token or ""
         tenant = self._door.authenticate(token, sandbox_id)
         route = await self._door.ready(sandbox_id, tenant, receive=None)
-        session = Terminal(pool=self._pool, route=route, request=asked)
-        try:
-            await session.begin()
-        except BaseException:
-            session.close()
-            raise
-        return session
+        return sandbox_id, Terminal(pool=self._pool, route=route, request=asked)

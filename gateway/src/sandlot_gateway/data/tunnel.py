@@ -30,7 +30,8 @@ async def open_tunnel(*, pool: HttpPool, route: Route, port: int) -> Connection:
             ("connection", "upgrade"),
             ("upgrade", "sandlot-tcp"),
         ]
-        connection.begin(request_bytes("POST", f"/v1/tcp?port={port}", host=b"sidecar", headers=headers))
+        request = request_bytes("POST", f"/v1/tcp?port={port}", host=b"sidecar", headers=headers)
+        connection.begin(request, upgrade=True)
         async with asyncio.timeout(ANSWER_TIMEOUT):
             response = await connection.head()
             if response.upgraded:

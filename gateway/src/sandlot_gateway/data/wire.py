@@ -41,6 +41,7 @@ class ResponseReader:
         "_parser",
         "_stale",
         "_until_eof",
+        "_upgrade",
         "body_size",
         "complete",
         "connection",
@@ -60,8 +61,11 @@ class ResponseReader:
         self.excess = False  # bytes arrived that belong to no response: the connection is not to be trusted
         self.expect(no_body=False)
 
-    def expect(self, *, no_body: bool) -> None:
-        """Begin a response; `no_body` for the answer to HEAD, whose length headers describe nothing sent."""
+    def expect(self, *, no_body: bool, upgrade: bool = False) -> None:
+        """Begin a response; `no_body` for the answer to HEAD, whose length headers describe nothing sent.
+
+        `upgrade`: the request asks for another protocol, and only then may a 101 turn the connection into it.
+        """
         if self._stale:
             self._parser = httptools.HttpResponseParser(self)
             self._stale = False
@@ -74,6 +78,7 @@ class ResponseReader:
         self.upgraded = False
         self.body_size = 0  # bytes in `pieces`
         self._no_body = no_body
+        self._upgrade = upgrade
         self._until_eof = True
         self._informational = False
         self._head_size = 0
@@ -151,6 +156,8 @@ class ResponseReader:
         status = self._parser.get_status_code()
         if status < 200:
             if status == 101:
+                if not self._upgrade:
+                    raise WireError("101 to a request that asks for no other protocol")
                 if not self._parser.should_upgrade() or not self._until_eof:
                     raise WireError("101 without an upgrade")
                 self.upgraded = True

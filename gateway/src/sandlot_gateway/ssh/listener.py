@@ -58,7 +58,7 @@ class Listener:
         """None for what is no public key."""
         try:
             return asyncssh.import_public_key(public_key).get_fingerprint()
-        except (asyncssh.KeyImportError, ValueError):
+        except (asyncssh.KeyImportError, ValueError, RecursionError):
             return None
 
     async def open(self, host: str, port: int) -> None:

@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import shutil
+import stat
 import sys
 import tempfile
 import threading
@@ -199,6 +200,9 @@ def _stamp(reference: OciPath | Registry) -> object:
         raise ImageError(missing) from error
     except OSError as error:
         raise ImageError(f"{path}: {error.strerror}") from error
+    if not stat.S_ISREG(status.st_mode):
+        # To read a pipe or a terminal may take for ever, and a thread with it.
+        raise ImageError(f"{path}: neither an archive nor an OCI layout: no regular file")
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
