@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+
 import pytest
 from sandlot_gateway.credentials import Credentials
 from sandlot_gateway.egress import BadTarget, canonical
 from sandlot_gateway.keys import Keys
+from sandlot_gateway.ssh.listener import Listener
 
 KEY = (b"authorization", b"Bearer key-a")
 JUDGE = Credentials(keys=Keys(["key-a:alpha"]))
@@ -38,3 +41,13 @@ def test_an_entry_that_costs_too_much_to_read_is_refused(entry: str) -> None:
     with pytest.raises(BadTarget, match="longer than") as error:
         canonical(allowlist=[entry], denylist=None)
     assert len(str(error.value)) < 1500
+
+
+def test_a_public_key_without_a_bottom_is_none() -> None:
+    """asyncssh reads a key's parts inside one another by calling itself."""
+    data = b""
+    for _ in range(3000):
+        size = len(data).to_bytes((len(data).bit_length() + 7) // 8 or 1, "big")
+        data = b"\x30" + (size if len(data) < 128 else bytes([0x80 | len(size)]) + size) + data
+    text = base64.encodebytes(data).decode()
+    assert Listener.fingerprint(f"-----BEGIN PUBLIC KEY-----\n{text}-----END PUBLIC KEY-----\n") is None

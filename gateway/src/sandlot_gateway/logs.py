@@ -45,6 +45,11 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(line, default=str, ensure_ascii=False)
 
 
+def _is_no_refusal(record: logging.LogRecord) -> bool:
+    """uvicorn calls every WebSocket that is refused with a status an error: anybody could fill the log."""
+    return record.msg != "ASGI callable returned without completing handshake."
+
+
 def configure(level: str) -> None:
     """Send every logger's lines to stderr as JSON."""
     handler = logging.StreamHandler(sys.stderr)
@@ -53,4 +58,5 @@ def configure(level: str) -> None:
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    logging.getLogger("uvicorn.error").addFilter(_is_no_refusal)
     logging.getLogger("asyncio").setLevel(logging.WARNING)

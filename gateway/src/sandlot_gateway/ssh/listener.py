@@ -54,7 +54,8 @@ class Listener:
         assert self._socket is not None
         return self._socket.getsockname()[1]
 
-    def fingerprint(self, public_key: str) -> str | None:
+    @staticmethod
+    def fingerprint(public_key: str) -> str | None:
         """None for what is no public key."""
         try:
             return asyncssh.import_public_key(public_key).get_fingerprint()
