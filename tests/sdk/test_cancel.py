@@ -10,9 +10,11 @@ import subprocess
 import sys
 
 import pytest
-from sandlot import AsyncClient, AsyncSandbox
+from sandlot import AsyncClient, AsyncSandbox, ConnectionFailed
+from sandlot._tasks_async import each
 
 from tests.sdk.service import Fault, Service
+from tests.waiting import until
 
 SYNC = """
 from sandlot import Sandbox
@@ -122,3 +124,118 @@ def test_the_shared_client_is_closed_with_its_event_loop(service: Service) -> No
     )
     assert (run.stdout, run.stderr, run.returncode) == ("fine\nfine\n", "", 0)
     service.wait_for(lambda: service.open_now == 0)
+
+
+async def test_a_cancelled_create_with_a_key_of_the_callers_deletes_nothing(service: Service) -> None:
+    """The key may name a sandbox that was made before, and that somebody uses."""
+    async with AsyncClient(url=service.url, api_key=service.api_key) as client:
+        box = await AsyncSandbox.create(client=client, idempotency_key="mine")
+        service.faults.append(Fault("/sandbox", hold=True))
+        again = asyncio.create_task(AsyncSandbox.create(client=client, idempotency_key="mine"))
+        await asyncio.to_thread(service.wait_for, lambda: len(service.calls("/sandbox", "POST")) == 2)
+        again.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await again
+        assert (await box.refresh()).status == "RUNNING"
+        assert service.calls(f"/{box.id}", "DELETE") == []
+
+
+async def test_what_is_undone_for_a_cancelled_create_is_not_sent_again_to_a_busy_server(
+    service: Service,
+) -> None:
+    async with AsyncClient(url=service.url, api_key=service.api_key) as client:
+        full = Fault("/sandbox", status=503, body={"error": "busy"}, headers={"Retry-After": "1"})
+        service.faults.extend([full] * 50)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.3):
+                await AsyncSandbox.create(client=client)
+        sent = len(service.calls("/sandbox", "POST"))
+        assert sent == 2  # the create, and one question what has become of it
+        service.faults.clear()
+
+
+async def test_a_stream_that_is_left_early_has_no_follower(service: Service) -> None:
+    async with AsyncClient(url=service.url, api_key=service.api_key) as client:
+        box = await AsyncSandbox.create(client=client)
+        async for _ in await box.exec("echo one; sleep 60", op_id="long", stream=True):
+            break
+        [pool] = client.transport._pools.values()
+        await until(lambda: len(pool.open) == len(pool.idle))
+        await box._plane.kill("long")
+
+
+async def test_input_of_a_stream_that_is_given_up_ends_its_command(service: Service) -> None:
+    async with AsyncClient(url=service.url, api_key=service.api_key) as client:
+        box = await AsyncSandbox.create(client=client)
+        service.faults.append(Fault("/stdin", hold=True))
+        starting = asyncio.create_task(box.exec("cat", stdin=b"x", op_id="long", stream=True))
+        await asyncio.to_thread(service.wait_for, lambda: service.calls("/ops/long/stdin", "POST"))
+        starting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+        assert len(service.calls("/ops/long", "DELETE")) == 1
+
+
+async def test_a_write_after_a_cancelled_one_begins_where_the_server_is(service: Service) -> None:
+    async with AsyncClient(url=service.url, api_key=service.api_key) as client:
+        box = await AsyncSandbox.create(client=client)
+        async with await box.start("cat", op_id="long") as process:
+            await process.write(b"one ")
+            service.faults.append(Fault("/stdin", hold=True))
+            writing = asyncio.create_task(process.write(b"lost "))
+            await asyncio.to_thread(service.wait_for, lambda: len(service.calls("/ops/long/stdin")) == 2)
+            writing.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await writing
+            await process.write(b"two")
+            await process.close_stdin()
+            assert (await process.wait()).stdout == "one two"
+        asked = [seen.path for seen in service.calls("/ops/long/stdin")]
+        assert len(asked) == 5  # after the lost one it is asked where the input is
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_input_that_a_command_does_not_want_is_no_error(service: Service, stream: bool) -> None:
+    async with AsyncClient(url=service.url, api_key=service.api_key) as client:
+        box = await AsyncSandbox.create(client=client)
+        refused = {"error": "conflict", "message": "the op has closed its input"}
+        service.faults.append(Fault("/stdin", status=409, body=refused))
+        if stream:
+            events = [event async for event in await box.exec("echo hi", stdin=b"\xff", stream=True)]
+            assert events[0].data == b"hi\n"  # type: ignore[union-attr]
+        else:
+            assert (await box.exec("echo hi", stdin=b"\xff")).stdout == "hi\n"
+
+
+async def test_a_closed_client_says_so_at_once(service: Service) -> None:
+    client = AsyncClient(url=service.url, api_key=service.api_key)
+    box = await AsyncSandbox.create(client=client)
+    running = asyncio.create_task(box.exec("sleep 60", op_id="long"))
+    await until_running(service, "long")
+    await client.aclose()
+    async with asyncio.timeout(10):
+        with pytest.raises(ConnectionFailed, match="this client is closed"):
+            await running
+        with pytest.raises(ConnectionFailed, match="this client is closed"):
+            await box.refresh()
+
+
+async def test_a_client_of_another_loop_says_so(service: Service) -> None:
+    client = AsyncClient(url=service.url, api_key=service.api_key)
+    await AsyncSandbox.list(client=client)
+    with pytest.raises(RuntimeError, match="another event loop"):
+        await asyncio.to_thread(lambda: asyncio.run(AsyncSandbox.list(client=client)))
+    await client.aclose()
+
+
+async def test_an_item_whose_function_is_cancelled_is_no_result() -> None:
+    async def one(item: int) -> int:
+        if item == 1:
+            raise asyncio.CancelledError
+        return item
+
+    options = {"concurrency": 1, "progress": None}
+    found = await each(one, [0, 1, 2], return_exceptions=True, **options)
+    assert [type(result) for result in found] == [int, asyncio.CancelledError, int]
+    with pytest.raises(asyncio.CancelledError):
+        await each(one, [0, 1, 2], return_exceptions=False, **options)

@@ -76,12 +76,24 @@ async def each(
         if progress is not None:
             progress(Progress(done=done, failed=failed, running=running, total=len(todo)))
 
+    def is_cancelled() -> bool:
+        task = asyncio.current_task()
+        return task is not None and task.cancelling() > 0
+
     async def worker() -> None:
         nonlocal done, failed, running
         for index, item in pending:
             running += 1
             try:
                 results[index] = await function(item)
+            except asyncio.CancelledError as error:
+                if is_cancelled():
+                    raise
+                failed += 1
+                if not return_exceptions:
+                    # A task group takes a task that was cancelled for one that has ended well.
+                    raise _Cancelled from error
+                results[index] = error
             except Exception as error:
                 failed += 1
                 if not return_exceptions:
@@ -97,5 +109,10 @@ async def each(
             for _ in range(limit):
                 group.create_task(worker())
     except BaseExceptionGroup as errors:
-        raise errors.exceptions[0] from None  # the workers raise no groups of their own
+        first = errors.exceptions[0]  # the workers raise no groups of their own
+        raise asyncio.CancelledError if isinstance(first, _Cancelled) else first from None
     return results
+
+
+class _Cancelled(Exception):
+    """The function of an item was cancelled, and not the batch."""

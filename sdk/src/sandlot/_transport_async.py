@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 
 from sandlot._limits import most_connections
 from sandlot._protocol.http1 import Origin, ProtocolError, ResponseParser, chunk, request_head
-from sandlot._protocol.messages import Request, Response, TransportError, os_reason
+from sandlot._protocol.messages import Request, Response, TransportError, closed, os_reason
 from sandlot._protocol.retry import CONNECT_TIMEOUTS
 
 if TYPE_CHECKING:
@@ -152,6 +152,13 @@ class _Connection(asyncio.Protocol):
             self.transport = None
         self._pool.forget(self)
 
+    def cut(self, error: TransportError) -> None:
+        """Who waits here hears this."""
+        if self.error is None:
+            self.error = error
+        self._wake()
+        self.abort()
+
     def _time_out(self, timeout: float) -> None:
         self.error = TransportError(f"no answer within {timeout:g} s", sent=True, timed_out=True)
         self._wake()
@@ -192,6 +199,7 @@ class _Pool:
         self.idle: deque[_Connection] = deque()
         self.open: set[_Connection] = set()
         self._loop = loop
+        self.closed = False
         self._pending = 0
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._dials = asyncio.Semaphore(DIALS)
@@ -205,11 +213,16 @@ class _Pool:
                 connection = self._take_idle()
                 if connection is not None:
                     return connection
+            if self.closed:
+                raise closed(sent=False)
             count = len(self.open) + self._pending
             if count < SOFT_LIMIT or (
                 (fresh or self._loop.time() >= patience) and count < most_connections()
             ):
                 return await self._dial()
+            if fresh and self.idle:
+                self.idle.popleft().abort()  # else nothing would make room: unused ones stay open
+                continue
             await self._wait(max(0.001, patience - self._loop.time()) if count < most_connections() else 1.0)
 
     def release(self, connection: _Connection) -> None:
@@ -226,9 +239,16 @@ class _Pool:
             self._wake_one()
 
     def close(self) -> None:
+        self.closed = True
         for connection in list(self.open):
-            connection.abort()
+            connection.cut(closed(sent=True))
         self.idle.clear()
+        while self._waiters:
+            self._wake_one()
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        return self._loop
 
     def _take_idle(self) -> _Connection | None:
         now = self._loop.time()
@@ -283,6 +303,9 @@ class _Pool:
             raise TransportError(f"{origin.authority}: {reason}", sent=False) from error
         finally:
             self._pending -= 1
+        if self.closed:
+            connection.abort()
+            raise closed(sent=False)
         self.open.add(connection)
         return connection
 
@@ -383,6 +406,13 @@ class AsyncBody:
             self._closed = True
             self._pool.release(self._connection)
 
+    def abandon(self) -> None:
+        """The same at once, from any thread, and when the loop may be gone."""
+        if not self._closed:
+            self._closed = True
+            with contextlib.suppress(RuntimeError):
+                self._pool.loop.call_soon_threadsafe(self._pool.release, self._connection)
+
 
 class AsyncTransport:
     """All connections of one client. Belongs to the event loop it is first used in."""
@@ -403,7 +433,7 @@ class AsyncTransport:
                 parser = connection.parser
                 await connection.wait(lambda: parser.done, request.timeout)  # noqa: B023
             except TransportError as error:
-                stale = reused and not connection.parser.started and not error.timed_out
+                stale = reused and not connection.parser.started and not error.timed_out and not error.final
                 connection.abort()
                 if stale and request.safe:
                     continue  # the server closed the kept connection while the request was on its way
@@ -448,8 +478,10 @@ class AsyncTransport:
         pool = self._pools.get(origin)
         if pool is None:
             if self._closed:
-                raise TransportError("this client is closed", sent=False)
+                raise closed(sent=False)
             pool = self._pools[origin] = _Pool(origin, asyncio.get_running_loop())
+        elif pool.loop is not asyncio.get_running_loop():
+            raise RuntimeError("this AsyncClient is another event loop's: make one in each loop that calls")
         return pool
 
     def _encode(self, request: Request) -> bytes:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from sandlot._limits import most_connections
 from sandlot._protocol.http1 import Origin, ProtocolError, ResponseParser, chunk, request_head
-from sandlot._protocol.messages import Request, Response, TransportError, os_reason
+from sandlot._protocol.messages import Request, Response, TransportError, closed, os_reason
 from sandlot._protocol.retry import CONNECT_TIMEOUTS
 
 if TYPE_CHECKING:
@@ -112,6 +112,7 @@ class _Pool:
         self.origin = origin
         self.idle: deque[_Connection] = deque()
         self.open: set[_Connection] = set()
+        self.closed = False
         self._lock = threading.Lock()
         self._slots = threading.BoundedSemaphore(most_connections())
         self._ssl: ssl.SSLContext | None = None
@@ -142,6 +143,7 @@ class _Pool:
 
     def close(self) -> None:
         with self._lock:
+            self.closed = True
             connections = list(self.open)
             self.idle.clear()
         for connection in connections:
@@ -159,10 +161,23 @@ class _Pool:
                 return connection
             self.discard(connection)
 
+    def _drop_idle(self) -> bool:
+        with self._lock:
+            connection = self.idle.popleft() if self.idle else None
+        if connection is not None:
+            self.discard(connection)
+        return connection is not None
+
     def _dial(self) -> _Connection:
         origin = self.origin
-        if not self._slots.acquire(timeout=CONNECT_TIMEOUT):
-            raise TransportError("too many open connections in this process", sent=False)
+        if self.closed:
+            raise closed(sent=False)
+        while not self._slots.acquire(blocking=False):
+            # Else nothing would make room: unused ones stay open.
+            if not self._drop_idle():
+                if self._slots.acquire(timeout=CONNECT_TIMEOUT):
+                    break
+                raise TransportError("too many open connections in this process", sent=False)
         try:
             sock = _connected(origin)
             again: tuple[type[OSError], ...] = (BlockingIOError,)
@@ -249,6 +264,10 @@ class Body:
             self._closed = True
             self._pool.release(self._connection)
 
+    def abandon(self) -> None:
+        """The same, when nobody reads it any more."""
+        self.close()
+
 
 class Transport:
     """All connections of one client; safe to use from many threads, and after a fork."""
@@ -273,6 +292,8 @@ class Transport:
             except TransportError as error:
                 stale = reused and not connection.parser.started and not error.timed_out
                 pool.discard(connection)
+                if pool.closed:
+                    raise closed(sent=error.sent) from error
                 if stale and request.safe:
                     continue  # the server closed the kept connection while the request was on its way
                 raise
@@ -319,7 +340,7 @@ class Transport:
             pool = self._pools.get(origin)
             if pool is None:
                 if self._closed:
-                    raise TransportError("this client is closed", sent=False)
+                    raise closed(sent=False)
                 pool = self._pools[origin] = _Pool(origin)
             return pool
 

@@ -356,3 +356,21 @@ async def test_a_stream_without_even_a_sign_of_life_is_opened_again(
         going.start()
         assert await text_of(process) == "done\n"
         going.join()
+
+
+async def test_a_server_that_is_not_reached_is_given_up_however_long_an_attempt_takes(clock: Clock) -> None:
+    """An attempt at a connection takes 10 s: it is no sign of a server that works."""
+    clock.per_look = client_module.LONG_ATTEMPT + 0.5
+    async with AsyncClient(url="http://127.0.0.1:1", api_key="k") as client:
+        with pytest.raises(ConnectionFailed):
+            await AsyncSandbox.list(client=client)
+    assert len(clock.slept) <= 1
+
+
+async def test_a_server_that_says_nothing_is_given_up(service: Service, clock: Clock) -> None:
+    clock.per_look = client_module.LONG_ATTEMPT + 0.5
+    async with AsyncClient(url=service.url, api_key=service.api_key, retry_for=20) as client:
+        service.faults.extend([Fault("/sandbox", hold=True)] * 10)
+        with pytest.raises(ConnectionFailed, match="no answer within"):
+            await client.call("GET", "/sandbox", timeout=0.05)
+        assert 2 <= len(service.calls("/sandbox", "GET")) <= 4

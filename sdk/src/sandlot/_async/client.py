@@ -18,7 +18,10 @@ from sandlot.endpoint import Endpoint
 from sandlot.errors import ConnectionFailed
 
 USER_AGENT = f"sandlot/{_version.__version__}"
-LONG_ATTEMPT = 5.0  # seconds; a connection that held this long was a working one
+LONG_ATTEMPT = (
+    5.0  # seconds; a connection that held this long was a working one, unless we stopped waiting for it
+)
+CLEANUP = 5.0  # seconds: what is undone for a caller that has been cancelled keeps it waiting
 REFUSAL_SILENCE = 30.0  # seconds without a byte in which the rest of a refusal is given up
 
 
@@ -71,9 +74,13 @@ class AsyncClient:
         query: Mapping[str, object | None] | None = None,
         safe: bool = True,
         timeout: float | None = 60.0,
+        patience: float | None = None,
         sandbox_id: str = "",
     ) -> documents.Document:
-        """A call of the control API: the JSON object it answers. Raises the matching SandlotError."""
+        """A call of the control API: the JSON object it answers. Raises the matching SandlotError.
+
+        `patience`: seconds after which it is not sent again, nor ever to a busy server.
+        """
         end = await self.endpoint()
         headers = {"Authorization": f"Bearer {end.api_key}", "User-Agent": USER_AGENT}
         if body is not None:
@@ -81,7 +88,9 @@ class AsyncClient:
         target = with_query(f"{end.prefix}/api/v1{path}", query or {})
         data = b"" if body is None else json_body(body)
         response = await self.send(
-            Request(method, end.origin, target, headers=headers, body=data, safe=safe, timeout=timeout)
+            Request(method, end.origin, target, headers=headers, body=data, safe=safe, timeout=timeout),
+            deadline=None if patience is None else now() + patience,
+            busy=patience is None,
         )
         if response.status >= 300:
             raise error_for(
@@ -89,8 +98,11 @@ class AsyncClient:
             )
         return documents.parse(response.body)
 
-    async def send(self, request: Request, *, deadline: float | None = None) -> Response:
-        """The answer, whatever its status, after as many attempts as it takes. Raises ConnectionFailed."""
+    async def send(self, request: Request, *, deadline: float | None = None, busy: bool = True) -> Response:
+        """The answer, whatever its status, after as many attempts as it takes. Raises ConnectionFailed.
+
+        `busy`: whether it is sent again to a server that is.
+        """
         retry: Retry | None = None
         while True:
             response = None
@@ -98,6 +110,8 @@ class AsyncClient:
             try:
                 response = await self.transport.request(request)
             except TransportError as error:
+                if error.final:
+                    raise ConnectionFailed(str(error), sent=error.sent) from error
                 cause = error
                 failure = Failure(sent=error.sent)
             else:
@@ -112,7 +126,9 @@ class AsyncClient:
                     sent=True, status=response.status, code=code, retry_after=retry_after(response.headers)
                 )
             retry = retry or self.retry(safe=request.safe, deadline=deadline)
-            delay = self._delay(retry, failure, begun=begun)
+            delay = (
+                None if failure.busy and not busy else self._delay(retry, failure, begun=begun, error=cause)
+            )
             if delay is None:
                 if response is not None:
                     return response
@@ -141,6 +157,8 @@ class AsyncClient:
             try:
                 body = await self.transport.open(request, source=source() if source else None, length=length)
             except TransportError as error:
+                if error.final:
+                    raise ConnectionFailed(str(error), sent=error.sent) from error
                 cause: TransportError | None = error
                 failure = Failure(sent=error.sent)
             else:
@@ -155,7 +173,7 @@ class AsyncClient:
                 cause = None
                 delay = None
                 if repeatable and retryable_status(body.status, code=code):
-                    delay = self._delay(retry, failure, begun=begun)
+                    delay = self._delay(retry, failure, begun=begun, error=None)
                 if delay is None:
                     raise error_for(
                         status=body.status,
@@ -166,7 +184,7 @@ class AsyncClient:
                     )
                 await sleep(delay)
                 continue
-            delay = self._delay(retry, failure, begun=begun)
+            delay = self._delay(retry, failure, begun=begun, error=cause)
             if delay is None:
                 raise ConnectionFailed(str(cause), sent=failure.sent) from cause
             await sleep(delay)
@@ -184,8 +202,12 @@ class AsyncClient:
         """A new retry memory with this client's patience."""
         return Retry(safe=safe, window=self.retry_for, deadline=deadline)
 
-    def _delay(self, retry: Retry, failure: Failure, *, begun: float) -> float | None:
-        if now() - begun > LONG_ATTEMPT:
+    def _delay(
+        self, retry: Retry, failure: Failure, *, begun: float, error: TransportError | None
+    ) -> float | None:
+        # A server that says nothing, or is not reached, would begin the window anew with each attempt, for ever.
+        silent = error is not None and (error.timed_out or not error.sent)
+        if now() - begun > LONG_ATTEMPT and not silent:
             retry.progress()
         return retry.after(failure, now=now(), stranger=not self._answered)
 

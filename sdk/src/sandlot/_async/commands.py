@@ -101,8 +101,7 @@ class AsyncCommands:
                 command, op=op, timeout=timeout, env=env, cwd=cwd, user=user, shell=shell, stdin=True
             )
             async with process:
-                await process.write(stdin)
-                await process.close_stdin()
+                await process.feed(stdin)
                 return await process.wait(check=check)
         document = calls.exec_document(
             command=command, cwd=cwd, env=env, timeout=timeout, user=user, shell=shell, stdin=text
@@ -215,9 +214,11 @@ class AsyncCommands:
         )
         await stream.open()
         if stdin is not None:
-            process = AsyncProcess(plane=self._plane, stream=stream, detached=False)
-            await process.write(stdin)
-            await process.close_stdin()
+            try:
+                await AsyncProcess(plane=self._plane, stream=stream, detached=False).feed(stdin)
+            except BaseException:
+                await stream.aclose()  # its caller never gets it
+                raise
         return stream
 
     async def _start(

@@ -11,7 +11,7 @@ from sandlot._protocol.answers import end_error
 from sandlot._protocol.calls import new_id
 from sandlot._protocol.messages import with_query
 from sandlot._tasks_async import Lock, shielded
-from sandlot.errors import CommandFailed
+from sandlot.errors import CommandFailed, Conflict
 from sandlot.models import Event, ExecResult
 
 POLL_SECONDS = 25.0
@@ -71,6 +71,14 @@ class AsyncProcess:
             if self._written is None:
                 await self._stdin(b"", eof=False)
             await self._stdin(b"", eof=True)
+
+    async def feed(self, data: bytes | str) -> None:
+        """All of standard input and its end. A command that has ended, or closed it, does not want the rest."""
+        try:
+            await self.write(data)
+            await self.close_stdin()
+        except Conflict:
+            return
 
     async def resize(self, *, cols: int, rows: int) -> None:
         """Tells a PTY its new size."""
@@ -138,6 +146,8 @@ class AsyncProcess:
             f"/ops/{self.op_id}/stdin", {"offset": self._written or 0, "eof": 1 if eof else None}
         )
         headers = {"Content-Type": "application/octet-stream"}
+        # Without an answer nobody knows how much was taken: what follows at an old offset would be dropped as a repeat.
+        self._written = None
         answer = await self._plane.send("POST", route, body=data, headers=headers)
         self._written = int(documents.parse(answer.body)["offset"])
 

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
 
-from sandlot._async.client import AsyncClient, default_client
+from sandlot._async.client import CLEANUP, AsyncClient, default_client
 from sandlot._async.commands import AsyncCommands
 from sandlot._async.files import AsyncFiles
 from sandlot._async.plane import AsyncPlane
@@ -107,14 +107,16 @@ class AsyncSandbox(AsyncCommands):
         try:
             document = await client.call("POST", "/sandbox", body=body, timeout=HOLD_SECONDS + 30)
         except ABANDONED:
-            await shielded(_forget(client, body))
+            if idempotency_key is None:  # else it may be one that was made, and is used, by somebody else
+                await shielded(_forget(client, body))
             raise
         box = cls(client=client, info=documents.sandbox_info(document), auth=document.get("gatewayAuth"))
         if wait > 0:
             try:
                 await box.wait_ready(timeout=max(0.0, deadline - now()))
             except (*ABANDONED, SandlotError):
-                await shielded(_delete_quietly(client, box.id))
+                if idempotency_key is None:
+                    await shielded(_delete_quietly(client, box.id))
                 raise
         return box
 
@@ -214,7 +216,7 @@ class AsyncSandbox(AsyncCommands):
         if error is not None:
             await shielded(_delete_quietly(self.client, self.id))
         else:
-            await self.delete()
+            await shielded(self.delete())
 
     async def delete(self) -> None:
         """Ends the sandbox and all that runs in it. One that has ended already is fine."""
@@ -348,7 +350,7 @@ class AsyncSandbox(AsyncCommands):
 async def _delete_quietly(client: AsyncClient, sandbox_id: str) -> None:
     """Deletes while another error is on its way; a failure here must not hide that one."""
     try:
-        await client.call("DELETE", f"/sandbox/{sandbox_id}", timeout=10.0)
+        await client.call("DELETE", f"/sandbox/{sandbox_id}", timeout=CLEANUP, patience=CLEANUP)
     except SandlotError:
         return
 
@@ -356,7 +358,8 @@ async def _delete_quietly(client: AsyncClient, sandbox_id: str) -> None:
 async def _forget(client: AsyncClient, body: Mapping[str, Any]) -> None:
     """After a create that was given up: the same idempotency key tells its id, so that it can be deleted."""
     try:
-        document = await client.call("POST", "/sandbox", body={**body, "wait_seconds": 0}, timeout=10.0)
+        again = {**body, "wait_seconds": 0}
+        document = await client.call("POST", "/sandbox", body=again, timeout=CLEANUP, patience=CLEANUP)
     except SandlotError:
         return
     await _delete_quietly(client, str(document.get("id", "")))

@@ -27,6 +27,8 @@ class AsyncOpStream:
     process. Leaving the iteration early lets the op be ended by the server; `aclose` does it at once.
     """
 
+    _body: AsyncBody | None = None
+
     def __init__(
         self,
         *,
@@ -46,7 +48,6 @@ class AsyncOpStream:
         self._keep = keep
         self._decoder = frames.FrameDecoder(offset=offset)
         self._retry = plane.client.retry(safe=True)
-        self._body: AsyncBody | None = None
         self._ready: deque[Event] = deque()
         self._texts = {kind: codecs.getincrementaldecoder("utf-8")("replace") for kind in (b"o", b"e")}
         self._finished = False
@@ -110,6 +111,11 @@ class AsyncOpStream:
         await self.stop()
         if was_running and not self._keep:
             await shielded(self._plane.kill(self.op_id))
+
+    def __del__(self) -> None:
+        # Left early. The pool keeps the connection: for the server somebody would follow for as long as it is open.
+        if self._body is not None:
+            self._body.abandon()
 
     async def stop(self) -> None:
         """Stops following and leaves the op alone."""

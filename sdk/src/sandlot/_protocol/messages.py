@@ -13,12 +13,21 @@ from sandlot._protocol.http1 import Origin
 
 
 class TransportError(Exception):
-    """No usable answer: `sent` says that the server may have got the request, `timed_out` that we stopped waiting."""
+    """No usable answer: `sent` says that the server may have got the request, `timed_out` that we stopped waiting.
 
-    def __init__(self, message: str, *, sent: bool, timed_out: bool = False) -> None:
+    `final`: another attempt would fare no better.
+    """
+
+    def __init__(self, message: str, *, sent: bool, timed_out: bool = False, final: bool = False) -> None:
         super().__init__(message)
         self.sent = sent
         self.timed_out = timed_out
+        self.final = final
+
+
+def closed(*, sent: bool) -> TransportError:
+    """What a call on a client hears that was closed before or meanwhile."""
+    return TransportError("this client is closed", sent=sent, final=True)
 
 
 def os_reason(error: OSError) -> str:

@@ -102,8 +102,7 @@ class Commands:
                 command, op=op, timeout=timeout, env=env, cwd=cwd, user=user, shell=shell, stdin=True
             )
             with process:
-                process.write(stdin)
-                process.close_stdin()
+                process.feed(stdin)
                 return process.wait(check=check)
         document = calls.exec_document(
             command=command, cwd=cwd, env=env, timeout=timeout, user=user, shell=shell, stdin=text
@@ -216,9 +215,11 @@ class Commands:
         )
         stream.open()
         if stdin is not None:
-            process = Process(plane=self._plane, stream=stream, detached=False)
-            process.write(stdin)
-            process.close_stdin()
+            try:
+                Process(plane=self._plane, stream=stream, detached=False).feed(stdin)
+            except BaseException:
+                stream.close()  # its caller never gets it
+                raise
         return stream
 
     def _start(

@@ -12,7 +12,7 @@ from sandlot._protocol.messages import with_query
 from sandlot._sync.plane import Plane
 from sandlot._sync.stream import OpStream
 from sandlot._tasks_sync import Lock, shielded
-from sandlot.errors import CommandFailed
+from sandlot.errors import CommandFailed, Conflict
 from sandlot.models import Event, ExecResult
 
 POLL_SECONDS = 25.0
@@ -70,6 +70,14 @@ class Process:
             if self._written is None:
                 self._stdin(b"", eof=False)
             self._stdin(b"", eof=True)
+
+    def feed(self, data: bytes | str) -> None:
+        """All of standard input and its end. A command that has ended, or closed it, does not want the rest."""
+        try:
+            self.write(data)
+            self.close_stdin()
+        except Conflict:
+            return
 
     def resize(self, *, cols: int, rows: int) -> None:
         """Tells a PTY its new size."""
@@ -137,6 +145,8 @@ class Process:
             f"/ops/{self.op_id}/stdin", {"offset": self._written or 0, "eof": 1 if eof else None}
         )
         headers = {"Content-Type": "application/octet-stream"}
+        # Without an answer nobody knows how much was taken: what follows at an old offset would be dropped as a repeat.
+        self._written = None
         answer = self._plane.send("POST", route, body=data, headers=headers)
         self._written = int(documents.parse(answer.body)["offset"])
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from sandlot._protocol import calls, checks, documents
 from sandlot._protocol.checks import Command
 from sandlot._protocol.messages import with_query
-from sandlot._sync.client import Client, default_client
+from sandlot._sync.client import CLEANUP, Client, default_client
 from sandlot._sync.commands import Commands
 from sandlot._sync.files import Files
 from sandlot._sync.plane import Plane
@@ -106,14 +106,16 @@ class Sandbox(Commands):
         try:
             document = client.call("POST", "/sandbox", body=body, timeout=HOLD_SECONDS + 30)
         except ABANDONED:
-            shielded(_forget(client, body))
+            if idempotency_key is None:  # else it may be one that was made, and is used, by somebody else
+                shielded(_forget(client, body))
             raise
         box = cls(client=client, info=documents.sandbox_info(document), auth=document.get("gatewayAuth"))
         if wait > 0:
             try:
                 box.wait_ready(timeout=max(0.0, deadline - now()))
             except (*ABANDONED, SandlotError):
-                shielded(_delete_quietly(client, box.id))
+                if idempotency_key is None:
+                    shielded(_delete_quietly(client, box.id))
                 raise
         return box
 
@@ -213,7 +215,7 @@ class Sandbox(Commands):
         if error is not None:
             shielded(_delete_quietly(self.client, self.id))
         else:
-            self.delete()
+            shielded(self.delete())
 
     def delete(self) -> None:
         """Ends the sandbox and all that runs in it. One that has ended already is fine."""
@@ -345,7 +347,7 @@ class Sandbox(Commands):
 def _delete_quietly(client: Client, sandbox_id: str) -> None:
     """Deletes while another error is on its way; a failure here must not hide that one."""
     try:
-        client.call("DELETE", f"/sandbox/{sandbox_id}", timeout=10.0)
+        client.call("DELETE", f"/sandbox/{sandbox_id}", timeout=CLEANUP, patience=CLEANUP)
     except SandlotError:
         return
 
@@ -353,7 +355,8 @@ def _delete_quietly(client: Client, sandbox_id: str) -> None:
 def _forget(client: Client, body: Mapping[str, Any]) -> None:
     """After a create that was given up: the same idempotency key tells its id, so that it can be deleted."""
     try:
-        document = client.call("POST", "/sandbox", body={**body, "wait_seconds": 0}, timeout=10.0)
+        again = {**body, "wait_seconds": 0}
+        document = client.call("POST", "/sandbox", body=again, timeout=CLEANUP, patience=CLEANUP)
     except SandlotError:
         return
     _delete_quietly(client, str(document.get("id", "")))

@@ -28,6 +28,8 @@ class OpStream:
     process. Leaving the iteration early lets the op be ended by the server; `close` does it at once.
     """
 
+    _body: Body | None = None
+
     def __init__(
         self,
         *,
@@ -47,7 +49,6 @@ class OpStream:
         self._keep = keep
         self._decoder = frames.FrameDecoder(offset=offset)
         self._retry = plane.client.retry(safe=True)
-        self._body: Body | None = None
         self._ready: deque[Event] = deque()
         self._texts = {kind: codecs.getincrementaldecoder("utf-8")("replace") for kind in (b"o", b"e")}
         self._finished = False
@@ -109,6 +110,11 @@ class OpStream:
         self.stop()
         if was_running and not self._keep:
             shielded(self._plane.kill(self.op_id))
+
+    def __del__(self) -> None:
+        # Left early. The pool keeps the connection: for the server somebody would follow for as long as it is open.
+        if self._body is not None:
+            self._body.abandon()
 
     def stop(self) -> None:
         """Stops following and leaves the op alone."""
