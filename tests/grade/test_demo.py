@@ -96,21 +96,26 @@ def test_a_file_is_graded_once_and_only_what_is_new_the_next_time(directory: Pat
         {"code": "def add(a, b):\n    return a + b\n", "test": ADD, "entry_point": "add"},
         {"code": "def add(a, b):\n    return a - b\n", "test": ADD, "entry_point": "add"},
         {"code": "while True: pass\n", "test": "", "kind": "loop"},
+        {"code": "raise SystemExit(127)\n", "test": "", "kind": "as if not found"},
     ]
     file = directory / "samples.jsonl"
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    output = directory / "samples_results.jsonl"
     with Stack(directory / "state") as stack:
         server = {"SANDLOT_URL": stack.url, "SANDLOT_API_KEY": stack.api_key}
         first = run("grade", str(file), "--timeout", "2", **server)
         with file.open("a") as stream:
             stream.write(json.dumps(lines[0]) + "\n")
         second = run("grade", str(file), "--timeout", "2", **server)
-    assert first["kinds"] == {"sample": {"passed": 1, "failed": 1}, "loop": {"timeout": 1}}
-    assert (first["rollouts"], first["reused"]) == (3, 0)
-    assert second["kinds"] == {"sample": {"passed": 2, "failed": 1}, "loop": {"timeout": 1}}
-    assert (second["rollouts"], second["reused"]) == (4, 3)
-    results = [json.loads(line) for line in (directory / "samples_results.jsonl").read_text().splitlines()]
-    assert [result["result"] for result in results] == ["passed", "failed", "timeout", "passed"]
+        results = [json.loads(line) for line in output.read_text().splitlines()]
+        shorter = run("grade", str(file), "--timeout", "1", **server)
+    others = {"loop": {"timeout": 1}, "as if not found": {"failed": 1}}
+    assert first["kinds"] == {"sample": {"passed": 1, "failed": 1}, **others}
+    assert (first["rollouts"], first["reused"]) == (4, 0)
+    assert second["kinds"] == {"sample": {"passed": 2, "failed": 1}, **others}
+    assert (second["rollouts"], second["reused"]) == (5, 4)
+    assert [result["result"] for result in results] == ["passed", "failed", "timeout", "failed", "passed"]
+    assert (shorter["rollouts"], shorter["reused"]) == (5, 0)  # with another limit a grade may be another
 
 
 def test_a_line_that_cannot_be_used_stops_before_anything_runs(tmp_path: Path) -> None:

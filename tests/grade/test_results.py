@@ -12,23 +12,13 @@ from sandlot_grade.results import Writer, earlier, results_path
 from sandlot_grade.table import render, summary
 from sandlot_grade.tally import Tally, tally_of_earlier
 from sandlot_grade.verify import faults
-from sandlot_grade.work import Outcome, Rollout
+from sandlot_grade.work import Outcome
 
 from tests.grade.outcomes import outcome
 
 
-def _rollouts(count: int) -> list[Rollout]:
-    return [
-        Rollout(
-            index=index,
-            task_id=f"t/{index}",
-            kind="sample",
-            code=f"x = {index}",
-            test="pass",
-            entry_point=None,
-        )
-        for index in range(count)
-    ]
+def _keys(count: int) -> dict[int, str]:
+    return {index: f"key {index}" for index in range(count)}
 
 
 def _write(path: Path, *outcomes: Outcome) -> None:
@@ -44,8 +34,8 @@ def test_name_of_the_results_file() -> None:
 
 def test_an_interrupted_run_goes_on(tmp_path: Path) -> None:
     path = tmp_path / "r.jsonl"
-    rollouts = _rollouts(5)
-    made = [outcome(rollout.index, key=rollout.key) for rollout in rollouts]
+    keys = _keys(5)
+    made = [outcome(index, key=key) for index, key in keys.items()]
 
     def interrupted() -> None:
         with Writer(path, kept={}) as writer:
@@ -55,7 +45,7 @@ def test_an_interrupted_run_goes_on(tmp_path: Path) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         interrupted()
-    kept = earlier(path, rollouts=rollouts)
+    kept = earlier(path, keys=keys)
     assert kept == {1: made[1], 3: made[3]}
     with Writer(path, kept=kept) as writer:
         for index in (4, 0, 2):
@@ -68,32 +58,33 @@ def test_an_interrupted_run_goes_on(tmp_path: Path) -> None:
 
 def test_changed_code_and_lost_rollouts_are_graded_again(tmp_path: Path) -> None:
     path = tmp_path / "r.jsonl"
-    rollouts = _rollouts(3)
+    keys = _keys(3)
     _write(
         path,
-        outcome(0, key=rollouts[0].key),
+        outcome(0, key=keys[0]),
         outcome(1, key="of other code"),
-        outcome(2, key=rollouts[2].key, result="lost"),
+        outcome(2, key=keys[2], result="lost"),
+        outcome(3, key="of a line that is gone"),
     )
-    assert set(earlier(path, rollouts=rollouts)) == {0}
+    assert set(earlier(path, keys=keys)) == {0}
 
 
 def test_a_last_line_cut_off_by_a_crash_is_left_out(tmp_path: Path) -> None:
     path = tmp_path / "r.jsonl"
-    rollouts = _rollouts(2)
-    _write(path, *(outcome(rollout.index, key=rollout.key) for rollout in rollouts))
+    keys = _keys(2)
+    _write(path, *(outcome(index, key=key) for index, key in keys.items()))
     path.write_text(path.read_text()[:-30])
-    assert set(earlier(path, rollouts=rollouts)) == {0}
+    assert set(earlier(path, keys=keys)) == {0}
     path.write_text("{\n" + path.read_text())
     with pytest.raises(InputError, match=r":1: is not JSON"):
-        earlier(path, rollouts=rollouts)
+        earlier(path, keys=keys)
 
 
 def test_another_file_is_not_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "r.jsonl"
     path.write_text('{"something": "else"}\n')
     with pytest.raises(InputError, match=":1: is no result"):
-        earlier(path, rollouts=_rollouts(1))
+        earlier(path, keys=_keys(1))
     with pytest.raises(GradeError, match="cannot write"), Writer(tmp_path / "no" / "where", kept={}):
         pass
 

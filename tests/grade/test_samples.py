@@ -61,6 +61,14 @@ def test_a_test_without_check_is_run_as_it_stands(tmp_path: Path) -> None:
     assert "AssertionError" in run.stderr
 
 
+def test_a_test_that_calls_its_check_itself_needs_no_entry_point(tmp_path: Path) -> None:
+    test = "def check(f):\n    assert f() == 1\n\ncheck({})\n"
+    as_assert = "def check(f):\n    return f() == 1\n\nassert len('x') and check({})\n"
+    for call in (test, as_assert):
+        path = _file(tmp_path, *({"code": "def f(): return 1", "test": call.format(f)} for f in ("f", "int")))
+        assert [run_plain(rollout.program()).passed for rollout in _read(path)] == [True, False]
+
+
 def test_first_limits_and_later_lines_are_not_read(tmp_path: Path) -> None:
     path = _file(tmp_path, {"task_id": "add", "completion": ""}, "not json")
     assert len(_read(path, first=1)) == 1
@@ -86,6 +94,16 @@ def test_problems_are_only_asked_for_when_needed(tmp_path: Path) -> None:
         ({"task_id": "add", "completion": "x", "code": "y"}, "code", "not both"),
         ({"code": "x", "test": 1}, "test", "must be a string, not int"),
         ({"code": "x", "test": "pass", "entry_point": "a b"}, "entry_point", "'a b' is not a name"),
+        ({"code": "x", "test": "def check(f): pass"}, "entry_point", "is missing: 'test' defines check"),
+        ({"code": "x", "test": "def check(f):\n    # check(f)\n    check(f)"}, "entry_point", "is missing"),
+        ({"task_id": "add", "completion": "'\ud83d"}, "completion", "character 2 is half of a pair"),
+        ({"code": "\udc00", "test": ""}, "code", "half of a pair"),
+        ({"code": "", "test": "\ud83d"}, "test", "half of a pair"),
+        ({"code": "", "test": "", "kind": "\ud83d"}, "kind", "half of a pair"),
+        ({"code": "", "test": "", "task_id": "\ud83d"}, "task_id", "half of a pair"),
+        ({"completion": "", "test": "", "prompt": "\ud83d"}, "prompt", "half of a pair"),
+        ({"code": "", "test": "", "entry_point": "\ud83d"}, "entry_point", "half of a pair"),
+        ('{"code": "", "test": "", "more": ' + "[" * 200_000, None, "is nested too deeply"),
     ],
 )
 def test_an_error_names_file_line_and_field(
@@ -97,6 +115,7 @@ def test_an_error_names_file_line_and_field(
     assert (caught.value.path, caught.value.line, caught.value.field) == (path, 2, field)
     assert str(caught.value).startswith(f"{path}:2: ")
     assert words in str(caught.value)
+    str(caught.value).encode()
     if field is not None:
         assert f"field {field!r}" in str(caught.value)
 
@@ -110,6 +129,18 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     broken.write_bytes(gzip.compress(b'{"code": "x = 1", "test": "pass"}\n')[:-12])
     with pytest.raises(InputError, match="cannot be read"):
         _read(broken)
+    content = bytearray(gzip.compress(b'{"code": "x = 1", "test": "pass"}\n'))
+    content[10] = 0xFF
+    broken.write_bytes(content)
+    with pytest.raises(InputError, match=r"cannot be read.*; compress it again") as caught:
+        _read(broken)
+    assert caught.value.path == broken
+
+
+def test_both_halves_of_a_pair_are_a_character(tmp_path: Path) -> None:
+    path = _file(tmp_path, '{"code": "x = \'\\ud83d\\ude00\'", "test": "assert len(x) == 1"}')
+    (rollout,) = _read(path)
+    assert run_plain(rollout.program()).passed
 
 
 def test_problem_files(tmp_path: Path) -> None:

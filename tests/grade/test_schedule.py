@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from sandlot_grade.schedule import Pace, available_memory, fitting
-from sandlot_grade.work import Outcome, Timings
+import gc
+
+import pytest
+from sandlot import AsyncClient
+from sandlot_grade.errors import GradeError
+from sandlot_grade.rollout import Grader
+from sandlot_grade.schedule import Pace, available_memory, fitting, run_all
+from sandlot_grade.work import Outcome, Rollout, Timings
 
 from tests.grade.outcomes import outcome
 
@@ -43,3 +49,19 @@ def test_a_given_number_is_kept() -> None:
     for _ in range(50):
         pace.saw(_ran(wall=5.0))
     assert pace.now == 7
+
+
+async def test_what_stops_many_at_once_is_said_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def refused(*_: object) -> Outcome:
+        raise GradeError("no python3")
+
+    monkeypatch.setattr(Grader, "grade", refused)
+    rollouts = [Rollout(index=n, task_id="t", kind="k", code="", test="", entry_point=None) for n in range(9)]
+    async with AsyncClient(url="http://127.0.0.1:9", api_key="k") as client:
+        with pytest.raises(GradeError, match="no python3"):
+            async for _ in run_all(rollouts, grader=Grader(client=client), pace=Pace(most=9, least=9)):
+                pass
+    gc.collect()  # asyncio complains of an error that nobody took when its task is collected
+    assert caplog.messages == []

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 from sandlot_grade.errors import InputError
+
+# Half of a character of UTF-16: JSON can hold one by itself, UTF-8 cannot.
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +34,10 @@ class Record:
             return None
         if not isinstance(value, str):
             raise self.error(f"must be a string, not {type(value).__name__}", field=field)
+        # It could be written neither into the sandbox nor into the results, which would end a run in its middle.
+        if (half := _SURROGATE.search(value)) is not None:
+            where = f"character {half.start() + 1} is half of a pair ({half[0]!r} by itself)"
+            raise self.error(f"{where}, as where a text was cut; remove it", field=field)
         return value
 
     def needed(self, field: str) -> str:
@@ -48,7 +57,11 @@ def read_records(path: Path) -> Iterator[Record]:
             for number, raw in enumerate(stream, start=1):
                 if raw.strip():
                     yield Record(path=path, line=number, data=_object(raw, path=path, line=number))
-    except (OSError, EOFError) as error:
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise InputError(
+            f"cannot be read: {error}; compress it again, or copy it again", path=path
+        ) from error
+    except OSError as error:
         raise InputError(f"cannot be read: {error}", path=path) from error
 
 
@@ -57,6 +70,9 @@ def _object(raw: bytes, *, path: Path, line: int) -> dict[str, Any]:
         value: object = json.loads(raw)
     except ValueError as error:
         raise InputError(f"is not JSON: {error}", path=path, line=line) from error
+    except RecursionError as error:
+        message = "is nested too deeply to be read; a line is one object that holds strings"
+        raise InputError(message, path=path, line=line) from error
     if not isinstance(value, dict):
         raise InputError(f"must be a JSON object, not {type(value).__name__}", path=path, line=line)
     return cast("dict[str, Any]", value)

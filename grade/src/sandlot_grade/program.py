@@ -7,6 +7,8 @@ import secrets
 from dataclasses import dataclass
 
 _DEFINES_CHECK = re.compile(r"^def\s+check\s*\(", re.MULTILINE)
+# Only at the start of a line: an indented call may never be reached, and then everything would pass.
+_CALLS_CHECK = re.compile(r"^(?:assert\b.*\b)?check\s*\(", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +25,11 @@ class Program:
         return (
             verdict == "exited" and exit_code == 0 and not truncated and stdout.endswith(self.marker + "\n")
         )
+
+
+def needs_entry_point(test: str) -> bool:
+    """Whether `test` defines `check` and does not call it itself: without an entry point it would test nothing."""
+    return _DEFINES_CHECK.search(test) is not None and _CALLS_CHECK.search(test) is None
 
 
 def build(*, code: str, test: str, entry_point: str | None) -> Program:

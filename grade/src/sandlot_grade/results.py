@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TextIO
 
 from sandlot_grade.errors import GradeError, InputError
 from sandlot_grade.jsonl import read_records
-from sandlot_grade.work import Outcome, Rollout
+from sandlot_grade.work import Outcome
 
 
 def results_path(samples: Path) -> Path:
@@ -20,14 +20,13 @@ def results_path(samples: Path) -> Path:
     return samples.with_name(f"{name.removesuffix('.jsonl')}_results.jsonl")
 
 
-def earlier(path: Path, *, rollouts: Sequence[Rollout]) -> dict[int, Outcome]:
-    """The outcomes in `path` that still hold, by index: same place, same code, same tests, not lost.
+def earlier(path: Path, *, keys: Mapping[int, str]) -> dict[int, Outcome]:
+    """The outcomes in `path` that still hold, by index: those with the key of their place in `keys`, not lost.
 
     A last line that was cut off by a crash is left out; any other line that is no result raises InputError.
     """
     if not path.exists():
         return {}
-    by_index = {rollout.index: rollout for rollout in rollouts}
     found: dict[int, Outcome] = {}
     try:
         for record in read_records(path):
@@ -36,8 +35,7 @@ def earlier(path: Path, *, rollouts: Sequence[Rollout]) -> dict[int, Outcome]:
             except (KeyError, TypeError, ValueError) as error:
                 message = "is no result of this command; move the file away, or give another --output"
                 raise record.error(message) from error
-            rollout = by_index.get(outcome.index)
-            if rollout is not None and rollout.key == outcome.key and outcome.result != "lost":
+            if keys.get(outcome.index) == outcome.key and outcome.result != "lost":
                 found[outcome.index] = outcome
     except InputError as error:
         if error.line is None or not _cut_off(path, line=error.line):

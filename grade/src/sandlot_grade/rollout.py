@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from sandlot import AsyncClient, AsyncSandbox
 from sandlot.errors import ApiError, AuthError, BadRequest, ConnectionFailed, SandboxLost, WaitTimeout
 from sandlot.models import ExecResult
 
+from sandlot_grade.errors import GradeError
 from sandlot_grade.work import Outcome, Rollout, Timings
 
 PROGRAM = "/tmp/program.py"
 LOST = (SandboxLost, ConnectionFailed, WaitTimeout, ApiError)
+BY_CODE = ("oom", "init_killed")  # ends of a whole sandbox that the program in it brought about
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +29,12 @@ class Limits:
     disk: int = 256 << 20
     pids: int = 256
     cpu: float = 1.0
+
+
+def key(rollout: Rollout, *, limits: Limits, image: str, network: str) -> str:
+    """Names the program and what it runs in, so that a result is used again only for the same of both."""
+    content = (rollout.code, rollout.test, rollout.entry_point, asdict(limits), image, network)
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +53,8 @@ class Grader:
     async def grade(self, rollout: Rollout) -> Outcome:
         """The outcome of the first attempt that the infrastructure did not lose.
 
-        Raises BadRequest or AuthError when the server refuses what every rollout asks for.
+        Raises BadRequest or AuthError when the server refuses what every rollout asks for, and GradeError when
+        the image has no python3.
         """
         lost: list[str] = []
         for attempt in range(1, self.attempts + 1):
@@ -52,7 +63,7 @@ class Grader:
             except (BadRequest, AuthError):
                 raise
             except LOST as error:
-                if isinstance(error, SandboxLost) and error.verdict == "oom":
+                if isinstance(error, SandboxLost) and error.verdict in BY_CODE:
                     return self._ended_by_code(rollout, error, attempt=attempt, lost=tuple(lost))
                 lost.append(f"{type(error).__name__}: {error}")
             if attempt < self.attempts:
@@ -61,12 +72,15 @@ class Grader:
             index=rollout.index,
             task_id=rollout.task_id,
             kind=rollout.kind,
-            key=rollout.key,
+            key=self._key(rollout),
             result="lost",
             message=lost[-1],
             attempts=self.attempts,
             lost=tuple(lost),
         )
+
+    def _key(self, rollout: Rollout) -> str:
+        return key(rollout, limits=self.limits, image=self.image, network=self.network)
 
     def _ended_by_code(
         self, rollout: Rollout, error: SandboxLost, *, attempt: int, lost: tuple[str, ...]
@@ -76,7 +90,7 @@ class Grader:
             index=rollout.index,
             task_id=rollout.task_id,
             kind=rollout.kind,
-            key=rollout.key,
+            key=self._key(rollout),
             result=error.verdict,
             verdict=error.verdict,
             message=str(error),
@@ -106,6 +120,12 @@ class Grader:
             result = await box.exec(["python3", PROGRAM], timeout=self.limits.timeout, cwd="/tmp")
             ran = time.monotonic()
         deleted = time.monotonic()
+        # A program that ends with such a code by itself has no message. Without this every candidate "failed".
+        if result.verdict == "exited" and result.exit_code in (126, 127) and result.message is not None:
+            raise GradeError(
+                f"no program can run in image {self.image!r}: {result.message}; "
+                "give --image an image that has python3 on its PATH"
+            )
         passed = program.passed(
             verdict=result.verdict,
             exit_code=result.exit_code,
@@ -116,7 +136,7 @@ class Grader:
             index=rollout.index,
             task_id=rollout.task_id,
             kind=rollout.kind,
-            key=rollout.key,
+            key=self._key(rollout),
             result="passed" if passed else _grade_of(result),
             verdict=str(result.verdict),
             exit_code=result.exit_code,

@@ -16,7 +16,7 @@ from sandlot_grade.problems import Problem, humaneval, read_problems
 from sandlot_grade.progress import Display
 from sandlot_grade.report.page import Page
 from sandlot_grade.results import Writer, earlier, results_path
-from sandlot_grade.rollout import Grader, Limits
+from sandlot_grade.rollout import Grader, Limits, key
 from sandlot_grade.samples import read_samples
 from sandlot_grade.schedule import Pace, fitting, run_all
 from sandlot_grade.tally import Tally, tally_of_earlier
@@ -85,7 +85,11 @@ async def grade_file(order: Order, *, console: Console) -> Done:
 
     rollouts = read_samples(order.file, problems=problems, first=order.first)
     output = order.output or results_path(order.file)
-    kept = {} if order.fresh else earlier(output, rollouts=rollouts)
+    keys = {
+        rollout.index: key(rollout, limits=order.limits, image=order.image, network=order.network)
+        for rollout in rollouts
+    }
+    kept = {} if order.fresh else earlier(output, keys=keys)
     if kept:
         console.print(f"{len(kept)} of {len(rollouts)} are graded already in {output}", highlight=False)
     made = tally_of_earlier(kept.values())

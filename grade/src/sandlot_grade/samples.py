@@ -8,6 +8,7 @@ from pathlib import Path
 from sandlot_grade.errors import InputError
 from sandlot_grade.jsonl import Record, read_records
 from sandlot_grade.problems import Problem
+from sandlot_grade.program import needs_entry_point
 from sandlot_grade.work import Rollout
 
 
@@ -56,12 +57,16 @@ def _with_own_test(record: Record, *, index: int) -> Rollout:
     entry_point = record.text("entry_point", required=False)
     if entry_point is not None and not entry_point.isidentifier():
         raise record.error(f"{entry_point!r} is not a name", field="entry_point")
+    test = record.needed("test")
+    if entry_point is None and needs_entry_point(test):
+        message = "is missing: 'test' defines check and does not call it; name what to call it with"
+        raise record.error(message, field="entry_point")
     return Rollout(
         index=index,
         task_id=record.text("task_id", required=False) or f"line {record.line}",
         kind=record.text("kind", required=False) or "sample",
         code=_code(record, prompt=record.text("prompt", required=False) or ""),
-        test=record.needed("test"),
+        test=test,
         entry_point=entry_point,
     )
 

@@ -68,7 +68,7 @@ async def run_all(rollouts: Sequence[Rollout], *, grader: Grader, pace: Pace) ->
     """Outcomes in the order in which they end.
 
     Raises Stopped when the infrastructure lost LOST_IN_A_ROW rollouts without one success between, and whatever
-    makes every rollout impossible (BadRequest, AuthError). Leaving the iteration early cancels what runs.
+    makes every rollout impossible (BadRequest, AuthError, GradeError). Leaving the iteration early cancels what runs.
     """
     waiting = deque(rollouts)
     running: set[asyncio.Task[Outcome]] = set()
@@ -77,8 +77,9 @@ async def run_all(rollouts: Sequence[Rollout], *, grader: Grader, pace: Pace) ->
         while waiting or running:
             while waiting and len(running) < pace.now:
                 running.add(asyncio.create_task(grader.grade(waiting.popleft())))
-            done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
+                running.remove(task)
                 outcome = task.result()
                 pace.saw(outcome)
                 lost_in_a_row = lost_in_a_row + 1 if outcome.result == "lost" else 0
@@ -86,6 +87,7 @@ async def run_all(rollouts: Sequence[Rollout], *, grader: Grader, pace: Pace) ->
                     raise Stopped(f"{LOST_IN_A_ROW} rollouts in a row were lost; the last: {outcome.message}")
                 yield outcome
     finally:
+        # Also those that ended meanwhile: asyncio would print the traceback of each error that nobody took.
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -25,12 +24,6 @@ class Rollout:
     def program(self) -> Program:
         """The program with a marker of its own, new at each call."""
         return build(code=self.code, test=self.test, entry_point=self.entry_point)
-
-    @property
-    def key(self) -> str:
-        """Names the content, so that a result is used again only for the same code and tests."""
-        text = "\0".join((self.code, self.test, self.entry_point or ""))
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)
