@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import socket
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,10 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from sandlot_sidecar.executor import wire
 from sandlot_sidecar.server.errors import ApiError
-from sandlot_sidecar.server.framelog import FrameLog
+from sandlot_sidecar.server.framelog import STDERR, STDOUT, FrameLog
 from sandlot_sidecar.server.multipart import BEGIN, DATA, FINISH, Multipart, boundary_of
 from sandlot_sidecar.server.ranges import parse_range, window
+from sandlot_sidecar.server.startcommand import TailLog
 
 from tests.sidecar.support import parse_frames, payload
 
@@ -213,3 +215,45 @@ def test_the_wire_refuses_what_is_no_message(data: bytes) -> None:
                 assert all(isinstance(message, dict) for message, _ in messages)
         except wire.WireError:
             pass
+
+
+TURNS = st.lists(st.tuples(st.sampled_from("oes"), st.binary(max_size=40_000)), max_size=60)
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large], max_examples=30)
+@given(turns=TURNS, repeated=st.integers(1, 3), tail=st.integers(0, 2 << 20))
+def test_the_tail_log_keeps_the_end_of_both_streams(
+    turns: list[tuple[str, bytes]], repeated: int, tail: int
+) -> None:
+    log, written = TailLog(), {"stdout": b"", "stderr": b"", "all": b""}
+    for kind, data in turns * repeated:
+        log.append(ord(kind), data)
+        if kind != "s":
+            written["stdout" if kind == "o" else "stderr"] += data
+            written["all"] += data
+    kept = log.text("all", tail=1 << 20)
+    assert kept == written["all"][-(1 << 20) :]
+    assert log.truncated <= (len(written["all"]) > 1 << 20)
+    for kind, stream in ((STDOUT, "stdout"), (STDERR, "stderr")):
+        text = log.text(stream, tail=1 << 20)
+        assert written[stream].endswith(text)
+        assert b"".join(log.output(kind))[-(1 << 20) :] == text
+        assert log.text(stream, tail=tail) == text[len(text) - min(tail, len(text)) :]
+    assert (log.stdout_bytes, log.stderr_bytes) == (len(written["stdout"]), len(written["stderr"]))
+
+
+def test_the_tail_log_needs_little_more_memory_than_it_keeps() -> None:
+    """Byte by byte, now on one stream and now on the other."""
+    log = TailLog()
+    tracemalloc.start()
+    try:
+        for _ in range(700_000):
+            log.append(STDOUT, b"o")
+            log.append(STDERR, b"e")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 4 << 20
+    assert log.text("all", tail=4) == b"oeoe"
+    assert log.truncated
+    assert 1 << 20 <= sum(len(piece) for kind in (STDOUT, STDERR) for piece in log.output(kind)) < 2 << 20
