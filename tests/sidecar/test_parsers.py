@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import json
 import os
 import socket
 import tracemalloc
 from pathlib import Path
+from typing import Any
+from unittest.mock import ANY
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from sandlot_sidecar.executor import wire
+from sandlot_sidecar.server import documents, framelog
 from sandlot_sidecar.server.errors import ApiError
 from sandlot_sidecar.server.framelog import STDERR, STDOUT, FrameLog
+from sandlot_sidecar.server.machine import Op
 from sandlot_sidecar.server.multipart import BEGIN, DATA, FINISH, Multipart, boundary_of
 from sandlot_sidecar.server.ranges import parse_range, window
 from sandlot_sidecar.server.startcommand import TailLog
 
-from tests.sidecar.support import parse_frames, payload
+from tests.sidecar.support import lines_of, parse_frames, payload
 
 BOUNDARY = b"xYz"
 
@@ -215,6 +221,57 @@ def test_the_wire_refuses_what_is_no_message(data: bytes) -> None:
                 assert all(isinstance(message, dict) for message, _ in messages)
         except wire.WireError:
             pass
+
+
+def frames_by_turns(count: int) -> FrameLog:
+    """So many frames of a byte, half of them on each stream."""
+
+    def open_file() -> int:
+        raise OSError
+
+    log = FrameLog(limit=1 << 30, memory=1 << 30, open_file=open_file)
+    for _ in range(count // 2):
+        log.append(STDOUT, b"o")
+        log.append(STDERR, b"e")
+    return log
+
+
+def test_a_log_of_many_frames_is_counted_without_a_walk() -> None:
+    log = frames_by_turns(20_000)
+    assert lines_of(framelog, lambda: log.kept_bytes(STDOUT) + log.kept_bytes(STDERR)) < 10
+    assert (log.kept_bytes(STDOUT), log.kept_bytes(STDERR), log.frames) == (10_000, 10_000, 20_000)
+
+
+def test_a_log_of_many_frames_is_given_in_large_pieces_and_in_turns() -> None:
+    log, pieces, costs = frames_by_turns(200_000), list[bytes](), list[int]()
+    walk = log.output(STDERR, offset=10)
+    with contextlib.suppress(StopIteration):
+        while True:
+            costs.append(lines_of(framelog, lambda: pieces.append(next(walk))))
+    assert b"".join(pieces) == b"e" * 99_990
+    assert sum(bool(piece) for piece in pieces) == 2
+    assert max(costs) < 50_000
+
+
+def test_the_answer_of_exec_is_written_in_large_pieces() -> None:
+    op: Any = Op(op_id="a", chosen=False, fingerprint=b"", spec=None, now=0.0)
+    op.log = frames_by_turns(20_000)
+    assert not documents.is_small(op)  # which would be made in one go
+    pieces = list(documents.exec_pieces(op))
+    assert sum(bool(piece) for piece in pieces) < 10
+    answer = json.loads(b"".join(pieces))
+    assert (answer["stdout"], answer["stderr"]) == ("o" * 10_000, "e" * 10_000)
+    assert json.loads(documents.exec_answer(op)) == {**answer, "usage": ANY}
+
+
+def test_output_that_comes_while_a_log_is_walked_changes_nothing_in_it() -> None:
+    log = frames_by_turns(20_000)
+    walk = log.output(STDERR, length=log.kept_bytes(STDERR))
+    assert next(walk) == b""
+    log.append(STDERR, b"x" * 1000)
+    log.append(STDOUT, b"y")
+    assert b"".join(walk) == b"e" * 10_000
+    assert log.simple_output(STDERR) == b"e" * 10_000 + b"x" * 1000
 
 
 TURNS = st.lists(st.tuples(st.sampled_from("oes"), st.binary(max_size=40_000)), max_size=60)
