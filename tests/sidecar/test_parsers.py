@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from sandlot_sidecar.executor import wire
-from sandlot_sidecar.server import documents, framelog
+from sandlot_sidecar.server import documents, framelog, multipart
 from sandlot_sidecar.server.errors import ApiError
 from sandlot_sidecar.server.framelog import STDERR, STDOUT, FrameLog
 from sandlot_sidecar.server.machine import Op
@@ -77,6 +77,21 @@ def test_multipart_takes_or_refuses_anything(data: bytes, places: list[int]) -> 
             parser.feed(piece)
     except ApiError as error:
         assert error.status == 400
+
+
+def test_a_multipart_body_has_a_thousand_parts_at_most() -> None:
+    empty = b"--xYz\r\n\r\n\r\n"
+    fits = Multipart(BOUNDARY)
+    assert len(fits.feed(empty * 1000 + b"--xYz--")) == 2000
+    assert fits.complete
+    parser = Multipart(BOUNDARY)
+
+    def feed() -> None:
+        with pytest.raises(ApiError, match="over 1000 parts") as refused:
+            parser.feed(empty * 20_000)
+        assert refused.value.status == 400
+
+    assert lines_of(multipart, feed) < 60_000
 
 
 @given(st.text(max_size=60))
