@@ -13,7 +13,9 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
+from types import FrameType, ModuleType
 from typing import Any
 
 import httpx
@@ -375,6 +377,26 @@ async def check_evasions(box: Sidecar, *, files: int, kernel: bool = False) -> N
     assert (answer["verdict"], answer["stdout"]) == ("exited", "room\n"), answer
     made = await box.exec(["python3", "-c", EMPTY.replace("1 << 20", str(files // 2))], timeout=60)
     assert made["verdict"] == "exited", made
+
+
+def lines_of(module: ModuleType, work: Callable[[], object]) -> int:
+    """How many lines of the module run: what something costs, on however busy a machine."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal count
+        if frame.f_code.co_filename != module.__file__:
+            return None
+        count += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return count
 
 
 def unlink(path: str) -> None:

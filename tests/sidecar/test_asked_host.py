@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import ssl
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sandlot_sidecar.server.egress.asked_host import Incomplete, Nameless, clean, of_http, of_tls
+from sandlot_sidecar.server.egress import asked_host
+from sandlot_sidecar.server.egress.asked_host import (
+    RECORDS,
+    Head,
+    Hello,
+    Incomplete,
+    Nameless,
+    clean,
+    of_http,
+    of_tls,
+)
+
+from tests.sidecar.support import lines_of
 
 
 def hello(name: str | None, *, most: int = 1 << 14) -> bytes:
@@ -104,3 +119,59 @@ def test_a_broken_request_is_no_other_error(noise: bytes):
 def test_what_is_no_name(name: str):
     with pytest.raises(Nameless):
         clean(name)
+
+
+def counted(work: Callable[[], object]) -> int:
+    """The lines of the parsers that run, whatever comes of it."""
+
+    def harmless() -> None:
+        with contextlib.suppress(Incomplete, Nameless):
+            work()
+
+    return lines_of(asked_host, harmless)
+
+
+def test_a_byte_more_costs_the_same_however_much_has_come():
+    whole = hello("example.org") + bytes(60_000)
+    body = whole[9:]
+    long = b"\x16\3\1\x40\0\1" + (30_000).to_bytes(3, "big") + body[:16_000]
+    heads = b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 2000
+    for asked, data in (
+        (Hello(), long),
+        (Hello(records=9999), hello("x.org", most=1)[:3000]),
+        (Head(), heads),
+    ):
+        assert max(counted(partial(asked.feed, data[at : at + 1])) for at in range(len(data))) < 50
+
+
+@pytest.mark.parametrize("most", [100, 3, 1])
+@pytest.mark.parametrize("piece", [1, 7, 1000])
+def test_a_hello_may_come_in_a_few_records_only(most: int, piece: int):
+    data = hello("example.org", most=most)
+    asked, fed = Hello(), 0
+    try:
+        while True:
+            fed += piece
+            try:
+                assert asked.feed(data[fed - piece : fed]) == "example.org"
+            except Incomplete:
+                continue
+            break
+    except Nameless as error:
+        assert most < 100
+        assert "too many records" in str(error)
+        assert fed <= RECORDS * (5 + most) + 5 + piece
+    else:
+        assert most == 100
+        assert bytes(asked.said) == data[:fed]
+
+
+def test_what_is_said_at_once_costs_little_too():
+    """Of 256 connections that say it at the same time, the loop turns only after the last."""
+    extensions = b"\xff\xff\0\0" * 7000
+    body = bytes(34) + b"\0\0\0\0" + len(extensions).to_bytes(2, "big") + extensions
+    message = b"\1" + len(body).to_bytes(3, "big") + body
+    pieces = [message[at : at + 16_000] for at in range(0, len(message), 16_000)]
+    tls = b"".join(b"\x16\3\1" + len(piece).to_bytes(2, "big") + piece for piece in pieces)
+    assert counted(partial(Hello().feed, tls)) < 10_000
+    assert counted(partial(Head().feed, b"GET / HTTP/1.1\r\n" + b"Host:a\r\n" * 4000 + b"\r\n")) < 10_000

@@ -487,3 +487,19 @@ async def test_a_thousand_ops_leave_nothing(box: Sidecar) -> None:
         assert (await box.exec("true"))["exit_code"] == 0
     await until(lambda: settled(box, before), seconds=30)
     assert await count(box, "true") == 0
+
+
+PACKETS = """
+import fcntl, os
+fcntl.fcntl(1, fcntl.F_SETPIPE_SZ, 1 << 20)
+fcntl.fcntl(1, fcntl.F_SETFL, fcntl.fcntl(1, fcntl.F_GETFL) | os.O_DIRECT)
+for number in range(200):
+    os.write(1, b"%05d\\n" % number)
+"""
+
+
+async def test_output_in_packets_is_kept_whole(box: Sidecar) -> None:
+    """Each read of such a pipe gives one write, however small."""
+    answer = await box.exec(["python3", "-c", PACKETS])
+    assert answer["stdout"] == "".join(f"{number:05d}\n" for number in range(200))
+    assert not answer["truncated"]

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import itertools
+import json
 import os
 import socket
+import tracemalloc
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import ANY
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from sandlot_sidecar.executor import wire
+from sandlot_sidecar.server import documents, framelog, multipart, oprun
 from sandlot_sidecar.server.errors import ApiError
-from sandlot_sidecar.server.framelog import FrameLog
+from sandlot_sidecar.server.framelog import STDERR, STDOUT, FrameLog
+from sandlot_sidecar.server.machine import Op
 from sandlot_sidecar.server.multipart import BEGIN, DATA, FINISH, Multipart, boundary_of
 from sandlot_sidecar.server.ranges import parse_range, window
+from sandlot_sidecar.server.startcommand import TailLog
 
-from tests.sidecar.support import parse_frames, payload
+from tests.sidecar.support import lines_of, parse_frames, payload
 
 BOUNDARY = b"xYz"
 
@@ -69,6 +79,21 @@ def test_multipart_takes_or_refuses_anything(data: bytes, places: list[int]) -> 
             parser.feed(piece)
     except ApiError as error:
         assert error.status == 400
+
+
+def test_a_multipart_body_has_a_thousand_parts_at_most() -> None:
+    empty = b"--xYz\r\n\r\n\r\n"
+    fits = Multipart(BOUNDARY)
+    assert len(fits.feed(empty * 1000 + b"--xYz--")) == 2000
+    assert fits.complete
+    parser = Multipart(BOUNDARY)
+
+    def feed() -> None:
+        with pytest.raises(ApiError, match="over 1000 parts") as refused:
+            parser.feed(empty * 20_000)
+        assert refused.value.status == 400
+
+    assert lines_of(multipart, feed) < 60_000
 
 
 @given(st.text(max_size=60))
@@ -213,3 +238,115 @@ def test_the_wire_refuses_what_is_no_message(data: bytes) -> None:
                 assert all(isinstance(message, dict) for message, _ in messages)
         except wire.WireError:
             pass
+
+
+def frames_by_turns(count: int) -> FrameLog:
+    """So many frames of a byte, half of them on each stream."""
+
+    def open_file() -> int:
+        raise OSError
+
+    log = FrameLog(limit=1 << 30, memory=1 << 30, open_file=open_file)
+    for _ in range(count // 2):
+        log.append(STDOUT, b"o")
+        log.append(STDERR, b"e")
+    return log
+
+
+def test_a_log_of_many_frames_is_counted_without_a_walk() -> None:
+    log = frames_by_turns(20_000)
+    assert lines_of(framelog, lambda: log.kept_bytes(STDOUT) + log.kept_bytes(STDERR)) < 10
+    assert (log.kept_bytes(STDOUT), log.kept_bytes(STDERR), log.frames) == (10_000, 10_000, 20_000)
+
+
+def test_a_log_of_many_frames_is_given_in_large_pieces_and_in_turns() -> None:
+    log, pieces, costs = frames_by_turns(200_000), list[bytes](), list[int]()
+    walk = log.output(STDERR, offset=10)
+    with contextlib.suppress(StopIteration):
+        while True:
+            costs.append(lines_of(framelog, lambda: pieces.append(next(walk))))
+    assert b"".join(pieces) == b"e" * 99_990
+    assert sum(bool(piece) for piece in pieces) == 2
+    assert max(costs) < 50_000
+
+
+def test_the_answer_of_exec_is_written_in_large_pieces() -> None:
+    op: Any = Op(op_id="a", chosen=False, fingerprint=b"", spec=None, now=0.0)
+    op.log = frames_by_turns(20_000)
+    assert not documents.is_small(op)  # which would be made in one go
+    pieces = list(documents.exec_pieces(op))
+    assert sum(bool(piece) for piece in pieces) < 10
+    answer = json.loads(b"".join(pieces))
+    assert (answer["stdout"], answer["stderr"]) == ("o" * 10_000, "e" * 10_000)
+    assert json.loads(documents.exec_answer(op)) == {**answer, "usage": ANY}
+
+
+def test_output_that_comes_while_a_log_is_walked_changes_nothing_in_it() -> None:
+    log = frames_by_turns(20_000)
+    walk = log.output(STDERR, length=log.kept_bytes(STDERR))
+    assert next(walk) == b""
+    log.append(STDERR, b"x" * 1000)
+    log.append(STDOUT, b"y")
+    assert b"".join(walk) == b"e" * 10_000
+    assert log.simple_output(STDERR) == b"e" * 10_000 + b"x" * 1000
+
+
+TURNS = st.lists(st.tuples(st.sampled_from("oes"), st.binary(max_size=40_000)), max_size=60)
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large], max_examples=30)
+@given(turns=TURNS, repeated=st.integers(1, 3), tail=st.integers(0, 2 << 20))
+def test_the_tail_log_keeps_the_end_of_both_streams(
+    turns: list[tuple[str, bytes]], repeated: int, tail: int
+) -> None:
+    log, written = TailLog(), {"stdout": b"", "stderr": b"", "all": b""}
+    for kind, data in turns * repeated:
+        log.append(ord(kind), data)
+        if kind != "s":
+            written["stdout" if kind == "o" else "stderr"] += data
+            written["all"] += data
+    kept = log.text("all", tail=1 << 20)
+    assert kept == written["all"][-(1 << 20) :]
+    assert log.truncated <= (len(written["all"]) > 1 << 20)
+    for kind, stream in ((STDOUT, "stdout"), (STDERR, "stderr")):
+        text = log.text(stream, tail=1 << 20)
+        assert written[stream].endswith(text)
+        assert b"".join(log.output(kind))[-(1 << 20) :] == text
+        assert log.text(stream, tail=tail) == text[len(text) - min(tail, len(text)) :]
+    assert (log.stdout_bytes, log.stderr_bytes) == (len(written["stdout"]), len(written["stderr"]))
+
+
+def test_the_tail_log_needs_little_more_memory_than_it_keeps() -> None:
+    """Byte by byte, now on one stream and now on the other."""
+    log = TailLog()
+    tracemalloc.start()
+    try:
+        for _ in range(700_000):
+            log.append(STDOUT, b"o")
+            log.append(STDERR, b"e")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 4 << 20
+    assert log.text("all", tail=4) == b"oeoe"
+    assert log.truncated
+    assert 1 << 20 <= sum(len(piece) for kind in (STDOUT, STDERR) for piece in log.output(kind)) < 2 << 20
+
+
+@pytest.mark.parametrize(("packets", "kept"), [(200, 200), (250, 200)])
+def test_what_stays_in_a_pipe_is_told(packets: int, kept: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pipe of packets gives one of them a read; the end of an op reads so often and no more."""
+    monkeypatch.setattr(oprun, "DRAIN_READS", 200, raising=False)
+    op: Any = SimpleNamespace(spec=SimpleNamespace(pty=None, stdin=None), log=TailLog())
+    run: Any = oprun.OpRun(SimpleNamespace(), op)  # pyright: ignore[reportArgumentType]
+    run._out, write = os.pipe2(os.O_DIRECT | os.O_NONBLOCK)
+    try:
+        fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, 1 << 20)
+        for _ in range(packets):
+            os.write(write, b"packet")
+        run.drain()
+        assert len(op.log.text("stdout", tail=1 << 20)) == 6 * kept
+        assert op.log.truncated == (kept < packets)
+    finally:
+        os.close(write)
+        os.close(run._out)

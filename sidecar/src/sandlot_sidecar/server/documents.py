@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 HALF = 8 << 20  # of a stream that is too long for `exec`, the first and the last so many bytes are sent
 SMALL = 1 << 20
-PIECE = 256 << 10
+FEW = 4096  # frames
+PIECE = 64 << 10
 
 
 def usage(op: Op) -> dict[str, Any]:
@@ -72,7 +73,7 @@ def exec_status(op: Op) -> int:
 
 def is_small(op: Op) -> bool:
     """Whether the answer of `exec` is made at once."""
-    return op.log.size <= SMALL
+    return op.log.size <= SMALL and op.log.frames <= FEW
 
 
 def exec_answer(op: Op) -> str:
@@ -99,7 +100,7 @@ def _rest(op: Op, *, truncated: bool) -> str:
 
 
 def exec_pieces(op: Op) -> Iterator[bytes]:
-    """The same JSON for large output, in pieces of bounded size."""
+    """The same JSON for large output, in pieces of bounded size; an empty one is a turn for others (FrameLog.output)."""
     truncated = op.log.truncated
     for kind, _name in ((STDOUT, "stdout"), (STDERR, "stderr")):
         kept = op.log.kept_bytes(kind)
@@ -118,6 +119,8 @@ def _quoted(pieces: Iterator[bytes]) -> Iterator[bytes]:
     """JSON string content; a character that is split between two pieces stays whole."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     for piece in pieces:
+        if not piece:
+            yield piece
         for start in range(0, len(piece), PIECE):
             yield quote(decoder.decode(piece[start : start + PIECE]))[1:-1].encode()
     yield quote(decoder.decode(b"", True))[1:-1].encode()

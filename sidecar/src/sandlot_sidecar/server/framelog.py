@@ -14,6 +14,8 @@ STDOUT, STDERR, START, END = b"o"[0], b"e"[0], b"s"[0], b"x"[0]
 KEEP_ALIVE = b"k\0\0\0\0"
 MERGE_LIMIT = 32 * 1024
 MARK_EVERY = 64 * 1024
+PIECE = 64 * 1024  # of output that is joined before it is given
+TURN = 1024  # frames that are walked in one go of the loop
 
 
 def frame(kind: int, payload: bytes) -> bytes:
@@ -28,8 +30,8 @@ class FrameLog:
     followed by another of its kind, so that a program which writes byte by byte does not cost 6 bytes a byte.
     """
 
-    __slots__ = ("_begin", "_file", "_last", "_limit", "_marks", "_memory", "_open_file", "_seen", "_tail",
-                 "_whole_line", "kept", "size", "stderr_bytes", "stdout_bytes", "truncated")  # fmt: skip
+    __slots__ = ("_begin", "_file", "_last", "_limit", "_marks", "_memory", "_open_file", "_seen", "_stderr",
+                 "_tail", "_whole_line", "frames", "kept", "size", "stderr_bytes", "stdout_bytes", "truncated")  # fmt: skip
 
     def __init__(self, *, limit: int, memory: int, open_file: Callable[[], int]) -> None:
         self._limit = limit
@@ -43,7 +45,9 @@ class FrameLog:
         self._marks = array(
             "Q"
         )  # a frame's offset about every 64 KiB, to find frames without walking them all
+        self._stderr = 0  # of `kept`
         self.size = 0
+        self.frames = 0
         self.kept = 0
         self.stdout_bytes = 0
         self.stderr_bytes = 0
@@ -65,6 +69,8 @@ class FrameLog:
                     return
                 payload = payload[:room]
             self.kept += len(payload)
+            if kind == STDERR:
+                self._stderr += len(payload)
         tail, last = self._tail, self._last - self._begin
         if self._last >= self._seen and last >= 0 and tail[last] == kind:
             length = len(tail) - last - HEADER + len(payload)
@@ -74,6 +80,7 @@ class FrameLog:
                 self.size += len(payload)
                 return
         self._last = self.size
+        self.frames += 1
         if not self._marks or self.size - self._marks[-1] >= MARK_EVERY:
             self._marks.append(self.size)
         tail += frame(kind, payload)
@@ -164,39 +171,55 @@ class FrameLog:
         return data
 
     def output(self, kind: int, *, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
-        """The kept bytes of one stream as pieces, from its byte `offset` on."""
-        position = 0
+        """The kept bytes of one stream as pieces, from its byte `offset` on.
+
+        Small frames are joined; an empty piece says that many frames were walked, and that others want their turn.
+        """
+        self._last = -1  # a frame that grew between two pieces would move what is walked after it
+        position = walked = 0
         left = length
+        joined = bytearray()
+        block, base = b"", 0
         for begin, found, size in self._walk(0, self.size):
+            walked += 1
+            if walked % TURN == 0:
+                yield b""
             if found != kind:
                 continue
             skip = min(size, max(0, offset - position))
             position += size
             take = size - skip if left is None else min(size - skip, left)
             if take > 0:
-                yield self._peek(begin + HEADER + skip, take)
+                start = begin + HEADER + skip
+                if not base <= start <= start + take <= base + len(block):
+                    block, base = self._peek(start, take if take > 4096 else MARK_EVERY), start
+                joined += block[start - base : start - base + take]
+                if len(joined) >= PIECE:
+                    yield bytes(joined)
+                    joined.clear()
                 if left is not None:
                     left -= take
             if left == 0:
-                return
+                break
+        if joined:
+            yield bytes(joined)
 
     def kept_bytes(self, kind: int) -> int:
         """How many bytes of one stream are kept."""
-        return sum(size for _, found, size in self._walk(0, self.size) if found == kind)
+        return self._stderr if kind == STDERR else self.kept - self._stderr
 
     def simple_output(self, kind: int) -> bytes:
-        """The kept bytes of one stream at once; for small logs."""
+        """The kept bytes of one stream at once; for logs of few frames."""
         if self._begin:
             return b"".join(self.output(kind))
-        tail, position, found = self._tail, 0, b""
+        tail, position = self._tail, 0
+        found: list[bytes | bytearray] = []
         while position < len(tail):
             end = position + HEADER + int.from_bytes(tail[position + 1 : position + HEADER], "big")
             if tail[position] == kind:
-                found = (
-                    found + tail[position + HEADER : end] if found else bytes(tail[position + HEADER : end])
-                )
+                found.append(tail[position + HEADER : end])
             position = end
-        return found
+        return b"".join(found)
 
     def close(self) -> None:
         """Give the memory and the file back."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from .errors import bad_input
 
 MAX_PART_HEADER = 16 * 1024
+MAX_PARTS = 1000  # a form of millions of empty parts would hold the loop for as long as it comes
 DATA, BEGIN, FINISH = "data", "begin", "finish"
 Event = tuple[str, bytes]  # ("begin", part's name), ("data", bytes), ("finish", b"")
 
@@ -15,6 +16,8 @@ class Multipart:
     def __init__(self, boundary: bytes) -> None:
         self._mark = b"\r\n--" + boundary
         self._data = b"\r\n"  # so that the first boundary looks like every other
+        self._at = 0  # up to here `_data` is read; cut off once a feed, since each cut copies the rest
+        self._parts = 0
         self._state = "preamble"  # preamble, tail, header, body, epilogue
         self.complete = False
 
@@ -24,11 +27,13 @@ class Multipart:
         events: list[Event] = []
         while self._step(events):
             pass
+        self._data = self._data[self._at :]
+        self._at = 0
         return events
 
     def _step(self, events: list[Event]) -> bool:
         if self._state == "epilogue":
-            self._data = b""
+            self._at = len(self._data)
             return False
         if self._state in ("preamble", "body"):
             return self._until_mark(events)
@@ -38,47 +43,51 @@ class Multipart:
 
     def _until_mark(self, events: list[Event]) -> bool:
         in_body = self._state == "body"
-        at = self._data.find(self._mark)
+        at = self._data.find(self._mark, self._at)
         if at < 0:
-            safe = max(0, len(self._data) - len(self._mark) + 1)
-            if safe and in_body:
-                events.append((DATA, self._data[:safe]))
-            self._data = self._data[safe:]
+            safe = max(self._at, len(self._data) - len(self._mark) + 1)
+            if safe > self._at and in_body:
+                events.append((DATA, self._data[self._at : safe]))
+            self._at = safe
             return False
         if in_body:
-            if at:
-                events.append((DATA, self._data[:at]))
+            if at > self._at:
+                events.append((DATA, self._data[self._at : at]))
             events.append((FINISH, b""))
-        self._data = self._data[at + len(self._mark) :]
+        self._at = at + len(self._mark)
         self._state = "tail"
         return True
 
     def _after_mark(self) -> bool:
-        if len(self._data) < 2:
+        left = len(self._data) - self._at
+        if left < 2:
             return False
-        if self._data.startswith(b"--"):
+        if self._data.startswith(b"--", self._at):
             self.complete = True
             self._state = "epilogue"
             return True
-        end = self._data.find(b"\r\n")
+        end = self._data.find(b"\r\n", self._at)
         if end < 0:
-            if len(self._data) > 1024:
+            if left > 1024:
                 raise bad_input("a multipart boundary is followed by something else", field="body")
             return False
-        if self._data[:end].strip(b" \t"):
+        if self._data[self._at : end].strip(b" \t"):
             raise bad_input("a multipart boundary is followed by something else", field="body")
-        self._data = self._data[end:]  # with its CRLF: a part without headers has a blank line at once
+        self._at = end  # with its CRLF: a part without headers has a blank line at once
         self._state = "header"
         return True
 
     def _header(self, events: list[Event]) -> bool:
-        end = self._data.find(b"\r\n\r\n")
+        end = self._data.find(b"\r\n\r\n", self._at)
         if end < 0:
-            if len(self._data) > MAX_PART_HEADER:
+            if len(self._data) - self._at > MAX_PART_HEADER:
                 raise bad_input(f"a part's header is over {MAX_PART_HEADER} bytes", field="body")
             return False
-        block, self._data = self._data[:end], self._data[end + 4 :]
-        events.append((BEGIN, part_name(block)))
+        self._parts += 1
+        if self._parts > MAX_PARTS:
+            raise bad_input(f"the multipart body has over {MAX_PARTS} parts", field="body")
+        events.append((BEGIN, part_name(self._data[self._at : end])))
+        self._at = end + 4
         self._state = "body"
         return True
 

@@ -50,6 +50,10 @@ if TYPE_CHECKING:
 
 READ_SIZE = 256 * 1024
 PIPE_SIZE = 1 << 20
+# Reads of one pipe at the end of an op, and bytes: a child that goes on writing must not hold us there. A pipe has as
+# many pages as PIPE_SIZE has at most, and one that is set to packets (O_DIRECT) gives one of them a read, however small.
+DRAIN_READS = 1024
+DRAIN_BYTES = 4 * PIPE_SIZE
 SMALL_STDIN = 64 * 1024  # fits into a fresh pipe
 # Seconds for a runner to kill its tree; then the executor does it: the runner shares the sandbox's processor time
 # with the tree, and next to a thousand busy processes it would need minutes.
@@ -301,8 +305,7 @@ class OpRun:
             self._look = self._ops.loop.call_later(2 * pause, self._look_at_output, 2 * pause)
 
     def _waiting_bytes(self) -> int:
-        fds = (self._out, self._err)
-        return sum(int.from_bytes(fcntl.ioctl(fd, _FIONREAD, bytes(4)), sys.byteorder) for fd in fds)
+        return _waiting(self._out) + _waiting(self._err)
 
     def watch(self) -> None:
         """Somebody reads along: output is given when it comes, also that of a command that has not been told."""
@@ -321,12 +324,12 @@ class OpRun:
             loop.add_reader(self._out, self._read, self._out, STDOUT)
             loop.add_reader(self._err, self._read, self._err, STDERR)
 
-    def _read(self, fd: int, kind: int) -> bool:
-        """Take what is there; False when there is nothing more for now."""
+    def _read(self, fd: int, kind: int) -> int:
+        """Take what is there, and say how much; 0 when there is nothing more for now."""
         try:
             data = os.read(fd, READ_SIZE)
         except (BlockingIOError, InterruptedError):
-            return False
+            return 0
         except OSError:  # a terminal that no process holds
             data = b""
         if not data:
@@ -334,7 +337,7 @@ class OpRun:
                 self._terminal_left()
             else:
                 self._close_output(fd)
-            return False
+            return 0
         if len(data) >= 65536 and not self._grown and fd != self.master:
             self._grown = True
             for pipe in (self._out, self._err):
@@ -345,7 +348,7 @@ class OpRun:
         self.op.log.append(kind, data)
         if self.watchers:
             self.changed()
-        return True
+        return len(data)
 
     def _watch_terminal(self) -> None:
         if self.master >= 0:
@@ -360,9 +363,20 @@ class OpRun:
     def drain(self) -> None:
         """Take what is in the pipes at this moment, although somebody may still hold them."""
         for fd, kind in ((self.master, STDOUT), (self._out, STDOUT), (self._err, STDERR)):
-            left = 4 * PIPE_SIZE  # a child that goes on writing must not hold us here
-            while fd >= 0 and left > 0 and self._read(fd, kind):
-                left -= 65536
+            if fd >= 0:
+                self._drain(fd, kind)
+
+    def _drain(self, fd: int, kind: int) -> None:
+        left = DRAIN_BYTES
+        for _ in range(DRAIN_READS):
+            taken = self._read(fd, kind)
+            if not taken:
+                return
+            left -= taken
+            if left <= 0:
+                break
+        if _waiting(fd):
+            self.op.log.truncated = True
 
     def _close_output(self, fd: int) -> None:
         if fd < 0:
@@ -466,6 +480,14 @@ class OpRun:
         if self._stdin_read >= 0:
             os.close(self._stdin_read)
             self._stdin_read = -1
+
+
+def _waiting(fd: int) -> int:
+    """Bytes that are there to be read; of a terminal that no process holds, none."""
+    try:
+        return int.from_bytes(fcntl.ioctl(fd, _FIONREAD, bytes(4)), sys.byteorder)
+    except OSError:
+        return 0
 
 
 def _is_unexplained(facts: dict[str, Any]) -> bool:

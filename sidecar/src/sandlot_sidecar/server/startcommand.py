@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 from .framelog import STDERR, STDOUT
 from .machine import ENDED, RUNNING, Op
 from .spec import Spec
@@ -13,6 +15,18 @@ if TYPE_CHECKING:
     from .ops import Ops
 
 KEPT = 1 << 20
+PIECE = 64 << 10
+
+
+class _Piece:
+    """What came one after the other, both streams together and each by itself: so the order of single bytes costs nothing."""
+
+    __slots__ = ("all", "stderr", "stdout")
+
+    def __init__(self) -> None:
+        self.all = bytearray()
+        self.stdout = bytearray()
+        self.stderr = bytearray()
 
 
 class TailLog:
@@ -21,8 +35,8 @@ class TailLog:
     spilled = 0  # bytes on the disk
 
     def __init__(self) -> None:
-        self.pieces: list[tuple[int, bytes]] = []
-        self.held = 0
+        self._pieces: deque[_Piece] = deque()
+        self._held = 0
         self.size = 0
         self.stdout_bytes = 0
         self.stderr_bytes = 0
@@ -36,14 +50,18 @@ class TailLog:
             self.stderr_bytes += len(payload)
         else:
             return
-        last = self.pieces[-1] if self.pieces else None
-        if last is not None and last[0] == kind and len(last[1]) + len(payload) <= 32768:
-            self.pieces[-1] = (kind, last[1] + payload)
+        pieces = self._pieces
+        if not pieces or len(pieces[-1].all) + len(payload) > PIECE:
+            pieces.append(_Piece())
+        last = pieces[-1]
+        last.all += payload
+        if kind == STDOUT:
+            last.stdout += payload
         else:
-            self.pieces.append((kind, payload))
-        self.held += len(payload)
-        while self.held - len(self.pieces[0][1]) >= KEPT:
-            self.held -= len(self.pieces.pop(0)[1])
+            last.stderr += payload
+        self._held += len(payload)
+        while self._held - len(pieces[0].all) >= KEPT:
+            self._held -= len(pieces.popleft().all)
             self.truncated = True
 
     def say(self, line: bytes) -> None:
@@ -52,13 +70,12 @@ class TailLog:
 
     def text(self, stream: str, *, tail: int) -> bytes:
         """The last `tail` bytes of `stdout`, `stderr` or `all`."""
-        wanted = {"stdout": (STDOUT,), "stderr": (STDERR,), "all": (STDOUT, STDERR)}[stream]
-        data = b"".join(piece for kind, piece in self.pieces if kind in wanted)
+        data = b"".join(getattr(piece, stream) for piece in self._pieces)
         return data[max(0, len(data) - min(tail, KEPT)) :]
 
     def output(self, kind: int) -> list[bytes]:
         """The pieces of one stream."""
-        return [piece for found, piece in self.pieces if found == kind]
+        return [bytes(piece.stdout if kind == STDOUT else piece.stderr) for piece in self._pieces]
 
     def close(self) -> None:
         """The output outlives the op: it is the sandbox's log."""

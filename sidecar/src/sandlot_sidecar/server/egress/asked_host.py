@@ -5,6 +5,11 @@ from __future__ import annotations
 MOST = (
     32 << 10
 )  # bytes that may come before the name is known; a ClientHello has 2 KiB at most, heads 8 to 16
+# What a connection says is read in one go of the loop, with all the others that have something to say: without these,
+# some hundred of them with as many tiny parts as MOST has room for hold the sidecar for seconds.
+RECORDS = 16  # of a ClientHello; one, or a few where a client cuts it on purpose
+EXTENSIONS = 256  # before the server name; clients send 20
+LINES = 256  # headers of a request; servers take 100
 
 _RECORD, _CLIENT_HELLO = b"\x16\3", b"\1"
 _SERVER_NAME, _HOST_NAME = 0, 0
@@ -31,9 +36,56 @@ def clean(name: str) -> str:
     return name
 
 
+class Hello:
+    """Reads the server name of TLS as its bytes come; each byte is looked at once, however they are cut."""
+
+    def __init__(self, *, records: int = RECORDS) -> None:
+        self.said = bytearray()
+        self._at = 0  # up to here it is read
+        self._left = 0  # bytes of the record that is being read
+        self._records = records  # that may still begin
+        self._message = bytearray()  # the handshake's, without the records around it
+
+    def feed(self, more: bytes) -> str:
+        """The name, by all that was fed so far. Raises Incomplete and Nameless."""
+        said, message = self.said, self._message
+        said += more
+        while True:
+            if not self._left:
+                self._begin_record()
+            end = min(self._at + self._left, len(said))
+            message += said[self._at : end]
+            self._left -= end - self._at
+            self._at = end
+            size = int.from_bytes(message[1:4], "big")
+            if message[:1] not in (b"", _CLIENT_HELLO) or (len(message) >= 4 and size > MOST):
+                raise Nameless("no TLS")
+            if len(message) >= 4 + size:
+                return _server_name(bytes(message[4 : 4 + size]))
+            if self._left:
+                raise Incomplete
+
+    def _begin_record(self) -> None:
+        head = self.said[self._at : self._at + 5]
+        if not _RECORD.startswith(head[:2]) or (len(head) == 5 and head[3:] == b"\0\0"):
+            raise Nameless("no TLS")
+        if len(head) < 5:
+            raise Incomplete
+        if not self._records:
+            raise Nameless("TLS whose first message is cut into too many records")
+        self._records -= 1
+        self._at += 5
+        self._left = int.from_bytes(head[3:], "big")
+
+
 def of_tls(data: bytes) -> str:
-    """Raises Incomplete and Nameless."""
-    hello = _Bytes(_handshake(data))
+    """Of what is there at once, in however many records. Raises Incomplete and Nameless."""
+    return Hello(records=len(data)).feed(data)
+
+
+def _server_name(message: bytes) -> str:
+    """Of the body of a ClientHello."""
+    hello = _Bytes(message)
     hello.take(2 + 32)  # version, random
     hello.take(hello.number(1))  # session
     hello.take(hello.number(2))  # ciphers
@@ -41,7 +93,9 @@ def of_tls(data: bytes) -> str:
     if not hello.left:
         raise Nameless("TLS without a server name")
     extensions = _Bytes(hello.take(hello.number(2)))
-    while extensions.left:
+    for _ in range(EXTENSIONS):
+        if not extensions.left:
+            break
         kind, body = extensions.number(2), _Bytes(extensions.take(extensions.number(2)))
         if kind != _SERVER_NAME:
             continue
@@ -52,35 +106,33 @@ def of_tls(data: bytes) -> str:
     raise Nameless("TLS without a server name")
 
 
-def _handshake(data: bytes) -> bytes:
-    """The body of the ClientHello, which may come in several records."""
-    message, at = b"", 0
-    while True:
-        head = data[at : at + 5]
-        if not _RECORD.startswith(head[:2]) or (len(head) == 5 and head[3:] == b"\0\0"):
-            raise Nameless("no TLS")
-        if len(head) < 5:
+class Head:
+    """Reads the host of an HTTP request as its bytes come; its end is looked for once."""
+
+    def __init__(self) -> None:
+        self.said = bytearray()
+
+    def feed(self, more: bytes) -> str:
+        """The name, by all that was fed so far. Raises Incomplete and Nameless."""
+        before = max(0, len(self.said) - 3)  # the end may be split between what was fed
+        self.said += more
+        end = self.said.find(b"\r\n\r\n", before)
+        if end < 0:
             raise Incomplete
-        end = at + 5 + int.from_bytes(head[3:], "big")
-        message += data[at + 5 : end]
-        size = int.from_bytes(message[1:4], "big")
-        if message[:1] not in (b"", _CLIENT_HELLO) or (len(message) >= 4 and size > MOST):
-            raise Nameless("no TLS")
-        if len(message) >= 4 + size:
-            return message[4 : 4 + size]
-        if len(data) < end:
-            raise Incomplete
-        at = end
+        return _host(bytes(self.said[:end]))
 
 
 def of_http(data: bytes) -> str:
     """Of the first request. Raises Incomplete and Nameless."""
-    head, end, _ = data.partition(b"\r\n\r\n")
-    if not end:
-        raise Incomplete
+    return Head().feed(data)
+
+
+def _host(head: bytes) -> str:
     if head.count(b"\n") != head.count(b"\r\n") or head.count(b"\r") != head.count(b"\r\n"):
         raise Nameless("a head whose lines servers tell apart in several ways")
     first, *lines = head.split(b"\r\n")
+    if len(lines) > LINES:
+        raise Nameless(f"HTTP with more than {LINES} headers")
     parts = first.split(b" ")
     if len(parts) != 3 or not parts[2].startswith(b"HTTP/1."):
         raise Nameless("no HTTP/1")

@@ -158,21 +158,17 @@ class Proxy:
         raise forbidden
 
     async def _read_name(self, flow: Flow) -> bytes:
-        read = asked_host.of_http if flow.port == _HTTP else asked_host.of_tls
-        first = b""
-        while True:
+        asked = asked_host.Head() if flow.port == _HTTP else asked_host.Hello()
+        while more := await flow.reader.read(_PIECE):
             try:
-                flow.name = read(first)
-                return first
+                flow.name = asked.feed(more)
+                return bytes(asked.said)
             except Incomplete:
-                if len(first) >= asked_host.MOST:
+                if len(asked.said) >= asked_host.MOST:
                     raise Refused("it does not say whom it is for", forbidden=True) from None
             except Nameless as error:
                 raise Refused(f"the sandbox's egress policy is of names: {error}", forbidden=True) from error
-            more = await flow.reader.read(_PIECE)
-            if not more:
-                raise EOFError
-            first += more
+        raise EOFError
 
     def _lets(self, flow: Flow) -> bool:
         """By what is known of it so far."""
