@@ -470,6 +470,8 @@ class Service:
     def _start(self, spec, name) -> Op:  # type: ignore[no-untyped-def]
         op = self.ops[spec["id"]] = Op(spec, env=self.sandboxes[name]["environmentVars"])  # type: ignore[arg-type]
         if spec.get("user") == "nobody-here":
+            op.output["stderr"] = b"sandlot: user: no such user\n"
+            op.add(b"e", op.output["stderr"])
             op.end("start_failed", code=126, message="user: no such user")
             op.started.set()
         elif self.lost_verdict:
