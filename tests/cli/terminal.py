@@ -40,6 +40,12 @@ class Terminal:
             self.seen += data.decode("utf-8", "replace")
         self.seen = self.seen.partition(text)[2]
 
+    def rest(self) -> list[str]:
+        """The lines until its end."""
+        while data := self._read():
+            self.seen += data.decode("utf-8", "replace")
+        return self.seen.strip().splitlines()
+
     def code(self) -> int:
         while self._read():
             pass

@@ -14,6 +14,7 @@ import pytest
 from sandlot import Client, Sandbox
 
 from tests.cli.conftest import Run, environment
+from tests.complaints import WARNINGS_SHOWN
 from tests.sdk.conftest import Server
 
 
@@ -86,9 +87,10 @@ def test_a_timeout_is_124(cli: Run) -> None:
     assert "timeout" in done.stderr
 
 
-def test_a_bad_user_is_126(cli: Run) -> None:
-    done = cli("run", "--user", "nobody-here", "host", "--", "true")
-    assert done.returncode == 126
+@pytest.mark.parametrize("extra", [[], ["--json"]])
+def test_a_bad_user_is_126(cli: Run, extra: list[str]) -> None:
+    done = cli("run", *extra, "--user", "nobody-here", "host", "--", "true")
+    assert (done.returncode, done.stderr.count("\n")) == (126, 1)
     assert "user" in done.stderr
 
 
@@ -166,6 +168,12 @@ def test_bench(cli: Run) -> None:
         (["logs", "sb-none"], 3),
         (["--api-key", "wrong", "ps"], 4),
         (["--url", "http://127.0.0.1:1", "ps"], 1),
+        (["--url", "http://127.0.0.1:1", "run", "host", "--", "true"], 125),
+        (["--url", "http://127.0.0.1:1", "exec", "sb-none", "true"], 125),
+        (["--url", "http://127.0.0.1:1", "exec", "-d", "sb-none", "true"], 125),
+        (["--url", "http://127.0.0.1:1", "shell"], 125),
+        (["--url", "http://127.0.0.1:1", "shell", "sb-none"], 125),
+        (["shell", "sb-none"], 3),
         (["--url", "nonsense", "ps"], 4),
         (["rm"], 2),
         (["frobnicate"], 2),
@@ -184,6 +192,23 @@ def test_errors_are_one_line_without_a_traceback(cli: Run, arguments: list[str],
     assert done.returncode == code, done.stderr
     assert done.stderr.count("\n") == 1
     assert "Traceback" not in done.stderr
+
+
+def test_closed_descriptors_are_empty(server: Server, box: Sandbox, tmp_path: Path) -> None:
+    env = {**environment(server.url, server.api_key, tmp_path), **WARNINGS_SHOWN}
+
+    def run(closed: str, *arguments: str) -> tuple[int, str, str]:
+        line = [*("sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, "-m", "sandlot"), *arguments]
+        done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=60, env=env)
+        return done.returncode, done.stdout, done.stderr
+
+    assert run(">&-", "ps") == (0, "", "")
+    assert run(">&-", "--version") == (0, "", "")
+    assert run(">&-", "exec", box.id, "--", "echo out; echo err >&2; exit 3") == (3, "", "err\n")
+    assert run("2>&-", "exec", box.id, "--", "echo out; echo err >&2; exit 3") == (3, "out\n", "")
+    assert run("2>&-", "logs", "sb-none") == (3, "", "")
+    assert run("<&-", "exec", "-i", box.id, "--", "cat; echo end") == (0, "end\n", "")
+    assert run("<&- >&- 2>&-", "exec", "-i", box.id, "--", "cat; exit 4") == (4, "", "")
 
 
 def test_a_reader_that_leaves_is_no_error(cli: Run, box: Sandbox) -> None:

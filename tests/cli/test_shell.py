@@ -42,3 +42,41 @@ def test_a_new_sandbox_is_deleted_afterwards(stack: Stack, tmp_path: Path) -> No
     assert terminal.code() == 0
     with Client(url=stack.url, api_key=stack.api_key) as client:
         assert Sandbox.list(client=client) == []
+
+
+def test_a_sandbox_that_is_deleted_under_a_shell(stack: Stack, tmp_path: Path) -> None:
+    env = environment(stack.url, stack.api_key, tmp_path)
+    with Client(url=stack.url, api_key=stack.api_key) as client, Sandbox.create(client=client) as box:
+        terminal = Terminal(["shell", box.id, "sh", "-c", "echo go-$((1 + 1)); exec sleep 60"], env)
+        terminal.read_until("go-2")
+        box.delete()
+        lines = terminal.rest()
+        assert len(lines) == 1, lines
+        assert lines[0].startswith("sandlot: ")
+        assert terminal.code() == 125
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word", "code"),
+    [
+        (["--cwd", "/no/such"], "/no/such", 126),
+        (["--user", "nobody-here"], "nobody-here", 126),
+    ],
+)
+def test_a_shell_that_cannot_start(
+    stack: Stack, tmp_path: Path, arguments: list[str], word: str, code: int
+) -> None:
+    terminal = Terminal(["shell", *arguments], environment(stack.url, stack.api_key, tmp_path))
+    lines = terminal.rest()
+    assert len(lines) == 1, lines
+    assert lines[0].startswith("sandlot: ")
+    assert word in lines[0]
+    assert terminal.code() == code
+
+
+def test_a_shell_that_is_not_there(stack: Stack, tmp_path: Path) -> None:
+    env = environment(stack.url, stack.api_key, tmp_path)
+    with Client(url=stack.url, api_key=stack.api_key) as client, Sandbox.create(client=client) as box:
+        terminal = Terminal(["shell", box.id, "/no/such", "argument"], env)
+        assert len(terminal.rest()) <= 1
+        assert terminal.code() == 127

@@ -6,9 +6,10 @@ import os
 import re
 import signal
 import time
+from functools import partial
 
 import pytest
-from sandlot_sidecar.executor import wire
+from sandlot_sidecar.executor import birth, wire
 
 from tests.executor.driver import Command, Driver
 
@@ -40,6 +41,44 @@ def test_what_cannot_be_run(box: Driver, command: list[str], code: int) -> None:
     assert answer["exit_code"] == code
     assert command[0] in answer["message"]
     assert runner.run("echo still here").stdout == b"still here\n"
+
+
+TERMINAL = {"cols": 80, "rows": 24}
+
+
+@pytest.mark.parametrize(
+    ("command", "code"), [("no-such-program", 127), ("/etc/hostname", 126), ("/no/such", 127)]
+)
+def test_what_cannot_be_run_in_a_terminal(box: Driver, command: str, code: int) -> None:
+    runner = box.runner()
+    for _ in range(20):  # the child's report may come in pieces, but does not each time
+        answer = runner.start([command], pty=TERMINAL)
+        assert isinstance(answer, dict)
+        assert (answer["exit_code"], command in answer["message"]) == (code, True)
+
+
+def test_a_terminal_in_a_directory_that_is_none(any_box: Driver) -> None:
+    runner = any_box.runner()
+    for _ in range(20):
+        answer = runner.start("true", pty=TERMINAL, cwd="/no/such")
+        assert isinstance(answer, dict)
+        assert (answer["failed"], answer["field"]) == ("start_failed", "cwd")
+
+
+def test_a_report_of_a_failed_start_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = os.read
+    monkeypatch.setattr(birth.os, "read", lambda fd, size: read(fd, min(size, 3)))
+    null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+    start = partial(birth.start, env={"PATH": "/bin"}, fds=[null] * 3, user=None, before_exec=lambda: None)
+    try:
+        with pytest.raises(FileNotFoundError) as failed:
+            start(["true"], cwd="/no/such")
+        assert failed.value.filename == "/no/such"
+        with pytest.raises(FileNotFoundError) as failed:
+            start(["no-such-program"], cwd="/")
+        assert failed.value.filename == "no-such-program"
+    finally:
+        os.close(null)
 
 
 def test_env_cwd_and_home(any_box: Driver) -> None:

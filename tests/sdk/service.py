@@ -279,7 +279,9 @@ class Service:
                     _raw(writer, fault.status, b"x" * fault.cut, fault.headers, missing=1)
                     return False
                 return _answer(writer, fault.status, fault.body, fault.headers)
-        query = {key: values[0] for key, values in parse_qs(urlsplit(path).query).items()}
+        query = {
+            key: values[0] for key, values in parse_qs(urlsplit(path).query, errors="surrogateescape").items()
+        }
         query["_raw"] = urlsplit(path).query
         handler = self._control if plain.startswith("/api/v1") else self._data
         answer = await handler(method, plain, query, headers, body, writer, fault)
@@ -468,6 +470,8 @@ class Service:
     def _start(self, spec, name) -> Op:  # type: ignore[no-untyped-def]
         op = self.ops[spec["id"]] = Op(spec, env=self.sandboxes[name]["environmentVars"])  # type: ignore[arg-type]
         if spec.get("user") == "nobody-here":
+            op.output["stderr"] = b"sandlot: user: no such user\n"
+            op.add(b"e", op.output["stderr"])
             op.end("start_failed", code=126, message="user: no such user")
             op.started.set()
         elif self.lost_verdict:
@@ -580,7 +584,10 @@ class Service:
             path.chmod(int(query.get("mode", "0644"), 8))
             return 200, {"path": str(path), "size": len(body)}, {}
         if action == "mkdir":
+            there = path.exists()
             path.mkdir(parents=document["parents"], exist_ok=document["parents"])
+            if not there:
+                path.chmod(int(document.get("mode", "0755"), 8))
             return 200, {}, {}
         if not path.exists():
             return 404, {"error": "not_found", "message": "no such file"}, {}

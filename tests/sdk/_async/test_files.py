@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from typing import Any
 
 import pytest
 from sandlot import AsyncSandbox, FileConflict, FileMissing
@@ -33,6 +35,69 @@ async def test_windows(box: AsyncSandbox) -> None:
     assert await read("/tmp/w", offset=99) == b""
     assert await read("/tmp/w", length=0) == b""
     assert await read("/tmp/w", length=4) == b"0123"
+
+
+NO_SIZES = [-1, -5, float("nan"), 1.0, True, "1", 1 << 63, 1 << 70]
+
+
+async def test_windows_that_are_none(box: AsyncSandbox) -> None:
+    await box.files.write("/tmp/w", b"0123456789")
+    no: Any
+    for no in NO_SIZES:
+        with pytest.raises(ValueError, match=r"^length: .* from 0 to 2\*\*63-1, not "):
+            await box.files.read("/tmp/w", offset=1, length=no)
+        with pytest.raises(ValueError, match=r"^offset: .* from 0 to 2\*\*63-1, not "):
+            _ = [piece async for piece in box.files.stream("/tmp/w", offset=no)]
+        if no not in (-1, -5):  # which count from the end
+            with pytest.raises(ValueError, match=r"^offset: .* from -\(2\*\*63-1\) to 2\*\*63-1, not "):
+                await box.files.read("/tmp/w", offset=no)
+
+
+async def test_windows_far_outside(box: AsyncSandbox) -> None:
+    await box.files.write("/tmp/w", b"0123456789")
+    most = (1 << 63) - 1
+    assert await box.files.read("/tmp/w", offset=most) == b""
+    assert await box.files.read("/tmp/w", offset=most, length=most) == b""
+    assert await box.files.read("/tmp/w", offset=8, length=most) == b"89"
+    assert await box.files.read("/tmp/w", offset=-most) == b"0123456789"
+
+
+async def test_what_is_no_path(box: AsyncSandbox) -> None:
+    no: Any
+    for no in (b"/tmp", 7, None):
+        for action in (box.files.exists, box.files.read, box.files.list, box.files.mkdir, box.files.remove):
+            with pytest.raises(TypeError, match=r"^path: must be a string"):
+                await action(no)
+        with pytest.raises(TypeError, match=r"^target: must be a string"):
+            await box.files.move("/tmp/a", no)
+        with pytest.raises(TypeError, match=r"^path: must be a string"):
+            await box.files.upload("/etc/hostname", no)
+    with pytest.raises(ValueError, match=r"^path: "):
+        await box.files.exists("/tmp/\ud800")
+
+
+async def test_a_path_object(box: AsyncSandbox) -> None:
+    place = PurePosixPath("/tmp/object")
+    await box.files.mkdir(place)
+    await box.files.write(place / "file", "text")
+    await box.files.move(place / "file", place / "moved")
+    assert await box.files.read_text(place / "moved") == "text"
+    assert await box.files.exists(place)
+
+
+async def test_a_name_that_is_no_text(box: AsyncSandbox, tmp_path: Path) -> None:
+    name = os.fsdecode(b"a\xffb")
+    source = tmp_path / "source"
+    (source / name).mkdir(parents=True)
+    (source / name / name).write_text("inside")
+    await box.files.upload(source, "/tmp/bytes")
+    assert [entry.name for entry in await box.files.list("/tmp/bytes")] == [name]
+    assert (await box.files.stat(f"/tmp/bytes/{name}/{name}")).size == 6
+    await box.files.chmod(f"/tmp/bytes/{name}/{name}", mode=0o640)
+    await box.files.download("/tmp/bytes", tmp_path / "back")
+    assert (tmp_path / "back" / name / name).read_text() == "inside"
+    await box.files.remove(f"/tmp/bytes/{name}", recursive=True)
+    assert await box.files.list("/tmp/bytes") == []
 
 
 async def test_a_source_of_unknown_length_is_streamed(box: AsyncSandbox) -> None:
@@ -99,3 +164,41 @@ async def test_upload_and_download(box: AsyncSandbox, tmp_path: Path) -> None:
     with pytest.raises(FileMissing):
         await box.files.download("/tmp/none", tmp_path / "nothing")
     assert not (tmp_path / "nothing").exists()
+
+
+async def test_links_are_followed(box: AsyncSandbox, tmp_path: Path) -> None:
+    source = tmp_path / "tree"
+    (source / "real" / "deep").mkdir(parents=True)
+    (source / "real" / "deep" / "file").write_text("text")
+    (source / "twice").symlink_to("real/deep")
+    (source / "name").symlink_to("real/deep/file")
+    await box.files.upload(source, "/tmp/links")
+    for path in ("real/deep/file", "twice/file", "name"):
+        assert await box.files.read_text(f"/tmp/links/{path}") == "text"
+    assert (await box.files.stat("/tmp/links/twice", follow=False)).type == "dir"
+
+
+async def test_links_that_cannot_be_followed(box: AsyncSandbox, tmp_path: Path) -> None:
+    source = tmp_path / "tree"
+    (source / "deep").mkdir(parents=True)
+    link = source / "deep" / "link"
+    for target, error in (("nowhere", "leads to nowhere, which is not there"), ("..", "leads back to ")):
+        link.symlink_to(target)
+        with pytest.raises(OSError, match=error) as failed:
+            await box.files.upload(source, "/tmp/unfollowed")
+        assert failed.value.filename == str(link)
+        assert not await box.files.exists("/tmp/unfollowed")
+        link.unlink()
+
+
+async def test_directories_keep_their_modes(box: AsyncSandbox, tmp_path: Path) -> None:
+    source = tmp_path / "tree"
+    (source / "closed").mkdir(parents=True)
+    (source / "closed" / "file").write_text("text")
+    source.chmod(0o750)
+    (source / "closed").chmod(0o2700)
+    await box.files.mkdir("/tmp/modes/there", mode=0o711)
+    await box.files.upload(source, "/tmp/modes/new")
+    await box.files.upload(source, "/tmp/modes/there")
+    modes = [(await box.files.stat(f"/tmp/modes/{path}")).mode for path in ("new", "new/closed", "there")]
+    assert modes == ["0750", "2700", "0711"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping, Sequence
 from typing import cast
 from urllib.parse import quote
@@ -115,6 +116,31 @@ def size_of_terminal(value: object) -> tuple[int, int] | None:
         if isinstance(columns, int) and isinstance(rows, int) and 0 < columns < 65536 and 0 < rows < 65536:
             return columns, rows
     raise ValueError(f"pty: must be True, False or (columns, rows) from 1 to 65535, not {value!r}")
+
+
+def path(value: object, *, name: str = "path") -> str:
+    """A path in the sandbox, as a string. Raises TypeError for what is none: str() would make a path of anything."""
+    text: object = os.fspath(cast(os.PathLike[str], value)) if isinstance(value, os.PathLike) else value
+    if not isinstance(text, str):
+        raise TypeError(f"{name}: must be a string or an os.PathLike of one, not {value!r}")
+    try:
+        text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"{name}: must be text, or bytes as os.fsdecode() gives them, which {text!r} is not: {error.reason}"
+        ) from None
+    return text
+
+
+MOST = (1 << 63) - 1  # what a file's offset can be
+
+
+def whole(value: object, *, name: str, least: int = 0) -> int:
+    """A whole number of bytes."""
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MOST:
+        low = "-(2**63-1)" if least < 0 else str(least)
+        raise ValueError(f"{name}: must be a whole number from {low} to 2**63-1, not {value!r}")
+    return value
 
 
 def concurrency(value: object) -> int:

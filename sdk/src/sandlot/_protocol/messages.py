@@ -76,6 +76,6 @@ def json_body(document: Mapping[str, Any]) -> bytes:
 
 
 def with_query(path: str, parameters: Mapping[str, object | None]) -> str:
-    """The path with those parameters that are not None."""
+    """The path with those parameters that are not None. Bytes of a file's name that are no UTF-8 stay those bytes."""
     present = [(key, str(value)) for key, value in parameters.items() if value is not None]
-    return f"{path}?{urlencode(present, quote_via=quote)}" if present else path
+    return f"{path}?{urlencode(present, quote_via=quote, errors='surrogateescape')}" if present else path

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -17,7 +19,11 @@ from sandlot.errors import ConnectionFailed, FileConflict, FileMissing
 from sandlot.models import FileInfo
 
 PIECE = 1 << 20
+LAST = (
+    10**18 - 1
+)  # behind every file's end; a range with longer numbers is ignored, and the whole file would come
 ON_BYTES = Callable[[int], None]
+PATH = str | os.PathLike[str]  # in the sandbox; of names that are no UTF-8, what os.fsdecode() makes
 
 
 class Files:
@@ -31,7 +37,7 @@ class Files:
 
     def write(
         self,
-        path: str,
+        path: PATH,
         data: bytes | str | Iterable[bytes],
         *,
         mode: int | None = None,
@@ -39,6 +45,7 @@ class Files:
         group: str | int | None = None,
     ) -> int:
         """Replaces the file in one step, making missing parents; returns its size. `mode` is a number such as 0o755."""
+        path = checks.path(path)
         if isinstance(data, str):
             data = data.encode()
         route = self._write_route(path, mode=mode, user=user, group=group)
@@ -58,8 +65,12 @@ class Files:
         finally:
             body.close()
 
-    def read(self, path: str, *, offset: int = 0, length: int | None = None) -> bytes:
+    def read(self, path: PATH, *, offset: int = 0, length: int | None = None) -> bytes:
         """The file's bytes, or a window of it; a negative offset counts from the end."""
+        path = checks.path(path)
+        checks.whole(offset, name="offset", least=-checks.MOST)
+        if length is not None:
+            checks.whole(length, name="length")
         if length == 0:
             return b""
         headers = {"Range": _range(offset=offset, length=length)} if offset or length is not None else None
@@ -76,16 +87,18 @@ class Files:
         body = answer.body
         return body[:length] if offset < 0 and length is not None else body
 
-    def read_text(self, path: str) -> str:
+    def read_text(self, path: PATH) -> str:
         """The file as UTF-8 text; undecodable bytes become U+FFFD."""
         return (self.read(path)).decode("utf-8", "replace")
 
-    def stream(self, path: str, *, offset: int = 0) -> Iterator[bytes]:
+    def stream(self, path: PATH, *, offset: int = 0) -> Iterator[bytes]:
         """The file in pieces; goes on after a dropped connection. Raises ConnectionFailed if it changed meanwhile."""
+        path = checks.path(path)
+        checks.whole(offset, name="offset")
         retry = self._plane.client.retry(safe=True)
         version: str | None = None
         while True:
-            headers = {"Range": f"bytes={offset}-"} if offset else None
+            headers = {"Range": _range(offset=offset, length=None)} if offset else None
             body = self._plane.open(
                 "GET", with_query("/files", {"path": path}), headers=headers, path=path, retry=retry
             )
@@ -109,12 +122,13 @@ class Files:
             finally:
                 body.close()
 
-    def stat(self, path: str, *, follow: bool = True) -> FileInfo:
+    def stat(self, path: PATH, *, follow: bool = True) -> FileInfo:
         """What is at the path. Raises FileMissing."""
+        path = checks.path(path)
         query = {"path": path, "follow": 1 if follow else 0}
         return documents.file_info(self._plane.call("GET", "/files/stat", query=query, path=path))
 
-    def exists(self, path: str) -> bool:
+    def exists(self, path: PATH) -> bool:
         """Whether there is anything at the path."""
         try:
             self.stat(path)
@@ -122,8 +136,9 @@ class Files:
             return False
         return True
 
-    def list(self, path: str = ".") -> list[FileInfo]:
+    def list(self, path: PATH = ".") -> list[FileInfo]:
         """The entries of a directory, sorted by name."""
+        path = checks.path(path)
         entries: list[FileInfo] = []
         cursor: str | None = None
         while True:
@@ -135,9 +150,10 @@ class Files:
                 return entries
 
     def mkdir(
-        self, path: str, *, mode: int | None = None, parents: bool = True, user: str | int | None = None
+        self, path: PATH, *, mode: int | None = None, parents: bool = True, user: str | int | None = None
     ) -> None:
         """Makes a directory; with `parents` one that is there already is fine."""
+        path = checks.path(path)
         body: dict[str, object] = {"path": path, "parents": parents}
         if mode is not None:
             body["mode"] = checks.octal(mode)
@@ -145,20 +161,22 @@ class Files:
             body["user"] = user
         self._plane.call("POST", "/files/mkdir", body=body, path=path)
 
-    def move(self, source: str, target: str, *, overwrite: bool = True) -> None:
+    def move(self, source: PATH, target: PATH, *, overwrite: bool = True) -> None:
         """Renames a file or directory."""
+        source, target = checks.path(source, name="source"), checks.path(target, name="target")
         body = {"source": source, "target": target, "overwrite": overwrite}
         self._plane.call("POST", "/files/move", body=body, path=source, safe=False)
 
     def chmod(
         self,
-        path: str,
+        path: PATH,
         *,
         mode: int | None = None,
         user: str | int | None = None,
         group: str | int | None = None,
     ) -> None:
         """Changes mode and owner; what is None stays."""
+        path = checks.path(path)
         body: dict[str, object] = {"path": path}
         if mode is not None:
             body["mode"] = checks.octal(mode)
@@ -168,8 +186,9 @@ class Files:
             body["group"] = group
         self._plane.call("POST", "/files/chmod", body=body, path=path)
 
-    def remove(self, path: str, *, recursive: bool = False, missing_ok: bool = False) -> None:
+    def remove(self, path: PATH, *, recursive: bool = False, missing_ok: bool = False) -> None:
         """Deletes a file or an empty directory, with `recursive` all below it."""
+        path = checks.path(path)
         query = {"path": path, "recursive": 1 if recursive else 0}
         try:
             self._plane.call("DELETE", "/files", query=query, path=path, timeout=300.0)
@@ -177,25 +196,28 @@ class Files:
             if not missing_ok:
                 raise
 
-    def upload(self, local: str | os.PathLike[str], path: str, *, on_bytes: ON_BYTES | None = None) -> int:
+    def upload(self, local: str | os.PathLike[str], path: PATH, *, on_bytes: ON_BYTES | None = None) -> int:
         """Copies a local file, or a directory with all below it; returns the bytes sent.
 
-        Modes are kept, links are followed. `on_bytes` is called with the size of each piece sent.
+        Modes are kept, but for a directory's that is there already. Links are followed; one that leads nowhere, or
+        to a directory it is in, is an OSError before anything is sent. What is neither file nor directory is left
+        out. `on_bytes` is called with the size of each piece sent.
         """
-        source = Path(local)
+        source, place = Path(local), checks.path(path)
         total = 0
-        for part, target in run_blocking(lambda: _plan(source, path)):
-            if part is None:
-                self.mkdir(target)
+        for part, target, mode in run_blocking(lambda: _plan(source, place)):
+            if mode is not None:
+                self.mkdir(target, mode=mode)
             else:
                 total += self._upload_file(part, target, on_bytes)
         return total
 
-    def download(self, path: str, local: str | os.PathLike[str], *, on_bytes: ON_BYTES | None = None) -> int:
+    def download(self, path: PATH, local: str | os.PathLike[str], *, on_bytes: ON_BYTES | None = None) -> int:
         """Copies a file, or a directory with all below it, to this machine; returns the bytes received.
 
         A file appears under its name only when it is complete. Links inside a directory are not copied.
         """
+        path = checks.path(path)
         target = Path(local)
         info = self.stat(path)
         if info.type != "dir":
@@ -258,18 +280,42 @@ class Files:
         return size
 
 
-def _plan(source: Path, path: str) -> list[tuple[Path | None, str]]:
-    """What an upload makes, in order: directories (None, target) and files (local, target)."""
+def _plan(source: Path, path: str) -> list[tuple[Path, str, int | None]]:
+    """What an upload makes, in order: (local, target, a directory's mode or None for a file)."""
     if not source.is_dir():
-        return [(source, path)]
-    plan: list[tuple[Path | None, str]] = [(None, path)]
-    for root, directories, names in os.walk(source):
-        directories.sort()
-        base = Path(root)
-        below = "/".join([path.rstrip("/"), *base.relative_to(source).parts])
-        plan += [(None, f"{below}/{name}") for name in directories]
-        plan += [(base / name, f"{below}/{name}") for name in sorted(names) if (base / name).is_file()]
+        return [(source, path, None)]
+    plan: list[tuple[Path, str, int | None]] = []
+    waiting: list[tuple[Path, str, dict[tuple[int, int], Path]]] = [(source, path, {})]
+    while waiting:
+        here, target, above = waiting.pop()
+        about = here.stat()
+        me = (about.st_dev, about.st_ino)
+        if me in above:  # without an end to it the same files would be sent until their path is too long
+            reason = f"this link leads back to {above[me]}, which it is in: remove it, or copy without it"
+            raise OSError(errno.ELOOP, reason, str(here))
+        plan.append((here, target, about.st_mode & 0o7777))
+        inner = {**above, me: here}
+        directories: list[tuple[Path, str, dict[tuple[int, int], Path]]] = []
+        for local in sorted(here.iterdir()):
+            inside = f"{target.rstrip('/')}/{local.name}"
+            kind = _followed(local).st_mode
+            if stat.S_ISDIR(kind):
+                directories.append((local, inside, inner))
+            elif stat.S_ISREG(kind):
+                plan.append((local, inside, None))
+        waiting += reversed(directories)
     return plan
+
+
+def _followed(path: Path) -> os.stat_result:
+    """What a path leads to; of a link to nothing the error says so."""
+    try:
+        return path.stat()
+    except FileNotFoundError:
+        if not path.is_symlink():
+            raise
+        reason = f"this link leads to {os.readlink(path)}, which is not there: make that, or remove the link"
+        raise FileNotFoundError(errno.ENOENT, reason, str(path)) from None
 
 
 def _landing(target: Path, name: str) -> Path:
@@ -290,8 +336,9 @@ def _safe_name(entry: FileInfo) -> str:
 
 def _range(*, offset: int, length: int | None) -> str:
     if offset < 0:
-        return f"bytes={offset}"
-    return f"bytes={offset}-" + ("" if length is None else str(offset + length - 1))
+        return f"bytes={max(offset, -LAST)}"
+    last = "" if length is None else str(min(offset + length - 1, LAST))
+    return f"bytes={min(offset, LAST)}-{last}"
 
 
 def _total(headers: Mapping[str, str]) -> str:

@@ -8,6 +8,7 @@ import sys
 
 def main() -> None:
     """Runs the command line and exits with its code; every error is one line on standard error."""
+    _open_missing()
     if sys.argv[1:] in (["--version"], ["version"]):
         from sandlot._version import __version__
 
@@ -23,6 +24,18 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 141
     sys.exit(code)
+
+
+def _open_missing() -> None:
+    """Gives a caller's closed descriptors 0, 1 and 2 to /dev/null: there would be no sys.stdout, and another file as 1."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is not None:
+            continue
+        fd = os.open(
+            os.devnull, os.O_RDWR
+        )  # the lowest that is free, which is this one unless something holds it
+        os.set_inheritable(fd, fd == number)
+        setattr(sys, name, open(fd, "w" if number else "r", closefd=False))  # noqa: SIM115
 
 
 def _run(arguments: list[str]) -> int:

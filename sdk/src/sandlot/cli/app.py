@@ -71,13 +71,13 @@ def run(arguments: Sequence[str]) -> int:
     except BrokenPipeError:
         return 141
     except (ValueError, BadRequest) as error:
-        print(f"sandlot: {_line(error)}", file=sys.stderr)
+        print(f"sandlot: {output.one_line(error)}", file=sys.stderr)
         return output.USAGE
     except SandlotError as error:
-        print(f"sandlot: {_line(error)}", file=sys.stderr)
+        print(f"sandlot: {output.one_line(error)}", file=sys.stderr)
         return output.failure_code(error)
     except OSError as error:
-        print(f"sandlot: {_line(error)}", file=sys.stderr)
+        print(f"sandlot: {output.one_line(error)}", file=sys.stderr)
         return output.FAILED
     except Exception as error:
         if not hasattr(error, "format_message"):
@@ -98,7 +98,3 @@ def _terminated(number: int, frame: FrameType | None) -> None:
     """Ends as cleanly as Ctrl-C does, so that our command and our sandbox end too."""
     _received.append(number)
     raise KeyboardInterrupt
-
-
-def _line(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__

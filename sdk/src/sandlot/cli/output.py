@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import json as json_module
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, is_dataclass
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 
 import typer
 
-from sandlot.errors import AuthError, ConfigError, NotFound, SandlotError
+from sandlot.errors import (
+    AuthError,
+    BadRequest,
+    ConfigError,
+    ConnectionFailed,
+    NotFound,
+    SandboxLost,
+    SandlotError,
+    StartFailed,
+)
 from sandlot.models import ExecResult, Exit
 
 if TYPE_CHECKING:
@@ -21,7 +31,7 @@ if TYPE_CHECKING:
 Row = TypeVar("Row")
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 
-FAILED, USAGE, MISSING, DENIED, TIMED_OUT, LOST = 1, 2, 3, 4, 124, 125
+FAILED, USAGE, MISSING, DENIED, TIMED_OUT, LOST, NOT_STARTED = 1, 2, 3, 4, 124, 125, 126
 
 
 @dataclass(slots=True)
@@ -54,6 +64,35 @@ def command_code(end: ExecResult | Exit) -> int:
     if end.verdict == "timeout":
         return TIMED_OUT
     return end.exit_code if 0 <= end.exit_code <= 255 else FAILED
+
+
+@contextmanager
+def lost_is_said() -> Generator[None]:
+    """Ends `run`, `exec` and `shell` with 125 when there is no server or the sandbox is gone: 1 may be a command's own."""
+    try:
+        yield
+    except (SandboxLost, ConnectionFailed) as error:
+        verdict = f" ({error.verdict})" if isinstance(error, SandboxLost) else ""
+        print(f"sandlot: {one_line(error)}{verdict}", file=sys.stderr)
+        raise typer.Exit(LOST) from None
+
+
+@contextmanager
+def refusal_is_said(*, shown: bool) -> Generator[None]:
+    """Ends them with 126 when the command was refused; `shown` is whether its output is shown as it comes."""
+    try:
+        yield
+    except BadRequest as error:
+        if not (
+            shown and isinstance(error, StartFailed)
+        ):  # whose message has come as the last line of the output
+            print(f"sandlot: {one_line(error)}", file=sys.stderr)
+        raise typer.Exit(NOT_STARTED) from None
+
+
+def one_line(error: BaseException) -> str:
+    """What an error says, on one line."""
+    return " ".join(str(error).split()) or type(error).__name__
 
 
 def plain(value: object) -> Any:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sandlot.cli import output
-from sandlot.errors import BadRequest, ConnectionFailed, SandboxLost
 from sandlot.models import Exit, SandboxInfo, Stderr, Stdout
 from sandlot.units import show_size
 
@@ -80,7 +79,7 @@ def run(
     """Run a command in a new sandbox; exits with the command's code."""
     from sandlot import Sandbox
 
-    with output.connection.client() as client:
+    with output.lost_is_said(), output.connection.client() as client:
         box = Sandbox.create(
             image,
             env=output.pairs(env or [], option="--env"),
@@ -124,7 +123,7 @@ def execute(
     """Run a command in a sandbox; exits with the command's code."""
     from sandlot import Sandbox
 
-    with output.connection.client() as client:
+    with output.lost_is_said(), output.connection.client() as client:
         box = Sandbox.connect(sandbox, client=client)
         variables = output.pairs(env or [], option="--env")
         if detach:
@@ -168,7 +167,7 @@ def _run(
 ) -> int:
     data = sys.stdin.buffer.read() if stdin else None
     line = output.as_command(command)
-    try:
+    with output.refusal_is_said(shown=not json):
         if json:
             result = box.exec(line, timeout=timeout, env=env, cwd=cwd, user=user, shell=shell, stdin=data)
             print(json_module.dumps({**output.plain(result), "sandbox_id": box.id}, ensure_ascii=False))
@@ -180,13 +179,6 @@ def _run(
                 if isinstance(event, Exit):
                     return _ended(event)
                 _write(event)
-    except BadRequest as error:
-        print(f"sandlot: {error}", file=sys.stderr)
-        return 126
-    except (SandboxLost, ConnectionFailed) as error:
-        verdict = f" ({error.verdict})" if isinstance(error, SandboxLost) else ""
-        print(f"sandlot: {error}{verdict}", file=sys.stderr)
-        return output.LOST
     return output.LOST
 
 

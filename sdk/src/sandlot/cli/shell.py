@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sandlot.cli import output
-from sandlot.errors import ApiError, SandboxLost
+from sandlot.errors import ApiError, SandboxLost, SandlotError
 from sandlot.models import Exit
 
 if TYPE_CHECKING:
@@ -36,7 +36,9 @@ def shell(
     cwd: Annotated[str | None, typer.Option("--cwd", "-w")] = None,
 ) -> int:
     """Open a terminal in a sandbox. A new sandbox is deleted when the shell ends."""
-    return asyncio.run(_shell(sandbox, output.as_command(command) if command else LOGIN, image, user, cwd))
+    line = output.as_command(command) if command else LOGIN
+    with output.lost_is_said():
+        return asyncio.run(_shell(sandbox, line, image, user, cwd))
 
 
 async def _shell(
@@ -62,7 +64,12 @@ def _size() -> tuple[int, int]:
 
 async def _terminal(box: AsyncSandbox, command: str | list[str], user: str | None, cwd: str | None) -> int:
     env = {"TERM": os.environ.get("TERM", "xterm")}
-    process = await box.start(command, pty=_size(), env=env, user=user, cwd=cwd)
+    with output.refusal_is_said(shown=True):
+        process = await box.start(command, pty=_size(), env=env, user=user, cwd=cwd)
+        return await _attended(process)
+
+
+async def _attended(process: AsyncProcess) -> int:
     restore = _raw()
     try:
         async with process, asyncio.TaskGroup() as group:
@@ -72,8 +79,16 @@ async def _terminal(box: AsyncSandbox, command: str | list[str], user: str | Non
             finally:
                 for helper in helpers:
                     helper.cancel()
+    except BaseExceptionGroup as group:
+        # As a group it would pass every handler, and end in a traceback.
+        raise _cause(group) from None
     finally:
         restore()
+
+
+def _cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The one of its errors that says most: the SDK's, where there is one."""
+    return next((error for error in group.exceptions if isinstance(error, SandlotError)), group.exceptions[0])
 
 
 async def _show(process: AsyncProcess) -> int:

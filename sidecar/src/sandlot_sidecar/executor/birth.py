@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from .users import User
 
+MAX_REPORT = 4096
+
 _fork_exec: Any = _posixsubprocess.fork_exec
 
 
@@ -73,13 +75,21 @@ def start(
             )  # fmt: skip
         finally:
             os.close(write)
-        report = os.read(read, 4096)
+        report = _read_report(read)
     finally:
         os.close(read)
     if report:
         os.waitpid(pid, 0)
         _raise(report, program=program, cwd=cwd)
     return pid
+
+
+def _read_report(fd: int) -> bytes:
+    """All the child says until its exec or its end closes the pipe; it writes in pieces, so one read gets a part."""
+    report = b""
+    while len(report) < MAX_REPORT and (part := os.read(fd, MAX_REPORT)):
+        report += part
+    return report
 
 
 def _raise(report: bytes, *, program: str, cwd: str) -> None:
