@@ -198,3 +198,22 @@ def test_a_poisoned_passwd_does_not_hang(box: Driver) -> None:
     answer = box.runner().start("true", user="nobody")
     assert isinstance(answer, dict)
     assert answer["field"] == "user"
+
+
+def test_numbers_and_names_without_end_in_passwd(box: Driver) -> None:
+    long = "n" * 300
+    write = f"printf 'a:x:%s:0::/:\\n{long}:x:77:0::/:\\nz:x:78:0::/:\\n' $(head -c 5000 /dev/zero | tr '\\0' 9) > /etc/passwd"
+    box.run(f"{write}; printf '{long}:x:79:\\n' > /etc/group")
+    box.run("mkdir /app; touch /app/long /app/short; chown 77:79 /app/long; chown 78 /app/short")
+    long_named, short_named = box.ask("file", op="list", path="/app")["entries"]
+    assert (long_named["uid"], long_named["user"], long_named["gid"], long_named["group"]) == (
+        77,
+        None,
+        79,
+        None,
+    )
+    assert short_named["user"] == "z"
+    refused(box, "bad_request", op="chmod", path="/app/long", user="a")
+    refused(box, "bad_request", op="chmod", path="/app/long", user=long)
+    refused(box, "bad_request", op="chmod", path="/app/long", user="9" * 5000)
+    assert box.ask("file", op="chmod", path="/app/long", user="z")["stat"]["uid"] == 78
