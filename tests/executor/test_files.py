@@ -7,8 +7,10 @@ import os
 import time
 
 import pytest
+from sandlot_sidecar.executor import files
 
-from tests.executor.driver import Driver, Refused
+from tests.executor.conftest import Make
+from tests.executor.driver import Command, Driver, Refused
 
 pytestmark = pytest.mark.root
 
@@ -122,11 +124,52 @@ def test_list_in_pages(any_box: Driver) -> None:
     assert second["cursor"] is None
 
 
+def test_a_page_ends_by_its_size(any_box: Driver) -> None:
+    make = "import os\nos.mkdir('/app')\nfor i in range(1000): os.symlink('t' * 4000, f'/app/{i:04}' + 'n' * 200)"
+    any_box.run(["python3", "-c", make])
+    names: list[str] = []
+    pages, cursor = 0, None
+    while pages == 0 or cursor is not None:
+        page = any_box.ask("file", op="list", path="/app", cursor=cursor)
+        size = sum(len(entry["path"]) + len(entry["target"]) for entry in page["entries"])
+        assert 0 < size < files.PAGE + 8192
+        names += [entry["path"][5:9] for entry in page["entries"]]
+        cursor = page["cursor"]
+        pages += 1
+    assert names == [f"{number:04}" for number in range(1000)]
+    assert pages == 5
+
+
 def test_a_name_that_is_no_text(any_box: Driver) -> None:
     any_box.run("mkdir /app; touch \"$(printf '/app/\\377')\"")
     entry = any_box.ask("file", op="list", path="/app")["entries"][0]
     assert entry["path"] == "/app/\udcff"
     assert any_box.ask("file", op="stat", path="/app/\udcff")["stat"]["size"] == 0
+
+
+def test_a_chain_of_links_without_end_is_a_loop(any_box: Driver) -> None:
+    make = "import os\nos.mkdir('/app')\nfor i in range(1500): os.symlink(f'/app/{i + 1}', f'/app/{i}')"
+    any_box.run(["python3", "-c", make])
+    refused(any_box, "bad_request", op="create", path="/app/0")
+    refused(any_box, "bad_request", op="open", path="/app/0")
+    assert any_box.run("echo still here").stdout == b"still here\n"
+
+
+UNEXPECTED = (
+    "from sandlot_sidecar.executor import files\n"
+    "def broken(message): raise RecursionError('too deep')\n"
+    "def large(message): return {'text': ' ' * (65 << 20)}, []\n"
+    "files.OPERATIONS.update(stat=broken, move=broken, list=large)\n"
+)
+
+
+@pytest.mark.parametrize("op", ["stat", "move", "list"])
+def test_an_unexpected_failure_is_that_request_s_own(make: Make, op: str) -> None:
+    box = make(first=UNEXPECTED)
+    with pytest.raises(Refused, match="WireError" if op == "list" else "RecursionError") as error:
+        box.ask("file", op=op, path="/")
+    assert error.value.code == "internal"
+    assert box.run("echo still here").stdout == b"still here\n"
 
 
 def test_stat_follows_or_not(any_box: Driver) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -182,6 +183,21 @@ async def test_list_in_pages(box: Sidecar) -> None:
     ]
     assert rest["entries"][1]["target"] == "/nowhere"
     assert rest["cursor"] is None
+
+
+async def test_a_directory_of_long_names_and_targets_is_listed_in_pages(box: Sidecar) -> None:
+    make = "import os\nos.mkdir(b'/d')\nfor i in range(500): os.symlink(b't' * 4000, b'/d/\\xff%04d' % i + b'\\xff' * 200)"
+    assert (await box.exec(["python3", "-c", make]))["exit_code"] == 0
+    names: list[str] = []
+    cursor = pages = 0
+    while cursor is not None:
+        query = "" if not pages else "&cursor=" + quote(os.fsencode(str(cursor)))
+        listing = (await box.call("GET", f"/v1/files/list?path=/d{query}")).json()
+        names += [entry["path"][4:8] for entry in listing["entries"]]
+        cursor = listing["cursor"]
+        pages += 1
+    assert names == [f"{number:04}" for number in range(500)]
+    assert pages == 3
 
 
 async def test_make_move_chmod_delete(box: Sidecar) -> None:
