@@ -224,6 +224,21 @@ def test_delete(any_box: Driver) -> None:
     assert any_box.run("ls -A /app; ls /etc/hostname").stdout == b"/etc/hostname\n"
 
 
+def test_a_lease_on_a_file_is_no_failure_of_the_sandbox_s(any_box: Driver) -> None:
+    any_box.write("/leased", b"x")
+    # F_SETLEASE, F_WRLCK
+    hold = "import fcntl, time\nf = open('/leased', 'r+')\nfcntl.fcntl(f, 1024, 1)\nprint('held', flush=True)\ntime.sleep(600)"
+    runner = any_box.runner()
+    command = runner.start(
+        ["python3", "-c", "import signal\nsignal.signal(signal.SIGIO, signal.SIG_IGN)\n" + hold]
+    )
+    assert isinstance(command, Command), command
+    command.read_until(b"held")
+    refused(any_box, "permission", op="open", path="/leased")
+    runner.ask({"kill": True})
+    command.wait()
+
+
 def test_open_with_flags(any_box: Driver) -> None:
     _, fd = any_box.ask_fd(
         "file", op="open", path="/app/log", flags=os.O_WRONLY | os.O_CREAT, mode="0600", parents=True

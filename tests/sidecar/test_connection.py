@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
 from sandlot_sidecar.server.connection import MAX_HEADER, STRANGE_HEADER
 from sandlot_sidecar.server.errors import ClientGone
+from sandlot_sidecar.server.file_send import send_file
 from sandlot_sidecar.server.http import NOBODY, SANDBOX, Http, Route
 from sandlot_sidecar.server.request import Request
 
@@ -142,5 +146,46 @@ async def test_an_upload_of_many_small_chunks_is_taken() -> None:
     connection.data_received(head("/take", "t") + b"0\r\n\r\n")  # and the connection goes on
     await settled()
     assert not wire.closed
+    connection.connection_lost(None)
+    await http.close()
+
+
+@pytest.mark.parametrize("size", [0, 10, 1 << 20], ids=["as in proc", "small", "large"])
+@pytest.mark.parametrize("after", [0, 1], ids=["at once", "after a part"])
+async def test_a_file_that_cannot_be_read_is_told_or_cut(
+    size: int, after: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, http = tmp_path / "file", Http(instance_token="i")
+    path.write_bytes(bytes(size))
+    reads = 0
+
+    def read(*args: int) -> bytes:
+        nonlocal reads
+        reads += 1
+        if reads > after:
+            raise OSError(errno.EIO, "Input/output error")
+        return b"x" * 5
+
+    async def sendfile(*args: Any, **options: Any) -> int:
+        return len(read())
+
+    async def send(request: Request) -> None:
+        with path.open() as file:
+            await send_file(request, file.fileno(), {})
+
+    monkeypatch.setattr(os, "read", read)
+    monkeypatch.setattr(os, "pread", read)
+    monkeypatch.setattr(asyncio.get_running_loop(), "sendfile", sendfile)
+    http.add("GET", "/send", Route(send, needs=NOBODY))
+    connection, wire = connect(http)
+    connection.data_received(b"GET /send HTTP/1.1\r\n\r\n")
+    await settled()
+    assert wire.closed
+    if after == 0 and size <= 10:
+        assert wire.written.split()[1] == b"400"
+        assert b'"bad_request"' in wire.written
+    else:
+        assert wire.written.split()[1] == b"200"
+        assert not wire.written.endswith(b"0\r\n\r\n")
     connection.connection_lost(None)
     await http.close()
