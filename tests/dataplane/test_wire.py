@@ -175,6 +175,38 @@ def test_a_head_without_end_is_an_error_and_not_a_memory_leak(first, again):
     assert fed <= MAX_HEAD
 
 
+@pytest.mark.parametrize(
+    ("first", "again"),
+    [(b"0\r\nX: ", b"y" * 100), (b"5\r\nhello\r\n5;x=", b"y" * 100), (b"0\r\n", b"X: %s\r\n" % (b"y" * 95))],
+    ids=["trailer", "extension", "trailers"],
+)
+def test_what_frames_a_body_has_an_end(first, again):
+    reader = ResponseReader()
+    reader.feed(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + first)
+    fed = 0
+
+    def feed_for_ever() -> None:
+        nonlocal fed
+        while fed <= 2 * MAX_HEAD:
+            reader.feed(again)
+            fed += len(again)
+
+    with pytest.raises(WireError, match="between the body's parts"):
+        feed_for_ever()
+    assert fed <= MAX_HEAD
+
+
+def test_a_body_of_many_small_chunks_is_read():
+    reader = ResponseReader()
+    reader.feed(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+    for _ in range(MAX_HEAD // 4):
+        for piece in (b"1;n=v\r\n", b"x", b"\r\n"):
+            reader.feed(piece)
+    reader.feed(b"0\r\nX: y\r\n\r\n")
+    assert reader.complete
+    assert len(reader.take()) == MAX_HEAD // 4
+
+
 def test_a_reader_reads_one_response_after_the_other():
     reader = ResponseReader()
     for no_body in (False, True, False, False, True):

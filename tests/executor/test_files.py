@@ -7,8 +7,10 @@ import os
 import time
 
 import pytest
+from sandlot_sidecar.executor import files
 
-from tests.executor.driver import Driver, Refused
+from tests.executor.conftest import Make
+from tests.executor.driver import Command, Driver, Refused
 
 pytestmark = pytest.mark.root
 
@@ -122,11 +124,52 @@ def test_list_in_pages(any_box: Driver) -> None:
     assert second["cursor"] is None
 
 
+def test_a_page_ends_by_its_size(any_box: Driver) -> None:
+    make = "import os\nos.mkdir('/app')\nfor i in range(1000): os.symlink('t' * 4000, f'/app/{i:04}' + 'n' * 200)"
+    any_box.run(["python3", "-c", make])
+    names: list[str] = []
+    pages, cursor = 0, None
+    while pages == 0 or cursor is not None:
+        page = any_box.ask("file", op="list", path="/app", cursor=cursor)
+        size = sum(len(entry["path"]) + len(entry["target"]) for entry in page["entries"])
+        assert 0 < size < files.PAGE + 8192
+        names += [entry["path"][5:9] for entry in page["entries"]]
+        cursor = page["cursor"]
+        pages += 1
+    assert names == [f"{number:04}" for number in range(1000)]
+    assert pages == 5
+
+
 def test_a_name_that_is_no_text(any_box: Driver) -> None:
     any_box.run("mkdir /app; touch \"$(printf '/app/\\377')\"")
     entry = any_box.ask("file", op="list", path="/app")["entries"][0]
     assert entry["path"] == "/app/\udcff"
     assert any_box.ask("file", op="stat", path="/app/\udcff")["stat"]["size"] == 0
+
+
+def test_a_chain_of_links_without_end_is_a_loop(any_box: Driver) -> None:
+    make = "import os\nos.mkdir('/app')\nfor i in range(1500): os.symlink(f'/app/{i + 1}', f'/app/{i}')"
+    any_box.run(["python3", "-c", make])
+    refused(any_box, "bad_request", op="create", path="/app/0")
+    refused(any_box, "bad_request", op="open", path="/app/0")
+    assert any_box.run("echo still here").stdout == b"still here\n"
+
+
+UNEXPECTED = (
+    "from sandlot_sidecar.executor import files\n"
+    "def broken(message): raise RecursionError('too deep')\n"
+    "def large(message): return {'text': ' ' * (65 << 20)}, []\n"
+    "files.OPERATIONS.update(stat=broken, move=broken, list=large)\n"
+)
+
+
+@pytest.mark.parametrize("op", ["stat", "move", "list"])
+def test_an_unexpected_failure_is_that_request_s_own(make: Make, op: str) -> None:
+    box = make(first=UNEXPECTED)
+    with pytest.raises(Refused, match="WireError" if op == "list" else "RecursionError") as error:
+        box.ask("file", op=op, path="/")
+    assert error.value.code == "internal"
+    assert box.run("echo still here").stdout == b"still here\n"
 
 
 def test_stat_follows_or_not(any_box: Driver) -> None:
@@ -181,6 +224,21 @@ def test_delete(any_box: Driver) -> None:
     assert any_box.run("ls -A /app; ls /etc/hostname").stdout == b"/etc/hostname\n"
 
 
+def test_a_lease_on_a_file_is_no_failure_of_the_sandbox_s(any_box: Driver) -> None:
+    any_box.write("/leased", b"x")
+    # F_SETLEASE, F_WRLCK
+    hold = "import fcntl, time\nf = open('/leased', 'r+')\nfcntl.fcntl(f, 1024, 1)\nprint('held', flush=True)\ntime.sleep(600)"
+    runner = any_box.runner()
+    command = runner.start(
+        ["python3", "-c", "import signal\nsignal.signal(signal.SIGIO, signal.SIG_IGN)\n" + hold]
+    )
+    assert isinstance(command, Command), command
+    command.read_until(b"held")
+    refused(any_box, "permission", op="open", path="/leased")
+    runner.ask({"kill": True})
+    command.wait()
+
+
 def test_open_with_flags(any_box: Driver) -> None:
     _, fd = any_box.ask_fd(
         "file", op="open", path="/app/log", flags=os.O_WRONLY | os.O_CREAT, mode="0600", parents=True
@@ -198,3 +256,22 @@ def test_a_poisoned_passwd_does_not_hang(box: Driver) -> None:
     answer = box.runner().start("true", user="nobody")
     assert isinstance(answer, dict)
     assert answer["field"] == "user"
+
+
+def test_numbers_and_names_without_end_in_passwd(box: Driver) -> None:
+    long = "n" * 300
+    write = f"printf 'a:x:%s:0::/:\\n{long}:x:77:0::/:\\nz:x:78:0::/:\\n' $(head -c 5000 /dev/zero | tr '\\0' 9) > /etc/passwd"
+    box.run(f"{write}; printf '{long}:x:79:\\n' > /etc/group")
+    box.run("mkdir /app; touch /app/long /app/short; chown 77:79 /app/long; chown 78 /app/short")
+    long_named, short_named = box.ask("file", op="list", path="/app")["entries"]
+    assert (long_named["uid"], long_named["user"], long_named["gid"], long_named["group"]) == (
+        77,
+        None,
+        79,
+        None,
+    )
+    assert short_named["user"] == "z"
+    refused(box, "bad_request", op="chmod", path="/app/long", user="a")
+    refused(box, "bad_request", op="chmod", path="/app/long", user=long)
+    refused(box, "bad_request", op="chmod", path="/app/long", user="9" * 5000)
+    assert box.ask("file", op="chmod", path="/app/long", user="z")["stat"]["uid"] == 78

@@ -11,6 +11,7 @@ from functools import partial
 import pytest
 from sandlot_sidecar.executor import birth, wire
 
+from tests.executor.conftest import Make
 from tests.executor.driver import Command, Driver
 
 pytestmark = pytest.mark.root
@@ -218,6 +219,32 @@ def test_bad_environment_and_command(any_box: Driver) -> None:
         answer = runner.start(command)
         assert isinstance(answer, dict)
         assert answer["failed"] == "start_failed"
+
+
+def test_a_number_without_end_in_passwd_is_nobody_s(box: Driver) -> None:
+    box.run("echo a:x:$(head -c 5000 /dev/zero | tr '\\0' 9):0::/: >> /etc/passwd")
+    runner = box.runner()
+    for user in ("a", "b", "9" * 5000, "root:" + "9" * 5000):
+        answer = runner.start("true", user=user)
+        assert isinstance(answer, dict), user
+        assert (answer["failed"], answer["field"]) == ("start_failed", "group" if ":" in user else "user")
+    assert runner.run("echo still here").stdout == b"still here\n"
+
+
+def test_a_lookup_that_fails_in_any_way_is_the_op_s_own(make: Make) -> None:
+    first = (
+        "from sandlot_sidecar.executor import users\n"
+        "before = users.resolve\n"
+        "def broken(user):\n"
+        "    if user == 'broken': raise OverflowError('too much')\n"
+        "    return before(user)\n"
+        "users.resolve = broken\n"
+    )
+    runner = make(first=first).runner()
+    answer = runner.start("true", user="broken")
+    assert isinstance(answer, dict)
+    assert (answer["failed"], answer["field"]) == ("start_failed", "user")
+    assert runner.run("echo still here").stdout == b"still here\n"
 
 
 def test_what_a_sealed_python_can_still_do() -> None:

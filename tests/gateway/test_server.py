@@ -10,9 +10,11 @@ import socket
 import stat
 import sys
 import time
+from collections.abc import AsyncIterator
 
 import httpx
 import psutil
+import pytest
 
 from tests.gateway.conftest import Running, running
 from tests.waiting import until
@@ -123,6 +125,34 @@ async def test_a_head_without_an_end_is_not_kept(box: Running) -> None:
             assert (await reader.readline()).split()[1] == b"431"
     finally:
         writer.close()
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/api/v1/sandbox", "/sbx/none/exec"])
+@pytest.mark.parametrize("start", [b"0\r\nX: ", b"5\r\nhello\r\n5;x="], ids=["trailer", "extension"])
+async def test_what_frames_a_body_is_not_kept_without_an_end(box: Running, path: str, start: bytes) -> None:
+    _, writer = await connect(box)
+    try:
+        writer.write(
+            b"POST %b HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" % path.encode() + start
+        )
+        sent = 0
+        with contextlib.suppress(ConnectionError):
+            while sent <= 4 * _MIB:
+                writer.write(b"x" * 65536)
+                await asyncio.wait_for(writer.drain(), 10)
+                sent += 65536
+        assert sent < 4 * _MIB  # it was cut
+    finally:
+        writer.close()
+
+
+async def test_a_body_of_many_small_chunks_is_taken(box: Running) -> None:
+    async def spaces() -> AsyncIterator[bytes]:
+        for _ in range(20_000):  # 6 bytes each, of which one is the body's
+            yield b" "
+
+    answer = await box.client.post("/api/v1/sandbox", content=spaces())
+    assert (answer.status_code, answer.request.headers["transfer-encoding"]) == (422, "chunked"), answer.text
 
 
 async def connect(box: Running) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

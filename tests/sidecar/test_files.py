@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -184,6 +185,21 @@ async def test_list_in_pages(box: Sidecar) -> None:
     assert rest["cursor"] is None
 
 
+async def test_a_directory_of_long_names_and_targets_is_listed_in_pages(box: Sidecar) -> None:
+    make = "import os\nos.mkdir(b'/d')\nfor i in range(500): os.symlink(b't' * 4000, b'/d/\\xff%04d' % i + b'\\xff' * 200)"
+    assert (await box.exec(["python3", "-c", make]))["exit_code"] == 0
+    names: list[str] = []
+    cursor = pages = 0
+    while cursor is not None:
+        query = "" if not pages else "&cursor=" + quote(os.fsencode(str(cursor)))
+        listing = (await box.call("GET", f"/v1/files/list?path=/d{query}")).json()
+        names += [entry["path"][4:8] for entry in listing["entries"]]
+        cursor = listing["cursor"]
+        pages += 1
+    assert names == [f"{number:04}" for number in range(500)]
+    assert pages == 3
+
+
 async def test_make_move_chmod_delete(box: Sidecar) -> None:
     made = await box.call("POST", "/v1/files/mkdir", json={"path": "/m/n", "mode": "0700", "user": "nobody"})
     assert (made.json()["mode"], made.json()["uid"]) == ("0700", 65534)
@@ -353,6 +369,15 @@ async def test_files_in_proc_have_content(box: Sidecar) -> None:
     await put(box, "/tmp/empty", b"")
     empty = await box.call("GET", "/v1/files?path=/tmp/empty")
     assert (empty.status_code, empty.headers["content-length"], empty.content) == (200, "0", b"")
+
+
+@pytest.mark.parametrize("route", ["/v1/files", "/v1/download", "/v1/read-file"])
+async def test_what_cannot_be_read_is_the_caller_s_fault(box: Sidecar, route: str) -> None:
+    await box.op(["sleep", "600"], id="sleeper", detach=True)
+    await box.exec("ln -s /proc/$(pgrep -x sleep | head -n 1)/mem /tmp/x")
+    answer = await box.call("GET", f"{route}?path=/tmp/x")
+    assert (answer.status_code, answer.json()["error"]) == (400, "bad_request"), answer.text
+    assert (await box.exec("echo still here"))["stdout"] == "still here\n"
 
 
 async def test_head_tells_the_size(box: Sidecar) -> None:

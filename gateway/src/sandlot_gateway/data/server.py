@@ -30,6 +30,8 @@ class OneWriteProtocol(HttpToolsProtocol):
 
     _in_head = False
     _head = 0  # bytes of an unfinished one
+    _in_body = False
+    _unseen = 0  # bytes in the middle of a body that are no part of it
     _patience: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -41,11 +43,15 @@ class OneWriteProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        if self._in_body:
+            self._unseen += len(data)  # the parser keeps a trailer's line until its end, which may never come
         super().data_received(data)
         if self._in_head:
             self._head += len(data)
             if self._head > _MAX_HEAD:
                 self._refuse_head()
+        elif self._in_body and self._unseen > _MAX_HEAD:
+            self._refuse_framing()
 
     def on_message_begin(self) -> None:
         self._in_head = True
@@ -57,7 +63,8 @@ class OneWriteProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._in_head = False
-        self._head = 0
+        self._in_body = True
+        self._head = self._unseen = 0
         self._be_patient()
         super().on_headers_complete()
 
@@ -65,7 +72,12 @@ class OneWriteProtocol(HttpToolsProtocol):
         """Whether who sends this request has shown a credential; `with_judge` says."""
         return True
 
+    def on_message_complete(self) -> None:
+        self._in_body = False
+        super().on_message_complete()
+
     def on_body(self, body: bytes) -> None:
+        self._unseen = 0
         scope = cast("dict[str, Any]", self.scope)
         # A thousand connections may be read before the application begins with the first of them.
         if BEGUN not in scope and len(self.cycle.body) + len(body) > _UNJUDGED and not self.is_known(scope):
@@ -83,6 +95,14 @@ class OneWriteProtocol(HttpToolsProtocol):
     def _refuse_head(self) -> None:
         self._in_head = False
         too_large = b"the request's line and headers are larger than %d bytes" % _MAX_HEAD
+        self._refuse(b"431 Request Header Fields Too Large", too_large)
+
+    def _refuse_framing(self) -> None:
+        self._in_body = False
+        if self.transport.is_closing() or self.pipeline or self.cycle.response_started:
+            self.transport.close()  # a second status line would be read as a part of the answer under way
+            return
+        too_large = b"a chunk's extension or the trailer is larger than %d bytes" % _MAX_HEAD
         self._refuse(b"431 Request Header Fields Too Large", too_large)
 
     def _refuse(self, status: bytes, body: bytes) -> None:

@@ -40,6 +40,7 @@ class ResponseReader:
         "_no_body",
         "_parser",
         "_stale",
+        "_unseen",
         "_until_eof",
         "_upgrade",
         "body_size",
@@ -82,6 +83,7 @@ class ResponseReader:
         self._until_eof = True
         self._informational = False
         self._head_size = 0
+        self._unseen = 0  # bytes after the head that are no part of the body
 
     def feed(self, data: bytes) -> None:
         if self.upgraded:
@@ -92,6 +94,8 @@ class ResponseReader:
             return
         if not self.head_complete:
             self._head_size += len(data)
+        else:
+            self._unseen += len(data)  # the parser keeps a trailer's line until its end, which may never come
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
@@ -105,6 +109,8 @@ class ResponseReader:
             self.excess = True
         if not self.head_complete and self._head_size > MAX_HEAD:
             raise WireError(f"the head is larger than {MAX_HEAD} bytes")
+        if self._unseen > MAX_HEAD and not self.complete:
+            raise WireError(f"more than {MAX_HEAD} bytes between the body's parts, or after them")
 
     def eof(self) -> None:
         """The peer will send no more."""
@@ -180,6 +186,7 @@ class ResponseReader:
             self.reusable = self._parser.get_http_version() == "1.1" and b"close" not in self.connection
 
     def on_body(self, data: bytes) -> None:
+        self._unseen = 0
         if self.complete:
             self.excess = True
             return

@@ -26,6 +26,19 @@ CODES = {
     errno.ETIMEDOUT: "refused",
 }
 
+# What code can make of a file of its own; of anything else they would be a failure of the machine's.
+FILE_CODES = {
+    **CODES,
+    errno.EAGAIN: "permission",  # under a lease
+    errno.ENXIO: "bad_request",
+    errno.EIO: "bad_request",
+    errno.ESRCH: "bad_request",  # of a process that has ended
+    errno.ENODEV: "bad_request",
+    errno.ENODATA: "bad_request",
+    errno.EOPNOTSUPP: "bad_request",
+    errno.EOVERFLOW: "bad_request",
+}
+
 
 class ExecutorError(Exception):
     """Carries a code of the wire, a sentence, and the field at fault if there is one."""
@@ -45,6 +58,6 @@ class SetupError(ExecutorError):
 
 
 def from_os(error: OSError, *, field: str | None = None) -> ExecutorError:
-    """Translate a system call's failure."""
-    code = CODES.get(error.errno or 0, "internal")
+    """Translate a system call's failure; with a field it is one on the file that the field names."""
+    code = (CODES if field is None else FILE_CODES).get(error.errno or 0, "internal")
     return ExecutorError(code, str(error.strerror or error), field=field)

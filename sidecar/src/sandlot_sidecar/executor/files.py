@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 DEFAULT_LIMIT = 10_000
+PAGE = 1 << 20  # bytes of names and link targets after which a page of a listing ends
 TEMPORARY = ".sandlot-"
 # Never wait for a pipe's other end, never get a terminal, never leak into a runner.
 _SAFE = os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -29,6 +30,13 @@ def _path(message: dict[str, Any], name: str = "path") -> str:
     except UnicodeEncodeError as error:
         raise ExecutorError("bad_request", f"{name} is not a path", field=name) from error
     return path
+
+
+def _real(path: str) -> str:
+    try:
+        return os.path.realpath(path)
+    except RecursionError as error:  # it calls itself for each link of a chain
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP)) from error
 
 
 def _mode(message: dict[str, Any]) -> int | None:
@@ -136,7 +144,7 @@ def do_open(message: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
 
 def do_create(message: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
     """Make an empty neighbour of the target to write to; `commit` renames it over the target."""
-    path = os.path.realpath(_path(message))
+    path = _real(_path(message))
     mode = _mode(message)
     uid, gid = users.owner(message.get("user"), message.get("group"))
     try:
@@ -187,7 +195,7 @@ def _keep_owner(fd: int, there: os.stat_result) -> None:
 
 def do_commit(message: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
     """Rename the finished neighbour over the target."""
-    path, temporary = os.path.realpath(_path(message)), _temporary(message)
+    path, temporary = _real(_path(message)), _temporary(message)
     try:
         os.rename(temporary, path)
     except OSError:
@@ -227,16 +235,21 @@ def do_list(message: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
     names = sorted(os.listdir(path))
     if cursor is not None:
         names = [name for name in names if name > cursor]
-    page = names[:limit]
     known = users.Names()
     entries = []
-    for name in page:
+    size = count = 0
+    for name in names[:limit]:
+        count += 1
         full = f"{path.rstrip('/')}/{name}"
         try:
-            entries.append(document(full, os.lstat(full), known))
+            entry = document(full, os.lstat(full), known)
         except FileNotFoundError:
             continue
-    return {"entries": entries, "cursor": page[-1] if page and len(names) > len(page) else None}, []
+        entries.append(entry)
+        size += sum(len(os.fsencode(entry[key] or "")) for key in ("path", "target", "user", "group"))
+        if size >= PAGE:  # 10,000 long names and targets are more than a message may have
+            break
+    return {"entries": entries, "cursor": names[count - 1] if 0 < count < len(names) else None}, []
 
 
 def do_mkdir(message: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:

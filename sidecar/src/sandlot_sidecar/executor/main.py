@@ -105,6 +105,8 @@ class Executor:
             self._refuse(seq, from_os(error))
         except (KeyError, TypeError, ValueError) as error:
             self._refuse(seq, ExecutorError("bad_request", f"bad request: {error}"))
+        except Exception as error:  # it would end the executor, and the sandbox with it
+            self._refuse(seq, _unexpected(error))
 
     def _do(self, message: dict[str, Any]) -> Answer:
         do = message.get("do")
@@ -223,6 +225,10 @@ def _port(message: dict[str, Any]) -> int:
     return port
 
 
+def _unexpected(error: Exception) -> ExecutorError:
+    return ExecutorError("internal", f"an unexpected failure: {type(error).__name__}")
+
+
 def _refusal(seq: Any, error: ExecutorError) -> dict[str, Any]:
     message = {"seq": seq, "error": error.code, "message": error.message}
     if error.field is not None:
@@ -242,6 +248,8 @@ def _child(work: Callable[[], Answer], *, seq: Any, channel: socket.socket, pare
             wire.send(channel, _refusal(seq, error))
         except OSError as error:
             wire.send(channel, _refusal(seq, from_os(error)))
+        except Exception as error:
+            wire.send(channel, _refusal(seq, _unexpected(error)))
     finally:
         os._exit(0)
 

@@ -93,6 +93,10 @@ class Spawner:
             user = users.resolve(run.get("user"))
         except ExecutorError as error:
             raise Failed("start_failed", error.message, field=error.field) from error
+        except Exception as error:
+            # The files it reads are user code's, and a runner that ends would be a broken sandbox.
+            message = f"the user cannot be looked up: {type(error).__name__}"
+            raise Failed("start_failed", message, field="user") from error
         env = {str(key): str(value) for key, value in (run.get("env") or {}).items()}
         env.setdefault("PATH", DEFAULT_PATH)
         env.setdefault("HOME", user.home)

@@ -10,6 +10,8 @@ from .errors import ExecutorError
 MAX_SIZE = 4 * 1024 * 1024
 MAX_KEPT = 100
 MAX_ID = 2**32 - 2
+MAX_DIGITS = 10  # int() refuses thousands of them with an exception
+MAX_NAME = 256  # a directory's listing has two for each entry
 _default: User | None = None
 _kept: dict[str, User] = {}
 _kept_of: tuple[tuple[int, ...], ...] = ()
@@ -36,7 +38,11 @@ def set_default(user: User) -> None:
 
 
 def _records(path: str, fields: int) -> list[list[str]]:
-    return [parts for line in _read(path).splitlines() if len(parts := line.split(":")) >= fields]
+    return [
+        parts
+        for line in _read(path).splitlines()
+        if len(parts := line.split(":")) >= fields and len(parts[0]) <= MAX_NAME
+    ]
 
 
 def _version(path: str) -> tuple[int, ...]:
@@ -66,7 +72,10 @@ def _read(path: str) -> str:
 
 
 def _number(text: str) -> int | None:
-    return int(text) if text.isascii() and text.isdigit() and int(text) <= MAX_ID else None
+    if len(text) > MAX_DIGITS or not (text.isascii() and text.isdigit()):
+        return None
+    number = int(text)
+    return number if number <= MAX_ID else None
 
 
 def resolve(user: str | int | None) -> User:

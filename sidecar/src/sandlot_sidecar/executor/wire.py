@@ -122,10 +122,12 @@ class Decoder:
 
 
 def send(sock: socket.socket, message: Message, fds: Sequence[int] = ()) -> None:
-    """Send one control message; waits while the socket is full, also when it is non-blocking."""
+    """Send one control message; waits while the socket is full, also when it is non-blocking. Raises WireError."""
     if fds:
         message = {**message, "fds": len(fds)}
     payload = dumps(message)
+    if len(payload) > MAX_CONTROL:  # the other side would hang up
+        raise WireError("the message is too long")
     data = memoryview(len(payload).to_bytes(4, "big") + payload)
     sent = _send(sock, data, fds)
     while sent < len(data):

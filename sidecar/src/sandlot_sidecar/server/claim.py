@@ -44,7 +44,7 @@ def parse(body: dict[str, Any]) -> dict[str, Any]:
     if claim["workdir"] is not None and not claim["workdir"].startswith("/"):
         raise bad_input("workdir must be an absolute path", field="workdir")
     claim["start_command"] = fields.command(body, "start_command", required=False)
-    claim["meta"] = fields.mapping(body, "meta")
+    claim["meta"] = fields.document(body, "meta")
     claim["restore"] = fields.flag(body, "restore", default=False)
     return claim
 

@@ -56,6 +56,7 @@ class Connection(asyncio.Protocol):
         self._url = b""
         self._header_bytes = 0
         self._in_header = False
+        self._unseen = 0  # bytes of a message's body that no callback was told of
         self._discarded = 0
         self._requests: deque[Request] = deque()  # the first is being handled
         self._timer: asyncio.TimerHandle | None = None
@@ -92,7 +93,13 @@ class Connection(asyncio.Protocol):
         self._requests.clear()
 
     def _abandon(self, request: Request) -> None:
-        if request.gone or request.answered:
+        if request.gone:
+            return
+        if request.answered:
+            # Refused in the middle of its body: its handler would wait for the rest for ever.
+            if request.stream is not None and not request.complete:
+                request.gone = True
+                request.stream.end()
             return
         request.gone = True
         if request.stream is not None:
@@ -152,6 +159,10 @@ class Connection(asyncio.Protocol):
             return
         if self._in_header:
             self._header_bytes += len(data)  # a header line without an end reaches no callback
+        elif self._incoming is not None:
+            self._unseen += len(
+                data
+            )  # nor does such a trailer, which the parser keeps, or a chunk's extension
         try:
             self.parser.feed_data(data)
         except HttpParserUpgrade as upgrade:
@@ -168,11 +179,13 @@ class Connection(asyncio.Protocol):
                 elif self._timer is None:
                     loop = asyncio.get_running_loop()
                     self._timer = loop.call_later(HEADER_TIMEOUT, self._refuse, _header_too_slow())
+            elif self._unseen > self._max_header:
+                self._refuse(_framing_too_long(self._max_header))
 
     def on_message_begin(self) -> None:
         self._incoming = Request(self)
         self._url = b""
-        self._header_bytes = 0
+        self._header_bytes = self._unseen = 0
         self._in_header = True
 
     def on_url(self, url: bytes) -> None:
@@ -220,6 +233,7 @@ class Connection(asyncio.Protocol):
             self.pause("pipeline")
 
     def on_body(self, body: bytes) -> None:
+        self._unseen = 0
         request = self._incoming
         if request is None:
             return
@@ -242,7 +256,7 @@ class Connection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         request, self._incoming = self._incoming, None
-        self._discarded = 0
+        self._discarded = self._unseen = 0
         if request is None:
             return
         request.complete = True
@@ -388,6 +402,10 @@ class Connection(asyncio.Protocol):
 
 def _header_too_long(most: int) -> ApiError:
     return ApiError(431, "header_too_large", f"the header block is over {most} bytes")
+
+
+def _framing_too_long(most: int) -> ApiError:
+    return ApiError(431, "header_too_large", f"a chunk's extension or the trailer is over {most} bytes")
 
 
 def _header_too_slow() -> ApiError:

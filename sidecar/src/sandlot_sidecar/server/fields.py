@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
 MAX_SECONDS = 1e9
 MAX_INT = 1 << 53
+MAX_DEPTH = 64  # of a document that is kept: json.dumps calls itself for each level
 
 
 def clean(value: object, name: str) -> str:
@@ -100,6 +101,18 @@ def mapping(body: dict[str, Any], name: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise bad_input(f"{name} must be an object", field=name)
     return value
+
+
+def document(body: dict[str, Any], name: str) -> dict[str, Any]:
+    """An object of anything, not too deep; null and absent give an empty one."""
+    value = mapping(body, name)
+    level: list[Any] = [value]
+    for _ in range(MAX_DEPTH):
+        inner = [item for each in level for item in (each.values() if isinstance(each, dict) else each)]
+        level = [item for item in inner if isinstance(item, dict | list)]
+        if not level:
+            return value
+    raise bad_input(f"{name} is nested over {MAX_DEPTH} deep", field=name)
 
 
 def environment(body: dict[str, Any], name: str) -> dict[str, str]:

@@ -6,7 +6,9 @@ import asyncio
 import os
 import stat as modes
 
+from ..executor.errors import from_os
 from .errors import ApiError, ClientGone
+from .executor_client import STATUS
 from .ranges import parse_range, window
 
 TYPE_CHECKING = False
@@ -34,9 +36,13 @@ async def send_file(request: Request, fd: int, stat: dict[str, Any]) -> None:
     if part is not None:
         headers.append(("Content-Range", f"bytes {start}-{start + length - 1}/{size}"))
     status = 200 if part is None else 206
+    small = length <= PIECE or request.head_only
+    try:
+        data = os.pread(fd, length, start) if small and not request.head_only else b""
+    except OSError as error:
+        raise _unreadable(error) from error
     answer = request.start(status=status, kind=KIND, length=length, headers=tuple(headers))
-    if length <= PIECE or request.head_only:
-        data = b"" if request.head_only else os.pread(fd, length, start)
+    if small:
         if len(data) < length and not request.head_only:
             await answer.write(data)
             request.connection.abort()
@@ -73,10 +79,14 @@ async def _sendfile(request: Request, answer: Answer, fd: int, start: int, lengt
                 transport, file, offset=start + sent, count=min(length - sent, STEP), fallback=False
             )
         except asyncio.SendfileNotAvailableError:  # a file system without it
-            data = os.pread(fd, min(length - sent, PIECE), start + sent)
+            try:
+                data = os.pread(fd, min(length - sent, PIECE), start + sent)
+            except OSError:
+                return sent
             step = len(data)
             await answer.write(data)
         except (OSError, RuntimeError) as error:
+            request.connection.abort()  # it may be the file that failed, and the client waits for the rest
             raise ClientGone("the client has gone in the middle of the file") from error
         if step <= 0:
             break
@@ -86,15 +96,28 @@ async def _sendfile(request: Request, answer: Answer, fd: int, start: int, lengt
 
 async def _send_unsized(request: Request, fd: int, headers: tuple[tuple[str, str], ...]) -> None:
     """An empty file, or one like those in /proc that say 0 and have more."""
-    data = os.read(fd, PIECE)
+    try:
+        data = os.read(fd, PIECE)
+    except OSError as error:
+        raise _unreadable(error) from error
     if not data:
         request.start(kind=KIND, length=0, headers=headers).finish()
         return
     answer = request.start(kind=KIND, headers=headers)
     while data:
         await answer.write(data)
-        data = os.read(fd, PIECE)
+        try:
+            data = os.read(fd, PIECE)
+        except OSError:
+            request.connection.abort()
+            return
     answer.finish()
+
+
+def _unreadable(error: OSError) -> ApiError:
+    """The file is user code's, and may be a link to one of /proc that gives errors only."""
+    found = from_os(error, field="path")
+    return ApiError(STATUS.get(found.code, 503), found.code, f"reading failed: {found.message}", field="path")
 
 
 def _size(fd: int) -> int:
@@ -107,10 +130,19 @@ def _size(fd: int) -> int:
 
 
 async def read_window(fd: int, *, offset: int, length: int | None, maximum: int) -> tuple[bytes, int, int]:
-    """(bytes, their offset, the file's size). Raises 413."""
+    """(bytes, their offset, the file's size). Raises ApiError: 413, or what a failed read is."""
     size = _size(fd)
-    if size == 0:  # empty, or like the files in /proc: read what there is
-        return await _unsized_window(fd, offset=offset, length=length, maximum=maximum)
+    try:
+        if size == 0:  # empty, or like the files in /proc: read what there is
+            return await _unsized_window(fd, offset=offset, length=length, maximum=maximum)
+        return await _sized_window(fd, size, offset=offset, length=length, maximum=maximum)
+    except OSError as error:
+        raise _unreadable(error) from error
+
+
+async def _sized_window(
+    fd: int, size: int, *, offset: int, length: int | None, maximum: int
+) -> tuple[bytes, int, int]:
     start, count = window(size=size, offset=offset, length=length, maximum=maximum)
     pieces, position = [], start
     while position < start + count:

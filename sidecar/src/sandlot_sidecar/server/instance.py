@@ -220,12 +220,13 @@ class Instance:
                 self.ops.pool.open()
                 await asyncio.sleep(0)  # the executor makes the runner while this process waits for the disk
                 await self._egress.begin(claim["egress"])
-            except (records.StoreError, ApiError):
+            except (
+                BaseException
+            ) as error:  # whatever it is: a claim that was not answered would keep others out
                 self._unclaim()
+                if isinstance(error, ExecutorGone):
+                    raise ApiError(503, "broken", str(error)) from error
                 raise
-            except ExecutorGone as error:
-                self._unclaim()
-                raise ApiError(503, "broken", str(error)) from error
             self.phase = CLAIMED
             self.on_token(claim["token"])
             self._set_environment()

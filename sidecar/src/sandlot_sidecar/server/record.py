@@ -79,5 +79,5 @@ def store(state_dir: str, record: Record, *, durable: bool) -> None:
             os.fsync(directory)
         finally:
             os.close(directory)
-    except OSError as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise StoreError(f"the claim cannot be written: {error}") from error

@@ -39,9 +39,11 @@ class OwnedPolicy:
             return
         try:
             await self._hold(policy, instead_of=body.NONE)
-        except ApiError as error:
+        except BaseException as error:
             self._record.disown()
-            self._store()
+            self._store()  # else a restart would bring back a claim that nobody was told of
+            if not isinstance(error, ApiError):
+                raise
             # No instance of this kind can hold it: the request is what is wrong.
             raise bad_input(error.message, field="egress") from error
 
