@@ -164,13 +164,7 @@ class _Connection(asyncio.Protocol):
         self._wake()
 
     def _fail(self, message: str) -> None:
-        if self.error is None:
-            self.error = TransportError(message, sent=True)
-        self._wake()
-        if self.transport is not None:
-            self.transport.abort()
-            self.transport = None
-            self._pool.forget(self)
+        self.cut(TransportError(message, sent=True))
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
@@ -198,7 +192,7 @@ class _Pool:
         self.origin = origin
         self.idle: deque[_Connection] = deque()
         self.open: set[_Connection] = set()
-        self._loop = loop
+        self.loop = loop
         self.closed = False
         self._pending = 0
         self._waiters: deque[asyncio.Future[None]] = deque()
@@ -207,7 +201,7 @@ class _Pool:
 
     async def acquire(self, *, fresh: bool) -> _Connection:
         """A connection nobody uses; a `fresh` one has carried no request before."""
-        patience = self._loop.time() + PATIENCE
+        patience = self.loop.time() + PATIENCE
         while True:
             if not fresh:
                 connection = self._take_idle()
@@ -216,18 +210,16 @@ class _Pool:
             if self.closed:
                 raise closed(sent=False)
             count = len(self.open) + self._pending
-            if count < SOFT_LIMIT or (
-                (fresh or self._loop.time() >= patience) and count < most_connections()
-            ):
+            if count < SOFT_LIMIT or ((fresh or self.loop.time() >= patience) and count < most_connections()):
                 return await self._dial()
             if fresh and self.idle:
                 self.idle.popleft().abort()  # else nothing would make room: unused ones stay open
                 continue
-            await self._wait(max(0.001, patience - self._loop.time()) if count < most_connections() else 1.0)
+            await self._wait(max(0.001, patience - self.loop.time()) if count < most_connections() else 1.0)
 
     def release(self, connection: _Connection) -> None:
         if connection.alive and connection.parser.done and connection.parser.reusable:
-            connection.idle_since = self._loop.time()
+            connection.idle_since = self.loop.time()
             self.idle.append(connection)
             self._wake_one()
         else:
@@ -246,12 +238,8 @@ class _Pool:
         while self._waiters:
             self._wake_one()
 
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop:
-        return self._loop
-
     def _take_idle(self) -> _Connection | None:
-        now = self._loop.time()
+        now = self.loop.time()
         while self.idle and (not self.idle[0].alive or now - self.idle[0].idle_since > IDLE_LIMIT):
             self.idle.popleft().abort()
         while self.idle:
@@ -261,9 +249,9 @@ class _Pool:
         return None
 
     async def _wait(self, timeout: float) -> None:
-        waiter: asyncio.Future[None] = self._loop.create_future()
+        waiter: asyncio.Future[None] = self.loop.create_future()
         self._waiters.append(waiter)
-        timer = self._loop.call_later(timeout, _set, waiter)
+        timer = self.loop.call_later(timeout, _set, waiter)
         try:
             await waiter
         finally:
@@ -286,11 +274,11 @@ class _Pool:
         try:
             async with self._dials:
                 context = self._tls() if origin.secure else None
-                sock = await _connected(self._loop, origin)
+                sock = await _connected(self.loop, origin)
                 try:
                     async with asyncio.timeout(TLS_TIMEOUT):
-                        _, connection = await self._loop.create_connection(
-                            lambda: _Connection(self, self._loop),
+                        _, connection = await self.loop.create_connection(
+                            lambda: _Connection(self, self.loop),
                             ssl=context,
                             sock=sock,
                             server_hostname=origin.host if origin.secure else None,

@@ -265,7 +265,7 @@ class Body:
             self._pool.release(self._connection)
 
     def abandon(self) -> None:
-        """The same, when nobody reads it any more."""
+        """Close it when nobody reads it any more."""
         self.close()
 
 

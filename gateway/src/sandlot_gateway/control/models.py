@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
+_HALF = re.compile("[\ud800-\udfff]")  # of a surrogate pair
 _MINUTES_MAX = 5_256_000  # ten years
 _ENV_BYTES = (
     1 << 20
@@ -26,7 +28,7 @@ def _no_nul(value: object) -> object:
 def _has_half_a_pair(value: object) -> bool:
     match value:
         case str():
-            return not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value)
+            return _HALF.search(value) is not None
         case list():
             return any(_has_half_a_pair(item) for item in cast("list[object]", value))
         case dict():

@@ -101,7 +101,7 @@ class ExposedHttp:
 
 
 def refusal(error: PoolError, *, port: int) -> Refusal:
-    """What a visitor is told, who may be anybody that has the link: nothing of where the sandbox is."""
+    """Tells a visitor, who may be anybody with the link, nothing about where the sandbox is."""
     _log.info("an exposed port failed", extra={"port": port, "error": str(error)})
     if isinstance(error, Refused):
         return Refusal(502, "refused", f"nothing listens on port {port} of the sandbox", may_have_run=False)

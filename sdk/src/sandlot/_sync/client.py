@@ -109,8 +109,6 @@ class Client:
             try:
                 response = self.transport.request(request)
             except TransportError as error:
-                if error.final:
-                    raise ConnectionFailed(str(error), sent=error.sent) from error
                 cause = error
                 failure = Failure(sent=error.sent)
             else:
@@ -156,8 +154,6 @@ class Client:
             try:
                 body = self.transport.open(request, source=source() if source else None, length=length)
             except TransportError as error:
-                if error.final:
-                    raise ConnectionFailed(str(error), sent=error.sent) from error
                 cause: TransportError | None = error
                 failure = Failure(sent=error.sent)
             else:
@@ -204,6 +200,8 @@ class Client:
     def _delay(
         self, retry: Retry, failure: Failure, *, begun: float, error: TransportError | None
     ) -> float | None:
+        if error is not None and error.final:
+            return None
         # A server that says nothing, or is not reached, would begin the window anew with each attempt, for ever.
         silent = error is not None and (error.timed_out or not error.sent)
         if now() - begun > LONG_ATTEMPT and not silent:

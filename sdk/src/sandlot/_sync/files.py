@@ -19,9 +19,8 @@ from sandlot.errors import ConnectionFailed, FileConflict, FileMissing
 from sandlot.models import FileInfo
 
 PIECE = 1 << 20
-LAST = (
-    10**18 - 1
-)  # behind every file's end; a range with longer numbers is ignored, and the whole file would come
+# Behind every file's end; a range with longer numbers is ignored, and the whole file would come.
+LAST = 10**18 - 1
 ON_BYTES = Callable[[int], None]
 PATH = str | os.PathLike[str]  # in the sandbox; of names that are no UTF-8, what os.fsdecode() makes
 

@@ -145,7 +145,7 @@ class Process:
             f"/ops/{self.op_id}/stdin", {"offset": self._written or 0, "eof": 1 if eof else None}
         )
         headers = {"Content-Type": "application/octet-stream"}
-        # Without an answer nobody knows how much was taken: what follows at an old offset would be dropped as a repeat.
+        # Without an answer nobody knows how much the server took: it would drop what follows at an old offset as a repeat.
         self._written = None
         answer = self._plane.send("POST", route, body=data, headers=headers)
         self._written = int(documents.parse(answer.body)["offset"])

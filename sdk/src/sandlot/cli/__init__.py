@@ -31,9 +31,8 @@ def _open_missing() -> None:
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is not None:
             continue
-        fd = os.open(
-            os.devnull, os.O_RDWR
-        )  # the lowest that is free, which is this one unless something holds it
+        # The lowest that is free, which is this one unless something holds it.
+        fd = os.open(os.devnull, os.O_RDWR)
         os.set_inheritable(fd, fd == number)
         setattr(sys, name, open(fd, "w" if number else "r", closefd=False))  # noqa: SIM115
 

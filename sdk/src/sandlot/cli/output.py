@@ -83,9 +83,8 @@ def refusal_is_said(*, shown: bool) -> Generator[None]:
     try:
         yield
     except BadRequest as error:
-        if not (
-            shown and isinstance(error, StartFailed)
-        ):  # whose message has come as the last line of the output
+        # The message of a failed start has come as the last line of the output.
+        if not (shown and isinstance(error, StartFailed)):
             print(f"sandlot: {one_line(error)}", file=sys.stderr)
         raise typer.Exit(NOT_STARTED) from None
 

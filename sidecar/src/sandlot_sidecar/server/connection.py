@@ -160,9 +160,8 @@ class Connection(asyncio.Protocol):
         if self._in_header:
             self._header_bytes += len(data)  # a header line without an end reaches no callback
         elif self._incoming is not None:
-            self._unseen += len(
-                data
-            )  # nor does such a trailer, which the parser keeps, or a chunk's extension
+            # Nor does such a trailer, which the parser keeps, or a chunk's extension.
+            self._unseen += len(data)
         try:
             self.parser.feed_data(data)
         except HttpParserUpgrade as upgrade:

@@ -220,9 +220,8 @@ class Instance:
                 self.ops.pool.open()
                 await asyncio.sleep(0)  # the executor makes the runner while this process waits for the disk
                 await self._egress.begin(claim["egress"])
-            except (
-                BaseException
-            ) as error:  # whatever it is: a claim that was not answered would keep others out
+            except BaseException as error:
+                # Whatever it is: a claim that was not answered would keep others out.
                 self._unclaim()
                 if isinstance(error, ExecutorGone):
                     raise ApiError(503, "broken", str(error)) from error

@@ -78,11 +78,6 @@ class Hello:
         self._left = int.from_bytes(head[3:], "big")
 
 
-def of_tls(data: bytes) -> str:
-    """Of what is there at once, in however many records. Raises Incomplete and Nameless."""
-    return Hello(records=len(data)).feed(data)
-
-
 def _server_name(message: bytes) -> str:
     """Of the body of a ClientHello."""
     hello = _Bytes(message)
@@ -120,11 +115,6 @@ class Head:
         if end < 0:
             raise Incomplete
         return _host(bytes(self.said[:end]))
-
-
-def of_http(data: bytes) -> str:
-    """Of the first request. Raises Incomplete and Nameless."""
-    return Head().feed(data)
 
 
 def _host(head: bytes) -> str:
