@@ -34,6 +34,16 @@ async def test_a_claim_with_less_memory_can_be_reset(make) -> None:
     assert (await box.exec("df -k /dev/shm | tail -1 | tr -s ' ' | cut -d' ' -f2"))["stdout"] == "19664\n"
 
 
+async def test_a_reset_for_one_owner_never_meets_the_next(make) -> None:
+    """It may be late, and by then the instance has been reset and claimed again."""
+    box = await make(claim={})
+    late = {"keep_claim": False, "generation": 1}
+    assert (await box.instance("POST", "/v1/reset", json=late)).json()["generation"] == 2
+    answer = await box.instance("POST", "/v1/reset", json=late)
+    assert (answer.status_code, answer.json()["error"]) == (409, "stale_generation")
+    assert (await box.instance("GET", "/v1/state")).json()["generation"] == 2
+
+
 async def test_ready_comes_after_a_command_has_run(make) -> None:
     box = await make()
     event = await box.webhooks.wait("ready")

@@ -62,16 +62,21 @@ def _limits(limits: dict[str, Any]) -> dict[str, float | int]:
     return result
 
 
-def decide(record: Record, claim: dict[str, Any], *, generation: int | None) -> bool:
-    """Compare and set: True when this claim wins now, False when it is the one that is held already.
-
-    Raises 409 `stale_generation` or `already_claimed`.
-    """
+def check_generation(record: Record, generation: int | None) -> None:
+    """Raises 409 `stale_generation` where the caller means another generation than the present one; None: any."""
     if generation is not None and generation != record.generation:
         raise ApiError(
             409, "stale_generation", f"this instance is at generation {record.generation}", field="generation",
             generation=record.generation,
         )  # fmt: skip
+
+
+def decide(record: Record, claim: dict[str, Any], *, generation: int | None) -> bool:
+    """Compare and set: True when this claim wins now, False when it is the one that is held already.
+
+    Raises 409 `stale_generation` or `already_claimed`.
+    """
+    check_generation(record, generation)
     held = record.claim
     if held is None:
         record.claim = claim

@@ -41,12 +41,13 @@ END_PATIENCE = 60.0  # seconds of trying to say `ended`
 # How a sandbox can end.
 VERDICTS = frozenset((
     "deleted", "deadline", "idle", "exited", "oom", "start_failed", "image_pull", "evicted", "node_lost",
-    "sidecar_lost", "sandbox_lost", "reset_failed", "init_killed",
+    "sidecar_lost", "sandbox_lost", "reset_failed", "init_killed", "given_back",
 ))  # fmt: skip
 # What commands that run are told of a sandbox's end that is no fault of theirs; of any other, `sandbox_ended`.
 CAUSES = {
     "evicted": "evicted", "sidecar_lost": "sidecar_lost", "node_lost": "sandbox_broken", "image_pull": "sandbox_broken",
     "sandbox_lost": "sandbox_broken", "reset_failed": "sandbox_broken", "start_failed": "sandbox_broken",
+    "given_back": "sandbox_broken",
 }  # fmt: skip
 
 
@@ -314,10 +315,11 @@ class Instance:
 
     # -- reset -----------------------------------------------------------------------------------------------
 
-    async def reset(self, *, keep_claim: bool) -> dict[str, Any]:
-        """Back to fresh; returns the executor's proof. Raises ApiError."""
+    async def reset(self, *, keep_claim: bool, generation: int | None = None) -> dict[str, Any]:
+        """Back to fresh; returns the executor's proof. Raises ApiError, also where it is at another generation."""
         async with self._lock:
             self._refuse_over()
+            claims.check_generation(self.record, generation)
             if self.phase is STARTING:
                 raise ApiError(
                     503, "starting", "the sandbox is not ready yet", headers=(("Retry-After", "1"),)

@@ -77,8 +77,10 @@ class InstanceRoutes:
 
     async def reset(self, request: Request) -> None:
         """Back to fresh, with the proof."""
-        keep_claim = fields.flag(request.json(), "keep_claim", default=False)
-        proof = await self._instance.reset(keep_claim=keep_claim)
+        body = request.json()
+        keep_claim = fields.flag(body, "keep_claim", default=False)
+        generation = fields.integer(body, "generation", minimum=0)
+        proof = await self._instance.reset(keep_claim=keep_claim, generation=generation)
         request.respond_json({**self._instance.state(), **proof})
 
     def logs(self, request: Request) -> None:
