@@ -125,7 +125,7 @@ class StubBackend:
         for starting in self.starting.values():
             starting.discard(instance_id)
 
-    async def recycle(self, instance: Instance) -> bool:
+    async def recycle(self, instance: Instance, *, generation: int) -> bool:
         sidecar = self.machine.sidecars.get(instance.id)
         if not self.machine.recycling or sidecar is None or sidecar.phase != "claimed":
             return False

@@ -180,7 +180,10 @@ class StubSidecar:
                 self.end(told["verdict"], told.get("message"))
                 return 200, self.state()
             case "/v1/reset":
-                return self._reset(keep=json.loads(body)["keep_claim"])
+                told = json.loads(body)
+                if told.get("generation", self.generation) != self.generation:
+                    return 409, {"error": "stale_generation"}
+                return self._reset(keep=told["keep_claim"])
             case "/v1/logs":
                 return 200, self.logs.encode()[-int(query["tail"]) :]
             case "/v1/read-file":

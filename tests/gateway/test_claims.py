@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from sandlot_gateway.claims import Abandoned, Claimed, Claimer, ClaimRefused, NoSidecar
 from sandlot_gateway.core.backend import Instance, PoolSpec, Template
-from sandlot_gateway.core.ready import ReadyQueue, first_come
+from sandlot_gateway.core.ready import first_come
+from sandlot_gateway.core.slots import Phase, Slots
 from sandlot_gateway.core.supply import SupplySettings
 from sandlot_gateway.data.pool import HttpPool
 from sandlot_gateway.egress import Egress
@@ -38,7 +39,7 @@ class Replica:
         self.outcomes: list[str] = []
         self.supply = Supply(
             backend=StubBackend(machine, tokens=TOKENS, webhook="unix:/nowhere"),
-            ready=ReadyQueue(rank=first_come()),
+            slots=Slots(rank=first_come()),
             settings=SupplySettings(max_waiting=max_waiting),
         )
         self.claimer = Claimer(
@@ -52,9 +53,12 @@ class Replica:
         )
 
     def offer(self, sidecar: StubSidecar, *, pool: str = "p") -> None:
-        self.supply.offer(
-            Instance(sidecar.instance_id, TEMPLATE, sidecar.address, sidecar.token, sidecar.generation, pool)
-        )
+        instance = Instance(sidecar.instance_id, TEMPLATE, sidecar.address, sidecar.token, pool)
+        self.supply.heard_warm(instance, sidecar.generation)
+
+    def phase(self, sidecar: StubSidecar) -> Phase | None:
+        slot = self.supply.slots.get(sidecar.instance_id)
+        return slot.phase if slot is not None else None
 
     async def create(self, *, egress: Egress | None = None) -> Sandbox:
         sandbox = new_sandbox(egress=egress)
@@ -314,7 +318,7 @@ async def test_a_claim_that_every_sidecar_would_refuse_is_told_with_its_field(
             await one.claim(new_sandbox(workdir="/none"))
         assert caught.value.field == "workdir"
         assert one.discarded == []
-        assert one.claimer.claiming == {}
+        assert one.phase(sidecar) is Phase.WARM
         told = [record for record in caplog.records if record.name == "sandlot_gateway.claims"]
         assert [record.getMessage() for record in told] == [
             "a claim went to another instance: no such directory"
@@ -389,13 +393,13 @@ async def test_a_claim_that_was_cut_off_discards_its_instance(replica, machine: 
         sandbox = new_sandbox()
         claiming = asyncio.create_task(one.claim(sandbox))
         await arrived.wait()
-        assert one.claimer.claiming == {sidecar.instance_id: sidecar.generation}
+        assert one.phase(sidecar) is Phase.CLAIMING
         one.claimer.cancel(sandbox.id)  # too late: an instance is accepting it
         claiming.cancel()
         with pytest.raises(asyncio.CancelledError):
             await claiming
         assert told == [(sidecar.instance_id, sandbox.id)]
-        assert one.claimer.claiming == {}
+        assert one.phase(sidecar) is Phase.ENDING
         assert sandbox.instance_id is None
         go_on.set()
 
@@ -421,4 +425,4 @@ async def test_a_claim_that_fails_in_an_unexpected_way_leaves_its_instance_to_no
         with pytest.raises(UnicodeEncodeError):
             await one.claim(new_sandbox(env={"A": "\ud800"}))  # no text that could be sent
         assert [instance.id for instance in one.discarded] == [sidecar.instance_id]
-        assert not one.claimer.claiming
+        assert one.phase(sidecar) is Phase.ENDING

@@ -258,7 +258,7 @@ async def test_exposures(box: Running) -> None:
 async def test_pools_stats_and_metrics(box: Running) -> None:
     put = await box.client.put(f"{API}/pools/warm", json={"size": 2, "cpu_cores": 1})
     assert put.json()["image"] == "host"
-    await until(lambda: box.gateway.supply.ready.count("warm") == 2)
+    await until(lambda: box.gateway.supply.slots.warm.count("warm") == 2)
     assert (await box.client.get(f"{API}/pools")).json()["pools"][0]["ready"] == 2
     made = await box.create()
     stats = (await box.client.get(f"{API}/stats")).json()
@@ -271,7 +271,7 @@ async def test_pools_stats_and_metrics(box: Running) -> None:
     assert (await box.client.put(f"{API}/pools/bad", json={"size": 1, "image": "broken"})).status_code == 422
     assert (await box.client.put(f"{API}/pools/-", json={"size": 1})).status_code == 422
     assert (await box.client.delete(f"{API}/pools/warm")).json()["success"] is True
-    assert len(box.gateway.supply.ready) == 0
+    assert len(box.gateway.supply.slots.warm) == 0
     assert 'pool="warm"' not in (await box.client.get("/metrics")).text
     assert (await box.client.delete(f"{API}/pools/warm")).status_code == 404
 
@@ -310,7 +310,7 @@ async def test_whoami_and_unknown_routes(box: Running) -> None:
 async def test_a_pools_own_instance_is_preferred(box: Running) -> None:
     for name in ("one", "two"):
         await box.backend.set_pool(PoolSpec(name, Template(image="host"), 1))
-    await until(lambda: len(box.gateway.supply.ready) == 2)
+    await until(lambda: len(box.gateway.supply.slots.warm) == 2)
     made = await box.create(docker_image=None, pool="two")
     sidecar = box.machine.of_sandbox(made["id"])
     assert box.machine.instances[sidecar.instance_id].pool == "two"

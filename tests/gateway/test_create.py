@@ -16,7 +16,7 @@ WARM = PoolSpec("warm", Template(image="host"), 3)
 
 async def warmed(box: Running, spec: PoolSpec = WARM) -> None:
     await box.backend.set_pool(spec)
-    await until(lambda: box.gateway.supply.ready.count(spec.name) == spec.size)
+    await until(lambda: box.gateway.supply.slots.warm.count(spec.name) == spec.size)
 
 
 async def test_a_cold_create_answers_running(box: Running) -> None:
@@ -48,7 +48,7 @@ async def test_a_warm_create_takes_from_the_pool_which_fills_again(box: Running)
     made = await box.create()
     assert made["poolHit"] is True
     assert made["timings"]["start"] == 0
-    await until(lambda: box.gateway.supply.ready.count("warm") == 3)
+    await until(lambda: box.gateway.supply.slots.warm.count("warm") == 3)
     named = await box.create(docker_image=None, pool="warm")
     assert named["dockerImage"] == "host"
     assert named["poolHit"] is True
@@ -58,7 +58,7 @@ async def test_another_template_does_not_take_from_the_pool(box: Running) -> Non
     await warmed(box)
     made = await box.create(cpu_cores=2.0)
     assert made["poolHit"] is False
-    assert box.gateway.supply.ready.count("warm") == 3
+    assert box.gateway.supply.slots.warm.count("warm") == 3
 
 
 async def test_the_same_key_is_the_same_sandbox_also_at_the_same_time(box: Running) -> None:
@@ -106,7 +106,7 @@ async def test_a_pending_sandbox_can_be_deleted(box: Running) -> None:
     answer = await box.client.delete(f"/api/v1/sandbox/{made['id']}")
     assert answer.json()["success"] is True
     box.machine.hold_ready.set()
-    await until(lambda: len(box.gateway.supply.ready) == 1)
+    await until(lambda: len(box.gateway.supply.slots.warm) == 1)
     assert box.machine.claimed() == []
     assert (await box.client.get(f"/api/v1/sandbox/{made['id']}")).json()["verdict"] == "deleted"
 
@@ -261,7 +261,7 @@ async def test_an_instance_that_dies_while_starting_is_tried_once_more(box: Runn
 
 async def test_a_claim_that_is_taken_goes_to_the_next(box: Running) -> None:
     await warmed(box)
-    first, second, _ = box.gateway.supply.ready
+    first, second, _ = box.gateway.supply.slots.warm
     box.machine.sidecars[first.id].before_claim = lambda claim: (409, {"error": "already_claimed"})
     made = await box.create()
     assert box.machine.of_sandbox(made["id"]).instance_id == second.id
@@ -270,7 +270,7 @@ async def test_a_claim_that_is_taken_goes_to_the_next(box: Running) -> None:
 
 async def test_an_unreachable_instance_is_discarded(box: Running) -> None:
     await warmed(box)
-    first = next(iter(box.gateway.supply.ready))
+    first = next(iter(box.gateway.supply.slots.warm))
     await box.machine.sidecars[first.id].close()
     made = await box.create()
     assert made["status"] == "RUNNING"
@@ -279,7 +279,7 @@ async def test_an_unreachable_instance_is_discarded(box: Running) -> None:
 
 async def test_a_lost_answer_is_asked_for_again(box: Running) -> None:
     await warmed(box)
-    first = next(iter(box.gateway.supply.ready))
+    first = next(iter(box.gateway.supply.slots.warm))
     sidecar = box.machine.sidecars[first.id]
     sidecar.lose_answers = 1
     made = await box.create()
@@ -289,7 +289,7 @@ async def test_a_lost_answer_is_asked_for_again(box: Running) -> None:
 
 async def test_an_answer_lost_for_good_discards_the_instance(box: Running) -> None:
     await warmed(box)
-    first = next(iter(box.gateway.supply.ready))
+    first = next(iter(box.gateway.supply.slots.warm))
     box.machine.sidecars[first.id].lose_answers = 2
     made = await box.create()
     assert made["status"] == "RUNNING"
@@ -305,7 +305,7 @@ async def test_a_claim_the_sidecar_refuses_names_the_field(box: Running) -> None
     assert answer.status_code == 422
     assert answer.json()["errors"][0]["param"] == "workdir"
     assert box.machine.claimed() == []
-    assert box.gateway.supply.ready.count("warm") >= 3
+    assert box.gateway.supply.slots.warm.count("warm") >= 3
 
 
 async def test_a_policy_that_cannot_be_held_names_its_list(box: Running) -> None:

@@ -16,7 +16,7 @@ SMALL = Template(image="host", cpu=0.5, memory=512 << 20, disk=1 << 30, pids=256
 
 async def warmed(box: Running, spec: PoolSpec) -> None:
     await box.backend.set_pool(spec)
-    await until(lambda: box.gateway.supply.ready.count(spec.name) == spec.size)
+    await until(lambda: box.gateway.supply.slots.warm.count(spec.name) == spec.size)
 
 
 async def test_what_is_not_said_fits_any_pool_of_the_image(box: Running) -> None:
@@ -24,7 +24,7 @@ async def test_what_is_not_said_fits_any_pool_of_the_image(box: Running) -> None
     made = await box.create()
     assert (made["poolHit"], made["coldReason"]) == (True, None)
     assert (made["cpuCores"], made["memoryGB"], made["diskSizeGB"]) == (0.5, 0.5, 1.0)
-    await until(lambda: box.gateway.supply.ready.count("small") == 2)
+    await until(lambda: box.gateway.supply.slots.warm.count("small") == 2)
     assert (await box.create(memory_gb=0.5, gpu_count=0))["poolHit"] is True
 
 

@@ -78,7 +78,7 @@ class Running:
         return (await self.client.get(f"/api/v1/sandbox/{sandbox_id}")).json()
 
     async def warm(self, count: int = 1) -> None:
-        await until(lambda: len(self.gateway.supply.ready) >= count)
+        await until(lambda: len(self.gateway.supply.slots.warm) >= count)
 
     async def is_ended_somehow(self, sandbox_id: str) -> dict[str, Any]:
         """The same of one that this gateway may never have seen live."""
@@ -447,7 +447,7 @@ async def test_a_warm_pod_that_goes_away_is_offered_to_nobody(world: World) -> N
         instance = await kubelet.pod(TEMPLATE, pool="default")
         await gateway.warm()
         await kubelet.delete_pod(instance)
-        await until(lambda: not len(gateway.gateway.supply.ready))
+        await until(lambda: not len(gateway.gateway.supply.slots.warm))
         assert gateway.gateway.backend.instance(instance) is None
 
 
@@ -589,7 +589,7 @@ async def test_what_comes_up_while_it_is_asked_to_end_in_vain_stays_on_offer(wor
         entry = backend._instances.get(pod)
         assert entry is not None
         entry.heard = False  # as of one that is still on its way
-        gateway.gateway.supply.forget(pod)
+        assert gateway.gateway.supply.shed("default") == pod
         with socket.create_server(("127.0.0.1", 0)) as silent:
             entry.instance.address = f"127.0.0.1:{silent.getsockname()[1]}"
             giving_up = asyncio.create_task(backend.destroy(pod))
@@ -625,7 +625,7 @@ async def test_what_another_gateway_has_started_for_its_own_create_is_left_to_it
         await until(lambda: backend._records.of_pod(instance) and backend._instances.get(instance))
         told = await gateway.client.post(gateway.webhook, **sidecar.word("ready", phase="warm"))
         assert told.status_code == 200, told.text
-        assert len(gateway.gateway.supply.ready) == 0
+        assert len(gateway.gateway.supply.slots.warm) == 0
         await gateway.warm()  # that gateway seems to be gone
 
 

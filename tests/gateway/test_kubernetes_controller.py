@@ -227,7 +227,7 @@ async def test_pool_claim_refill_cold_start_and_ends(world: World) -> None:
         ended = {name: item["status"] for name, item in resources().items()}
         assert {status["verdict"] for status in ended.values()} == {"deleted"}
         assert set(ended) == {made["id"], pods[cold["id"]]}
-        assert len(gateway.gateway.supply.ready) == 2
+        assert len(gateway.gateway.supply.slots.warm) == 2
 
         lost = await gateway.made()
         instance = gateway.gateway.directory.get(lost["id"]).instance_id
@@ -251,6 +251,6 @@ async def test_every_create_from_a_full_pool_hits_it_through_either_gateway(worl
         await first.client.put("/api/v1/pools/default", json={**pool_fields(), "size": 5})
         for number in range(7):
             for gateway in (first, second):
-                await until(lambda gateway=gateway: gateway.gateway.supply.ready.count("default") == 5)
+                await until(lambda gateway=gateway: gateway.gateway.supply.slots.warm.count("default") == 5)
             made = await (first, second)[number % 2].made()
             assert (made["poolHit"], made["coldReason"]) == (True, None), number

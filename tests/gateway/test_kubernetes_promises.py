@@ -172,10 +172,10 @@ async def test_a_delete_while_it_gets_its_instance_leaves_nothing(world: World) 
             for gateway in (one, other):
                 assert (await gateway.is_ended(made["id"]))["verdict"] == "deleted"
             # It was not claimed, and is warm still; or it was, and is over with what claimed it.
-            await until(lambda pod=pod: pod not in kubelet.sidecars or pod in one.gateway.supply.ready)
+            await until(lambda pod=pod: pod not in kubelet.sidecars or pod in one.gateway.supply.slots.warm)
             assert await kubelet.until(lambda: kubelet.sandboxes[made["id"]].status.verdict) == "deleted"  # noqa: B023
             await kubelet.delete_pod(pod)
-            await until(lambda: not len(one.gateway.supply.ready))
+            await until(lambda: not len(one.gateway.supply.slots.warm))
 
 
 async def test_a_failed_start_is_told_by_both(world: World) -> None:

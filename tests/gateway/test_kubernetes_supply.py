@@ -40,7 +40,7 @@ async def test_a_create_that_needs_a_start_is_refused_and_leaves_nothing(box) ->
 
 async def test_what_is_warm_is_given_all_the_same(box) -> None:
     await box.backend.set_pool(PoolSpec("default", Template("host"), 1))
-    await until(lambda: len(box.gateway.supply.ready) == 1)
+    await until(lambda: len(box.gateway.supply.slots.warm) == 1)
     box.machine.capacity = 0
     box.machine.fail_launch = away()
     assert (await post(box, cpu_cores=2)).status_code == 503
@@ -67,7 +67,7 @@ async def test_a_start_that_somebody_else_claimed_is_not_waited_for(box) -> None
     creating = asyncio.create_task(post(box))
     await until(lambda: box.machine.instances)
     [taken] = box.machine.instances
-    box.gateway.supply.taken(taken)
+    box.gateway.supply.heard_owned(box.machine.instances[taken], 1, "sb-another")
     await until(lambda: len(box.machine.instances) == 2)
     del box.machine.instances[taken]
     box.machine.hold_ready.set()

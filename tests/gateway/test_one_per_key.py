@@ -154,7 +154,7 @@ async def test_creates_at_the_same_time_are_one_sandbox(world: World) -> None:
             if number == 3:
                 await asyncio.gather(*(kubelet.delete_pod(pod) for pod in list(kubelet.sidecars)))
                 for gateway in (one, other):
-                    await until(lambda gateway=gateway: not len(gateway.gateway.supply.ready))
+                    await until(lambda gateway=gateway: not len(gateway.gateway.supply.slots.warm))
             answers = await asyncio.gather(
                 *(gateway.create(idempotency_key=f"k{number}") for gateway in (one, other) * 3)
             )

@@ -113,14 +113,14 @@ async def test_a_tenants_pools_are_no_larger_than_its_limit_of_sandboxes(shared:
 
 async def test_a_create_takes_nothing_from_another_tenants_pool(shared: Running) -> None:
     await put(shared, "key-a", "own", size=2)
-    await until(lambda: shared.gateway.supply.ready.count("own") == 2)
+    await until(lambda: shared.gateway.supply.slots.warm.count("own") == 2)
     named = await shared.client.post(
         "/api/v1/sandbox", json={"pool": "own"}, headers=shared.as_tenant("key-b")
     )
     assert (named.status_code, named.json()["errors"][0]["param"]) == (422, "pool"), named.text
     cold = await made(shared, "key-b")
     assert cold["poolHit"] is False
-    assert shared.gateway.supply.ready.count("own") == 2
+    assert shared.gateway.supply.slots.warm.count("own") == 2
     assert (await made(shared, "key-a"))["poolHit"] is True
 
 
@@ -132,7 +132,7 @@ async def test_a_waiting_create_is_not_given_what_another_tenants_pool_starts(sh
     await until(lambda: shared.machine.launched == 2)
     shared.machine.hold_ready.set()
     assert (await waiting)["poolHit"] is False
-    await until(lambda: shared.gateway.supply.ready.count("own") == 1)
+    await until(lambda: shared.gateway.supply.slots.warm.count("own") == 1)
 
 
 async def test_a_tenants_waiting_create_is_given_what_its_own_pool_starts(shared: Running) -> None:

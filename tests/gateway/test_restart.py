@@ -33,7 +33,7 @@ async def test_everything_is_found_again(state_dir: Path, machine: Machine) -> N
         machine.of_sandbox(ended["id"]).end("oom", "too much")
         await until(lambda: box.gateway.directory.total_live == 2)
         exposed = await box.client.post(f"/api/v1/sandbox/{alive['id']}/expose", json={"port": 80})
-        await until(lambda: box.gateway.supply.ready.count("warm") == 3)
+        await until(lambda: box.gateway.supply.slots.warm.count("warm") == 3)
     async with running(state_dir, machine) as box:
         again = (await box.client.get(f"/api/v1/sandbox/{alive['id']}")).json()
         changed = {"updatedAt", "gatewayAuth", "timings"}
@@ -45,7 +45,7 @@ async def test_everything_is_found_again(state_dir: Path, machine: Machine) -> N
         assert names == ["ended", "cold", "alive"]
         told = (await box.client.get(f"/api/v1/sandbox/{ended['id']}")).json()
         assert (told["status"], told["verdict"], told["errorType"]) == ("ERROR", "oom", "OOM_KILLED")
-        assert box.gateway.supply.ready.count("warm") == 3
+        assert box.gateway.supply.slots.warm.count("warm") == 3
         # A token given out before the restart, and one made after it.
         for auth in (alive["gatewayAuth"], cold["gatewayAuth"]):
             url = f"{box.url}/sbx/{auth['job_id']}/exec"

@@ -10,7 +10,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from sandlot_gateway.core.backend import Instance, PoolSpec, PoolStatus, Template
-from sandlot_gateway.core.ready import ReadyQueue, first_come
+from sandlot_gateway.core.ready import first_come
+from sandlot_gateway.core.slots import Heard, Loss, Slots
 from sandlot_gateway.core.supply import SupplyCore, SupplySettings
 from sandlot_gateway.core.supply_events import (
     Asked,
@@ -75,7 +76,7 @@ class SupplyModel(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.world = World()
-        self.core = SupplyCore(settings=BOUNDS, ready=ReadyQueue(rank=first_come()), seen=self.world)
+        self.core = SupplyCore(settings=BOUNDS, slots=Slots(rank=first_come()), seen=self.world)
         self.now = 1000.0
         self.asks: dict[AskId, Asked] = {}  # that wait
         self.withdrawn: set[AskId] = set()
@@ -139,8 +140,9 @@ class SupplyModel(RuleBasedStateMachine):
         if start.returned:
             del self.starts[start_id]
         if end is not None:
-            self.step(Lost(start.instance.id, end, "gone"))
+            self.lose(start.instance.id, end)
         elif taken:
+            self.core.slots.heard_owned(start.instance, 1, "sb-another")
             self.step(Taken(start.instance.id))
         else:
             self.offer(start.instance)
@@ -160,14 +162,20 @@ class SupplyModel(RuleBasedStateMachine):
         if ready:
             self.offer(instance)
         else:
-            self.step(Lost(instance.id, "start_failed", "gone"))
+            self.lose(instance.id, "start_failed")
 
     @precondition(lambda self: self.offered)
     @rule(choice=choices, taken=st.booleans())
     def warm_goes(self, choice: int, taken: bool) -> None:
         gone = pick(dict.fromkeys(sorted(self.offered)), choice)
         self.offered.discard(gone)
-        self.step(Taken(gone) if taken else Lost(gone, "node_lost", "gone"))
+        if taken:
+            slot = self.core.slots.get(gone)
+            assert slot is not None
+            assert self.core.slots.heard_owned(slot.instance, 1, "sb-another") is Heard.NEWS
+            self.step(Taken(gone))
+        else:
+            self.lose(gone, "node_lost")
 
     @precondition(lambda self: self.owned)
     @rule(choice=choices)
@@ -175,7 +183,10 @@ class SupplyModel(RuleBasedStateMachine):
         """Whoever had it gives it back."""
         instance_id = pick(self.owned, choice)
         del self.owned[instance_id]
-        self.offer(new_instance(instance_id, ONE))
+        instance = self.core.slots.put_back(instance_id)
+        assert instance is not None
+        self.offered.add(instance_id)
+        self.step(Offered(instance))
 
     @rule()
     def room(self) -> None:
@@ -192,7 +203,7 @@ class SupplyModel(RuleBasedStateMachine):
     def bounds_hold(self) -> None:
         assert self.core.starting <= BOUNDS.max_starts
         assert self.core.waiting == len(self.asks)
-        assert {instance.id for instance in self.core.ready} == self.offered
+        assert {instance.id for instance in self.core.slots.warm} == self.offered
 
     def teardown(self) -> None:
         """From here on all goes well: every create ends, without waiting for a time to be over."""
@@ -213,7 +224,7 @@ class SupplyModel(RuleBasedStateMachine):
         self.now += BOUNDS.spare_seconds
         self.step(Looked())
         assert self.core.look_at() is None
-        assert all(instance.pool for instance in self.core.ready)
+        assert all(instance.pool for instance in self.core.slots.warm)
 
     # Inside.
 
@@ -232,7 +243,12 @@ class SupplyModel(RuleBasedStateMachine):
 
     def offer(self, instance: Instance) -> None:
         self.offered.add(instance.id)
+        assert self.core.slots.heard_warm(instance, 1) is Heard.NEWS
         self.step(Offered(instance))
+
+    def lose(self, instance_id: str, verdict: str) -> None:
+        self.core.slots.lost(instance_id, Loss(verdict, "gone"))
+        self.step(Lost(instance_id, verdict, "gone"))
 
     def step(self, event: Event) -> None:
         launched: set[str] = set()
@@ -293,7 +309,7 @@ TestSupply.settings = settings(max_examples=150, stateful_step_count=40, deadlin
 
 
 def test_one_that_is_lost_before_its_launch_returns_is_not_waited_for() -> None:
-    core = SupplyCore(settings=BOUNDS, ready=ReadyQueue(rank=first_come()), seen=World())
+    core = SupplyCore(settings=BOUNDS, slots=Slots(rank=first_come()), seen=World())
     [launch] = core.step(Asked(AskId(1), OTHER, "alpha"), 0.0)
     assert isinstance(launch, Launch)
     assert not core.step(Lost("i-1", "start_failed", "its node has no room"), 1.0)
@@ -306,7 +322,7 @@ def test_one_that_is_lost_before_its_launch_returns_is_not_waited_for() -> None:
 
 def test_what_is_told_of_others_is_not_kept_for_ever() -> None:
     """A gateway that always has a launch under way hears of thousands of instances of pools."""
-    core = SupplyCore(settings=BOUNDS, ready=ReadyQueue(rank=first_come()), seen=World())
+    core = SupplyCore(settings=BOUNDS, slots=Slots(rank=first_come()), seen=World())
     now, launches = 0.0, [*core.step(Asked(AskId(1), OTHER, "alpha"), 0.0)]
     for number in range(2, 200):
         now += 1
@@ -315,5 +331,7 @@ def test_what_is_told_of_others_is_not_kept_for_ever() -> None:
         launch = launches.pop(0)
         assert isinstance(launch, Launch)
         launches += core.step(Launched(launch.start, f"i-{number}"), now + 0.5)
-        core.step(Offered(new_instance(f"i-{number}", OTHER)), now + 0.5)
+        instance = new_instance(f"i-{number}", OTHER)
+        core.slots.heard_warm(instance, 1)
+        core.step(Offered(instance), now + 0.5)
     assert len(core._early) < 10

@@ -7,6 +7,7 @@ import time
 
 import pytest
 from sandlot_gateway.core.backend import Instance, PoolSpec, Template
+from sandlot_gateway.core.slots import Heard
 
 from tests.gateway.conftest import Running
 from tests.gateway.sidecars import StubSidecar, new_instance_id
@@ -77,7 +78,7 @@ async def test_an_instance_nobody_knows_is_told_to_go(box: Running) -> None:
     instance = Instance(instance_id, Template(image="host"), stranger.address, stranger.token, pool="p")
     box.machine.instances[instance_id] = instance
     assert await stranger.push("ready") == 200
-    assert instance_id in box.gateway.supply.ready
+    assert instance_id in box.gateway.supply.slots.warm
     await stranger.close()
 
 
@@ -100,28 +101,28 @@ async def test_a_sidecar_that_is_to_go_is_told_how_its_sandbox_has_ended(box: Ru
 
 async def test_a_heartbeat_brings_back_what_a_lost_webhook_missed(box: Running) -> None:
     await warmed(box)
-    lost = next(iter(box.gateway.supply.ready))
-    box.gateway.supply.forget(lost.id)
-    sidecar = box.machine.sidecars[lost.id]
+    lost = box.gateway.supply.shed("warm")
+    assert lost is not None
+    sidecar = box.machine.sidecars[lost]
     await sidecar.push("heartbeat")
-    assert lost.id in box.gateway.supply.ready
+    assert lost in box.gateway.supply.slots.warm
     await sidecar.push("heartbeat")
-    assert box.gateway.supply.ready.count("warm") == 3
+    assert box.gateway.supply.slots.warm.count("warm") == 3
 
 
 async def test_how_long_a_ready_one_was_not_known_is_counted(box: Running) -> None:
     await warmed(box)
-    instance = next(iter(box.gateway.supply.ready))
-    box.gateway.supply.forget(instance.id)
-    state = box.machine.sidecars[instance.id].state()
+    instance_id = box.gateway.supply.shed("warm")
+    assert instance_id is not None
+    state = box.machine.sidecars[instance_id].state()
 
     def counted(name: str) -> float:
         return box.gateway.metrics.registry.get_sample_value(f"sandlot_ready_seconds_{name}") or 0.0
 
     count, total = counted("count"), counted("sum")
     sent = json.dumps({"event": "ready", **state, "ready_at": time.time() - 2}).encode()
-    assert await box.machine.sidecars[instance.id].send(sent) == 200
-    assert instance.id in box.gateway.supply.ready
+    assert await box.machine.sidecars[instance_id].send(sent) == 200
+    assert instance_id in box.gateway.supply.slots.warm
     assert counted("count") == count + 1
     assert 2 <= counted("sum") - total < 30
 
@@ -148,7 +149,12 @@ async def test_another_gateways_claim_is_heard_while_ones_own_is_under_way(box: 
     one = box.gateway.directory.get(made["id"])
     assert one is not None
     box.gateway.directory.drop(one)
-    box.gateway.claimer.claiming[sidecar.instance_id] = 1
+    instance, slots = box.machine.instances[sidecar.instance_id], box.gateway.supply.slots
+    slots.discard(instance.id)
+    slots.gone(instance.id)
+    slots.heard_warm(instance, 1)
+    slots.grant(instance)
+    assert slots.claim(instance.id, "sb-another") is not None
     await sidecar.push("heartbeat")
     again = (await box.client.get(f"/api/v1/sandbox/{made['id']}")).json()
     assert again["status"] == "RUNNING"
@@ -156,25 +162,27 @@ async def test_another_gateways_claim_is_heard_while_ones_own_is_under_way(box: 
 
 async def test_an_old_generation_changes_nothing(box: Running) -> None:
     await warmed(box)
-    instance = next(iter(box.gateway.supply.ready))
+    instance = next(iter(box.gateway.supply.slots.warm))
     sidecar = box.machine.sidecars[instance.id]
     old = json.dumps({"event": "ready", **sidecar.state()}).encode()
-    instance.generation = 2
-    box.gateway.supply.forget(instance.id)
+    slots = box.gateway.supply.slots
+    slots.discard(instance.id)
+    slots.gone(instance.id)
+    assert slots.heard_warm(instance, 2) is Heard.NEWS
     assert await sidecar.send(old) == 200
-    assert instance.id not in box.gateway.supply.ready
+    assert instance.id not in box.gateway.supply.slots.warm
 
 
 async def test_a_deleted_sandboxs_instance_is_used_again(box: Running) -> None:
     box.machine.recycling = True
     await box.backend.set_pool(PoolSpec("one", Template(image="host"), 1))
-    await until(lambda: box.gateway.supply.ready.count("one") == 1)
+    await until(lambda: box.gateway.supply.slots.warm.count("one") == 1)
     first = await box.create()
     sidecar = box.machine.of_sandbox(first["id"])
     await box.client.delete(f"/api/v1/sandbox/{first['id']}")
-    await until(lambda: sidecar.instance_id in box.gateway.supply.ready)
+    await until(lambda: sidecar.instance_id in box.gateway.supply.slots.warm)
     assert sidecar.generation == 2
-    await until(lambda: box.gateway.supply.ready.count("one") == 2)
+    await until(lambda: box.gateway.supply.slots.warm.count("one") == 2)
     owners = {box.machine.of_sandbox((await box.create())["id"]).instance_id for _ in range(2)}
     assert sidecar.instance_id in owners
     assert sidecar.instance_id not in box.backend.destroyed

@@ -39,6 +39,7 @@ class Gateway:
         self.lost: dict[str, tuple[str, str]] = {}
         self.ended: dict[str, dict[str, Any]] = {}
         self.ready_at: dict[str, float] = {}
+        self.generations: dict[str, int] = defaultdict(lambda: 1)
         self._changed: dict[str, asyncio.Event] = defaultdict(asyncio.Event)
         self._news = asyncio.Condition()
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -97,7 +98,7 @@ class Gateway:
         def there() -> bool:
             if instance.id in self.lost:
                 raise AssertionError(f"lost: {self.lost[instance.id]}")
-            return instance.id in self.warm and instance.generation >= generation
+            return instance.id in self.warm and self.generations[instance.id] >= generation
 
         await self.until(there)
 
@@ -111,8 +112,9 @@ class Gateway:
     async def claim(self, instance: Instance, **extra: Any) -> str:
         """Claims it and gives the sandbox's token."""
         self.warm.pop(instance.id, None)
-        sandbox_id = f"sb-{instance.id}-{instance.generation}"
-        token = self.tokens.sandbox(instance.id, instance.generation, sandbox_id)
+        generation = self.generations[instance.id]
+        sandbox_id = f"sb-{instance.id}-{generation}"
+        token = self.tokens.sandbox(instance.id, generation, sandbox_id)
         template = instance.template
         body = {
             "sandbox_id": sandbox_id,
@@ -132,13 +134,16 @@ class Gateway:
             "workdir": None,
             "start_command": None,
             "meta": {},
-            "generation": instance.generation,
+            "generation": generation,
         } | extra
         answer = await self.call(instance, "POST", "/v1/claim", body, token=instance.token)
         assert answer.status == 200, answer.body
         if instance.pool is not None:
             self.backend.nudge(instance.pool)
         return token
+
+    async def recycle(self, instance: Instance) -> bool:
+        return await self.backend.recycle(instance, generation=self.generations[instance.id])
 
     async def run(self, instance: Instance, token: str, command: str, **extra: Any) -> dict[str, Any]:
         answer = await self.call(instance, "POST", "/v1/exec", {"command": command} | extra, token=token)
@@ -181,7 +186,7 @@ class Gateway:
         elif instance is None:
             return 410
         elif document["event"] == "ready":
-            instance.generation = document["generation"]
+            self.generations[instance_id] = document["generation"]
             self.ready_at[instance_id] = asyncio.get_running_loop().time()
             self.warm[instance_id] = instance
             self.backend.ready(instance_id)

@@ -116,9 +116,8 @@ async def test_a_used_instance_comes_back_fresh(machine: Machine) -> None:
         dirty = "echo x > /etc/left; echo x > /tmp/left; mkdir -p /root/.ssh; (setsid sleep 999 &); rm -f /etc/hostname"
         await gateway.run(instance, token, dirty)
         await gateway.backend.set_pool(PoolSpec("a", SMALL, 3))  # so that it is wanted back
-        assert await gateway.backend.recycle(instance)
+        assert await gateway.recycle(instance)
         await gateway.until_ready(instance, generation=2)
-        assert instance.generation == 2
         await gateway.until(lambda: gateway.backend.pools()[0].starting == 0)
         token = await gateway.claim(instance)
         seen = await gateway.run(
@@ -140,7 +139,7 @@ async def test_an_old_owner_s_network_does_not_stay(machine: Machine) -> None:
         interfaces = await gateway.run(instance, token, "tail -n +3 /proc/net/dev | cut -d: -f1")
         assert interfaces["stdout"].split() == ["lo"]
         await gateway.backend.set_pool(PoolSpec("a", SMALL, 3))  # so that it is wanted back
-        assert await gateway.backend.recycle(instance)
+        assert await gateway.recycle(instance)
         await gateway.until_ready(instance, generation=2)
         token = await gateway.claim(instance)
         interfaces = await gateway.run(instance, token, "tail -n +3 /proc/net/dev | cut -d: -f1")
@@ -153,16 +152,16 @@ async def test_nobody_in_need_or_too_often_used_means_no_recycling(machine: Mach
         alone = await gateway.backend.launch(OTHER)
         await gateway.until_ready(alone)
         await gateway.claim(alone)
-        assert not await gateway.backend.recycle(alone)
+        assert not await gateway.recycle(alone)
         await gateway.backend.set_pool(PoolSpec("a", SMALL, 1))
         (instance,) = await until_warm(gateway, 1)
         await gateway.claim(instance)
-        assert await gateway.backend.recycle(instance)
+        assert await gateway.recycle(instance)
         await gateway.until_ready(instance, generation=2)
         await gateway.claim(instance)
-        assert not await gateway.backend.recycle(instance)
+        assert not await gateway.recycle(instance)
         await gateway.backend.destroy(instance.id)
-        assert not await gateway.backend.recycle(instance)
+        assert not await gateway.recycle(instance)
         await gateway.backend.destroy_all()
 
 
@@ -176,7 +175,7 @@ async def test_claims_in_a_row_reuse_instances_instead_of_starting_ever_more(mac
             token = await gateway.claim(instance)
             used = await gateway.run(instance, token, "test ! -e /tmp/mine && touch /tmp/mine")
             assert used["exit_code"] == 0
-            if not await gateway.backend.recycle(instance):
+            if not await gateway.recycle(instance):
                 await gateway.backend.destroy(instance.id)
         assert len(gateway.ready_at) <= 5
         await gateway.backend.destroy_all()

@@ -13,12 +13,13 @@ from typing import Any
 
 from sandlot_gateway.archive import Archive
 from sandlot_gateway.checkpoints.service import Checkpoints
-from sandlot_gateway.claims import Claimer
+from sandlot_gateway.claims import GIVEN_BACK, Claimer
 from sandlot_gateway.control.api import control_api
 from sandlot_gateway.control.counters import Counters
 from sandlot_gateway.control.services import Services
 from sandlot_gateway.core.backend import Backend, BackendError, Instance
-from sandlot_gateway.core.ready import ReadyQueue, by_chance, first_come
+from sandlot_gateway.core.ready import by_chance, first_come
+from sandlot_gateway.core.slots import Slots
 from sandlot_gateway.core.supply import SupplySettings
 from sandlot_gateway.credentials import Credentials
 from sandlot_gateway.data.breaker import Limits
@@ -78,7 +79,7 @@ class Gateway:
         )
         self.supply = Supply(
             backend=self.backend,
-            ready=ReadyQueue(rank=first_come() if self.backend.finds_all else by_chance()),
+            slots=Slots(rank=first_come() if self.backend.finds_all else by_chance()),
             settings=SupplySettings(
                 max_starts=settings.max_starts,
                 max_waiting=settings.max_waiting,
@@ -277,7 +278,7 @@ class Gateway:
         request: dict[str, Any] | None = None,
         ended_at: float | None = None,
     ) -> None:
-        if request is not None and self.directory.get(sandbox_id) is None:
+        if request is not None and verdict != GIVEN_BACK and self.directory.get(sandbox_id) is None:
             self.lifecycle.ended_elsewhere(
                 sandbox_id, request, verdict=verdict, message=message, exit_code=exit_code, at=ended_at
             )
@@ -287,7 +288,7 @@ class Gateway:
             )
 
     def warm_count(self, pool: str) -> int:
-        return self.supply.ready.count(pool)
+        return self.supply.slots.warm.count(pool)
 
     def give_up(self, pool: str) -> str | None:
         return self.supply.shed(pool)
@@ -310,7 +311,9 @@ class Gateway:
         live = self.metrics.live
         live("sandlot_creates_waiting", "Creates that wait.", read=lambda: self.supply.waiting)
         live("sandlot_starts_in_flight", "Cold starts in flight.", read=lambda: self.supply.starting)
-        live("sandlot_ready_instances", "Warm instances nobody owns.", read=lambda: len(self.supply.ready))
+        live(
+            "sandlot_ready_instances", "Warm instances nobody owns.", read=lambda: len(self.supply.slots.warm)
+        )
         live("sandlot_live_sandboxes", "Live sandboxes.", read=lambda: self.directory.total_live)
 
     def _metrics_text(self) -> bytes:
@@ -320,7 +323,7 @@ class Gateway:
         for status in self.backend.pools():
             name = status.spec.name
             self.metrics.pool_size.labels(name).set(status.spec.size)
-            self.metrics.ready_queue.labels(name).set(self.supply.ready.count(name))
+            self.metrics.ready_queue.labels(name).set(self.supply.slots.warm.count(name))
         for status, count in self.directory.all_statuses().items():
             self.metrics.sandboxes.labels(status).set(count)
         return self.metrics.text()

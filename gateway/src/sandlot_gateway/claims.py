@@ -9,12 +9,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from sandlot_gateway.core.backend import Instance
+from sandlot_gateway.core.slots import Claiming, Loss
 from sandlot_gateway.sandboxes import Sandbox
 from sandlot_gateway.sidecars import ClaimAnswer, Sidecars
 from sandlot_gateway.supply import Supply, Ticket
 from sandlot_gateway.tokens import Tokens
 
 _log = logging.getLogger(__name__)
+
+
+# The end of an instance whose claim was not heard to be accepted: its sandbox has another one, or is still to get one.
+GIVEN_BACK = "given_back"
 
 
 class ClaimRefused(Exception):
@@ -27,6 +32,14 @@ class ClaimRefused(Exception):
 
 class NoSidecar(Exception):
     """One instance after the other failed while it was being claimed."""
+
+
+class LostAtOnce(Exception):
+    """The instance was lost while its sidecar accepted the claim; `loss` says how."""
+
+    def __init__(self, loss: Loss) -> None:
+        super().__init__(loss.message or loss.verdict)
+        self.loss = loss
 
 
 class Abandoned(Exception):
@@ -56,12 +69,12 @@ class Claimer:
         max_failures: int = 20,
     ) -> None:
         self._supply = supply
+        self._slots = supply.slots
         self._sidecars = sidecars
         self._tokens = tokens
         self._discard = discard
         self._counted = counted
         self._max_failures = max_failures
-        self.claiming: dict[str, int] = {}  # instance id to generation
         self._tickets: dict[str, Ticket] = {}
 
     def position(self, sandbox_id: str) -> int | None:
@@ -78,7 +91,7 @@ class Claimer:
     async def claim(self, sandbox: Sandbox, *, secrets: dict[str, str], ticket: Ticket) -> Claimed:
         """Fill in the sandbox's instance and timings.
 
-        Raises StartFailed, CannotStart, ClaimRefused, NoSidecar, Abandoned.
+        Raises StartFailed, CannotStart, ClaimRefused, NoSidecar, LostAtOnce, Abandoned.
 
         An instance that another gateway's sandbox owns by now is left alone, also one that cannot be reached from here;
         else one whose answer is lost is discarded, since it may hold the claim.
@@ -92,28 +105,34 @@ class Claimer:
                 del self._tickets[sandbox.id]
             instance = grant.instance
             if not sandbox.live:
-                self._supply.offer(instance)
+                self._supply.put_back(instance.id)
                 raise Abandoned(sandbox.id)
-            self.claiming[instance.id] = instance.generation
+            sandbox.pool_hit = grant.pool_hit
+            sandbox.queued += grant.queued
+            sandbox.start += grant.start
+            claim = self._slots.claim(instance.id, sandbox.id)
+            if claim is None:  # lost, or another gateway's, since it was granted
+                ticket = self._again(sandbox)
+                continue
             try:
-                sandbox.pool_hit = grant.pool_hit
-                sandbox.queued += grant.queued
-                sandbox.start += grant.start
-                sandbox.generation = instance.generation
-                token = self._tokens.sandbox(instance.id, instance.generation, sandbox.id)
+                sandbox.generation = claim.generation
+                sandbox.asked_at = time.time()
+                token = self._tokens.sandbox(instance.id, claim.generation, sandbox.id)
                 began = time.monotonic()
-                body = _claim_body(sandbox, instance=instance, secrets=secrets, token=token)
-                answer = await self._sidecars.claim(instance, body)
+                answer = await self._sidecars.claim(
+                    instance, _claim_body(sandbox, claim=claim, secrets=secrets, token=token)
+                )
                 sandbox.claim += time.monotonic() - began
                 answer = _if_held(answer, sandbox)
             except BaseException:
                 # Cancelled, or a fault of ours: nobody knows whether the claim got through.
-                self._discard(instance, sandbox.id)
+                self._give_back(claim)
                 raise
-            finally:
-                self.claiming.pop(instance.id, None)
             self._counted(answer.outcome)
             if answer.outcome == "claimed":
+                loss = self._slots.accepted(claim)
+                if loss is not None:
+                    raise LostAtOnce(loss)
                 sandbox.instance_id = instance.id
                 sandbox.notes = [str(note) for note in answer.state.get("notes") or []]
                 return Claimed(instance, answer.state, token)
@@ -123,20 +142,29 @@ class Claimer:
                 extra={"instance": instance.id, "outcome": answer.outcome},
             )
             if answer.outcome == "refused":
-                self._supply.offer(instance)
+                self._supply.put_back(instance.id)
                 raise ClaimRefused(answer.message, field=answer.field)
-            if answer.outcome not in ("taken", "stale"):
-                self._discard(instance, sandbox.id)
+            if answer.outcome in ("taken", "stale"):
+                self._slots.outdone(claim)
+            else:
+                self._give_back(claim)
                 failures += 1
                 if failures >= self._max_failures:
                     raise NoSidecar(answer.message)
-            ticket = self._supply.ticket(
-                template=sandbox.spec.template(),
-                tenant=sandbox.tenant,
-                pool=sandbox.spec.pool,
-                wanted=sandbox.promise,
-                again=True,
-            )
+            ticket = self._again(sandbox)
+
+    def _give_back(self, claim: Claiming) -> None:
+        if self._slots.failed(claim):
+            self._discard(claim.instance, claim.sandbox_id)
+
+    def _again(self, sandbox: Sandbox) -> Ticket:
+        return self._supply.ticket(
+            template=sandbox.spec.template(),
+            tenant=sandbox.tenant,
+            pool=sandbox.spec.pool,
+            wanted=sandbox.promise,
+            again=True,
+        )
 
 
 def _if_held(answer: ClaimAnswer, sandbox: Sandbox) -> ClaimAnswer:
@@ -146,11 +174,9 @@ def _if_held(answer: ClaimAnswer, sandbox: Sandbox) -> ClaimAnswer:
     return ClaimAnswer("gone", answer.state, message="its sidecar is older, and holds no policy of a create")
 
 
-def _claim_body(
-    sandbox: Sandbox, *, instance: Instance, secrets: dict[str, str], token: str
-) -> dict[str, Any]:
+def _claim_body(sandbox: Sandbox, *, claim: Claiming, secrets: dict[str, str], token: str) -> dict[str, Any]:
     spec = sandbox.spec
-    template = instance.template
+    template = claim.instance.template
     return {
         "sandbox_id": sandbox.id,
         "token": token,
@@ -171,5 +197,5 @@ def _claim_body(
         "start_command": spec.start_command,
         "meta": sandbox.meta(),
         "restore": spec.checkpoint is not None,
-        "generation": instance.generation,
+        "generation": claim.generation,
     }

@@ -116,7 +116,6 @@ class Directory:
         self._shelves: dict[str, _Shelf] = {}
         self._routes: dict[str, Route] = {}
         self._by_key: dict[tuple[str, str], str] = {}
-        self._by_instance: dict[str, str] = {}
         self._changes: dict[str, asyncio.Event] = {}
         self._ended: OrderedDict[str, float] = OrderedDict()
         self._live: Counter[str] = Counter()
@@ -152,10 +151,6 @@ class Directory:
 
     def by_key(self, tenant: str, key: str) -> Sandbox | None:
         sandbox_id = self._by_key.get((tenant, key))
-        return self._sandboxes.get(sandbox_id) if sandbox_id is not None else None
-
-    def by_instance(self, instance_id: str) -> Sandbox | None:
-        sandbox_id = self._by_instance.get(instance_id)
         return self._sandboxes.get(sandbox_id) if sandbox_id is not None else None
 
     def live_count(self, tenant: str) -> int:
@@ -274,10 +269,8 @@ class Directory:
 
     def running(self, sandbox: Sandbox, *, address: str, token: str) -> None:
         """It has its instance: from now on the data plane can reach it."""
-        assert sandbox.instance_id is not None
         sandbox.status = "RUNNING"
         sandbox.updated_at = self._clock()
-        self._by_instance[sandbox.instance_id] = sandbox.id
         route = pending_route(sandbox)
         self._routes[sandbox.id] = replace(route, address=address, token=token)
         self._wake(sandbox.id)
@@ -292,8 +285,6 @@ class Directory:
         self._live[sandbox.tenant] -= 1
         self.last_end = time.monotonic()
         route = self._routes.pop(sandbox.id, None)
-        if sandbox.instance_id is not None and self._by_instance.get(sandbox.instance_id) == sandbox.id:
-            del self._by_instance[sandbox.instance_id]
         self._ended[sandbox.id] = sandbox.ended_at or self._clock()
         if self._on_ended is not None:
             self._on_ended(sandbox)

@@ -11,8 +11,17 @@ from typing import Any, Protocol
 import msgspec
 
 from sandlot_gateway.checkpoints.service import RestoreFailed
-from sandlot_gateway.claims import Abandoned, Claimed, Claimer, ClaimRefused, NoSidecar
+from sandlot_gateway.claims import (
+    GIVEN_BACK,
+    Abandoned,
+    Claimed,
+    Claimer,
+    ClaimRefused,
+    LostAtOnce,
+    NoSidecar,
+)
 from sandlot_gateway.core.backend import Backend, Claim, Instance, KeyHolder
+from sandlot_gateway.core.slots import Loss, Phase
 from sandlot_gateway.core.supply_events import CannotStart, StartFailed
 from sandlot_gateway.directory import Directory
 from sandlot_gateway.keyed import KeyedCreates
@@ -65,6 +74,8 @@ _CLAIM_FIELDS = {
 }
 
 
+# Ends that a gateway has decided; every other is of an instance, and of the claim that it had.
+_DECIDED = frozenset({"deleted", "reset_failed", "start_failed"})
 _FOLLOW_PAUSE = 1.0  # seconds between two looks whether the gateway that brings up a sandbox still does
 DELETE_WAIT = 2.0  # seconds that a delete waits for sidecars which do not answer
 
@@ -93,6 +104,7 @@ class Lifecycle:
     ) -> None:
         self.directory = directory
         self._supply = supply
+        self._slots = supply.slots
         self._claimer = claimer
         self._sidecars = sidecars
         self._backend = backend
@@ -297,6 +309,9 @@ class Lifecycle:
                 self._end(sandbox, verdict=error.verdict, message=str(error))
         except (NoSidecar, RestoreFailed) as error:
             self._end(sandbox, verdict="start_failed", message=str(error))
+        except LostAtOnce as error:
+            loss = error.loss
+            self._end(sandbox, verdict=loss.verdict, message=loss.message, exit_code=loss.exit_code)
         except asyncio.CancelledError:
             raise
         except Exception:
@@ -304,7 +319,7 @@ class Lifecycle:
             self._end(sandbox, verdict="start_failed", message="internal error")
         else:
             if not sandbox.live:  # deleted while the sidecar was accepting it
-                self._retirer.retire(claimed.instance, verdict="deleted")
+                self._retire(sandbox.instance_id, sandbox.id, verdict=sandbox.verdict or "deleted")
                 return
             sandbox.started_at = claimed.state.get("claimed_at") or self._clock()
             self._backend.claimed(claimed.instance, _claim_of(sandbox), ours=True)
@@ -366,16 +381,18 @@ class Lifecycle:
 
     def delete(self, sandbox: Sandbox, *, verdict: str = "deleted", message: str | None = None) -> bool:
         """Record the end now, clean up behind the caller's back; False when it had ended before."""
-        instance_id = sandbox.instance_id if sandbox.status == "RUNNING" else None
         was_pending = sandbox.status == "PENDING"
         if not self._end(sandbox, verdict=verdict, message=message):
             return False
         if was_pending:
             self._claimer.cancel(sandbox.id)
-        instance = self._backend.instance(instance_id) if instance_id is not None else None
-        if instance is not None:
-            self._retirer.retire(instance, verdict=verdict)
+        self._retire(sandbox.instance_id, sandbox.id, verdict=verdict)
         return True
+
+    def _retire(self, instance_id: str | None, sandbox_id: str, *, verdict: str) -> None:
+        slot = self._slots.end(instance_id, sandbox_id) if instance_id is not None else None
+        if slot is not None:
+            self._retirer.retire(slot, verdict=verdict)
 
     async def deleted_everywhere(self, *sandboxes: Sandbox) -> None:
         """Wait for the sidecars of the deleted, where another gateway would go on using one that it holds for alive."""
@@ -396,12 +413,24 @@ class Lifecycle:
 
         `heard`: its sidecar said so.
         """
-        sandbox = self.directory.by_instance(instance_id) or self._unconfirmed_again(instance_id)
-        if sandbox is not None:
+        slot = self._supply.lost(instance_id, Loss(verdict, message, exit_code=exit_code, heard=heard))
+        owner = slot.sandbox_id if slot is not None and slot.phase is Phase.OWNED else None
+        sandbox = self.directory.get(owner) if owner is not None else None
+        sandbox = sandbox or self._unconfirmed_again(instance_id)
+        if sandbox is None or sandbox.instance_id != instance_id:
+            pass
+        elif verdict == GIVEN_BACK:
+            self._unlearn(sandbox)
+        else:
             self._end(sandbox, verdict=verdict, message=message, exit_code=exit_code, heard=heard)
-        self._supply.lost(instance_id, verdict=verdict, message=message or verdict)
         self._backend.ended(instance_id, verdict=verdict, message=message, exit_code=exit_code, heard=heard)
-        self._retirer.destroy(instance_id)
+        if slot is None or slot.phase is not Phase.ENDING:
+            self._retirer.destroy(instance_id)
+
+    def _unlearn(self, sandbox: Sandbox) -> None:
+        """The gateway that brings it up has not heard of the claim that was heard of here: it is still to come."""
+        self.directory.drop(sandbox)
+        self.orphans.ended(sandbox.id)
 
     def give_back(self, instance: Instance, sandbox_id: str) -> None:
         """An instance that this sandbox could not claim: nobody shall have it, unless somebody else has it already."""
@@ -420,12 +449,18 @@ class Lifecycle:
         has heard of the instance yet.
         """
         sandbox = self.directory.get(sandbox_id)
-        if sandbox is None:
+        if sandbox is None or (verdict == GIVEN_BACK and not promised):
             return
         if promised:
             self.delete(sandbox, verdict=verdict, message=message)
         elif sandbox.status == "PENDING" and sandbox_id not in self._secrets:
             self._end(sandbox, verdict=verdict, message=message, exit_code=exit_code)
+
+    def over_elsewhere(self, sandbox_id: str) -> None:
+        """Its slot is at a later generation: another gateway was asked to end it, and has reset the slot."""
+        sandbox = self.directory.get(sandbox_id)
+        if sandbox is not None:
+            self._end(sandbox, verdict="deleted", message="it was ended by another gateway")
 
     async def reset(self, sandbox: Sandbox) -> dict[str, Any]:
         """A proven reset that keeps the owner; the sidecar's answer. Raises ResetFailed."""
@@ -439,7 +474,6 @@ class Lifecycle:
         told = document(answer)
         if answer.status != 200:
             raise ResetFailed(str(told.get("message") or told.get("error")), code=str(told.get("error")))
-        instance.generation = max(instance.generation, int(told.get("generation", 0)))
         if not told.get("equal"):
             why = f"the reset could not be proven equal to fresh: {_differences(told)}"
             _log.warning("sandbox %s: %s", sandbox.id, why)
@@ -473,13 +507,6 @@ class Lifecycle:
 
     # Recovery: what sidecars and the disk tell after a restart.
 
-    def busy(self, instance_id: str, *, generation: int) -> bool:
-        """A claim or a cleanup of this generation is under way: what its sidecar says is out of date on arrival."""
-        return generation in (
-            self._claimer.claiming.get(instance_id),
-            self._retirer.generation(instance_id),
-        )
-
     def record(self, instance: Instance, state: dict[str, Any]) -> None:
         """Its sidecar tells of an owner, whoever made the claim: the backend's record of it may be missing."""
         if not isinstance(state.get("sandbox_id"), str):
@@ -493,25 +520,32 @@ class Lifecycle:
         """A claimed sidecar: know its sandbox (again), or end it when its sandbox has ended."""
         if state.get("restoring"):
             return  # the gateway that made the claim brings its files; should it be dead, the sidecar ends itself
-        sandbox_id = state.get("sandbox_id")
-        known = self.directory.get(sandbox_id) if isinstance(sandbox_id, str) else None
-        if known is not None and (known.status == "RUNNING" or known.id in self._secrets):
-            return
-        if known is not None and known.status != "PENDING":
-            self._retirer.retire(instance, verdict=known.verdict or "deleted")
-            return
         try:
             sandbox = recovered(state, now=self._clock())
         except NotOurs as error:
             _log.warning("a claim cannot be read: %s", error, extra={"instance": instance.id})
             self.discard(instance)
             return
+        known = self.directory.get(sandbox.id)
+        if known is not None:
+            if known.id in self._secrets or (known.instance_id == instance.id and known.status == "RUNNING"):
+                return
+            if known.status != "PENDING" and (
+                known.asked_at >= sandbox.asked_at or known.verdict in _DECIDED
+            ):
+                # Also where another claim of it came later: its gateway died before it could give this one back.
+                self._retire(instance.id, sandbox.id, verdict=known.verdict or GIVEN_BACK)
+                return
+            if not known.live:
+                # What has ended was the instance of a claim that its gateway has not heard of; here it has another.
+                self.directory.drop(known)
+                known = None
         token = self._tokens.sandbox(instance.id, sandbox.generation, sandbox.id)
         self._unconfirmed.pop(instance.id, None)
         if known is None:
             self.directory.add(sandbox)
         else:
-            # Promised by another gateway. It stays the same object: somebody may wait for it.
+            # Promised by another gateway, or claimed there a second time. It stays the same object: somebody may wait.
             for name in Sandbox.__struct_fields__:
                 setattr(known, name, getattr(sandbox, name))
             sandbox = known

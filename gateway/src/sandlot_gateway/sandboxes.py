@@ -118,6 +118,7 @@ class Sandbox(msgspec.Struct, gc=False, omit_defaults=True):
     queued: float = 0.0  # seconds from the request until a start had begun or a warm instance was at hand
     start: float = 0.0  # seconds of a cold start; 0 from a pool
     claim: float = 0.0  # seconds of the claim itself
+    asked_at: float = 0.0  # when its instance was asked to take it, by the clock of the gateway that did
     notes: list[str] = []
 
     @property
@@ -150,6 +151,7 @@ class Sandbox(msgspec.Struct, gc=False, omit_defaults=True):
                 "spec": self.spec,
                 "created_at": self.created_at,
                 "generation": self.generation,
+                "asked_at": self.asked_at,
                 "pool_hit": self.pool_hit,
                 "queued": round(self.queued, 6),
                 "start": round(self.start, 6),
@@ -178,6 +180,7 @@ class _Meta(msgspec.Struct):
     pool_hit: bool = False
     queued: float = 0.0
     start: float = 0.0
+    asked_at: float = 0.0
 
 
 class NotOurs(ValueError):
@@ -202,6 +205,7 @@ def recovered(state: dict[str, Any], *, now: float) -> Sandbox:
         started_at=state.get("claimed_at") or meta.created_at,
         instance_id=instance_id,
         generation=meta.generation,
+        asked_at=meta.asked_at,
         pool_hit=meta.pool_hit,
         queued=meta.queued,
         start=meta.start,

@@ -66,26 +66,18 @@ class Sidecars:
             return ClaimAnswer("uncertain", {}, message=problem)
         return _claim_answer(answer)
 
-    async def end(self, instance: Instance, *, verdict: str, message: str | None = None) -> bool:
-        """Ask the sidecar to end; False when it could not be asked (then the backend has to take it away)."""
-        body = {"verdict": verdict} if message is None else {"verdict": verdict, "message": message}
-        try:
-            answer = await self._post(
-                instance, "/v1/end", msgspec.json.encode(body), timeout=self._call_timeout
-            )
-        except (DialError, UpstreamError):
-            return False
-        return answer.status == 200
+    async def end(
+        self, instance: Instance, *, verdict: str, message: str | None = None, only_of: str | None = None
+    ) -> Ending:
+        """Ask the sidecar to end, unless another sandbox owns it than `only_of`; `unknown`: it could not be asked."""
+        body = {"verdict": verdict, "message": message, "only_of": only_of}
+        return await self._end(instance, {name: value for name, value in body.items() if value is not None})
 
     async def end_unclaimed(self, instance: Instance) -> Ending:
         """Ask the sidecar to end unless somebody owns it, which it alone knows."""
-        return await self._end_unless(instance, {"verdict": "deleted", "only_unclaimed": True})
+        return await self._end(instance, {"verdict": "deleted", "only_unclaimed": True})
 
-    async def end_of(self, instance: Instance, sandbox_id: str) -> Ending:
-        """Ask the sidecar to end unless another sandbox owns it: this one's claim failed, or its answer was lost."""
-        return await self._end_unless(instance, {"verdict": "sandbox_lost", "only_of": sandbox_id})
-
-    async def _end_unless(self, instance: Instance, body: dict[str, Any]) -> Ending:
+    async def _end(self, instance: Instance, body: dict[str, Any]) -> Ending:
         try:
             answer = await self._post(
                 instance, "/v1/end", msgspec.json.encode(body), timeout=self._call_timeout

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
 from sandlot_gateway.core.backend import Backend, BackendError, Instance, Promise, Template, Unavailable
-from sandlot_gateway.core.ready import ReadyQueue
+from sandlot_gateway.core.slots import Heard, Loss, Slot, Slots
 from sandlot_gateway.core.supply import SupplyCore, SupplySettings
 from sandlot_gateway.core.supply_events import (
     Asked,
@@ -67,7 +66,7 @@ class Ticket:
         if not self._future.done():
             self.cancel()
         elif not self._future.cancelled() and self._future.exception() is None:
-            self._supply.offer(self._future.result().instance)
+            self._supply.put_back(self._future.result().instance.id)
 
     @property
     def position(self) -> int:
@@ -75,17 +74,18 @@ class Ticket:
 
 
 class Supply:
-    """One per gateway. `prime` is given the address of each instance that waits to be claimed."""
+    """One per gateway; its clock is the loop's. `prime` is given the address of each instance that waits to be claimed."""
 
     def __init__(
         self,
         *,
         backend: Backend,
-        ready: ReadyQueue,
+        slots: Slots,
         settings: SupplySettings | None = None,
         prime: Callable[[str], Coroutine[Any, Any, None]] | None = None,
     ) -> None:
-        self._core = SupplyCore(settings=settings or SupplySettings(), ready=ready, seen=backend)
+        self._core = SupplyCore(settings=settings or SupplySettings(), slots=slots, seen=backend)
+        self.slots = slots
         self._backend = backend
         self._prime = prime
         self._numbers = count(1)
@@ -136,10 +136,6 @@ class Supply:
         return self._core.position(ask)
 
     @property
-    def ready(self) -> ReadyQueue:
-        return self._core.ready
-
-    @property
     def waiting(self) -> int:
         return self._core.waiting
 
@@ -147,27 +143,37 @@ class Supply:
     def starting(self) -> int:
         return self._core.starting
 
-    # Told by webhooks and the backend.
+    # Told by sidecars and the backend.
 
-    def offer(self, instance: Instance) -> None:
-        """This instance is ready and nobody's."""
-        self._step(Offered(instance))
+    def heard_warm(self, instance: Instance, generation: int) -> Heard:
+        """Its sidecar says that it is ready and nobody's."""
+        heard = self.slots.heard_warm(instance, generation)
+        if heard is Heard.NEWS:
+            self._step(Offered(instance))
+        return heard
 
-    def lost(self, instance_id: str, *, verdict: str, message: str) -> None:
-        """This instance is gone, or could not start."""
-        self._step(Lost(instance_id, verdict, message))
+    def heard_owned(self, instance: Instance, generation: int, sandbox_id: str | None) -> Heard:
+        """Its sidecar says that this sandbox owns it, maybe by another gateway."""
+        heard = self.slots.heard_owned(instance, generation, sandbox_id)
+        if heard is Heard.NEWS:
+            self._step(Taken(instance.id))
+        return heard
 
-    def taken(self, instance_id: str) -> None:
-        """This instance has an owner, maybe by another gateway."""
-        self._step(Taken(instance_id))
+    def put_back(self, instance_id: str) -> None:
+        """A create had this instance and does not want it any more."""
+        instance = self.slots.put_back(instance_id)
+        if instance is not None:
+            self._step(Offered(instance))
+
+    def lost(self, instance_id: str, loss: Loss) -> Slot | None:
+        """This instance is gone, or could not start; how its slot was."""
+        slot = self.slots.lost(instance_id, loss)
+        self._step(Lost(instance_id, loss.verdict, loss.message or loss.verdict))
+        return slot
 
     def capacity_freed(self) -> None:
         """Something ended."""
         self._step(RoomMade())
-
-    def forget(self, instance_id: str) -> Instance | None:
-        """Take an instance out of the ready queue without judging it."""
-        return self._core.forget(instance_id)
 
     def shed(self, pool: str) -> str | None:
         """Take one ready instance of this pool out for good; see Events.give_up."""
@@ -188,7 +194,7 @@ class Supply:
     def _step(self, event: Event) -> None:
         if self._closed:
             return
-        for effect in self._core.step(event, time.monotonic()):
+        for effect in self._core.step(event, self._now()):
             self._act(effect)
         self._arm()
 
@@ -204,12 +210,18 @@ class Supply:
                 wanted = self._wanted.get(effect.ask) if effect.ask is not None else None
                 self._tasks.spawn(self._launch(effect, wanted() if wanted is not None else None))
             case Destroy(instance_id):
-                self._tasks.spawn(self._backend.destroy(instance_id))
+                self._tasks.spawn(self._destroy(instance_id))
             case Nudge(pool):
                 self._backend.nudge(pool)
             case Prime(address):
                 if self._prime is not None:
                     self._tasks.spawn(self._prime(address))
+
+    async def _destroy(self, instance_id: str) -> None:
+        try:
+            await self._backend.destroy(instance_id)
+        finally:
+            self.slots.gone(instance_id)
 
     def _settle(self, ask: AskId) -> asyncio.Future[Grant] | None:
         self._wanted.pop(ask, None)
@@ -232,6 +244,9 @@ class Supply:
         else:
             self._step(Launched(start, instance.id))
 
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
     def _arm(self) -> None:
         """One timer, for the earliest of all that is due."""
         at = self._core.look_at()
@@ -243,7 +258,7 @@ class Supply:
         self._timer = None
         if at is not None:
             loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(max(0.0, at - time.monotonic()), self._look_again)
+            self._timer = loop.call_later(max(0.0, at - self._now()), self._look_again)
 
     def _look_again(self) -> None:
         self._timer = self._timer_at = None

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from sandlot_gateway.core.backend import Backend, Instance, LeftAlone, Unavailable
+from sandlot_gateway.core.slots import Heard
 from sandlot_gateway.lifecycle import Lifecycle
 from sandlot_gateway.supply import Supply
 from sandlot_gateway.tokens import Tokens
@@ -124,7 +125,7 @@ class Webhooks:
         self.act(instance, document, state)
 
     def act(self, instance: Instance | None, document: _Document, state: dict[str, Any]) -> None:
-        if instance is not None and document.generation >= instance.generation:
+        if instance is not None and document.generation >= self._generation(instance.id):
             self._lifecycle.record(instance, state)
         if document.event == "ended" or document.phase in ("ended", "failed"):
             self._lifecycle.gone(
@@ -134,31 +135,32 @@ class Webhooks:
                 exit_code=_exit_code(state),
                 heard=True,
             )
-            return
-        if instance is None or document.generation < instance.generation:
-            return  # sent before a reset that is over
-        busy = self._lifecycle.busy(instance.id, generation=document.generation)
-        if busy and not self._is_anothers(document):
-            return
-        instance.generation = document.generation
-        if document.phase == "claimed":
-            self._supply.taken(instance.id)
-            self._lifecycle.adopt(instance, state)
-        elif document.phase == "warm" and not self._is_known(instance.id):
-            self._supply.offer(instance)
+        elif instance is not None and document.phase == "claimed":
+            before = self._supply.slots.owner(instance.id)
+            heard = self._supply.heard_owned(instance, document.generation, document.sandbox_id)
+            if heard is Heard.IMPOSSIBLE:
+                self._counted("two_owners")
+                owner = self._supply.slots.owner(instance.id)
+                _log.error("a slot has two owners: %s and %s", owner, document.sandbox_id)
+            elif heard is not Heard.LATE:
+                if before is not None and before != document.sandbox_id:
+                    self._lifecycle.over_elsewhere(before)
+                self._lifecycle.adopt(instance, state)
+        elif instance is not None and document.phase == "warm":
+            self._warm(instance, document)
+
+    def _warm(self, instance: Instance, document: _Document) -> None:
+        before = self._supply.slots.owner(instance.id)
+        if self._supply.heard_warm(instance, document.generation) is Heard.NEWS:
+            if before is not None:
+                self._lifecycle.over_elsewhere(before)
             self._backend.ready(instance.id)
             if document.event == "ready" and document.ready_at is not None:
                 self._readied(max(0.0, time.time() - document.ready_at))
 
-    def _is_anothers(self, document: _Document) -> bool:
-        """Another gateway was faster than the claim under way here; nobody says so again for a whole heartbeat."""
-        if document.phase != "claimed" or document.sandbox_id is None:
-            return False
-        return self._lifecycle.directory.get(document.sandbox_id) is None
-
-    def _is_known(self, instance_id: str) -> bool:
-        owned = self._lifecycle.directory.by_instance(instance_id) is not None
-        return owned or instance_id in self._supply.ready
+    def _generation(self, instance_id: str) -> int:
+        slot = self._supply.slots.get(instance_id)
+        return slot.generation if slot is not None else 0
 
 
 def _exit_code(state: dict[str, Any]) -> int | None:

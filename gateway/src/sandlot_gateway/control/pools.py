@@ -156,7 +156,8 @@ async def stats(have: Have, who: Who) -> Response:
     machine = have.backend.stats()
     usage: list[dict[str, Any]] = []
     for instance_id, used in machine.get("usage", {}).items():
-        sandbox = have.directory.by_instance(instance_id)
+        owner = have.supply.slots.owner(instance_id)
+        sandbox = have.directory.get(owner) if owner is not None else None
         if sandbox is not None and sandbox.tenant == who.name:
             usage.append({"sandbox_id": sandbox.id, "name": sandbox.spec.name, **used})
     return json_response(
@@ -166,7 +167,7 @@ async def stats(have: Have, who: Who) -> Response:
             "queue": {
                 "waiting": have.supply.waiting,
                 "starting": have.supply.starting,
-                "ready": len(have.supply.ready),
+                "ready": len(have.supply.slots.warm),
             },
             "usage": usage,
             "machine": {name: value for name, value in machine.items() if name != "usage"},
@@ -257,7 +258,7 @@ def _document(status: PoolStatus, *, have: Services) -> dict[str, Any]:
         "size": status.spec.size,
         "min_size": bounds[0] if bounds is not None else None,
         "max_size": bounds[1] if bounds is not None else None,
-        "ready": have.supply.ready.count(status.spec.name),
+        "ready": have.supply.slots.warm.count(status.spec.name),
         "starting": status.starting,
         "failures": status.failures,
         "message": status.message,

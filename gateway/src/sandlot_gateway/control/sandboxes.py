@@ -47,7 +47,7 @@ async def create(
         pool = None
     checkpoint = await _checkpoint(body.checkpoint_id, have=have, who=who)
     usable = [status.spec for status in have.backend.pools() if who.may_use(status.spec.owner)]
-    ready = have.supply.ready
+    ready = have.supply.slots.warm
     spec = spec_of(
         body,
         pool=pool,

@@ -71,7 +71,6 @@ class Instance:
     template: Template
     address: str  # "unix:/path" or "10.0.0.7:8700"
     token: str = field(repr=False)
-    generation: int = 1
     pool: str | None = None  # the name of the pool it was started for
 
 
@@ -285,8 +284,8 @@ class Backend(Protocol):
         Called for every `ready` webhook, also after a recycle; an unknown id is ignored.
         """
 
-    async def recycle(self, instance: Instance) -> bool:
-        """After the owner is done: offer a used instance for a proven reset. False: destroy it instead."""
+    async def recycle(self, instance: Instance, *, generation: int) -> bool:
+        """After this generation's owner is done: offer the instance for a proven reset. False: end it instead."""
         ...
 
     async def destroy(self, instance_id: str) -> None:

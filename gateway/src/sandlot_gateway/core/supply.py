@@ -1,6 +1,6 @@
 """Decides who gets which instance and what is started: `step` takes what has happened and says what is to be done.
 
-Waiting creates, starts under way, warm instances: all of it is here and nowhere else.
+Waiting creates and starts under way are here and nowhere else; whose each slot is says slots.py.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from itertools import count
 from typing import Protocol
 
 from .backend import Instance, PoolSpec, PoolStatus, Template
-from .ready import ReadyQueue
+from .slots import Phase, Slots
 from .supply_events import (
     Asked,
     AskId,
@@ -45,7 +45,7 @@ _TURNS = 4  # times `start_timeout` for a start whose turn, or room, does not co
 _LOOK_EVERY = 1.0  # seconds: a pool's own start that was counted on may have failed without a word
 
 # Ends that only a sandbox with an owner has: an instance with one of them did start.
-_OF_OWNED = frozenset({"deleted", "deadline", "idle", "exited", "reset_failed", "init_killed"})
+_OF_OWNED = frozenset({"deleted", "deadline", "idle", "exited", "reset_failed", "init_killed", "given_back"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +104,8 @@ class SupplyCore:
     there for each other, and those that were given up for it would be asked for again, behind the others.
     """
 
-    def __init__(self, *, settings: SupplySettings, ready: ReadyQueue, seen: Seen) -> None:
-        self.ready = ready
+    def __init__(self, *, settings: SupplySettings, slots: Slots, seen: Seen) -> None:
+        self.slots = slots
         self._settings = settings
         self._seen = seen
         # A tenant that fills the line does not keep the others out of it.
@@ -161,15 +161,13 @@ class SupplyCore:
             times.append(next(iter(self._spares.values())))
         return min(times, default=None)
 
-    def forget(self, instance_id: str) -> Instance | None:
-        """Take an instance out of the ready queue without judging it."""
-        self._spares.pop(instance_id, None)
-        return self.ready.discard(instance_id)
-
     def shed(self, pool: str) -> Instance | None:
         """Take one ready instance of this pool out for good; of a template that the pool has no more, if there is one."""
         spec = self._seen.pool(pool)
-        return self.ready.shed(pool, keep=spec.template.key if spec is not None else None)
+        instance = self.slots.shed(pool, keep=spec.template.key if spec is not None else None)
+        if instance is not None:
+            self._spares.pop(instance.id, None)
+        return instance
 
     def position(self, ask: AskId) -> int:
         """1 for the next; also for one that waits no more."""
@@ -236,8 +234,8 @@ class SupplyCore:
         def allowed(name: str) -> bool:
             return self._owner(name) in (None, tenant)
 
-        instance = self.ready.take(key, pool=pool, allowed=allowed) if pool is not None else None
-        instance = instance or self.ready.take(key, allowed=allowed)
+        instance = self.slots.take(key, pool=pool, allowed=allowed) if pool is not None else None
+        instance = instance or self.slots.take(key, allowed=allowed)
         if instance is not None:
             self._spares.pop(instance.id, None)
         return instance
@@ -260,7 +258,8 @@ class SupplyCore:
         waiter = self._whose(start) or self._next_for(instance)
         if waiter is not None:
             self._serve(waiter, instance)
-        elif self.ready.put(instance):
+        else:
+            self.slots.wait(instance)
             self._effects.append(Prime(instance.address))
             if instance.pool is None:
                 self._spares[instance.id] = self._now + self._settings.spare_seconds
@@ -269,7 +268,7 @@ class SupplyCore:
         ask = waiter.value
         self._line.serve(waiter)
         del self._waiters[ask.id]
-        self.forget(instance.id)
+        self.slots.grant(instance)
         since = ask.started_at or self._now
         if (begun := self._seen.begun(instance.id)) is not None:
             since = min(self._now, max(since, begun))
@@ -294,7 +293,7 @@ class SupplyCore:
         return self._line.head(key) if owner is None else self._line.first_of(key, owner)
 
     def _gone(self, instance_id: str, event: Lost | Taken) -> None:
-        self.forget(instance_id)
+        self._spares.pop(instance_id, None)
         start = self._arrived(instance_id, event)
         if start is not None:
             self._fail_if_lost(start, event)
@@ -387,7 +386,7 @@ class SupplyCore:
     def _destroy(self, start: _Start) -> None:
         assert start.instance_id is not None
         self._over(start.id)
-        self.forget(start.instance_id)
+        self.slots.discard(start.instance_id)
         self._effects.append(Destroy(start.instance_id))
 
     # Time.
@@ -401,7 +400,10 @@ class SupplyCore:
         for instance_id, until in list(self._spares.items()):
             if until > now:
                 break
-            if self.forget(instance_id) is not None:
+            del self._spares[instance_id]
+            slot = self.slots.get(instance_id)
+            if slot is not None and slot.phase is Phase.WARM:
+                self.slots.discard(instance_id)
                 self._effects.append(Destroy(instance_id))
         for start in list(self._starts.values()):
             if start.instance_id is not None and start.due <= now:

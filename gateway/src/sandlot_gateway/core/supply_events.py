@@ -99,7 +99,7 @@ class LaunchRefused:
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """An instance is ready and nobody's."""
+    """An instance is ready and nobody's: its slot is UNHEARD until it is granted or waits."""
 
     instance: Instance
 

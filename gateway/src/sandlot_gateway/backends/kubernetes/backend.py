@@ -241,7 +241,7 @@ class KubernetesBackend:
     def nudge(self, pool: str) -> None:
         """The record of the claim tells the controller."""
 
-    async def recycle(self, instance: Instance) -> bool:
+    async def recycle(self, instance: Instance, *, generation: int) -> bool:
         return False
 
     # What sidecars say.
@@ -444,7 +444,7 @@ class KubernetesBackend:
             self._late_ends.drop(known.pod)
             if entry is not None and entry.claim is not None and self._records.of_pod(known.pod) is None:
                 # Deleted. The controller takes the pod; should none run, the code in there ends all the same.
-                self._tasks.spawn(self._end_sidecar(entry.instance, known.ended))
+                self._tasks.spawn(self._end_sidecar(entry.instance, known.ended, of=entry.claim))
             elif entry is not None and entry.claim is not None and known.owner is not None and not known.told:
                 self._records.name_owner(known.pod, entry.claim, template=entry.instance.template)
             self._lose(known.pod, ended=known.ended)
@@ -478,8 +478,10 @@ class KubernetesBackend:
                 ended_at=None if (at := clock.seconds(ended.at)) is None else self._client.local(at),
             )
 
-    async def _end_sidecar(self, instance: Instance, ended: Ended) -> None:
-        await self._sidecars.end(instance, verdict=ended.verdict, message=ended.message)
+    async def _end_sidecar(self, instance: Instance, ended: Ended, *, of: Claim) -> None:
+        await self._sidecars.end(
+            instance, verdict=ended.verdict, message=ended.message, only_of=of.sandbox_id
+        )
 
     def _pods_replaced(self, pods: list[Pod]) -> None:
         names = {pod.metadata.name for pod in pods}

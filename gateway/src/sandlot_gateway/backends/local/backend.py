@@ -302,7 +302,7 @@ class LocalBackend:
 
     # Use again.
 
-    async def recycle(self, instance: Instance) -> bool:
+    async def recycle(self, instance: Instance, *, generation: int) -> bool:
         entry = self._entries.get(instance.id)
         if entry is None or entry.leaving is not None or entry.exited.is_set() or self._closing:
             return False
@@ -314,18 +314,19 @@ class LocalBackend:
             return False
         self._planner.began(name, instance.id)
         entry.was_ready, entry.began = False, now
-        done = await self._reset(entry, name)
+        done = await self._reset(entry, name, generation=generation)
         if not done:
             self._planner.gone(instance.id)
         return done
 
-    async def _reset(self, entry: Entry, pool: str) -> bool:
+    async def _reset(self, entry: Entry, pool: str, *, generation: int) -> bool:
         instance, record = entry.instance, entry.record
         instance.pool = record.pool = pool
         record.resets += 1
         try:
             await self._in_thread(record.save, entry.directory.record)
-            answer = await self._post(entry, "/v1/reset", b'{"keep_claim":false}', timeout=10.0)
+            body = b'{"keep_claim":false,"generation":%d}' % generation
+            answer = await self._post(entry, "/v1/reset", body, timeout=10.0)
             state = answer.json()
         except (PoolError, OSError) as error:
             log.warning("instance %s: no answer to its reset: %s", instance.id, error)
@@ -335,7 +336,6 @@ class LocalBackend:
             why = state.get("proof") or state.get("message") if isinstance(state, dict) else answer.status
             log.warning("instance %s: not equal to fresh after a reset: %s", instance.id, why)
             return False
-        instance.generation = max(instance.generation, int(state["generation"]))
         return True
 
     # Pools.
@@ -434,8 +434,7 @@ class LocalBackend:
     def _adopt(self, found: Living, token: str, events: Events) -> None:
         record, directory = found.record, found.directory
         loop = asyncio.get_running_loop()
-        generation = found.state.get("generation", 1)
-        instance = Instance(record.id, record.template, directory.address, token, generation, record.pool)
+        instance = Instance(record.id, record.template, directory.address, token, record.pool)
         entry = Entry(instance, directory, record, began=loop.time())
         entry.was_ready = found.state.get("phase") != "starting"
         entry.spawned.set()
