@@ -118,6 +118,15 @@ class Settings(BaseSettings):
     )
     namespace: str | None = Field(
         None, description="Kubernetes: the sandboxes' namespace, if not the service account's own."
+    checkpoint_tenant_bytes: int = Field(
+        10 << 30, ge=1 << 20, description="Bytes of all checkpoints of one tenant."
+    )
+    checkpoint_tenant_count: int = Field(
+        1000, ge=1, description="Checkpoints of one tenant, FAILED ones not counted."
+    )
+    checkpoint_failed_keep: float = Field(
+        3600.0, ge=0, description="How long a FAILED checkpoint can be asked for."
+    )
     )
     kube_context: str | None = Field(
         None, description="Kubernetes: a context of the kubeconfig; else the pod's service account."
