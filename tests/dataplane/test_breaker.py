@@ -162,6 +162,28 @@ async def test_a_place_is_not_lost_with_the_one_who_waited_for_it(moment):
     assert (breaker.running, breaker.waiting) == (0, 0)
 
 
+async def test_a_tenant_that_fills_the_total_does_not_keep_others_out():
+    breaker = small(total=20)
+    for number in range(20):
+        assert breaker.try_enter(f"greedy-{number}", tenant="greedy")
+    assert breaker.try_enter("modest-1", tenant="modest")
+    waiting = asyncio.create_task(breaker.enter("modest-1", tenant="modest"))
+    await loop_turns()
+    assert (breaker.running, breaker.waiting) == (21, 1)
+    # A tenth of 20 is for sure, in whatever sandboxes and whether it runs or waits; not more.
+    for lane, tenant in (("greedy-20", "greedy"), ("modest-1", "modest"), ("modest-2", "modest")):
+        with pytest.raises(Overloaded) as full:
+            breaker.try_enter(lane, tenant=tenant)
+        assert full.value.full.scope == "gateway"
+    breaker.leave("modest-1")
+    await waiting
+    assert breaker.try_enter("modest-2", tenant="modest")
+    for lane in ("modest-1", "modest-2", "greedy-0", "greedy-1", "greedy-2"):
+        breaker.leave(lane)
+    assert breaker.running == 17
+    assert breaker.try_enter("greedy-20", tenant="greedy")
+
+
 async def test_the_total_is_bounded_over_all_sandboxes():
     breaker = small(total=3)
     for name in "abc":

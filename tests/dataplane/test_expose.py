@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from contextlib import AsyncExitStack
 
 import pytest
 import websockets
@@ -452,6 +453,23 @@ async def test_one_sandbox_has_not_all_websockets(exposed):
         await first.close()
         await until(lambda: gw.metrics.routes["expose"].in_flight == 1)
         async with websockets.connect(url, proxy=None):
+            pass
+
+
+async def test_one_tenant_has_not_all_websockets(exposed):
+    gw, exposure, side, _ = await exposed(shaken_hands(b""), limits=Limits(sockets=10))
+    gw.route(side.address, sandbox_id="sb-2", tenant="other")
+    others = await gw.exposures.add("sb-2", "other", 8000, "web", "HTTP")
+    url = f"ws://127.0.0.1:{gw.port}"
+    async with AsyncExitStack() as stack:
+        for _ in range(9):
+            await stack.enter_async_context(websockets.connect(f"{url}{exposure.path}", proxy=None))
+        with pytest.raises(websockets.InvalidStatus) as refused:
+            async with websockets.connect(f"{url}{exposure.path}", proxy=None):
+                pass
+        assert refused.value.response.status_code == 503
+        assert b"of this tenant" in refused.value.response.body
+        async with websockets.connect(f"{url}{others.path}", proxy=None):
             pass
 
 

@@ -399,6 +399,33 @@ async def test_a_full_breaker_answers_at_once(ready, client):
     assert (gw.plane.breaker.running, gw.plane.breaker.waiting) == (0, 0)
 
 
+async def test_one_tenants_commands_do_not_fill_the_gateway_for_another(ready, client):
+    go_on = asyncio.Event()
+
+    async def behave(peer: Peer) -> None:
+        while True:
+            body = await peer.body(await peer.request())
+            await go_on.wait()
+            peer.answer(body)
+
+    gw, server = await ready(behave, limits=Limits(total=10))
+    gw.route(server.address, sandbox_id="sb-2", tenant="other")
+    asked = [("sb-1", "key-of-acme")] * 10 + [("sb-2", "key-of-other")]
+    holding = [await client(gw) for _ in asked]
+    for number, (connection, (box, key)) in enumerate(zip(holding, asked, strict=True)):
+        connection.send("POST", f"/sbx/{box}/exec", body=b"{}", token=key)
+        await until(lambda number=number: gw.plane.breaker.running == number + 1)
+    for box, key in (asked[0], asked[-1]):
+        extra = await client(gw)
+        extra.send("POST", f"/sbx/{box}/exec", body=b"{}", token=key)
+        status, _, body = await asyncio.wait_for(extra.answer(), 30)
+        assert (status, b'"scope":"gateway"' in body) == (503, True), body
+    go_on.set()
+    for connection in holding:
+        assert (await connection.answer())[0] == 200
+    await until(lambda: gw.plane.breaker.running == 0)
+
+
 async def _ask(connection, gw, method: str, path: str) -> int:
     connection.send(method, path, body=b"x", token=gw.token)
     return (await connection.answer())[0]

@@ -14,6 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from sandlot_controller.pod import HOLDER_DIR  # commands do not see it
+
 from images.holder import write
 from tests.waiting import wait_until
 
@@ -36,7 +38,6 @@ FILTER = {
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 BORROWED = ("/usr",)
 LINKED = ("bin", "sbin", "lib", "lib64", "lib32", "libx32")
-HOLDER_DIR = "/.sandlot"  # as in a pod, where commands do not see it
 WAITS = [f"{HOLDER_DIR}/holder"]
 
 

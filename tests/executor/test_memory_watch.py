@@ -14,7 +14,7 @@ from sandlot_sidecar.executor.memory_watch import MemoryWatch
 
 @pytest.fixture
 def watch() -> Iterator[MemoryWatch]:
-    made = MemoryWatch(Group(version=2, name="none", directories={}))
+    made = MemoryWatch(Group(version=2, name="none", directories={}), cores=None)
     yield made
     made.close()
 

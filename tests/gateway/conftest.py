@@ -22,7 +22,8 @@ from tests.gateway.machine import Machine, StubBackend
 from tests.waiting import until_empty
 
 KEY = "key-a"
-API_KEYS = f"{KEY}:alpha,key-b:beta,key-small:small:2"
+OPERATOR = "key-ops"
+API_KEYS = f"{KEY}:alpha,key-b:beta,key-small:small:2,{OPERATOR}:ops::operate"
 
 
 def pytest_asyncio_loop_factories():
@@ -44,6 +45,11 @@ class Running:
 
     def as_tenant(self, key: str) -> dict[str, str]:
         return {"Authorization": f"Bearer {key}"}
+
+    async def metrics(self) -> str:
+        answer = await self.client.get("/metrics", headers=self.as_tenant(OPERATOR))
+        assert answer.status_code == 200, answer.text
+        return answer.text
 
     async def create(self, **fields: Any) -> dict[str, Any]:
         answer = await self.client.post("/api/v1/sandbox", json={"docker_image": "host", **fields})

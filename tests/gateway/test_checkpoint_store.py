@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
 import pytest
-from sandlot_gateway.checkpoints.store import Checkpoint, Store, StoreFull
+from sandlot_gateway.checkpoints.store import Checkpoint, Store, StoreFull, StoreLimits
 
 from tests.gateway.conftest import running
 from tests.gateway.machine import Machine
 
 
-def checkpoint(store: Store) -> Checkpoint:
-    now = time.time()
+def checkpoint(store: Store, *, tenant: str = "default", age: float = 0.0) -> Checkpoint:
+    now = time.time() - age
     return Checkpoint(
         id=store.new_id(),
-        tenant="default",
+        tenant=tenant,
         sandbox_id="sb-1",
         docker_image="host",
         disk_size_bytes=1 << 30,
@@ -26,7 +27,7 @@ def checkpoint(store: Store) -> Checkpoint:
 
 
 def test_another_gateway_sees_it_pending_while_it_is_written(tmp_path: Path) -> None:
-    ours, theirs = (Store(tmp_path, limit=1 << 20) for _ in range(2))
+    ours, theirs = (Store(tmp_path, limits=StoreLimits()) for _ in range(2))
     made = checkpoint(ours)
     part = ours.begin(made)
     part.write(b"archive")
@@ -41,7 +42,7 @@ def test_another_gateway_sees_it_pending_while_it_is_written(tmp_path: Path) -> 
 
 
 def test_its_writer_is_dead(tmp_path: Path) -> None:
-    store = Store(tmp_path, limit=1 << 20)
+    store = Store(tmp_path, limits=StoreLimits())
     made = checkpoint(store)
     part = store.begin(made)
     part.write(b"half")
@@ -54,7 +55,7 @@ def test_its_writer_is_dead(tmp_path: Path) -> None:
 
 
 def test_its_writer_died_between_the_archive_and_the_document(tmp_path: Path) -> None:
-    store = Store(tmp_path, limit=1 << 20)
+    store = Store(tmp_path, limits=StoreLimits())
     made = checkpoint(store)
     part = store.begin(made)
     part.write(b"archive")
@@ -66,7 +67,7 @@ def test_its_writer_died_between_the_archive_and_the_document(tmp_path: Path) ->
 
 
 def test_a_delete_that_was_cut_short_is_done_again(tmp_path: Path) -> None:
-    store = Store(tmp_path, limit=1 << 20)
+    store = Store(tmp_path, limits=StoreLimits())
     made = checkpoint(store)
     part = store.begin(made)
     part.write(b"archive")
@@ -78,14 +79,14 @@ def test_a_delete_that_was_cut_short_is_done_again(tmp_path: Path) -> None:
 
 
 def test_damaged_documents_and_bad_ids_are_nothing(tmp_path: Path) -> None:
-    store = Store(tmp_path, limit=1 << 20)
+    store = Store(tmp_path, limits=StoreLimits())
     (tmp_path / f"cp-{'0' * 24}.json").write_text('{"id": ')
     assert store.all() == []
     assert store.get("../../etc/passwd") is None
 
 
 def test_the_limit_counts_what_is_being_written(tmp_path: Path) -> None:
-    store = Store(tmp_path, limit=100)
+    store = Store(tmp_path, limits=StoreLimits(total_bytes=100))
     first = checkpoint(store)
     part = store.begin(first)
     part.write(bytes(100))
@@ -96,6 +97,106 @@ def test_the_limit_counts_what_is_being_written(tmp_path: Path) -> None:
     store.fail(first, "no room")
     part.discard()
     store.begin(checkpoint(store)).discard()
+
+
+def kept(store: Store, *, tenant: str, size: int = 1, age: float = 0.0) -> Checkpoint:
+    """A DURABLE one."""
+    made = checkpoint(store, tenant=tenant, age=age)
+    part = store.begin(made)
+    part.write(bytes(size))
+    store.finish(made, part)
+    return made
+
+
+def failed(store: Store, *, tenant: str = "a", age: float = 0.0) -> Checkpoint:
+    made = checkpoint(store, tenant=tenant, age=age)
+    part = store.begin(made)
+    store.fail(made, "no room")
+    part.close()
+    return made
+
+
+def test_a_tenant_has_so_many_and_other_tenants_are_not_concerned(tmp_path: Path) -> None:
+    store = Store(tmp_path, limits=StoreLimits(tenant_count=2))
+    oldest = kept(store, tenant="a", age=60)
+    pending = checkpoint(store, tenant="a")
+    part = store.begin(pending)
+    with pytest.raises(
+        StoreFull, match=r"tenant 'a' has 2 .* may have 2 .*checkpoint_tenant_count.*delete"
+    ) as full:
+        store.begin(checkpoint(store, tenant="a"))
+    assert f"your oldest is {oldest.id} of sandbox sb-1" in str(full.value)
+    kept(store, tenant="b")
+    store.delete(oldest)
+    kept(store, tenant="a")
+    part.discard()
+
+
+def test_a_tenant_has_so_many_bytes_and_other_tenants_are_not_concerned(tmp_path: Path) -> None:
+    store = Store(tmp_path, limits=StoreLimits(tenant_bytes=100))
+    first = kept(store, tenant="a", size=100)
+    with pytest.raises(
+        StoreFull, match=r"tenant 'a' have 100 bytes, and may have 100 .*checkpoint_tenant_bytes"
+    ):
+        store.begin(checkpoint(store, tenant="a"))
+    kept(store, tenant="b", size=100)
+    store.delete(first)
+    kept(store, tenant="a", size=100)
+
+
+@pytest.mark.parametrize("limits", [StoreLimits(tenant_bytes=150), StoreLimits(total_bytes=150)])
+def test_archives_that_are_written_beside_each_other_share_the_room(
+    tmp_path: Path, limits: StoreLimits
+) -> None:
+    """Each was begun when nothing was written yet."""
+    store = Store(tmp_path, limits=limits)
+    parts = [store.begin(checkpoint(store, tenant="a")) for _ in range(3)]
+    parts[0].write(bytes(100))
+    with pytest.raises(StoreFull):
+        parts[1].write(bytes(100))
+    parts[2].write(bytes(50))
+    assert store.used() == 150
+    parts[0].discard()
+    parts[1].write(bytes(100))  # what was given back can be used at once
+    for part in parts:
+        part.discard()
+
+
+def test_failed_ones_count_for_nothing_and_expire(tmp_path: Path) -> None:
+    store = Store(tmp_path, limits=StoreLimits(tenant_count=1, failed_keep=3600))
+    made = failed(store)
+    kept(store, tenant="a")
+    with pytest.raises(StoreFull):
+        store.begin(checkpoint(store, tenant="a"))
+    assert store.get(made.id) is not None
+    later = Store(tmp_path, limits=StoreLimits(failed_keep=0))
+    assert later.get(made.id) is None
+    assert [one.state for one in later.all()] == ["DURABLE"]
+    assert not [path for path in tmp_path.iterdir() if made.id in path.name]
+
+
+def test_of_failed_ones_the_newest_are_kept(tmp_path: Path) -> None:
+    store = Store(tmp_path, limits=StoreLimits())
+    others = failed(store, tenant="b", age=1000)
+    made = [failed(store, age=500 - number) for number in range(105)]
+    assert store.get(others.id) is not None
+    own = [one.id for one in store.all() if one.tenant == "a"]
+    assert own == [one.id for one in made[-100:]]
+
+
+def test_what_no_document_names_is_taken_away_in_time(tmp_path: Path) -> None:
+    store = Store(tmp_path, limits=StoreLimits())
+    whole = kept(store, tenant="a")
+    left = [tmp_path / f"cp-{'0' * 24}.part", tmp_path / f"cp-{'0' * 24}.json.00000000.new"]
+    for path in left:
+        path.write_bytes(b"half")
+    store.sweep()
+    assert all(path.exists() for path in left)
+    for path in (*left, tmp_path / f"{whole.id}.tar.gz"):
+        os.utime(path, (0, 0))
+    store.sweep()
+    assert not any(path.exists() for path in left)
+    assert (tmp_path / f"{whole.id}.tar.gz").exists()
 
 
 async def test_without_a_directory_every_route_says_what_to_set(

@@ -19,6 +19,7 @@ from tests.stack import Stack
 pytestmark = [pytest.mark.root, pytest.mark.skipif(os.geteuid() != 0, reason="needs root: real namespaces")]
 
 OTHERS = "other-key"
+MOST = 4
 
 
 @pytest.fixture(autouse=True)
@@ -40,6 +41,8 @@ def stack() -> Iterator[Stack]:
                 str(200 << 20),
                 "--checkpoint-total",
                 str(60 << 20),
+                "--checkpoint-tenant-count",
+                str(MOST),
             ),
             env={"SANDLOT_API_KEYS": f"{OTHERS}:other"},
         ) as running,
@@ -157,6 +160,23 @@ async def test_one_too_large_says_so(client: AsyncClient) -> None:
         made = await first.checkpoint()
         assert made.state == "DURABLE"
         await AsyncSandbox.delete_checkpoint(made.id, client=client)
+
+
+async def test_a_tenant_that_has_as_many_as_it_may_is_told_what_to_do(stack: Stack) -> None:
+    async with (
+        AsyncClient(url=stack.url, api_key=OTHERS) as client,
+        await AsyncSandbox.create(client=client) as first,
+    ):
+        made = [await first.checkpoint() for _ in range(MOST)]
+        told = f"may have {MOST} .*checkpoint_tenant_count.*delete some"
+        with pytest.raises(ServerError, match=told) as full:
+            await first.checkpoint()
+        assert full.value.status == 507
+        assert made[0].id in str(full.value)
+        await AsyncSandbox.delete_checkpoint(made.pop(0).id, client=client)
+        made.append(await first.checkpoint())
+        for one in made:
+            await AsyncSandbox.delete_checkpoint(one.id, client=client)
 
 
 async def test_all_together_have_a_limit(stack: Stack, client: AsyncClient) -> None:

@@ -265,14 +265,14 @@ async def test_pools_stats_and_metrics(box: Running) -> None:
     assert stats["sandboxes"] == {"RUNNING": 1}
     assert [one["sandbox_id"] for one in stats["usage"]] == [made["id"]]
     assert (await box.client.get(f"{API}/stats", headers=box.as_tenant("key-b"))).json()["usage"] == []
-    text = (await box.client.get("/metrics")).text
+    text = await box.metrics()
     assert 'sandlot_creates_total{outcome="running",source="warm"} 1.0' in text
     assert 'sandlot_pool_size{pool="warm"} 2.0' in text
     assert (await box.client.put(f"{API}/pools/bad", json={"size": 1, "image": "broken"})).status_code == 422
     assert (await box.client.put(f"{API}/pools/-", json={"size": 1})).status_code == 422
     assert (await box.client.delete(f"{API}/pools/warm")).json()["success"] is True
     assert len(box.gateway.supply.slots.warm) == 0
-    assert 'pool="warm"' not in (await box.client.get("/metrics")).text
+    assert 'pool="warm"' not in await box.metrics()
     assert (await box.client.delete(f"{API}/pools/warm")).status_code == 404
 
 

@@ -42,7 +42,7 @@ async def test_a_create_that_starts_cold_beside_a_pool_says_which_field_differs(
     assert "'small'" in made["coldReason"]
     again = (await box.client.get(f"/api/v1/sandbox/{made['id']}")).json()
     assert again["coldReason"] == made["coldReason"]
-    text = (await box.client.get("/metrics")).text
+    text = await box.metrics()
     assert f'sandlot_cold_creates_total{{reason="{word}"}} 1.0' in text
 
 

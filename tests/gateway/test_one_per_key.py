@@ -6,12 +6,14 @@ import asyncio
 import itertools
 import os
 import sys
+import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import httpx
 import pytest
+from sandlot_kube import clock
 
 from tests.gateway.test_kubernetes_backend import (
     FIELDS,
@@ -50,11 +52,21 @@ async def two(world: World, **options: Any) -> AsyncIterator[tuple[Running, Runn
         yield one, other
 
 
+RUN = """
+import runpy, time
+true = time.time
+time.time = lambda: true() + {clock_off}
+runpy.run_module("sandlot_gateway", run_name="__main__", alter_sys=True)
+"""
+
+
 class Killed:
     """A gateway that is a process of its own, to be killed."""
 
-    def __init__(self, world: World, *, port: int, host: str, peers: str) -> None:
-        self._world = world
+    def __init__(
+        self, world: World, *, port: int, host: str, peers: str, clock_off: float = 0.0, **more: Any
+    ) -> None:
+        """`clock_off`: seconds that its machine's clock is ahead of this one's."""
         self._url = f"http://{host}:{port}"
         options = {
             "backend": "kubernetes",
@@ -67,11 +79,12 @@ class Killed:
             "namespace": world.namespace,
             "peers": peers,
             "log-level": "warning",
+            **{name.replace("_", "-"): value for name, value in more.items()},
         }
         self._command = [
             sys.executable,
-            "-m",
-            "sandlot_gateway",
+            "-c",
+            RUN.format(clock_off=clock_off),
             *(text for name, value in options.items() for text in (f"--{name}", str(value))),
         ]
 
@@ -85,6 +98,11 @@ class Killed:
     async def __aexit__(self, *_: object) -> None:
         self.kill()
         await self._process.wait()
+
+    async def ask(self, method: str, path: str, *, key: str = "key", body: Any = None) -> httpx.Response:
+        headers = {"Authorization": f"Bearer {key}"}
+        async with httpx.AsyncClient(base_url=self._url, headers=headers, timeout=60) as client:
+            return await client.request(method, path, json=body)
 
     async def create(self, **fields: Any) -> httpx.Response:
         headers = {"Authorization": "Bearer key"}
@@ -246,3 +264,115 @@ async def test_a_gateway_that_dies_while_it_starts_one_is_followed_by_who_has_th
         assert told in (None, made["id"])
         assert await claimed(world) == [made["id"]]
         assert await other.run(made["id"], "echo $KEY") == f"{SECRETS['KEY']}\n"
+
+
+async def test_a_gateway_that_comes_back_gives_way_to_who_took_its_create_over(world: World) -> None:
+    """It was answered PENDING, so it is on the dead one's disk: what comes back finds it there and would start it again."""
+    kubelet = world.kubelet
+    kubelet.make_cold = False
+    host = address()
+    one, its = {"host": host, "port": 18642, "peers": f"{host}:18643"}, f"{host}:18642"
+    async with world.gateway("b", host=host, port=18643, peers=its) as other:
+        async with Killed(world, **one) as killed:
+            told = (await killed.create(idempotency_key="k", secrets=SECRETS, wait_seconds=0)).json()
+            assert told["status"] == "PENDING", told
+            await cold_names(world)
+            retried = asyncio.create_task(other.create(idempotency_key="k", secrets=SECRETS))
+            await until(lambda: other.gateway.lifecycle._followed)
+            killed.kill()
+        kubelet.make_cold = True
+        assert (await retried).json()["id"] == told["id"]
+        async with Killed(world, **one) as back:
+
+            async def is_running() -> bool:
+                return (await back.ask("GET", f"/api/v1/sandbox/{told['id']}")).json()["status"] == "RUNNING"
+
+            await until(is_running)
+            again = (await back.create(idempotency_key="k", secrets=SECRETS)).json()
+            assert again["id"] == told["id"]
+            assert not list((world.directory / "killed" / "pending").iterdir())
+            assert [owner for owner in await claimed(world) if owner == told["id"]] == [told["id"]]
+            ran = await back.ask("POST", f"/sbx/{told['id']}/exec", body={"command": "echo $KEY"})
+            assert ran.json()["stdout"] == f"{SECRETS['KEY']}\n"
+
+
+async def test_a_create_that_begins_with_a_checkpoint_is_taken_over_with_its_files(world: World) -> None:
+    kubelet = world.kubelet
+    host = address()
+    kept = {"checkpoint_dir": world.directory / "kept"}
+    async with world.gateway("b", host=host, port=18643, peers=f"{host}:18642", **kept) as other:
+        await kubelet.pod(TEMPLATE, pool="default")
+        await other.warm()
+        first = await other.made()
+        await other.run(first["id"], "echo of-the-first > /file")
+        made = (await other.client.post(f"/api/v1/sandbox/{first['id']}/checkpoints")).json()
+
+        async def is_durable() -> bool:
+            told = await other.client.get(f"/api/v1/sandbox/checkpoints/{made['id']}")
+            assert told.json()["state"] != "FAILED", told.text
+            return told.json()["state"] == "DURABLE"
+
+        await until(is_durable)
+        kubelet.make_cold = False
+        body: dict[str, Any] = {"idempotency_key": "k", "checkpoint_id": made["id"]}
+        body |= {"docker_image": None, "disk_size_gb": None}
+        async with Killed(world, host=host, port=18642, peers=f"{host}:18643", **kept) as killed:
+            told = (await killed.create(**body, wait_seconds=0)).json()
+            assert told["status"] == "PENDING", told
+            await cold_names(world)
+            retried = asyncio.create_task(other.create(**body))
+            await until(lambda: other.gateway.lifecycle._followed)
+            kubelet.make_cold = True
+            killed.kill()
+        again = (await retried).json()
+        assert (again["id"], again["status"]) == (told["id"], "RUNNING"), again
+        assert sorted(await claimed(world)) == sorted([first["id"], told["id"]])
+        assert await other.run(told["id"], "cat /file") == "of-the-first\n"
+
+
+@pytest.mark.parametrize("off", [-7200.0, 7200.0])
+async def test_a_gateway_whose_clock_is_wrong_makes_what_another_takes(world: World, off: float) -> None:
+    kubelet = world.kubelet
+    kubelet.make_cold = False
+    host = address()
+    async with (
+        world.gateway("b", host=host, port=18643, peers=f"{host}:18642") as other,
+        Killed(world, host=host, port=18642, peers=f"{host}:18643", clock_off=off) as wrong,
+    ):
+        made = (await wrong.create(idempotency_key="k", wait_seconds=0, secrets=SECRETS)).json()
+        assert made["status"] == "PENDING", made
+        waiting = await kubelet.until(lambda: kubelet.sandboxes.get(made["id"]))
+        lasts = clock.seconds(waiting.spec.waiting_until)
+        assert lasts is not None
+        assert 0 < lasts - time.time() < 200
+        again = (await other.create(idempotency_key="k", wait_seconds=0, secrets=SECRETS)).json()
+        assert (again["id"], again["status"]) == (made["id"], "PENDING")
+        [name] = await cold_names(world)
+        await kubelet.pod(TEMPLATE, cold=name)
+        ran = await until(lambda: _ran(other, made["id"]))
+        assert ran == f"{SECRETS['KEY']}\n"
+        # Each takes the other's tokens, for as long as they are to last.
+        path = f"/sbx/{made['id']}/exec"
+        told = (await wrong.ask("POST", f"/api/v1/sandbox/{made['id']}/auth")).json()
+        headers = {"Authorization": f"Bearer {told['token']}"}
+        answer = await other.client.post(path, json={"command": "echo on"}, headers=headers)
+        assert answer.status_code == 200, answer.text
+        lasts = clock.seconds(told["expires_at"])
+        assert lasts is not None
+        assert 3600 < lasts - time.time() < 7300
+        told = (await other.client.post(f"/api/v1/sandbox/{made['id']}/auth")).json()
+        answer = await wrong.ask("POST", path, key=told["token"], body={"command": "echo on"})
+        assert answer.status_code == 200, answer.text
+        assert (await wrong.ask("DELETE", f"/api/v1/sandbox/{made['id']}")).status_code == 200
+        assert (await other.is_ended(made["id"]))["verdict"] == "deleted"
+        ended = await kubelet.until(lambda: (found := kubelet.sandboxes.get(name)) and found.status.ended_at)
+        at = clock.seconds(ended)
+        assert at is not None
+        assert abs(at - time.time()) < 60
+
+
+async def _ran(gateway: Running, sandbox_id: str) -> str | None:
+    answer = await gateway.client.post(
+        f"/sbx/{sandbox_id}/exec", json={"command": "echo $KEY", "timeout": 20}
+    )
+    return answer.json()["stdout"] if answer.status_code == 200 else None

@@ -104,6 +104,18 @@ async def test_an_operators_key_reaches_no_other_tenants_sandbox(shared: Running
         assert everything.json()["sandboxes"] == []
 
 
+async def test_metrics_name_all_pools_and_are_an_operators(shared: Running) -> None:
+    await put(shared, "key-a", "own")
+    for key in ("key-a", "key-b", "bare-user"):
+        refused = await shared.client.get("/metrics", headers=shared.as_tenant(key))
+        assert refused.status_code == 403, key
+        assert "own" not in refused.text
+        assert "role operate" in refused.json()["detail"]
+    for key in ("boss", "key-ops"):
+        told = await shared.client.get("/metrics", headers=shared.as_tenant(key))
+        assert 'sandlot_pool_size{pool="own"} 1.0' in told.text
+
+
 async def test_a_tenants_pools_are_no_larger_than_its_limit_of_sandboxes(shared: Running) -> None:
     assert (await put(shared, "key-few", "one", size=1)).status_code == 200
     assert (await put(shared, "key-few", "two", size=1)).status_code == 200

@@ -13,6 +13,7 @@ from typing import Any
 
 from sandlot_gateway.archive import Archive
 from sandlot_gateway.checkpoints.service import Checkpoints
+from sandlot_gateway.checkpoints.store import StoreLimits
 from sandlot_gateway.claims import GIVEN_BACK, Claimer
 from sandlot_gateway.control.api import control_api
 from sandlot_gateway.control.counters import Counters
@@ -101,7 +102,12 @@ class Gateway:
             directory,
             pool=self.pool,
             max_bytes=settings.checkpoint_max,
-            max_total=settings.checkpoint_total,
+            limits=StoreLimits(
+                total_bytes=settings.checkpoint_total,
+                tenant_bytes=settings.checkpoint_tenant_bytes,
+                tenant_count=settings.checkpoint_tenant_count,
+                failed_keep=settings.checkpoint_failed_keep,
+            ),
         )
         self.lifecycle = Lifecycle(
             directory=self.directory,

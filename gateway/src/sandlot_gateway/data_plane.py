@@ -20,7 +20,7 @@ from .data.forward import Truncated
 from .data.pacing import Pacing
 from .data.pool import HttpPool
 from .data.request import Parsed, bearer, sort_headers
-from .data.routes import ApiKeys, Routes
+from .data.routes import ApiKeys, Route, Routes
 from .data.sandbox_http import ROUTES, SandboxHttp
 from .data.server import DROPPED
 from .data.socket_plane import SocketPlane
@@ -197,9 +197,9 @@ class DataPlane:
     ) -> tuple[int, Headers]:
         lanes: list[str] = []
 
-        def admit(sandbox_id: str) -> None:
-            lane = f"{sandbox_id}/expose"  # of its own: a page's long polls must not keep commands out
-            self._door.enter_now(lane)
+        def admit(route: Route) -> None:
+            lane = f"{route.sandbox_id}/expose"  # of its own: a page's long polls must not keep commands out
+            self._door.enter_now(lane, tenant=route.tenant)
             lanes.append(lane)
 
         try:

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from sandlot_gateway import local_images
 from sandlot_gateway.core.backend import PoolSpec, Template
 from sandlot_gateway.data.dial import split_host_port
 from sandlot_gateway.registries import REGISTRY
@@ -64,7 +65,13 @@ class Settings(BaseSettings):
         default_factory=list,
         description="Registries that images may come from, `HOST[:PORT]` or `*.HOST`; commas between. None: all public ones.",
     )
-    metrics_public: bool = Field(False, description="Serve /metrics without an API key.")
+    local_images: Annotated[list[str], NoDecode] = Field(
+        default_factory=lambda: [local_images.HOST],
+        description="Local: what keys of the role `use` may name beside registries' images, `host` or paths; commas between.",
+    )
+    metrics_public: bool = Field(
+        False, description="Serve /metrics without an API key, also the names of all tenants' pools."
+    )
     exit_when_idle: float | None = Field(
         None, gt=0, description="End after this long without sandbox or request."
     )
@@ -111,6 +118,15 @@ class Settings(BaseSettings):
     )
     checkpoint_max: int = Field(4 << 30, ge=1 << 20, description="Bytes of the files of one checkpoint.")
     checkpoint_total: int = Field(20 << 30, ge=1 << 20, description="Bytes of all checkpoints together.")
+    checkpoint_tenant_bytes: int = Field(
+        10 << 30, ge=1 << 20, description="Bytes of all checkpoints of one tenant."
+    )
+    checkpoint_tenant_count: int = Field(
+        1000, ge=1, description="Checkpoints of one tenant, FAILED ones not counted."
+    )
+    checkpoint_failed_keep: float = Field(
+        3600.0, ge=0, description="How long a FAILED checkpoint can be asked for."
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="What is logged.")
     access_log: float = Field(0.0, ge=0, le=1, description="Share of data plane requests with a log line.")
     key_file: Path | None = Field(
@@ -136,7 +152,7 @@ class Settings(BaseSettings):
             split_host_port(value)
         return value
 
-    @field_validator("pool", mode="before")
+    @field_validator("pool", "local_images", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         return (
@@ -158,6 +174,14 @@ class Settings(BaseSettings):
         for entry in value:
             if not REGISTRY.match(entry):
                 raise ValueError(f"{entry!r} is neither HOST, HOST:PORT nor *.HOST")
+        return value
+
+    @field_validator("local_images")
+    @classmethod
+    def _are_images(cls, value: list[str]) -> list[str]:
+        for entry in value:
+            if not local_images.is_entry(entry):
+                raise ValueError(f"{entry!r} is neither `host` nor an absolute path without `..`")
         return value
 
     @field_validator("pool")

@@ -8,7 +8,7 @@ import os
 import time
 from pathlib import Path
 
-from sandlot_gateway.checkpoints.store import Checkpoint, Part, Store, StoreFull
+from sandlot_gateway.checkpoints.store import Checkpoint, Part, Store, StoreFull, StoreLimits
 from sandlot_gateway.checkpoints.transfer import Refused, fetch_layer, send_layer
 from sandlot_gateway.core.backend import Instance
 from sandlot_gateway.data.pool import DialError, HttpPool, UpstreamError
@@ -18,6 +18,7 @@ from sandlot_gateway.tasks import Tasks
 _log = logging.getLogger(__name__)
 
 _AT_ONCE = 4  # each reads or writes a disk as fast as it can
+_SWEEP_EVERY = 3600.0  # seconds
 
 
 class Busy(Exception):
@@ -37,19 +38,21 @@ class RestoreFailed(Exception):
 
 
 class Checkpoints:
-    """`max_bytes`: of the files of one checkpoint; `max_total`: of all archives together."""
+    """`max_bytes`: of the files of one checkpoint; `limits`: of all that are kept."""
 
-    def __init__(self, directory: Path, *, pool: HttpPool, max_bytes: int, max_total: int) -> None:
-        self._store = Store(directory, limit=max_total)
+    def __init__(self, directory: Path, *, pool: HttpPool, max_bytes: int, limits: StoreLimits) -> None:
+        self._store = Store(directory, limits=limits)
         self._pool = pool
         self._max_bytes = max_bytes
         self._tasks = Tasks()
         self._turn = asyncio.Semaphore(_AT_ONCE)
         self._lock = asyncio.Lock()  # a check and what is done after it
+        self._sweep_at = 0.0
 
     async def create(self, sandbox: Sandbox, instance: Instance) -> Checkpoint:
         """Begin one; it is written behind the caller's back. Raises Busy, StoreFull and OSError."""
         async with self._lock:
+            await self._sweep()
             before = await self.list(sandbox.tenant, sandbox.id)
             if any(one.state == "PENDING" for one in before):
                 raise Busy("a checkpoint of this sandbox is being made")
@@ -116,6 +119,11 @@ class Checkpoints:
     async def close(self, *, timeout: float = 10.0) -> None:
         """What is not written by then is FAILED for whoever looks next."""
         await self._tasks.close(timeout=timeout)
+
+    async def _sweep(self) -> None:
+        if time.monotonic() >= self._sweep_at:
+            await asyncio.to_thread(self._store.sweep)
+            self._sweep_at = time.monotonic() + _SWEEP_EVERY
 
     async def _write(self, checkpoint: Checkpoint, instance: Instance, part: Part) -> None:
         why = "the gateway ended while it was written"

@@ -10,7 +10,11 @@ import fcntl
 import os
 import re
 import secrets
+import threading
 import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -19,6 +23,9 @@ import msgspec
 State = Literal["PENDING", "DURABLE", "FAILED", "DELETING"]
 
 _ID = re.compile(r"cp-[0-9a-f]{24}\Z")
+_FAILED_KEPT = 100  # of one tenant; a failure is there to be read, and its document is some 500 bytes
+_MEASURE_EVERY = 0.25  # seconds; in between, what this process writes is added up
+_ABANDONED_AFTER = 3600.0  # seconds, for files that no document names
 
 
 class Checkpoint(msgspec.Struct, omit_defaults=True):
@@ -41,15 +48,39 @@ class Checkpoint(msgspec.Struct, omit_defaults=True):
 
 
 class StoreFull(Exception):
-    """All checkpoints together have as many bytes as they may."""
+    """A limit is reached; the message names it and says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreLimits:
+    """Bytes are those of archives. `tenant_count` leaves FAILED checkpoints out: those go `failed_keep` seconds later."""
+
+    total_bytes: int = 20 << 30
+    tenant_bytes: int = 10 << 30
+    tenant_count: int = 1000
+    failed_keep: float = 3600.0
+
+
+@dataclass(slots=True)
+class _Usage:
+    """Bytes of all archives, those that are being written too."""
+
+    total: int = 0
+    of_tenant: Counter[str] = field(default_factory=Counter)
 
 
 class Store:
-    """`limit`: bytes of all archives together. Methods raise OSError for what the disk does."""
+    """Methods raise OSError for what the disk does. Several gateways may work in one directory, and each measures it:
+    together they may exceed a limit by what they write between two measurements.
+    """
 
-    def __init__(self, directory: Path, *, limit: int) -> None:
+    def __init__(self, directory: Path, *, limits: StoreLimits) -> None:
         self._directory = directory
-        self._limit = limit
+        self._limits = limits
+        self._tenants: dict[str, str] = {}  # by id, of those that have an archive
+        self._usage = _Usage()
+        self._measured_at = float("-inf")
+        self._writing = threading.Lock()  # archives are written in threads
 
     def new_id(self) -> str:
         return f"cp-{secrets.token_hex(12)}"
@@ -88,12 +119,13 @@ class Store:
 
     def begin(self, checkpoint: Checkpoint) -> Part:
         """Make its document and a locked file for its archive. Raises StoreFull."""
-        if self.used() >= self._limit:
-            raise StoreFull(f"checkpoints have {self.used()} bytes together, and may have {self._limit}")
+        self._check_limits(checkpoint.tenant)
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         path = self._part(checkpoint.id)
         flags = os.O_CREAT | os.O_WRONLY | os.O_EXCL | os.O_CLOEXEC
-        part = Part(os.open(path, flags, 0o600), path=path, room=self._limit - self.used())
+        part = Part(
+            os.open(path, flags, 0o600), path=path, admit=lambda size: self._admit(checkpoint.tenant, size)
+        )
         try:
             fcntl.flock(part.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self.save(checkpoint)
@@ -136,17 +168,90 @@ class Store:
 
     def used(self) -> int:
         """Bytes of all archives, those that are being written too."""
-        total = 0
+        return self._measure().total
+
+    def sweep(self) -> None:
+        """Take away what no document names: a gateway that was killed leaves such files."""
+        before = time.time() - _ABANDONED_AFTER
+        for path in self._directory.glob("cp-*"):
+            abandoned = path.suffix == ".new" or not self._document(path.name.partition(".")[0]).exists()
+            with contextlib.suppress(FileNotFoundError):
+                if abandoned and path.stat().st_mtime < before:
+                    path.unlink()
+
+    def _check_limits(self, tenant: str) -> None:
+        """Raises StoreFull. Makes room among the tenant's FAILED checkpoints, which count for nothing else."""
+        limits = self._limits
+        own = [one for one in self.all() if one.tenant == tenant]
+        failed = [one for one in own if one.state == "FAILED"]
+        for one in failed[: max(0, len(failed) + 1 - _FAILED_KEPT)]:
+            self.delete(one)
+        kept = [one for one in own if one.state != "FAILED"]
+        oldest = f"; your oldest is {kept[0].id} of sandbox {kept[0].sandbox_id}" if kept else ""
+        if len(kept) >= limits.tenant_count:
+            raise StoreFull(
+                f"tenant {tenant!r} has {len(kept)} checkpoints, and may have {limits.tenant_count}"
+                f" (checkpoint_tenant_count): delete some{oldest}"
+            )
+        with self._writing:
+            self._refuse_full(tenant, self._measure(), size=1, hint=oldest)
+
+    def _admit(self, tenant: str, size: int) -> None:
+        """Count so many bytes more that are about to be written. Raises StoreFull."""
+        with self._writing:
+            stale = time.monotonic() - self._measured_at > _MEASURE_EVERY
+            usage = self._measure() if stale else self._usage
+            try:
+                self._refuse_full(tenant, usage, size=size)
+            except StoreFull:
+                usage = self._measure()  # one may have been deleted since
+                self._refuse_full(tenant, usage, size=size)
+            usage.total += size
+            usage.of_tenant[tenant] += size
+
+    def _refuse_full(self, tenant: str, usage: _Usage, *, size: int, hint: str = "") -> None:
+        limits, own = self._limits, usage.of_tenant[tenant]
+        if own + size > limits.tenant_bytes:
+            raise StoreFull(
+                f"the checkpoints of tenant {tenant!r} have {own} bytes, and may have {limits.tenant_bytes}"
+                f" (checkpoint_tenant_bytes): delete some{hint}"
+            )
+        if usage.total + size > limits.total_bytes:
+            raise StoreFull(
+                f"all tenants' checkpoints together may have {limits.total_bytes} bytes (checkpoint_total), and have them:"
+                f" delete some, or ask the operator for more{hint}"
+            )
+
+    def _measure(self) -> _Usage:
+        usage, tenants = _Usage(), dict[str, str]()
         with contextlib.suppress(FileNotFoundError):
             for entry in os.scandir(self._directory):
                 if entry.name.endswith((".tar.gz", ".part")):
                     with contextlib.suppress(FileNotFoundError):
-                        total += entry.stat().st_size
-        return total
+                        size = entry.stat().st_size
+                        checkpoint_id = entry.name.partition(".")[0]
+                        tenants[checkpoint_id] = tenant = self._tenant_of(checkpoint_id)
+                        usage.total += size
+                        usage.of_tenant[tenant] += size
+        self._tenants = {one: tenant for one, tenant in tenants.items() if tenant}
+        self._usage, self._measured_at = usage, time.monotonic()
+        return usage
+
+    def _tenant_of(self, checkpoint_id: str) -> str:
+        """Empty for one without a document, which is nobody's."""
+        tenant = self._tenants.get(checkpoint_id)
+        if tenant is None:
+            with contextlib.suppress(FileNotFoundError, msgspec.DecodeError):
+                document = self._document(checkpoint_id).read_bytes()
+                tenant = msgspec.json.decode(document, type=Checkpoint).tenant
+        return tenant or ""
 
     def _settled(self, checkpoint: Checkpoint) -> Checkpoint | None:
         """As it is, also when the gateway that worked on it is dead."""
         if checkpoint.state == "DELETING":
+            self.delete(checkpoint)
+            return None
+        if checkpoint.state == "FAILED" and checkpoint.updated_at + self._limits.failed_keep <= time.time():
             self.delete(checkpoint)
             return None
         if checkpoint.state != "PENDING":
@@ -190,18 +295,17 @@ class Store:
 
 
 class Part:
-    """An archive that is being written; `room` is how many bytes it may have."""
+    """An archive that is being written; `admit` counts bytes before they are, and raises StoreFull."""
 
-    def __init__(self, fd: int, *, path: Path, room: int) -> None:
+    def __init__(self, fd: int, *, path: Path, admit: Callable[[int], None]) -> None:
         self.fd = fd
         self.path = path
         self.size = 0
-        self._room = room
+        self._admit = admit
 
     def write(self, data: bytes) -> None:
         """Raises StoreFull and OSError."""
-        if self.size + len(data) > self._room:
-            raise StoreFull("all checkpoints together have as many bytes as they may")
+        self._admit(len(data))
         view = memoryview(data)
         while view:
             view = view[os.write(self.fd, view) :]

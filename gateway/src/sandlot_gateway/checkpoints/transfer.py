@@ -54,7 +54,7 @@ async def send_layer(pool: HttpPool, instance: Instance, *, fd: int, max_bytes: 
     try:
         connection.begin(_head(instance, target, length=os.fstat(fd).st_size))
         offset = 0
-        while not connection.closed and not connection.reader.head_complete:
+        while not connection.closed and not connection.answering:
             piece = await asyncio.to_thread(os.pread, fd, _PIECE, offset)
             if not piece:
                 break

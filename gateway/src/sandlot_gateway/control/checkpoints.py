@@ -135,7 +135,7 @@ async def create(sandbox: Owned, have: Have) -> Response:
     except Busy as error:
         raise ApiError(409, str(error)) from error
     except StoreFull as error:
-        raise ApiError(507, f"{error}: delete some") from error
+        raise ApiError(507, str(error)) from error
     except OSError as error:
         raise ApiError(507, f"checkpoints cannot be written: {error.strerror}") from error
     return json_response(_document(checkpoint))

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Response
 from fastapi.security import HTTPAuthorizationCredentials
 from pydantic import BaseModel
 
-from sandlot_gateway.control.errors import errors
+from sandlot_gateway.control.errors import ApiError, errors
 from sandlot_gateway.control.present import json_response
 from sandlot_gateway.control.services import Have, bearer, caller
 
@@ -38,12 +38,19 @@ async def readyz(have: Have) -> Response:
 @router.get(
     "/metrics",
     response_class=Response,
-    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}, **errors()},
+    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}, **errors(403)},
     summary="Prometheus metrics",
 )
 async def metrics(
     have: Have, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]
 ) -> Response:
+    """Of all tenants together, with the names of all pools: for a key with the role operate."""
     if not have.settings.metrics_public:
-        await caller(have, credentials)
+        who = await caller(have, credentials)
+        if not who.operates:
+            text = (
+                "/metrics tells of all tenants' pools: ask with a key that has the role operate"
+                " (or the operator sets metrics_public)"
+            )
+            raise ApiError(403, text)
     return Response(have.metrics_text(), media_type="text/plain; version=0.0.4; charset=utf-8")

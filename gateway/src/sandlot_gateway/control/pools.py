@@ -11,8 +11,8 @@ from pydantic import BaseModel, Field
 from sandlot_gateway.control.errors import ApiError, body_errors, errors, not_kept
 from sandlot_gateway.control.models import Done, Pids, PoolSize, Strict, Text
 from sandlot_gateway.control.present import json_response
-from sandlot_gateway.control.services import Have, Services, Who
-from sandlot_gateway.control.translate import check_registry
+from sandlot_gateway.control.services import Have, Services, Who, images_refusal
+from sandlot_gateway.control.translate import check_image
 from sandlot_gateway.core.backend import (
     PIDS,
     BackendError,
@@ -110,10 +110,15 @@ async def put_pool(name: PoolName, body: PoolRequest, have: Have, who: Who) -> R
 
     What the body leaves out stays as it is, also what it cannot say: GPUs, the runtime class, autoscaling.
     """
-    if body.image is not None:
-        check_registry(body.image, field="image", allowed=have.settings.registries)
     for _ in range(_TRIES):
-        spec = _changed(have.backend.pool(name), name=name, body=body, have=have, who=who)
+        old = have.backend.pool(name)
+        spec = _changed(old, name=name, body=body, have=have, who=who)
+        if old is None or body.image is not None:
+            check_image(
+                spec.template.image,
+                field="image",
+                refusal=lambda image: images_refusal(image, have=have, who=who),
+            )
         try:
             await have.backend.set_pool(spec)
         except PoolChanged:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 import shlex
-import time
 from datetime import UTC, datetime
 from typing import Any
 
@@ -103,7 +102,7 @@ def error_message(sandbox: Sandbox) -> str | None:
 
 def gateway_auth(sandbox: Sandbox, *, have: Services, request: Request) -> dict[str, Any]:
     """A token that lives as long as the sandbox can, and an hour more."""
-    now = time.time()
+    now = have.tokens.now()
     lasts = _TOKEN_UNLIMITED
     if sandbox.spec.timeout is not None:
         begin = sandbox.started_at or now

@@ -19,7 +19,7 @@ from sandlot_gateway.control.models import (
     SandboxResponse,
 )
 from sandlot_gateway.control.present import gateway_auth, is_old_prime, json_response, sandbox_document
-from sandlot_gateway.control.services import READY_HOLD, Have, Owned, Services, Who
+from sandlot_gateway.control.services import READY_HOLD, Have, Owned, Services, Who, images_refusal
 from sandlot_gateway.control.translate import spec_of
 from sandlot_gateway.core.supply_events import CannotStart, QueueFull
 from sandlot_gateway.keys import Tenant
@@ -54,7 +54,7 @@ async def create(
         pools=usable,
         ready=lambda pool: ready.count_of(pool.name, pool.template.key),
         checkpoint=checkpoint,
-        registries=have.settings.registries,
+        refusal=lambda image: images_refusal(image, have=have, who=who),
     )
     try:
         sandbox = have.lifecycle.create(spec, secrets=body.secrets or {}, tenant=who)

@@ -9,7 +9,7 @@ from typing import Annotated
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
-from sandlot_gateway import logs
+from sandlot_gateway import local_images, logs, registries
 from sandlot_gateway.checkpoints.service import Checkpoints
 from sandlot_gateway.control.counters import Counters
 from sandlot_gateway.control.errors import ApiError, not_found, not_known_yet
@@ -67,6 +67,17 @@ async def caller(
 
 
 Who = Annotated[Tenant, Depends(caller)]
+
+
+def images_refusal(image: str, *, have: Services, who: Tenant) -> str | None:
+    """Why this key may not name this image; None if it may. One of a pool that it may use was allowed to the pool."""
+    why = registries.refusal(image, allowed=have.settings.registries)
+    if why is not None or have.settings.backend != "local" or who.operates:
+        return why
+    pools = [status.spec for status in have.backend.pools() if who.may_use(status.spec.owner)]
+    if any(pool.template.image == image for pool in pools):
+        return None
+    return local_images.refusal(image, allowed=have.settings.local_images)
 
 
 async def owned(sandbox_id: str, have: Have, who: Who) -> Sandbox:

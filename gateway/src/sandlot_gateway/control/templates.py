@@ -11,9 +11,8 @@ from pydantic import BaseModel, Field
 from sandlot_gateway.control.errors import body_errors, errors
 from sandlot_gateway.control.models import Strict, Text
 from sandlot_gateway.control.present import json_response
-from sandlot_gateway.control.services import Have, Who
+from sandlot_gateway.control.services import Have, Who, images_refusal
 from sandlot_gateway.core.backend import BackendError
-from sandlot_gateway.registries import refusal
 
 router = APIRouter(prefix="/template", tags=["images"])
 
@@ -54,7 +53,7 @@ async def credentials(who: Who) -> Response:
     summary="Whether a sandbox can have an image",
 )
 async def check(body: CheckRequest, have: Have, who: Who) -> Response:
-    why = refusal(body.image, allowed=have.settings.registries)
+    why = images_refusal(body.image, have=have, who=who)
     if why is not None:
         return _answer(False, why)
     try:

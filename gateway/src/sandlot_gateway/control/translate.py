@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import platform
 import secrets
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from sandlot_gateway.checkpoints.store import Checkpoint
@@ -14,7 +14,6 @@ from sandlot_gateway.control.fitting import Fit, Wanted, fit, missed
 from sandlot_gateway.control.models import CreateRequest, StartCommand
 from sandlot_gateway.core.backend import PoolSpec
 from sandlot_gateway.egress import BadTarget, Egress, canonical
-from sandlot_gateway.registries import refusal
 from sandlot_gateway.sandboxes import Spec
 
 _MACHINES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
@@ -35,11 +34,12 @@ def spec_of(
     pools: Iterable[PoolSpec],
     ready: Callable[[PoolSpec], int],
     checkpoint: Checkpoint | None = None,
-    registries: Collection[str] = (),
+    refusal: Callable[[str], str | None] = lambda image: None,
 ) -> Spec:
     """With the pool and the checkpoint that the request names; what it leaves out is as a pool of its image has it.
 
-    `pools`: those that the caller may use. `ready`: how many of a pool can be claimed now. Raises ApiError 422.
+    `pools`: those that the caller may use. `ready`: how many of a pool can be claimed now. `refusal`: why the caller may
+    not name an image. Raises ApiError 422.
     """
     _refuse_unsupported(request)
     _check_pool(request, pool)
@@ -56,7 +56,7 @@ def spec_of(
     # What a pool has, its maker was asked about.
     if pool is None:
         field = "checkpoint_id" if checkpoint else "docker_image" if request.docker_image else "image"
-        check_registry(image, field=field, allowed=registries)
+        check_image(image, field=field, refusal=refusal)
     if pool is not None and image != pool.template.image:
         raise ApiError(422, f"pool {request.pool!r} has the image {pool.template.image!r}", field="pool")
     if pool is not None:
@@ -104,9 +104,9 @@ def spec_of(
     )
 
 
-def check_registry(image: str, *, field: str, allowed: Collection[str]) -> None:
+def check_image(image: str, *, field: str, refusal: Callable[[str], str | None]) -> None:
     """Raises ApiError 422."""
-    why = refusal(image, allowed=allowed)
+    why = refusal(image)
     if why is not None:
         raise ApiError(422, f"{field}: {why}", field=field)
 

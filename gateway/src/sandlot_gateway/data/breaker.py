@@ -16,10 +16,12 @@ class Limits:
 
     per_sandbox: int = 256  # requests in flight to one sandbox
     queue_per_sandbox: int = 1024  # requests waiting for one sandbox
-    total: int = 20_000  # requests in flight and waiting, all together
+    total: int = (
+        20_000  # requests in flight and waiting, all together; each tenant has a tenth of it for sure
+    )
     pending_wait: float = 5.0  # how long a request waits for a sandbox that is still starting
     retry_after: int = 1  # of the 503s
-    sockets: int = 2000  # open WebSockets: terminals and exposed ones
+    sockets: int = 2000  # open WebSockets: terminals and exposed ones; no tenant has more than nine tenths
     sockets_per_sandbox: int = 256
     access_log: float = 0.0  # share of requests that get a line in the access log, 0 to 1
 
@@ -55,15 +57,19 @@ class Breaker:
     def waiting(self) -> int:
         return self._admission.waiting
 
-    def try_enter(self, sandbox_id: str) -> bool:
+    def try_enter(self, sandbox_id: str, *, tenant: str = "") -> bool:
         """The common case without a wait. False: `enter` has to be awaited. Raises Overloaded."""
-        outcome = self._admission.enter(sandbox_id, None)
+        outcome = self._admission.enter(sandbox_id, None, tenant=tenant)
         if isinstance(outcome, Full):
             raise Overloaded(outcome)
         return outcome
 
     async def enter(
-        self, sandbox_id: str, *, gone: Callable[[], Coroutine[Any, Any, None]] | None = None
+        self,
+        sandbox_id: str,
+        *,
+        tenant: str = "",
+        gone: Callable[[], Coroutine[Any, Any, None]] | None = None,
     ) -> float:
         """Wait for a place, first come first served; the seconds waited.
 
@@ -71,7 +77,7 @@ class Breaker:
         """
         loop = asyncio.get_running_loop()
         ticket: asyncio.Future[bool] = loop.create_future()
-        outcome = self._admission.enter(sandbox_id, ticket)
+        outcome = self._admission.enter(sandbox_id, ticket, tenant=tenant)
         if isinstance(outcome, Full):
             raise Overloaded(outcome)
         if outcome:

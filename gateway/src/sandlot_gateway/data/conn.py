@@ -23,6 +23,7 @@ class Connection(asyncio.Protocol):
         "_drain",
         "_error",
         "_read_paused",
+        "_reader",
         "_waiter",
         "_write_paused",
         "address",
@@ -31,7 +32,6 @@ class Connection(asyncio.Protocol):
         "idle",
         "idle_until",
         "on_idle_lost",
-        "reader",
         "sock",
         "transport",
         "uses",
@@ -42,7 +42,7 @@ class Connection(asyncio.Protocol):
     def __init__(self, *, address: str, sock: socket.socket) -> None:
         self.address = address
         self.sock = sock
-        self.reader = ResponseReader()
+        self._reader = ResponseReader()
         self.closed = False
         self.eof = False  # the peer will send no more
         self.idle = False
@@ -60,7 +60,7 @@ class Connection(asyncio.Protocol):
     def begin(self, data: bytes, *, no_body: bool = False, upgrade: bool = False) -> None:
         """Start a request with its head (and as much of its body as there is) in one write."""
         self.uses += 1
-        self.reader.expect(no_body=no_body, upgrade=upgrade)
+        self._reader.expect(no_body=no_body, upgrade=upgrade)
         self.write(data)
 
     @property
@@ -84,9 +84,26 @@ class Connection(asyncio.Protocol):
                 self._drain = asyncio.get_running_loop().create_future()
             await asyncio.shield(self._drain)
 
+    @property
+    def answering(self) -> bool:
+        """The response's head is here: perhaps before the request's body was sent."""
+        return self._reader.head_complete
+
+    @property
+    def waits(self) -> bool:
+        """`read` has to wait: nothing has arrived that was not taken, and the body has not ended."""
+        return not self._reader.pieces and not self._reader.complete
+
+    @property
+    def reusable(self) -> bool:
+        """The response was read to its end, and another request can follow."""
+        reader = self._reader
+        read = reader.complete and not reader.pieces and not reader.excess
+        return read and reader.reusable and not self.lost and not self.eof
+
     async def head(self) -> ResponseReader:
         """Wait for the response's head. Raises UpstreamError."""
-        reader = self.reader
+        reader = self._reader
         while not reader.head_complete:
             if self._error is not None or self.closed:
                 raise self._failure()
@@ -95,7 +112,7 @@ class Connection(asyncio.Protocol):
 
     async def read(self) -> bytes:
         """What has arrived of the body, at least one byte; b"" at its end. Raises UpstreamError."""
-        reader = self.reader
+        reader = self._reader
         while True:
             if reader.pieces:
                 return self.take()
@@ -107,7 +124,7 @@ class Connection(asyncio.Protocol):
 
     def take(self) -> bytes:
         """What has arrived of the body so far. Without it the next response on this connection would not be read."""
-        data = self.reader.take()
+        data = self._reader.take()
         if self._read_paused and not self.closed:
             self._read_paused = False
             self.transport.resume_reading()
@@ -119,10 +136,10 @@ class Connection(asyncio.Protocol):
         The peer speaks only when spoken to, so nothing can have arrived yet; if it has, the connection is not
         trusted with a request.
         """
-        early = bool(self.reader.pieces)
-        self.reader.close()
-        self.reader = ResponseReader()
-        self.reader.excess = early
+        early = bool(self._reader.pieces)
+        self._reader.close()
+        self._reader = ResponseReader()
+        self._reader.excess = early
 
     def close(self) -> None:
         """At once, whatever is still to be written: the peer notices that nobody is there any more."""
@@ -140,7 +157,7 @@ class Connection(asyncio.Protocol):
         if self.idle:
             self._lost_while_idle()
             return
-        reader = self.reader
+        reader = self._reader
         try:
             reader.feed(data)
         except WireError as error:
@@ -162,18 +179,18 @@ class Connection(asyncio.Protocol):
             return False
         self._end_of_input()
         self._wake()
-        return self.reader.upgraded  # a raw duplex stays open for writing
+        return self._reader.upgraded  # a raw duplex stays open for writing
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self.idle:
             self._lost_while_idle()
         if exc is None:
             self._end_of_input()
-        elif self._error is None and not self.reader.complete:
+        elif self._error is None and not self._reader.complete:
             self._error = UpstreamError(f"lost the connection to {self.address}: {exc}")
         self.closed = True
         self.eof = True
-        self.reader.close()
+        self._reader.close()
         self._wake()
 
     def pause_writing(self) -> None:
@@ -187,7 +204,7 @@ class Connection(asyncio.Protocol):
 
     def _end_of_input(self) -> None:
         try:
-            self.reader.eof()
+            self._reader.eof()
         except WireError as error:
             if self._error is None:
                 self._error = UpstreamError(f"{self.address}: {error}")

@@ -82,18 +82,18 @@ class Door:
                 may_have_run=may_have_run,
             )
 
-    def try_enter(self, lane: str) -> bool:
+    def try_enter(self, lane: str, *, tenant: str) -> bool:
         """Whether there was a place at once; if so, `leave` has to follow. False: `enter` waits for one."""
         try:
-            return self.breaker.try_enter(lane)
+            return self.breaker.try_enter(lane, tenant=tenant)
         except Overloaded as error:
             raise self._busy(error) from error
 
-    async def enter(self, lane: str, *, receive: Receive | None) -> float:
+    async def enter(self, lane: str, *, tenant: str, receive: Receive | None) -> float:
         """The seconds waited for a place; `leave` has to follow."""
         gone = None if receive is None else lambda: until_gone(receive)
         try:
-            queued = await self.breaker.enter(lane, gone=gone)
+            queued = await self.breaker.enter(lane, tenant=tenant, gone=gone)
         except Abandoned as error:
             raise ClientGone from error
         except Overloaded as error:
@@ -101,9 +101,9 @@ class Door:
         self._metrics.queue_seconds.observe(queued)
         return queued
 
-    def enter_now(self, lane: str) -> None:
+    def enter_now(self, lane: str, *, tenant: str) -> None:
         """A place at once or not at all; `leave` has to follow."""
-        if not self.try_enter(lane):
+        if not self.try_enter(lane, tenant=tenant):
             raise self._busy(Overloaded(self.breaker.full(lane)))
 
     def leave(self, lane: str) -> None:

@@ -52,7 +52,7 @@ class ExposedHttp:
         request: Parsed,
         parts: list[bytes],
         authorization: bytes,
-        admit: Callable[[str], None],
+        admit: Callable[[Route], None],
     ) -> tuple[int, Headers]:
         """`authorization` is the client's, if it is meant for the app; `admit` takes a place or raises Refusal."""
         exposure, route = await self.target(parts[2])
@@ -79,7 +79,7 @@ class ExposedHttp:
             return status, headers, body
 
         self._routes.touched(exposure.sandbox_id)
-        admit(exposure.sandbox_id)
+        admit(route)
         try:
             return await forward(
                 pool=self._pool,

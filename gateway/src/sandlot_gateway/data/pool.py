@@ -243,17 +243,7 @@ class HttpPool:
     def release(self, connection: Connection, *, reusable: bool = True) -> None:
         """Keep a connection whose response was read to its end; close any other at once."""
         self._busy.discard(connection)
-        reader = connection.reader
-        if (
-            not reusable
-            or connection.lost
-            or connection.eof
-            or self._closed
-            or not reader.reusable
-            or reader.excess
-            or not reader.complete
-            or reader.pieces
-        ):
+        if not reusable or self._closed or not connection.reusable:
             connection.close()
             return
         self._lines.heard(connection.address)

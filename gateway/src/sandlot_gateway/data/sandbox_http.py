@@ -76,9 +76,9 @@ class SandboxHttp:
         route = await door.ready(sandbox_id, tenant, receive=watched)
         method: str = scope["method"]
         takes_place = name in ("exec", "files") or (method == "POST" and rest == b"ops")
-        waited = takes_place and not door.try_enter(sandbox_id)
+        waited = takes_place and not door.try_enter(sandbox_id, tenant=tenant)
         if waited:
-            queued[0] = await door.enter(sandbox_id, receive=watched)
+            queued[0] = await door.enter(sandbox_id, tenant=tenant, receive=watched)
             request.lines.append(b"x-sandlot-queued: %.6f\r\n" % queued[0])
         turn = None
         try:

@@ -14,6 +14,7 @@ from .expose_http import ExposedHttp
 from .expose_ws import ExposedSocket, Handshake
 from .pool import HttpPool
 from .request import bearer, sort_headers
+from .routes import Route
 from .sockets import refuse
 from .terminal import Terminal, TerminalRequest
 
@@ -28,6 +29,7 @@ class SocketPlane:
         self._exposed = exposed
         self._open = 0
         self._open_of: Counter[str] = Counter()  # by sandbox
+        self._open_of_tenant: Counter[str] = Counter()
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         started = time.perf_counter()
@@ -45,8 +47,8 @@ class SocketPlane:
                 if (await receive())["type"] != "websocket.connect":
                     return
                 find = self._exposed_socket if exposed else self._terminal
-                sandbox_id, session = await find(scope, parts)
-                with self._one_of(sandbox_id), closing(session):
+                route, session = await find(scope, parts)
+                with self._one_of(route), closing(session):
                     await session.begin()
                     await session.run(receive, send)
             except Refusal as refusal:
@@ -60,19 +62,25 @@ class SocketPlane:
             metrics.in_flight -= 1
 
     @contextmanager
-    def _one_of(self, sandbox_id: str) -> Iterator[None]:
-        """Else one sandbox whose app never answers would have all of them."""
-        if self._open_of[sandbox_id] >= self._door.limits.sockets_per_sandbox:
+    def _one_of(self, route: Route) -> Iterator[None]:
+        """Else one sandbox whose app never answers, or one tenant with several, would have all of them."""
+        limits = self._door.limits
+        if self._open_of[route.sandbox_id] >= limits.sockets_per_sandbox:
             raise self._door.unavailable("busy", "too many open WebSockets of this sandbox")
-        self._open_of[sandbox_id] += 1
+        if self._open_of_tenant[route.tenant] >= limits.sockets - limits.sockets // 10:
+            raise self._door.unavailable("busy", "too many open WebSockets of this tenant")
+        counts = ((self._open_of, route.sandbox_id), (self._open_of_tenant, route.tenant))
+        for counter, name in counts:
+            counter[name] += 1
         try:
             yield
         finally:
-            self._open_of[sandbox_id] -= 1
-            if not self._open_of[sandbox_id]:
-                del self._open_of[sandbox_id]
+            for counter, name in counts:
+                counter[name] -= 1
+                if not counter[name]:
+                    del counter[name]
 
-    async def _exposed_socket(self, scope: Scope, parts: list[bytes]) -> tuple[str, ExposedSocket]:
+    async def _exposed_socket(self, scope: Scope, parts: list[bytes]) -> tuple[Route, ExposedSocket]:
         request = sort_headers(scope["headers"])
         exposure, route = await self._exposed.target(parts[2])
         asked = Handshake(
@@ -82,9 +90,9 @@ class SocketPlane:
             authorization=self._door.for_the_app(request.authorization),
         )
         session = ExposedSocket(pool=self._pool, route=route, exposure=exposure, asked=asked)
-        return exposure.sandbox_id, session
+        return route, session
 
-    async def _terminal(self, scope: Scope, parts: list[bytes]) -> tuple[str, Terminal]:
+    async def _terminal(self, scope: Scope, parts: list[bytes]) -> tuple[Route, Terminal]:
         if len(parts) != 4 or parts[1] != b"sbx" or parts[3] != b"terminal":
             raise no_such_route(scope["path"])
         asked = TerminalRequest.parse(scope["query_string"])
@@ -92,4 +100,4 @@ class SocketPlane:
         token = bearer(sort_headers(scope["headers"]).authorization) or asked.token or ""
         tenant = self._door.authenticate(token, sandbox_id)
         route = await self._door.ready(sandbox_id, tenant, receive=None)
-        return sandbox_id, Terminal(pool=self._pool, route=route, request=asked)
+        return route, Terminal(pool=self._pool, route=route, request=asked)

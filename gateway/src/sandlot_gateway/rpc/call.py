@@ -101,10 +101,9 @@ class Call:
     ) -> AsyncGenerator[CommandSessionEvent, None]:
         """The op's events to its end. Raises ConnectError for an end that is not the command's own."""
         reader, characters = FrameReader(), Characters()
-        pieces = connection.reader
         last: bytes | None = None
         while True:
-            if not pieces.pieces and not pieces.complete:
+            if connection.waits:
                 await self._outbox.flush()
             patience = _REST if characters.waiting and (has_input or pty) else None
             try:

@@ -92,11 +92,11 @@ class RpcPlane:
         watched = None if body is None else receive
         route = await door.ready(sandbox_id, tenant, receive=watched)
         takes_place = method == "Start"
-        waited = takes_place and not door.try_enter(sandbox_id)
+        waited = takes_place and not door.try_enter(sandbox_id, tenant=tenant)
         passed = [(b"x-request-id", request_id)]
         passed += [pair for pair in scope["headers"] if pair[0] in _PASSED_ON and pair[0] != b"x-request-id"]
         if waited:
-            queued[0] = await door.enter(sandbox_id, receive=watched)
+            queued[0] = await door.enter(sandbox_id, tenant=tenant, receive=watched)
             passed.append((b"x-sandlot-queued", b"%.6f" % queued[0]))
         turn = None
         inbox, outbox = Inbox(receive, body=body), Outbox(send)

@@ -187,7 +187,7 @@ class _Server(asyncssh.SSHServer):
         session = await self._sessions.found(username)
         if (
             session is None
-            or not session.open
+            or not self._sessions.is_open(session)
             or self._named not in (None, session.id)
             or not hmac.compare_digest(key.get_fingerprint(), session.fingerprint)
         ):

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import importlib
 import secrets
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -41,12 +40,8 @@ class SshSession:
     tenant: str
     fingerprint: str  # of the public key, as `ssh-keygen -l` shows it
     ttl: int  # seconds
-    expires_at: float  # Unix seconds; no connection can begin from then on
+    expires_at: float  # on the clock of `Tokens.now`; no connection can begin from then on
     connections: set[Any] = field(default_factory=set)  # asyncssh.SSHServerConnection, of this gateway
-
-    @property
-    def open(self) -> bool:
-        return time.time() < self.expires_at
 
 
 class Listener(Protocol):
@@ -131,7 +126,7 @@ class SshSessions:
             tenant=tenant,
             fingerprint=fingerprint,
             ttl=ttl,
-            expires_at=time.time() + ttl,
+            expires_at=self._tokens.now() + ttl,
         )
         self._all[session.id] = session
         if self._shared is not None:
@@ -157,6 +152,10 @@ class SshSessions:
         if self._awaited.get(session_id) is event:
             del self._awaited[session_id]
         return self._all.get(session_id)
+
+    def is_open(self, session: SshSession) -> bool:
+        """Whether connections can begin."""
+        return self._tokens.now() < session.expires_at
 
     def find(self, session_id: str) -> SshSession | None:
         return self._all.get(session_id)
@@ -188,7 +187,7 @@ class SshSessions:
         known = self._of(sandbox_id)
         if len(known) < MAX_PER_SANDBOX:
             return
-        over = [session for session in known if not session.open and not session.connections]
+        over = [session for session in known if not self.is_open(session) and not session.connections]
         if not over:
             raise SshError(f"a sandbox has at most {MAX_PER_SANDBOX} SSH sessions")
         for session in over:

@@ -33,15 +33,15 @@ _MEMORY = ("memory", "memory_limit")
 
 
 class MemoryWatch:
-    """Of one sandbox: made before its runners are forked, and shared by them."""
+    """Of one sandbox: made before its runners are forked, and shared by them. `cores`: None for all of the machine's."""
 
-    def __init__(self, sandbox: Group) -> None:
+    def __init__(self, sandbox: Group, *, cores: float | None) -> None:
         self._sandbox = sandbox
         self._page = mmap.mmap(-1, mmap.PAGESIZE)
         # Views, which write eight bytes at once: `struct` clears them first, and who reads just then finds a rate of 0.
         self._times = memoryview(self._page).cast("d")
         self._marks = memoryview(self._page).cast("q")
-        self.set_cores(None)
+        self.set_cores(cores)
         self.doorbell, self._bell = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self.descriptors = [self._bell, *(fd for fd in map(sandbox.descriptor, _MEMORY) if fd >= 0)]
 

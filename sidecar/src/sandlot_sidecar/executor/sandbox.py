@@ -161,9 +161,11 @@ class Sandbox:
     def _watch_memory(self, cgroup: cgroups.Sandbox) -> None:
         if not cgroup.loose:
             return
+        cores = self.limits.get("cpu")
         if self._watch is None:
-            self._watch = MemoryWatch(cgroup.group)
-        self._watch.set_cores(self.limits.get("cpu"))
+            self._watch = MemoryWatch(cgroup.group, cores=cores)
+        else:
+            self._watch.set_cores(cores)
 
     def _disk(self) -> int | None:
         memory, asked = self.limits.get("memory"), self._plan.disk

@@ -97,6 +97,7 @@ class KubernetesBackend:
             self._client = client or KubeClient.from_environment(settings.context)
         except BadKubeConfig as error:
             raise BackendError(f"no way to a Kubernetes API server: {error}") from error
+        tokens.now = self._client.now
         self._namespace = namespace = settings.namespace or self._client.namespace
         self._settings = settings
         self._pool = pool

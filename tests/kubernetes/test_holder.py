@@ -1,0 +1,68 @@
+"""A container's first process that an init container copied (`sandboxes.holder: copy`), as on nodes without image volumes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from sandlot import Client, Sandbox
+
+from tests.kubernetes.boxes import POOLED, filled, pod_of, pods_exec, warm
+from tests.kubernetes.releases import release_of_its_own
+from tests.kubernetes.stack import IMAGE, Stack
+
+VALUES = {
+    "sandboxes.holder": "copy",
+    "pools": {"default": {"size": 1, "template": {"image": IMAGE, **POOLED}}},
+    "gateway.replicas": 1,
+    "controller.replicas": 1,
+}
+LOOK = [
+    "python3",
+    "-c",
+    "import os; print(oct(os.stat('/.sandlot/holder').st_mode)); open('/.sandlot/x', 'w')",
+]
+
+
+@pytest.fixture(scope="module", params=["gvisor", "runc"])
+def copied(request: pytest.FixtureRequest) -> Iterator[Stack]:
+    with release_of_its_own("copy", runtime=request.param) as stack:
+        assignments = ",".join(f"{name}={json.dumps(value)}" for name, value in VALUES.items())
+        stack.install("--set-json", assignments)
+        yield stack
+
+
+def check(stack: Stack, box: Sandbox) -> None:
+    """It runs commands, behind the same walls, and its first process is the copy."""
+    pod = pod_of(stack, box)
+    [copying] = pod["spec"]["initContainers"]
+    [held] = [each for each in pod["spec"]["volumes"] if each["name"] == copying["name"]]
+    assert "emptyDir" in held
+    [state] = pod["status"]["initContainerStatuses"]
+    assert state["state"]["terminated"]["exitCode"] == 0
+    assert box.exec("echo hello && id -u").stdout == "hello\n0\n"
+    # Commands see neither it nor its directory, and have their own of that name.
+    seen = box.exec("ls -a /; cat /proc/mounts /proc/*/cmdline")
+    assert ".sandlot" not in seen.stdout
+    assert (
+        box.exec("mkdir /.sandlot && echo mine > /.sandlot/holder && cat /.sandlot/holder").stdout == "mine\n"
+    )
+    name = pod["metadata"]["name"]
+    with pytest.raises(AssertionError, match="Read-only file system"):
+        pods_exec(stack, name, LOOK)
+    first = pods_exec(stack, name, ["python3", "-c", "import os; print(os.stat('/.sandlot/holder').st_size)"])
+    assert 0 < int(first) < 1024
+    box.reset()
+    assert box.exec("ls -d /.sandlot").exit_code != 0
+
+
+def test_a_warm_sandbox_and_a_cold_one_have_a_copied_first_process(copied: Stack) -> None:
+    with Client(url=copied.url, api_key=copied.api_key) as client:
+        filled(copied, size=1)
+        with warm(client) as box:
+            assert box.info.pool_hit
+            check(copied, box)
+        with Sandbox.create(IMAGE, client=client, cpu=0.5, memory="256MiB", disk="512MiB", wait=180) as box:
+            assert not box.info.pool_hit
+            check(copied, box)
