@@ -139,7 +139,7 @@ class AsyncProcess:
             await self._stream.stop()
         else:
             await self._stream.stop()
-            await shielded(self._plane.kill(self.op_id))
+            await shielded(lambda: self._plane.kill(self.op_id))
 
     async def _stdin(self, data: bytes, *, eof: bool) -> None:
         route = with_query(

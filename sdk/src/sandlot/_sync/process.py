@@ -138,7 +138,7 @@ class Process:
             self._stream.stop()
         else:
             self._stream.stop()
-            shielded(self._plane.kill(self.op_id))
+            shielded(lambda: self._plane.kill(self.op_id))
 
     def _stdin(self, data: bytes, *, eof: bool) -> None:
         route = with_query(
