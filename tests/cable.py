@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
+from tests.netlink import Network, make_network, remove_network
 from tests.probe import SERVER
 
 
 @dataclass(frozen=True)
 class Cable:
-    """`inside` is the end in the namespace, `outside` the other; IPv4 and IPv6 addresses. Needs root and the program ip."""
+    """`inside` is the end in the namespace, `outside` the other; IPv4 and IPv6 addresses. Needs root."""
 
     namespace: str
     inside: str
@@ -36,27 +39,24 @@ def cable(kind: str, *, network: int) -> Iterator[Cable]:
     net, net6 = f"198.{network}.{number}", f"fd{network}:{number:x}:"
     made = Cable(f"sandlot-{kind}-{os.getpid()}", f"{net}.2", f"{net6}:2", f"{net}.1", f"{net6}:1")
 
-    def ip(*arguments: str) -> None:
-        subprocess.run(["ip", *arguments], check=True, capture_output=True)
-
-    def inside(*arguments: str) -> None:
-        ip("-n", made.namespace, *arguments)
-
-    ip("netns", "add", made.namespace)
-    try:
-        ip("link", "add", near, "type", "veth", "peer", "name", far, "netns", made.namespace)
-        ip("addr", "add", f"{made.outside}/30", "dev", near)
-        ip("addr", "add", f"{made.outside6}/64", "dev", near, "nodad")
-        ip("link", "set", near, "up")
-        inside("addr", "add", f"{made.inside}/30", "dev", far)
-        inside("addr", "add", f"{made.inside6}/64", "dev", far, "nodad")
-        inside("link", "set", far, "up")
-        inside("link", "set", "lo", "up")
-        inside("route", "add", "default", "via", made.outside)
-        yield made
-    finally:
-        subprocess.run(["ip", "link", "del", near], check=False, capture_output=True)
-        ip("netns", "del", made.namespace)
+    path = Path(made.path)
+    with Network() as outside, make_network(path) as inside:
+        try:
+            outside.add_veth(near, far, namespace=path)
+            for network_of, link, addresses in (
+                (outside, near, (f"{made.outside}/30", f"{made.outside6}/64")),
+                (inside, far, (f"{made.inside}/30", f"{made.inside6}/64")),
+            ):
+                for address in addresses:
+                    network_of.add_address(link, address)
+                network_of.up(link)
+            inside.up("lo")
+            inside.add_default_route(made.outside)
+            yield made
+        finally:
+            with contextlib.suppress(OSError):  # none was made
+                outside.delete(near)
+            remove_network(path)
 
 
 @contextmanager
@@ -69,7 +69,7 @@ def serving(four: str, six: str, *, namespace: str | None = None) -> Iterator[No
 @contextmanager
 def running(program: str, *arguments: str, namespace: str | None = None) -> Iterator[None]:
     """A program of Python's that says `up` when it serves; `namespace`: in that one."""
-    within = [] if namespace is None else ["ip", "netns", "exec", namespace]
+    within = [] if namespace is None else ["nsenter", f"--net=/run/netns/{namespace}"]
     pipe = subprocess.PIPE
     server = subprocess.Popen(
         [*within, sys.executable, "-c", program, *arguments], stdin=pipe, stdout=pipe, text=True

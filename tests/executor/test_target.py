@@ -17,6 +17,7 @@ from sandlot_sidecar.server.egress.programs import programs
 from tests.executor.conftest import Make
 from tests.executor.container import FILTER, HOLDER_DIR, Container, parse_status
 from tests.executor.driver import Command, Driver, Refused
+from tests.netlink import network_at
 
 pytestmark = [
     pytest.mark.root,
@@ -175,13 +176,14 @@ with socket.socket() as s:
 def test_what_it_may_send_can_change_while_it_runs(container: Start, enter: Callable[..., Driver]) -> None:
     """To an address of the container's own network, where nobody listens: the kernel answers at once."""
     box = container()
-    for words in (("link", "set", "lo", "up"), ("addr", "add", "198.18.3.4/32", "dev", "lo")):
-        subprocess.run(["nsenter", "-t", str(box.pid), "-n", "ip", *words], check=True, timeout=60)
+    with network_at(Path(f"/proc/{box.pid}/ns/net")) as network:
+        network.up("lo")
+        network.add_address("lo", "198.18.3.4/32")
     driver = enter(box)
     asked = ["python3", "-c", ASK]
     assert driver.run(asked).stdout == b"ECONNREFUSED\n"
-    network, somewhere = (198 << 24) + (18 << 16), (192 << 24) + (2 << 8)
-    for rules, said in ([(network, 15, 0, 0)], "EPERM"), ([(somewhere, 24, 0, 0)], "ECONNREFUSED"):
+    there, somewhere = (198 << 24) + (18 << 16), (192 << 24) + (2 << 8)
+    for rules, said in ([(there, 15, 0, 0)], "EPERM"), ([(somewhere, 24, 0, 0)], "ECONNREFUSED"):
         driver.ask("egress", programs=programs(allow=False, rules=rules, proxied={}))
         assert driver.run(asked).stdout.decode().strip() == said
         assert box.exec(*asked) == "ECONNREFUSED\n", "it binds who is not of the sandbox"

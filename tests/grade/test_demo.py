@@ -128,3 +128,13 @@ def test_a_line_that_cannot_be_used_stops_before_anything_runs(tmp_path: Path) -
         "message": f"{file}:2: field 'code': must be a string, not int",
     }
     assert not (tmp_path / "samples_results.jsonl").exists()
+
+
+def test_results_are_not_written_plain_into_a_file_named_gz(tmp_path: Path) -> None:
+    file, output = tmp_path / "samples.jsonl", tmp_path / "r.jsonl.gz"
+    file.write_text('{"code": "x = 1", "test": ""}\n')
+    server = {"SANDLOT_URL": "http://127.0.0.1:9", "SANDLOT_API_KEY": "k"}
+    found = run("grade", str(file), "--output", str(output), code=2, **server)
+    why = "results are written line by line, uncompressed; give --output a name without .gz"
+    assert found == {"error": "InputError", "message": f"{output}: {why}"}
+    assert not output.exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 from sandlot import AsyncClient
 from sandlot_grade.errors import GradeError
-from sandlot_grade.rollout import Grader, Limits, key
+from sandlot_grade.rollout import PROGRAM, Grader, Limits, key
 from sandlot_grade.work import Outcome, Rollout
 
 from tests.sdk.service import Fault, Service
@@ -33,12 +34,12 @@ async def grade(service: Service, *verdicts: str) -> Outcome:
         return await Grader(client=client, image="img").grade(ROLLOUT)
 
 
-def ended(service: Service, *, code: int, message: str | None) -> None:
+def ended(service: Service, *, code: int, message: str | None, stderr: str = "") -> None:
     """The next command ends by itself so."""
     usage = {"queued": 0.0, "wall": 0.01, "cpu": 0.004, "peak_memory": 9437184}
     end = {"op_id": "op", "state": "ended", "verdict": "exited", "exit_code": code, "signal": None}
     counts = {"stdout_bytes": 0, "stderr_bytes": 0, "truncated": False, "detached": False}
-    document = {"stdout": "", "stderr": "", "message": message, "usage": usage, **end, **counts}
+    document = {"stdout": "", "stderr": stderr, "message": message, "usage": usage, **end, **counts}
     service.faults.append(Fault("/exec", status=200, body=document))
 
 
@@ -73,6 +74,29 @@ async def test_a_program_may_end_with_the_exit_code_of_a_missing_one(service: Se
     ended(service, code=127, message=None)
     outcome = await grade(service)
     assert (outcome.result, outcome.exit_code) == ("failed", 127)
+
+
+async def test_python_is_looked_for_once_and_not_where_the_program_ran(service: Service) -> None:
+    async with AsyncClient(url=service.url, api_key=service.api_key) as client:
+        grader = Grader(client=client, image="img")
+        for code in (127, 126):
+            ended(service, code=code, message=None)
+            outcome = await grader.grade(ROLLOUT)
+            assert (outcome.result, outcome.exit_code) == ("failed", code)
+    asked = [json.loads(seen.body)["command"] for seen in service.calls("/exec")]
+    assert asked == [["python3", PROGRAM], ["python3", "-c", "pass"], ["python3", PROGRAM]]
+    assert len({seen.path for seen in service.calls("/exec")}) == 3, "a sandbox each"
+    assert {box["status"] for box in service.sandboxes.values()} == {"TERMINATED"}
+
+
+async def test_a_python_that_is_a_script_for_a_missing_one_stops_the_run(service: Service) -> None:
+    missing = "warning: slow\n/usr/bin/python3: 2: exec: python3.12: not found\n"
+    for _ in range(2):  # the program, and what looks for python3
+        ended(service, code=127, message=None, stderr=missing)
+    with pytest.raises(GradeError) as caught:
+        await grade(service)
+    why = "python3 ends with exit code 127: /usr/bin/python3: 2: exec: python3.12: not found"
+    assert str(caught.value).startswith(f"no program can run in image 'img': {why}; ")
 
 
 def test_a_key_names_the_program_and_what_it_runs_in() -> None:

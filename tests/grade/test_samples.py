@@ -69,6 +69,59 @@ def test_a_test_that_calls_its_check_itself_needs_no_entry_point(tmp_path: Path)
         assert [run_plain(rollout.program()).passed for rollout in _read(path)] == [True, False]
 
 
+ASYNC = """
+import asyncio
+
+async def check(f):
+    await asyncio.sleep(0)
+    assert f() == 1
+"""
+IN_AN_IF = """
+import sys
+
+if sys.version_info >= (3, 8):
+    def check(f):
+        assert f() == 1
+else:
+    async def check(f):
+        assert False
+"""
+IN_A_TRY = """
+try:
+    import nothing_of_this_name
+except ImportError:
+    async def check(f):
+        assert f() == 1
+"""
+NEWER = "def check[T](f):\n    assert f() == 1\n"
+
+
+@pytest.mark.parametrize("test", [ASYNC, IN_AN_IF, IN_A_TRY], ids=["async", "if", "try"])
+def test_a_check_may_be_async_or_in_a_block(tmp_path: Path, test: str) -> None:
+    lines = [{"code": f"def f(): return {n}", "test": test, "entry_point": "f"} for n in (1, 2)]
+    runs = [run_plain(rollout.program()) for rollout in _read(_file(tmp_path, *lines))]
+    assert [run.passed for run in runs] == [True, False]
+    assert "AssertionError" in runs[1].stderr
+
+
+def test_an_async_check_that_the_test_runs_itself(tmp_path: Path) -> None:
+    test = ASYNC + "asyncio.run(check(f))\n"
+    path = _file(tmp_path, *({"code": f"def f(): return {n}", "test": test} for n in (1, 2)))
+    assert [run_plain(rollout.program()).passed for rollout in _read(path)] == [True, False]
+
+
+@pytest.mark.parametrize("kind", ["", "async "])
+def test_a_check_that_only_a_newer_python_understands_is_called(kind: str) -> None:
+    program = build(code="def f(): return 2", test=kind + NEWER, entry_point="f")
+    assert "check(f)" in program.source.removeprefix(kind + NEWER)
+
+
+def test_a_helper_named_check_is_the_tests_own_affair(tmp_path: Path) -> None:
+    test = "class T:\n    def check(self, f):\n        assert f() == 1\n\nT().check(f)\n"
+    path = _file(tmp_path, *({"code": f"def f(): return {n}", "test": test} for n in (1, 2)))
+    assert [run_plain(rollout.program()).passed for rollout in _read(path)] == [True, False]
+
+
 def test_first_limits_and_later_lines_are_not_read(tmp_path: Path) -> None:
     path = _file(tmp_path, {"task_id": "add", "completion": ""}, "not json")
     assert len(_read(path, first=1)) == 1
@@ -96,6 +149,20 @@ def test_problems_are_only_asked_for_when_needed(tmp_path: Path) -> None:
         ({"code": "x", "test": "pass", "entry_point": "a b"}, "entry_point", "'a b' is not a name"),
         ({"code": "x", "test": "def check(f): pass"}, "entry_point", "is missing: 'test' defines check"),
         ({"code": "x", "test": "def check(f):\n    # check(f)\n    check(f)"}, "entry_point", "is missing"),
+        (
+            {"code": "x", "test": "async def check(f): pass"},
+            "entry_point",
+            "is missing: 'test' defines check",
+        ),
+        ({"code": "x", "test": "async def check(f): pass\ncheck(f)"}, "entry_point", "is missing"),
+        (
+            {"code": "x", "test": "class T:\n    def check(self): 1 / 0", "entry_point": "x"},
+            "test",
+            "in a class",
+        ),
+        ({"code": "x", "test": "  def check(f): 1 / 0", "entry_point": "x"}, "test", "begin it at column 1"),
+        ({"code": "x", "test": "# it\n    assert x == 1"}, "test", "begin it at column 1"),
+        ({"code": "x", "test": "def check(f): yield", "entry_point": "x"}, "test", "remove the yield"),
         ({"task_id": "add", "completion": "'\ud83d"}, "completion", "character 2 is half of a pair"),
         ({"code": "\udc00", "test": ""}, "code", "half of a pair"),
         ({"code": "", "test": "\ud83d"}, "test", "half of a pair"),
@@ -152,6 +219,11 @@ def test_problem_files(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="'t' occurs twice") as caught:
         read_problems(path)
     assert caught.value.line == 2
+    line["test"] = "class T:\n    def check(self): pass"
+    path.write_bytes(gzip.compress(json.dumps(line).encode()))
+    with pytest.raises(InputError, match="field 'test': would test nothing: it defines check in a class"):
+        read_problems(path)
+    line["test"] = "def check(c): pass"
     del line["entry_point"]
     path.write_bytes(gzip.compress(json.dumps(line).encode()))
     with pytest.raises(InputError, match="field 'entry_point': is missing"):

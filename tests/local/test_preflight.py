@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -42,11 +44,20 @@ def test_this_machine_can_or_says_why_not() -> None:
         assert "user namespaces" in str(error)
 
 
+@pytest.fixture
+def directory() -> Iterator[Path]:
+    """One that each user may read; pytest's own are root's."""
+    with tempfile.TemporaryDirectory(prefix="sandlot-") as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
 @pytest.mark.root
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to map users")
-def test_a_refusal_names_the_sysctl() -> None:
+def test_a_refusal_names_the_sysctl(directory: Path) -> None:
+    python, paths = python_for_others(directory, become=[])
     with subprocess.Popen(
-        [python_for_others(), "-c", REFUSED, *[path for path in sys.path if path]],
+        [*python, "-c", REFUSED, *paths],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

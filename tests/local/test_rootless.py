@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -45,16 +44,15 @@ asyncio.run(main())
 
 
 def test_an_ordinary_user_has_sandboxes_too() -> None:
-    python = python_for_others()
     directory = Path(tempfile.mkdtemp(prefix="sandlot-"))
     try:
         image = small_root(directory / "small.tar")
         image.chmod(0o644)
         if os.geteuid() == 0:
             os.chown(directory, 65534, 65534)
-        paths = [path for path in sys.path if path] + [str(Path(__file__).parents[2])]
+        python, paths = python_for_others(directory, become=become_nobody())
         done = subprocess.run(
-            [*become_nobody(), python, "-c", SCRIPT, str(directory), str(image), *paths],
+            [*python, "-c", SCRIPT, str(directory), str(image), *paths],
             capture_output=True,
             text=True,
             timeout=60,

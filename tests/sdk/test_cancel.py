@@ -8,9 +8,11 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 
 import pytest
-from sandlot import AsyncClient, AsyncSandbox, ConnectionFailed
+from sandlot import AsyncClient, AsyncSandbox, Client, ConnectionFailed, Sandbox
 from sandlot._tasks_async import each
 
 from tests.sdk.service import Fault, Service
@@ -29,6 +31,39 @@ async def main():
     async with await AsyncSandbox.create() as box:
         await box.exec("echo started; sleep 60", op_id="long")
 asyncio.run(main())
+"""
+
+MAP_EXECS = """
+from sandlot import Sandbox
+with Sandbox.create() as box:
+    box.map_execs(["sleep 60"] * 5, concurrency=3)
+"""
+
+MAP = """
+from sandlot import Sandbox
+Sandbox.map(lambda box, _: box.exec("sleep 60"), range(5), concurrency=3)
+"""
+
+MAP_OF_MAPS = """
+from sandlot import Sandbox
+Sandbox.map(lambda box, n: box.map_execs(["sleep 60"] * n), [1, 2])
+"""
+
+MAP_OF_STREAMS = """
+from sandlot import Sandbox
+def work(box, _):
+    for event in box.exec("sleep 60", stream=True):
+        pass
+Sandbox.map(work, range(3))
+"""
+
+MAP_OF_CODE = """
+import sandlot._tasks_sync, time
+from sandlot import Sandbox
+sandlot._tasks_sync.GIVE_UP = 3.0
+def work(box, n):
+    box.exec("sleep 60") if n else time.sleep(60)
+Sandbox.map(work, [0, 1, 1, 1])
 """
 
 CLEAN = """
@@ -111,6 +146,88 @@ def test_control_c_ends_the_command_and_deletes_the_sandbox(service: Service, sc
     assert "KeyboardInterrupt" in error.splitlines()[-1]
     assert len(service.calls("/ops/long", "DELETE")) == 1
     assert [box["status"] for box in service.sandboxes.values()] == ["TERMINATED"]
+
+
+@pytest.mark.parametrize(
+    "script",
+    [MAP_EXECS, MAP, MAP_OF_MAPS, MAP_OF_STREAMS, MAP_OF_CODE],
+    ids=["execs", "map", "maps", "streams", "code"],
+)
+def test_control_c_ends_what_a_synchronous_batch_has_started(service: Service, script: str) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", script], env=environment(service), stderr=subprocess.PIPE, text=True
+    )
+    try:
+        service.wait_for(lambda: len([op for op in service.ops.values() if op.process]) == 3)
+        process.send_signal(signal.SIGINT)
+        _, error = process.communicate(timeout=20)
+    finally:
+        process.kill()
+        process.wait()
+    assert "KeyboardInterrupt" in error.splitlines()[-1]
+    assert len(service.ops) == 3, "another command was begun"
+    service.wait_for(lambda: all(op.document is not None for op in service.ops.values()))
+    assert {op.document["verdict"] for op in service.ops.values() if op.document} == {"killed"}
+    left = [box for box in service.sandboxes.values() if box["status"] != "TERMINATED"]
+    assert len(left) == (1 if script is MAP_OF_CODE else 0)  # nothing can end the code of a thread
+
+
+def test_the_first_error_ends_what_a_synchronous_batch_has_started(service: Service) -> None:
+    def work(box: Sandbox, item: int) -> None:
+        if item:
+            box.exec("sleep 60", op_id=f"long-{item}")
+        service.wait_for(lambda: len([op for op in service.ops.values() if op.process]) == 2)
+        raise ValueError("the first")
+
+    with Client(url=service.url, api_key=service.api_key) as client:
+        begun = time.monotonic()
+        with pytest.raises(ValueError, match="the first"):
+            Sandbox.map(work, [1, 0, 2], client=client)
+        assert time.monotonic() - begun < 30
+    assert sorted(service.ops) == ["long-1", "long-2"]
+    assert all(op.document and op.document["verdict"] == "killed" for op in service.ops.values())
+    assert {box["status"] for box in service.sandboxes.values()} == {"TERMINATED"}
+
+
+def test_a_delete_that_has_begun_is_done_although_the_batch_is_given_up(service: Service) -> None:
+    """The one of an item that was finished just before."""
+    deleting = threading.Event()
+
+    class Slow(Sandbox):
+        def delete(self) -> None:
+            deleting.set()
+            busy = Fault(
+                f"/sandbox/{self.id}", status=503, body={"error": "busy"}, headers={"Retry-After": "1"}
+            )
+            service.faults.append(busy)
+            super().delete()
+
+    def work(box: Sandbox, item: int) -> None:
+        if item:
+            assert deleting.wait(30)
+            raise ValueError("the first")
+
+    client = Client(url=service.url, api_key=service.api_key)
+    with client, pytest.raises(ValueError, match="the first"):
+        Slow.map(work, [0, 1], client=client)
+    assert {box["status"] for box in service.sandboxes.values()} == {"TERMINATED"}
+
+
+def test_a_cancelled_thread_sends_nothing_again(service: Service) -> None:
+    """Also while it waits to send something again."""
+    full = Fault("/exec", status=503, body={"error": "busy"}, headers={"Retry-After": "60"})
+    service.faults.append(full)
+
+    def work(box: Sandbox, item: int) -> None:
+        if item:
+            box.exec("true")
+        service.wait_for(lambda: service.calls("/exec"))
+        raise ValueError("the first")
+
+    with Client(url=service.url, api_key=service.api_key) as client:
+        with pytest.raises(ValueError, match="the first"):
+            Sandbox.map(work, [1, 0], client=client)
+        assert len(service.calls("/exec")) == 1
 
 
 def test_the_shared_client_is_closed_with_its_event_loop(service: Service) -> None:

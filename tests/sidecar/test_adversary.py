@@ -143,13 +143,9 @@ async def _gvisor(made: list[tuple[Sidecar, Callable[[], None]]], net: Cable) ->
     return box
 
 
-NEEDS_IP = pytest.mark.skipif(
-    shutil.which("ip") is None or shutil.which("nsenter") is None,
-    reason="needs the programs ip (package iproute2) and nsenter (package util-linux)",
-)
-RUNC = pytest.param("runc", marks=[NEEDS_IP, pytest.mark.skipif(
-    shutil.which("runc") is None, reason="needs the program runc (package runc)")])  # fmt: skip
-GVISOR = pytest.param("gvisor", marks=[NEEDS_IP, *NEEDS_RUNSC])
+RUNC = pytest.param("runc", marks=pytest.mark.skipif(
+    shutil.which("runc") is None, reason="needs the program runc (package runc)"))  # fmt: skip
+GVISOR = pytest.param("gvisor", marks=NEEDS_RUNSC)
 everywhere = pytest.mark.parametrize("shape", ["local", RUNC, GVISOR])
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
@@ -24,7 +23,6 @@ pytestmark = [
     pytest.mark.root,
     pytest.mark.heavy,  # gVisor takes the cores that a test beside it waits for
     *NEEDS_RUNSC,
-    pytest.mark.skipif(shutil.which("ip") is None, reason="needs the program ip (package iproute2)"),
 ]
 
 PORT = 8700

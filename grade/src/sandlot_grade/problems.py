@@ -6,6 +6,7 @@ import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
 
+from sandlot_grade.checks import check_of
 from sandlot_grade.errors import GradeError, InputError
 from sandlot_grade.jsonl import read_records
 
@@ -34,6 +35,8 @@ def read_problems(path: Path) -> dict[str, Problem]:
         )
         if not problem.entry_point.isidentifier():
             raise record.error(f"{problem.entry_point!r} is not a name", field="entry_point")
+        if (wrong := check_of(problem.test).problem) is not None:
+            raise record.error(f"would test nothing: {wrong}", field="test")
         if problem.task_id in problems:
             raise record.error(f"{problem.task_id!r} occurs twice", field="task_id")
         problems[problem.task_id] = problem

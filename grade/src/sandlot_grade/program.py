@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import re
 import secrets
 from dataclasses import dataclass
 
-_DEFINES_CHECK = re.compile(r"^def\s+check\s*\(", re.MULTILINE)
-# Only at the start of a line: an indented call may never be reached, and then everything would pass.
-_CALLS_CHECK = re.compile(r"^(?:assert\b.*\b)?check\s*\(", re.MULTILINE)
+from sandlot_grade.checks import check_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,17 +24,19 @@ class Program:
         )
 
 
-def needs_entry_point(test: str) -> bool:
-    """Whether `test` defines `check` and does not call it itself: without an entry point it would test nothing."""
-    return _DEFINES_CHECK.search(test) is not None and _CALLS_CHECK.search(test) is None
-
-
 def build(*, code: str, test: str, entry_point: str | None) -> Program:
     """`code`, then `test`, then the call of its `check` (when it defines one), then the marker."""
     marker = f"sandlot-passed-{secrets.token_hex(16)}"
     parts = [code, test]
-    if entry_point is not None and _DEFINES_CHECK.search(test):
+    kind = check_of(test).kind
+    if entry_point is not None and kind == "plain":
         parts.append(f"check({entry_point})")
+    elif entry_point is not None and kind == "async":
+        # One branch of an `if` may define a plain one.
+        parts.append(f"_sandlot_check = check({entry_point})")
+        parts.append("if hasattr(_sandlot_check, '__await__'):")
+        parts.append("    import asyncio as _sandlot_asyncio")
+        parts.append("    _sandlot_asyncio.run(_sandlot_check)")
     # `print` may be replaced or stdout closed by the candidate; then the marker is missing, which is a failure.
     parts.append(f"print({marker!r}, flush=True)")
     return Program(source="\n".join(parts) + "\n", marker=marker)

@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import json
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 from sandlot import AsyncClient, AsyncSandbox
 from sandlot.errors import ApiError, AuthError, BadRequest, ConnectionFailed, SandboxLost, WaitTimeout
@@ -17,6 +17,7 @@ from sandlot_grade.work import Outcome, Rollout, Timings
 
 PROGRAM = "/tmp/program.py"
 LOST = (SandboxLost, ConnectionFailed, WaitTimeout, ApiError)
+NOT_STARTED = (126, 127)  # exit codes of a program that cannot be executed, or is not there
 BY_CODE = ("oom", "init_killed")  # ends of a whole sandbox that the program in it brought about
 
 
@@ -37,6 +38,14 @@ def key(rollout: Rollout, *, limits: Limits, image: str, network: str) -> str:
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
 
 
+@dataclass(slots=True)
+class PythonStarts:
+    """Whether `python3` was seen to start in the image."""
+
+    known: bool = False
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
 @dataclass(frozen=True, slots=True)
 class Grader:
     """Grades rollouts with one client. `pool` names a warm pool of the same limits; `image` has `python3`."""
@@ -49,6 +58,7 @@ class Grader:
     network: str = "none"
     attempts: int = 3
     epoch: float = 0.0
+    python: PythonStarts = field(default_factory=PythonStarts)
 
     async def grade(self, rollout: Rollout) -> Outcome:
         """The outcome of the first attempt that the infrastructure did not lose.
@@ -101,18 +111,7 @@ class Grader:
     async def _attempt(self, rollout: Rollout, *, attempt: int, lost: tuple[str, ...]) -> Outcome:
         program = rollout.program()
         begun = time.monotonic()
-        box = await AsyncSandbox.create(
-            self.image,
-            cpu=self.limits.cpu,
-            memory=self.limits.memory,
-            disk=self.limits.disk,
-            pids=self.limits.pids,
-            pool=self.pool,
-            labels=self.labels,
-            network=self.network,
-            timeout=self.limits.timeout + 600,
-            client=self.client,
-        )
+        box = await self._sandbox()
         created = time.monotonic()
         async with box:
             await box.files.write(PROGRAM, program.source.encode())
@@ -120,12 +119,11 @@ class Grader:
             result = await box.exec(["python3", PROGRAM], timeout=self.limits.timeout, cwd="/tmp")
             ran = time.monotonic()
         deleted = time.monotonic()
-        # A program that ends with such a code by itself has no message. Without this every candidate "failed".
-        if result.verdict == "exited" and result.exit_code in (126, 127) and result.message is not None:
-            raise GradeError(
-                f"no program can run in image {self.image!r}: {result.message}; "
-                "give --image an image that has python3 on its PATH"
-            )
+        if result.verdict == "exited" and result.exit_code in NOT_STARTED:
+            # Without this every candidate "failed".
+            if result.message is not None:
+                raise self._no_python(result.message)
+            await self._look_for_python()
         passed = program.passed(
             verdict=result.verdict,
             exit_code=result.exit_code,
@@ -159,6 +157,44 @@ class Grader:
                 delete=deleted - ran,
                 whole=deleted - begun,
             ),
+        )
+
+    async def _sandbox(self) -> AsyncSandbox:
+        return await AsyncSandbox.create(
+            self.image,
+            cpu=self.limits.cpu,
+            memory=self.limits.memory,
+            disk=self.limits.disk,
+            pids=self.limits.pids,
+            pool=self.pool,
+            labels=self.labels,
+            network=self.network,
+            timeout=self.limits.timeout + 600,
+            client=self.client,
+        )
+
+    async def _look_for_python(self) -> None:
+        """Tells a program that ended with the exit code of a missing one from a `python3` that runs no program.
+
+        Such a `python3` is a script that starts one that is not there. In a new sandbox, once: the program may have
+        removed the image's own. Raises GradeError.
+        """
+        async with self.python.lock:
+            if self.python.known:
+                return
+            async with await self._sandbox() as box:
+                result = await box.exec(["python3", "-c", "pass"], timeout=self.limits.timeout, cwd="/tmp")
+            if result.verdict == "exited" and result.exit_code in NOT_STARTED:
+                said = (result.message or result.stderr).strip().rpartition("\n")[2][-400:]
+                raise self._no_python(
+                    f"python3 ends with exit code {result.exit_code}: {said or 'no message'}"
+                )
+            self.python.known = True
+
+    def _no_python(self, why: str) -> GradeError:
+        return GradeError(
+            f"no program can run in image {self.image!r}: {why}; "
+            "give --image an image that has python3 on its PATH"
         )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from rich.console import Console
 from sandlot import AsyncClient
 
+from sandlot_grade.errors import InputError
 from sandlot_grade.html import page
 from sandlot_grade.problems import Problem, humaneval, read_problems
 from sandlot_grade.progress import Display
@@ -77,14 +78,24 @@ class Done:
         return page(self.made, title=f"Grades of {self.order.file.name}", elapsed=self.elapsed, facts=facts)
 
 
+def output_path(order: Order) -> Path:
+    """Where the results go. Raises InputError."""
+    output = order.output or results_path(order.file)
+    if output.suffix == ".gz":
+        # A compressed file that a crash cut off could not be read again, and the next run would begin anew.
+        message = "results are written line by line, uncompressed; give --output a name without .gz"
+        raise InputError(message, path=output)
+    return output
+
+
 async def grade_file(order: Order, *, console: Console) -> Done:
     """Grades what has no result yet. Raises InputError, GradeError, or what the SDK raises."""
 
     def problems() -> Mapping[str, Problem]:
         return humaneval() if order.problems is None else read_problems(order.problems)
 
+    output = output_path(order)
     rollouts = read_samples(order.file, problems=problems, first=order.first)
-    output = order.output or results_path(order.file)
     keys = {
         rollout.index: key(rollout, limits=order.limits, image=order.image, network=order.network)
         for rollout in rollouts

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from sandlot_grade.checks import check_of
 from sandlot_grade.errors import InputError
 from sandlot_grade.jsonl import Record, read_records
 from sandlot_grade.problems import Problem
-from sandlot_grade.program import needs_entry_point
 from sandlot_grade.work import Rollout
 
 
@@ -58,7 +58,10 @@ def _with_own_test(record: Record, *, index: int) -> Rollout:
     if entry_point is not None and not entry_point.isidentifier():
         raise record.error(f"{entry_point!r} is not a name", field="entry_point")
     test = record.needed("test")
-    if entry_point is None and needs_entry_point(test):
+    check = check_of(test)
+    if check.problem is not None:
+        raise record.error(f"would test nothing: {check.problem}", field="test")
+    if entry_point is None and check.kind != "none" and not check.called:
         message = "is missing: 'test' defines check and does not call it; name what to call it with"
         raise record.error(message, field="entry_point")
     return Rollout(

@@ -21,9 +21,9 @@ _owned: set[asyncio.Task[Any]] = set()
 _scopes: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Any, Any]] = WeakKeyDictionary()
 
 
-async def shielded(work: Coroutine[Any, Any, Any]) -> None:
+async def shielded(work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
     """Does `work` to its end even if the caller is cancelled (again) meanwhile. `work` must be bounded."""
-    task = asyncio.ensure_future(work)
+    task = asyncio.ensure_future(work())
     _owned.add(task)
     task.add_done_callback(_owned.discard)
     await asyncio.shield(task)

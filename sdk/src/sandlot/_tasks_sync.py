@@ -8,21 +8,21 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
+from sandlot import _cancel_sync
+from sandlot._cancel_sync import CancellableCall, Cancellation, Cancelled
 from sandlot._protocol import checks
 from sandlot.models import Progress
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-ABANDONED: tuple[type[BaseException], ...] = (KeyboardInterrupt, SystemExit)
+ABANDONED: tuple[type[BaseException], ...] = (KeyboardInterrupt, SystemExit, Cancelled)
+GIVE_UP = 10.0  # seconds for the threads of a batch that is given up: each ends what it started
 Lock = threading.Lock
-sleep = time.sleep
+shielded = _cancel_sync.shielded
+sleep = _cancel_sync.sleep
 
 _scopes: dict[int, dict[Any, Any]] = {}
-
-
-def shielded(work: None) -> None:
-    """The work has been done by the time this is called."""
 
 
 def run_blocking(function: Callable[[], Result]) -> Result:
@@ -51,18 +51,22 @@ def each(
     return_exceptions: bool,
     progress: Callable[[Progress], None] | None,
 ) -> list[Any]:
-    """`function` of every item in up to `concurrency` threads, results in the order of the items."""
-    from concurrent.futures import ThreadPoolExecutor
+    """`function` of every item in up to `concurrency` threads, results in the order of the items.
 
+    The first error, and Ctrl-C in the calling thread, cancels the calls of the threads: each ends what it started.
+    """
     todo = list(items)
     count = min(checks.concurrency(concurrency), len(todo))
     results: list[Any] = [None] * len(todo)
     pending = iter(enumerate(todo))
     lock = threading.Lock()
+    ended = threading.Event()
     first: list[BaseException] = []
+    cancellations = [Cancellation() for _ in range(count)]
     done = failed = running = 0
+    alive = count
 
-    def worker() -> None:
+    def work() -> None:
         nonlocal done, failed, running
         while not first:
             with lock:
@@ -81,21 +85,52 @@ def each(
                     failed += 1
                     results[index] = error
                     if not return_exceptions or not isinstance(error, Exception):
-                        first.append(error)
-                        return
+                        raise error
                 done += 1
                 if progress is not None:
                     progress(Progress(done=done, failed=failed, running=running, total=len(todo)))
 
-    if count:
-        with ThreadPoolExecutor(count, thread_name_prefix="sandlot") as pool:
-            try:
-                workers = [pool.submit(worker) for _ in range(count)]
-                for future in workers:
-                    future.result()
-            except BaseException as error:
-                first.append(error)  # no worker begins another item
-                raise
+    def give_up(error: BaseException) -> None:
+        with lock:
+            first.append(error)
+            if len(first) > 1:
+                return  # to be cancelled again would end what a thread does to clean up
+        for cancellation in cancellations:
+            cancellation.cancel()
+
+    def run(cancellation: Cancellation) -> None:
+        nonlocal alive
+        try:
+            with cancellation:
+                work()
+        except BaseException as error:
+            give_up(error)
+        finally:
+            with lock:
+                alive -= 1
+                if not alive:
+                    ended.set()
+
+    # Not a thread pool: it waits at the end of a block, and of the process, for code that nothing can cancel.
+    threads = [
+        threading.Thread(target=run, args=(cancellation,), name="sandlot", daemon=True)
+        for cancellation in cancellations
+    ]
+    try:
+        for thread in threads:
+            thread.start()
+        if threads:
+            with CancellableCall(ended.set):
+                ended.wait()
+    except BaseException as error:
+        give_up(error)
+        deadline = time.monotonic() + GIVE_UP
+        # Not `join`: one that Ctrl-C interrupts takes its thread for an ended one.
+        while time.monotonic() < deadline and any(thread.is_alive() for thread in threads):
+            time.sleep(0.01)
+        raise
+    for thread in threads:
+        thread.join()
     if first:
         raise first[0]
     return results

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import socket
@@ -11,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from sandlot._cancel_sync import CancellableCall
 from sandlot._limits import most_connections
 from sandlot._protocol.http1 import Origin, ProtocolError, ResponseParser, chunk, request_head
 from sandlot._protocol.messages import Request, Response, TransportError, closed, os_reason
@@ -42,13 +44,16 @@ class _Connection:
 
     def send(self, data: bytes, *, timeout: float | None) -> None:
         """Sends bytes. A peer that has closed its side may have answered already: that is seen by the next wait."""
-        try:
-            self.sock.settimeout(timeout)
-            self.sock.sendall(data)
-        except TimeoutError as error:
-            raise TransportError(f"could not send within {timeout:g} s", sent=True, timed_out=True) from error
-        except OSError:
-            self.lost = True
+        with CancellableCall(self.cut):
+            try:
+                self.sock.settimeout(timeout)
+                self.sock.sendall(data)
+            except TimeoutError as error:
+                raise TransportError(
+                    f"could not send within {timeout:g} s", sent=True, timed_out=True
+                ) from error
+            except OSError:
+                self.lost = True
 
     def answered(self) -> bool:
         """Whether the server has begun to answer, without waiting."""
@@ -84,6 +89,10 @@ class _Connection:
 
     def wait(self, ready: Callable[[], bool], timeout: float | None) -> None:
         """Reads until `ready`, at most `timeout` seconds. Raises TransportError."""
+        with CancellableCall(self.cut):
+            self._read_until(ready, timeout)
+
+    def _read_until(self, ready: Callable[[], bool], timeout: float | None) -> None:
         deadline = None if timeout is None else time.monotonic() + timeout
         while not ready():
             try:
@@ -100,6 +109,13 @@ class _Connection:
                     self.parser.eof()
             except ProtocolError as error:
                 raise TransportError(str(error), sent=True) from error
+
+    def cut(self) -> None:
+        """Makes the thread that waits here return, from another one."""
+        self.lost = True
+        # The plain socket's: that of a TLS socket would have the waiting thread go on without TLS.
+        with contextlib.suppress(OSError):
+            socket.socket.shutdown(self.sock, socket.SHUT_RDWR)
 
     def close(self) -> None:
         self.sock.close()
@@ -214,6 +230,8 @@ class _Pool:
 def _connected(origin: Origin) -> socket.socket:
     """Raises OSError."""
     for timeout in CONNECT_TIMEOUTS:
+        with CancellableCall(_nothing):
+            pass  # a thread that was cancelled makes no further attempt
         try:
             sock = socket.create_connection((origin.host, origin.port), timeout=timeout)
         except TimeoutError:
@@ -221,6 +239,10 @@ def _connected(origin: Origin) -> socket.socket:
         sock.settimeout(CONNECT_TIMEOUT)
         return sock
     raise TimeoutError(f"no connection within {sum(CONNECT_TIMEOUTS):g} s")
+
+
+def _nothing() -> None:
+    """An attempt at a connection ends by itself."""
 
 
 def _keep_alive(sock: socket.socket) -> None:

@@ -174,6 +174,7 @@ async def test_a_server_that_loses_each_connection_is_told_after_the_window(
     with pytest.raises(ConnectionFailed) as caught:
         await run(patient, route)
     assert caught.value.sent is True
+    assert caught.value.__cause__ is not None
     assert str(caught.value) == str(caught.value.__cause__) != ""
     assert 2.0 < sum(clock.slept) <= WINDOW
 
@@ -233,6 +234,36 @@ async def test_what_may_run_twice_is_not_sent_twice(
     service.faults.append(Fault("/reset", status=503, body=FULL))
     await patient.reset()
     assert len(service.calls("/reset")) == 4
+
+
+async def test_what_may_run_twice_is_not_sent_twice_to_be_streamed_either(
+    patient: AsyncSandbox, service: Service, clock: Clock
+) -> None:
+    service.faults.append(Fault("/exec", status=504, body={"error": "timeout"}))
+    with pytest.raises(ServerError, match="timeout"):
+        await patient._plane.open("POST", "/exec", safe=False)
+    assert len(service.calls("/exec")) == 1
+
+
+@pytest.mark.parametrize("route", ["/exec", "/ops"])
+async def test_a_closed_client_tries_nothing_again(service: Service, clock: Clock, route: str) -> None:
+    client = AsyncClient(url=service.url, api_key=service.api_key)
+    box = await AsyncSandbox.create(client=client)
+    await client.aclose()
+    with pytest.raises(ConnectionFailed, match="this client is closed"):
+        await run(box, route)
+    assert clock.slept == []
+
+
+async def test_what_is_undone_is_not_sent_again_to_a_busy_server(
+    patient: AsyncSandbox, service: Service, clock: Clock
+) -> None:
+    service.faults.append(Fault(patient.id, status=503, body=FULL))
+    with pytest.raises(Busy, match="full"):
+        await patient.client.call("GET", f"/sandbox/{patient.id}", patience=5.0)
+    service.faults.append(Fault(patient.id, refuse=True))
+    await patient.client.call("GET", f"/sandbox/{patient.id}", patience=5.0)
+    assert len(service.calls(patient.id, "GET")) == 3
 
 
 async def test_a_command_with_a_limit_is_not_sent_after_its_time(

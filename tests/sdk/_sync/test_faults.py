@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from pathlib import Path
 
@@ -140,6 +141,21 @@ def test_input_is_written_once_although_its_answer_was_lost(faulty: Sandbox, ser
         process.write("once\n")
         process.close_stdin()
         assert (process.wait()).stdout == "once\n"
+
+
+def test_input_of_a_command_that_does_not_read_waits_for_it(faulty: Sandbox, service: Service) -> None:
+    """The sidecar holds a request for 30 s: what it took by then counts, and the rest comes again."""
+    full = {"error": "stdin_full", "message": "the op does not read its input", "offset": 65536}
+    service.faults.extend([Fault("/stdin", status=408, body=full)] * 3)
+    result = faulty.exec("sha256sum | cut -c1-64", stdin=b"\xff" * 300_000)
+    assert result.stdout.strip() == hashlib.sha256(b"\xff" * 300_000).hexdigest()
+    assert not service.faults
+
+
+def test_input_that_comes_too_slowly_is_an_error(faulty: Sandbox, service: Service) -> None:
+    service.faults.append(Fault("/stdin", status=408, body={"error": "body_timeout", "message": "too slow"}))
+    with pytest.raises(Busy, match="too slow"):
+        faulty.exec("cat", stdin=b"\xff")
 
 
 def test_a_refused_token_is_renewed_once(faulty: Sandbox, service: Service) -> None:

@@ -173,6 +173,7 @@ def test_a_server_that_loses_each_connection_is_told_after_the_window(
     with pytest.raises(ConnectionFailed) as caught:
         run(patient, route)
     assert caught.value.sent is True
+    assert caught.value.__cause__ is not None
     assert str(caught.value) == str(caught.value.__cause__) != ""
     assert 2.0 < sum(clock.slept) <= WINDOW
 
@@ -230,6 +231,36 @@ def test_what_may_run_twice_is_not_sent_twice(patient: Sandbox, service: Service
     service.faults.append(Fault("/reset", status=503, body=FULL))
     patient.reset()
     assert len(service.calls("/reset")) == 4
+
+
+def test_what_may_run_twice_is_not_sent_twice_to_be_streamed_either(
+    patient: Sandbox, service: Service, clock: Clock
+) -> None:
+    service.faults.append(Fault("/exec", status=504, body={"error": "timeout"}))
+    with pytest.raises(ServerError, match="timeout"):
+        patient._plane.open("POST", "/exec", safe=False)
+    assert len(service.calls("/exec")) == 1
+
+
+@pytest.mark.parametrize("route", ["/exec", "/ops"])
+def test_a_closed_client_tries_nothing_again(service: Service, clock: Clock, route: str) -> None:
+    client = Client(url=service.url, api_key=service.api_key)
+    box = Sandbox.create(client=client)
+    client.close()
+    with pytest.raises(ConnectionFailed, match="this client is closed"):
+        run(box, route)
+    assert clock.slept == []
+
+
+def test_what_is_undone_is_not_sent_again_to_a_busy_server(
+    patient: Sandbox, service: Service, clock: Clock
+) -> None:
+    service.faults.append(Fault(patient.id, status=503, body=FULL))
+    with pytest.raises(Busy, match="full"):
+        patient.client.call("GET", f"/sandbox/{patient.id}", patience=5.0)
+    service.faults.append(Fault(patient.id, refuse=True))
+    patient.client.call("GET", f"/sandbox/{patient.id}", patience=5.0)
+    assert len(service.calls(patient.id, "GET")) == 3
 
 
 def test_a_command_with_a_limit_is_not_sent_after_its_time(

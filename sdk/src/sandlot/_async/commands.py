@@ -117,7 +117,7 @@ class AsyncCommands:
                 accept=(408,),
             )
         except ABANDONED:
-            await shielded(self._plane.kill(op))
+            await shielded(lambda: self._plane.kill(op))
             raise
         result = documents.exec_result(documents.parse(response.body), op_id=op)
         error = end_error(result, sandbox_id=self._plane.sandbox_id)

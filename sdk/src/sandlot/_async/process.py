@@ -7,7 +7,7 @@ from types import TracebackType
 from sandlot._async.plane import AsyncPlane
 from sandlot._async.stream import AsyncOpStream
 from sandlot._protocol import documents
-from sandlot._protocol.answers import end_error
+from sandlot._protocol.answers import end_error, error_code, error_for
 from sandlot._protocol.calls import new_id
 from sandlot._protocol.messages import with_query
 from sandlot._tasks_async import Lock, shielded
@@ -56,7 +56,7 @@ class AsyncProcess:
         await self.aclose()
 
     async def write(self, data: bytes | str) -> None:
-        """Writes to standard input; waits while the command does not read. Raises Busy after 30 s of that."""
+        """Writes to standard input; waits while the command does not read, until it has ended if need be."""
         raw = data.encode() if isinstance(data, str) else data
         async with self._lock:
             if self._written is None:
@@ -139,7 +139,7 @@ class AsyncProcess:
             await self._stream.stop()
         else:
             await self._stream.stop()
-            await shielded(self._plane.kill(self.op_id))
+            await shielded(lambda: self._plane.kill(self.op_id))
 
     async def _stdin(self, data: bytes, *, eof: bool) -> None:
         route = with_query(
@@ -148,7 +148,14 @@ class AsyncProcess:
         headers = {"Content-Type": "application/octet-stream"}
         # Without an answer nobody knows how much the server took: it would drop what follows at an old offset as a repeat.
         self._written = None
-        answer = await self._plane.send("POST", route, body=data, headers=headers)
+        while True:
+            answer = await self._plane.send("POST", route, body=data, headers=headers, accept=(408,))
+            if answer.status != 408:
+                break
+            # The command has not read for 30 s: that is its own affair, and an error would call it the server's. What
+            # of this the server took already it drops from the repeat.
+            if error_code(answer.body) != "stdin_full":
+                raise error_for(status=answer.status, headers=answer.headers, body=answer.body)
         self._written = int(documents.parse(answer.body)["offset"])
 
     async def _output(self, stream: str, size: int) -> bytes:

@@ -108,7 +108,7 @@ class AsyncSandbox(AsyncCommands):
             document = await client.call("POST", "/sandbox", body=body, timeout=HOLD_SECONDS + 30)
         except ABANDONED:
             if idempotency_key is None:  # else it may be one that was made, and is used, by somebody else
-                await shielded(_forget(client, body))
+                await shielded(lambda: _forget(client, body))
             raise
         box = cls(client=client, info=documents.sandbox_info(document), auth=document.get("gatewayAuth"))
         if wait > 0:
@@ -116,7 +116,7 @@ class AsyncSandbox(AsyncCommands):
                 await box.wait_ready(timeout=max(0.0, deadline - now()))
             except (*ABANDONED, SandlotError):
                 if idempotency_key is None:
-                    await shielded(_delete_quietly(client, box.id))
+                    await shielded(lambda: _delete_quietly(client, box.id))
                 raise
         return box
 
@@ -214,9 +214,9 @@ class AsyncSandbox(AsyncCommands):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is not None:
-            await shielded(_delete_quietly(self.client, self.id))
+            await shielded(lambda: _delete_quietly(self.client, self.id))
         else:
-            await shielded(self.delete())
+            await shielded(self.delete)
 
     async def delete(self) -> None:
         """Ends the sandbox and all that runs in it. One that has ended already is fine."""

@@ -110,7 +110,7 @@ class AsyncOpStream:
         was_running = not self._finished
         await self.stop()
         if was_running and not self._keep:
-            await shielded(self._plane.kill(self.op_id))
+            await shielded(lambda: self._plane.kill(self.op_id))
 
     def __del__(self) -> None:
         # Left early. The pool keeps the connection: for the server somebody would follow for as long as it is open.
@@ -126,7 +126,7 @@ class AsyncOpStream:
 
     async def _abandon(self) -> None:
         if not self._keep:
-            await shielded(self._plane.kill(self.op_id))
+            await shielded(lambda: self._plane.kill(self.op_id))
         await self.stop()
 
     async def _read(self) -> None:

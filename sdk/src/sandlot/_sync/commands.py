@@ -118,7 +118,7 @@ class Commands:
                 accept=(408,),
             )
         except ABANDONED:
-            shielded(self._plane.kill(op))
+            shielded(lambda: self._plane.kill(op))
             raise
         result = documents.exec_result(documents.parse(response.body), op_id=op)
         error = end_error(result, sandbox_id=self._plane.sandbox_id)

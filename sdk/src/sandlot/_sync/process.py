@@ -6,7 +6,7 @@ from __future__ import annotations
 from types import TracebackType
 
 from sandlot._protocol import documents
-from sandlot._protocol.answers import end_error
+from sandlot._protocol.answers import end_error, error_code, error_for
 from sandlot._protocol.calls import new_id
 from sandlot._protocol.messages import with_query
 from sandlot._sync.plane import Plane
@@ -55,7 +55,7 @@ class Process:
         self.close()
 
     def write(self, data: bytes | str) -> None:
-        """Writes to standard input; waits while the command does not read. Raises Busy after 30 s of that."""
+        """Writes to standard input; waits while the command does not read, until it has ended if need be."""
         raw = data.encode() if isinstance(data, str) else data
         with self._lock:
             if self._written is None:
@@ -138,7 +138,7 @@ class Process:
             self._stream.stop()
         else:
             self._stream.stop()
-            shielded(self._plane.kill(self.op_id))
+            shielded(lambda: self._plane.kill(self.op_id))
 
     def _stdin(self, data: bytes, *, eof: bool) -> None:
         route = with_query(
@@ -147,7 +147,14 @@ class Process:
         headers = {"Content-Type": "application/octet-stream"}
         # Without an answer nobody knows how much the server took: it would drop what follows at an old offset as a repeat.
         self._written = None
-        answer = self._plane.send("POST", route, body=data, headers=headers)
+        while True:
+            answer = self._plane.send("POST", route, body=data, headers=headers, accept=(408,))
+            if answer.status != 408:
+                break
+            # The command has not read for 30 s: that is its own affair, and an error would call it the server's. What
+            # of this the server took already it drops from the repeat.
+            if error_code(answer.body) != "stdin_full":
+                raise error_for(status=answer.status, headers=answer.headers, body=answer.body)
         self._written = int(documents.parse(answer.body)["offset"])
 
     def _output(self, stream: str, size: int) -> bytes:

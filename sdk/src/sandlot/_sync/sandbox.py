@@ -107,7 +107,7 @@ class Sandbox(Commands):
             document = client.call("POST", "/sandbox", body=body, timeout=HOLD_SECONDS + 30)
         except ABANDONED:
             if idempotency_key is None:  # else it may be one that was made, and is used, by somebody else
-                shielded(_forget(client, body))
+                shielded(lambda: _forget(client, body))
             raise
         box = cls(client=client, info=documents.sandbox_info(document), auth=document.get("gatewayAuth"))
         if wait > 0:
@@ -115,7 +115,7 @@ class Sandbox(Commands):
                 box.wait_ready(timeout=max(0.0, deadline - now()))
             except (*ABANDONED, SandlotError):
                 if idempotency_key is None:
-                    shielded(_delete_quietly(client, box.id))
+                    shielded(lambda: _delete_quietly(client, box.id))
                 raise
         return box
 
@@ -213,9 +213,9 @@ class Sandbox(Commands):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is not None:
-            shielded(_delete_quietly(self.client, self.id))
+            shielded(lambda: _delete_quietly(self.client, self.id))
         else:
-            shielded(self.delete())
+            shielded(self.delete)
 
     def delete(self) -> None:
         """Ends the sandbox and all that runs in it. One that has ended already is fine."""

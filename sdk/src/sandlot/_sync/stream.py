@@ -109,7 +109,7 @@ class OpStream:
         was_running = not self._finished
         self.stop()
         if was_running and not self._keep:
-            shielded(self._plane.kill(self.op_id))
+            shielded(lambda: self._plane.kill(self.op_id))
 
     def __del__(self) -> None:
         # Left early. The pool keeps the connection: for the server somebody would follow for as long as it is open.
@@ -125,7 +125,7 @@ class OpStream:
 
     def _abandon(self) -> None:
         if not self._keep:
-            shielded(self._plane.kill(self.op_id))
+            shielded(lambda: self._plane.kill(self.op_id))
         self.stop()
 
     def _read(self) -> None:
