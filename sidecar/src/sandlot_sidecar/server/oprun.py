@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
         async def init_alive(self) -> bool: ...
 
+        async def why_lost(self, runner: int) -> dict[str, Any]: ...
+
         async def disk_full(self) -> str | None: ...
 
 
@@ -278,15 +280,23 @@ class OpRun:
         """The channel ended in the middle of the op."""
         runner, self.runner = self.runner, None
         self.drain()
-        if runner is not None:
-            self._ops.pool.give_back(runner, clean=False)
-        message = "the process that ran the command was lost"
-        if self.op.cause is None and INIT_IS_MORTAL:
-            self._ops.tasks.spawn(self._ask_alive({}, otherwise=message))
+        if runner is None:
+            self._ops.finish(self.op, {})
             return
+        self._ops.pool.give_back(runner, clean=False)
         if self.op.cause is None:
-            self.op.cause, self.op.cause_message = "sandbox_broken", message
-        self._ops.finish(self.op, {})
+            self._ops.tasks.spawn(self._ask_why(runner.pid))
+        else:
+            self._ops.kill_runner_tree(runner.pid)
+            self._ops.finish(self.op, {})
+
+    async def _ask_why(self, runner: int) -> None:
+        """The runner was lost, as code can make it: the kernel may kill it in place of the op that fills the memory."""
+        facts = await self._ops.why_lost(runner)
+        if facts:
+            self._ops.finish(self.op, facts)
+        else:
+            await self._ask_alive({}, otherwise="the process that ran the command was lost")
 
     # -- output ----------------------------------------------------------------------------------------------
 

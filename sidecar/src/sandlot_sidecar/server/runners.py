@@ -13,7 +13,7 @@ from .executor_client import ExecutorGone
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
     from typing import Any
 
     from .executor_client import ExecutorClient
@@ -89,7 +89,11 @@ def _nothing() -> None:
 
 
 class RunnersFailed(SidecarError):
-    """No runner can be made."""
+    """No runner can be made; `oom`: the sandbox's memory is full."""
+
+    def __init__(self, message: str, *, oom: bool) -> None:
+        super().__init__(message)
+        self.oom = oom
 
 
 class RunnerPool:
@@ -156,13 +160,20 @@ class RunnerPool:
         """One that was idle has died: a lasting cause (no memory, say) must not make us fork for ever."""
         if runner in self._idle:
             self._idle.remove(runner)
-        self._failed(RunnersFailed("it dies as soon as it is made"))
+        self._keep(self._ask_why(runner.pid))
 
-    def _failed(self, error: SidecarError) -> None:
+    async def _ask_why(self, runner: int) -> None:
+        try:
+            answer, _ = await self._executor.ask("lost", runner=runner)
+        except SidecarError:
+            answer = {"facts": {}}
+        self._failed(RunnersFailed("it dies as soon as it is made", oom=bool(answer["facts"].get("oom"))))
+
+    def _failed(self, error: RunnersFailed) -> None:
         self._failures += 1
         if self._failures >= RETRIES:
             self._failures = 0
-            self.on_failed(RunnersFailed(str(error)))
+            self.on_failed(error)
         elif self._again is None:
             self._again = self._loop.call_later(0.05 * self._failures, self._try_again)
 
@@ -191,7 +202,10 @@ class RunnerPool:
             self._make()
 
     def _make(self) -> None:
-        task = self._loop.create_task(self._make_one())
+        self._keep(self._make_one())
+
+    def _keep(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
         self._making.add(task)
         task.add_done_callback(self._making.discard)
 
@@ -202,7 +216,7 @@ class RunnerPool:
             return
         except SidecarError as error:
             log.failure("runner_failed", error)
-            self._failed(error)
+            self._failed(RunnersFailed(str(error), oom=False))
             return
         self.made += 1
         if not self._open:
