@@ -10,6 +10,7 @@ from ..executor import wire
 from . import log
 from .errors import SidecarError
 from .executor_client import ExecutorGone
+from .sendqueue import SendQueue
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ RETRIES = 3
 class Runner:
     """One channel. `on_message` gets every message with its descriptors, `on_lost` the end of the channel."""
 
-    __slots__ = ("_loop", "lost", "on_lost", "on_message", "pid", "sock")
+    __slots__ = ("_loop", "_queue", "lost", "on_lost", "on_message", "pid", "sock")
 
     def __init__(self, sock: socket.socket, *, pid: int, loop: asyncio.AbstractEventLoop) -> None:
         self.sock = sock
@@ -39,6 +40,7 @@ class Runner:
         self.on_message: Callable[[dict[str, Any], list[int]], None] = _ignore
         self.on_lost: Callable[[], None] = _nothing
         sock.setblocking(False)
+        self._queue = SendQueue(sock, loop=loop, on_broken=self._broken)
         loop.add_reader(sock.fileno(), self.readable)
 
     def readable(self) -> None:
@@ -61,10 +63,19 @@ class Runner:
         """Send one message; a channel whose runner has gone reports that by `on_lost`."""
         if self.lost:
             return
+        memory: list[int] = []
         try:
-            wire.send_packet(self.sock, message, fds)
+            data, memory = wire.packet(message)
+            self._queue.send(data, (*fds, *memory))
         except OSError:
             self._loop.call_soon(self._broken)
+        finally:
+            wire.close_all(memory)
+
+    @property
+    def unsent(self) -> int:
+        """Messages that wait until the runner has read those before."""
+        return len(self._queue)
 
     def _broken(self) -> None:
         if not self.lost:
@@ -75,6 +86,7 @@ class Runner:
         """Hang up; the runner leaves."""
         if not self.lost:
             self.lost = True
+            self._queue.close()
             self._loop.remove_reader(self.sock.fileno())
             self.sock.close()
 
