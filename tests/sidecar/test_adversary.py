@@ -256,9 +256,18 @@ for number in range(1 << 20):
         os.makedirs(f"/root/empty/{number}")
     os.close(os.open(f"/root/empty/{number // 1000 * 1000}/{number}", os.O_CREAT | os.O_WRONLY))
 """
+# What it holds counts for no process, so that the kernel may kill another than this one.
+MEMFD = """
+import os
+try: open("/proc/self/oom_score_adj", "w").write("0")
+except OSError: pass
+os.dup2(os.memfd_create("held"), 1)
+os.execvp("dd", ["dd", "if=/dev/zero", "bs=1M"])
+"""
 ATTACKS = {
     "output": (OUTPUT, {"timeout", "disk_full"}),
     "memory": (MEMORY, {"oom"}),
+    "memfd": (MEMFD, {"oom"}),
     "processes": (PROCESSES, {"pids_limit", "oom", "timeout", "signaled"}),
     "descriptors": (DESCRIPTORS, {"signaled"}),
     "signals": (SIGNALS, {"signaled", "exited"}),

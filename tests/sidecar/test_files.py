@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+from sandlot_sidecar.server import file_routes
 
 from tests.sidecar.support import Sidecar
 from tests.waiting import until
@@ -315,6 +317,22 @@ async def test_a_full_disk_is_507_and_the_sandbox_stays_usable(box: Sidecar) -> 
     assert (answer.status_code, answer.json()["error"]) == (507, "disk_full")
     await until(lambda: no_leftover(box, "/"))
     assert (await box.exec("echo works > /tmp/x && cat /tmp/x"))["stdout"] == "works\n"
+
+
+@pytest.mark.parametrize(
+    ("number", "status", "code"),
+    [
+        (errno.ENOSPC, 507, "disk_full"), (errno.EDQUOT, 507, "disk_full"), (errno.EFBIG, 413, "too_large"),
+        (errno.ENOTDIR, 409, "not_a_directory"), (errno.ELOOP, 400, "bad_request"),
+        (errno.ETXTBSY, 403, "permission"), (errno.EROFS, 403, "permission"), (errno.EPERM, 403, "permission"),
+        (errno.EACCES, 403, "permission"), (errno.EIO, 503, "io_error"), (errno.ENOMEM, 503, "io_error"),
+    ],
+)  # fmt: skip
+def test_a_write_that_code_can_make_fail_is_no_failure_of_the_infrastructure(
+    number: int, status: int, code: str
+) -> None:
+    error = file_routes._disk_error(OSError(number, os.strerror(number)), "/f")
+    assert (error.status, error.code) == (status, code)
 
 
 async def test_large_files_stream_with_flat_memory(make) -> None:

@@ -16,6 +16,7 @@ from sandlot_sidecar.server.strangers import MOST_INSIDE, MOST_OUTSIDE
 from tests.ports import free_port
 from tests.sidecar.support import (
     INSTANCE_TOKEN,
+    MEMORY,
     SANDBOX_TOKEN,
     Sidecar,
     descendants,
@@ -241,11 +242,150 @@ async def test_memory_that_others_used_up_is_not_the_code_s_doing() -> None:
         assert answer["verdict"] == "sandbox_broken", answer
         assert answer["message"] == "the node is out of memory, by no doing of this sandbox"
         await usable(box)
+        await fill_unkillable(box)
+        lost = await box.ended("hides", wait=30)
+        assert (lost["verdict"], lost["message"]) == (answer["verdict"], answer["message"])
+        await usable(box)
         # Its own limit, lower than the node's, is its own doing.
         own = await box.op(["python3", "-c", "x = bytearray(100 << 20)"], memory=64 << 20, wait=30)
         assert own["verdict"] == "oom", own
     finally:
         await box.close()
+
+
+# CAP_SYS_RESOURCE: without it a sidecar cannot hold an op to its score, and the kernel kills the runner, which is larger.
+MAY_SPARE = bool(int(Path("/proc/self/status").read_text().partition("CapEff:")[2].split()[0], 16) >> 24 & 1)
+HIDDEN = """
+import os, sys
+try:
+    open("/proc/self/oom_score_adj", "w").write("0")
+    print("lowered", flush=True)
+except OSError:
+    print("refused", flush=True)
+sys.stdin.readline()
+# What a memfd holds counts for the control group and for no process, and dd is smaller than the runner.
+os.dup2(os.memfd_create("held"), 1)
+os.execvp("sh", ["sh", "-c", "dd if=/dev/zero bs=1M; exec sleep 606"])
+"""
+
+
+async def test_an_op_cannot_have_its_runner_killed_for_its_memory(box: Sidecar) -> None:
+    if box.cgroup.name is None:
+        pytest.skip("needs a writable memory cgroup")
+    answer = await box.exec(["python3", "-c", HIDDEN], stdin="\n", timeout=30)
+    assert answer["verdict"] == "oom", answer
+    assert answer["stdout"] == ("refused\n" if MAY_SPARE else "lowered\n")
+    await usable(box)
+
+
+async def test_a_runner_that_is_killed_for_the_op_s_memory_is_the_op_s_oom(box: Sidecar) -> None:
+    if box.cgroup.name is None:
+        pytest.skip("needs a writable memory cgroup")
+    await fill_unkillable(box)
+    ended = await box.ended("hides", wait=30)
+    assert (ended["verdict"], ended["message"]) == ("oom", "the memory limit was reached"), ended
+    assert ended["usage"]["peak_memory"] > MEMORY // 2
+    assert not [pid for pid in descendants(box.pid) if b"606" in command_line(pid)]
+    await usable(box)
+
+
+async def fill_unkillable(box: Sidecar) -> None:
+    """Of an op that the kernel spares, its runner is what is left to be killed."""
+    await box.op(["python3", "-c", HIDDEN], id="hides", stdin=True, detach=True)
+    await until(lambda: runs(box, "hides"))
+    (hog,) = [pid for pid in descendants(box.pid) if b"memfd_create" in command_line(pid)]
+    if MAY_SPARE:
+        await asyncio.to_thread(Path(f"/proc/{hog}/oom_score_adj").write_text, "-1000")
+    assert (await box.call("POST", "/v1/ops/hides/stdin?offset=0", content=b"\n")).status_code == 200
+
+
+SEGMENTS = """
+import ctypes
+libc = ctypes.CDLL(None)
+libc.shmat.restype = ctypes.c_void_p
+while True:
+    segment = libc.shmget(0, 8 << 20, 0o1600)  # IPC_PRIVATE, IPC_CREAT: it outlives who made it
+    place = ctypes.c_void_p(libc.shmat(segment, None, 0))
+    ctypes.memset(place, 1, 8 << 20)
+    libc.shmdt(place)
+"""
+
+
+def fill(group: Path) -> None:
+    used = int((group / "memory.usage_in_bytes").read_text())
+    (group / "memory.limit_in_bytes").write_text(str(used + (64 << 10)))
+
+
+async def test_memory_that_code_has_left_full_is_its_own_doing(box: Sidecar) -> None:
+    """No process is left to be killed, and what is to run the next command finds no memory."""
+    if box.cgroup.name is None:
+        pytest.skip("needs a writable memory cgroup")
+    assert (await box.exec(["python3", "-c", SEGMENTS], timeout=30))["verdict"] == "oom"
+    group = Path("/sys/fs/cgroup/memory") / box.cgroup.name
+
+    for _ in range(3):
+        await asyncio.to_thread(fill, group)  # as a smaller program would
+        answers = await asyncio.gather(*(box.op("exec sleep 0.2", wait=30) for _ in range(6)))
+        told = {(answer["verdict"], answer["message"]) for answer in answers}
+        assert told <= {("exited", None), ("oom", "the memory limit was reached")}, (told, box.log())
+    assert ("oom", "the memory limit was reached") in told
+    assert (await box.instance("POST", "/v1/reset", json={"keep_claim": True})).status_code == 200
+    await usable(box)
+
+
+LEASED = """
+import fcntl, shutil, signal, time
+signal.signal(signal.SIGIO, signal.SIG_IGN)  # by which it is asked to give it back
+shutil.copy("/bin/true", "/leased")
+with open("/leased", "r+b") as file:
+    fcntl.fcntl(file, 1024, 1)  # F_SETLEASE, F_WRLCK: who opens it waits until it is given back, 45 s at most
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+async def test_a_runner_that_code_keeps_busy_holds_nobody(box: Sidecar) -> None:
+    """It waits in an exec, and reads no messages."""
+    await box.op(["python3", "-c", LEASED], id="holds", detach=True)
+
+    async def held() -> bool:
+        return (await box.call("GET", "/v1/ops/holds")).json()["stdout_bytes"] == 5
+
+    await until(held)
+    await box.op(["/leased"], id="waits", detach=True)
+    statuses = set()
+    async with asyncio.timeout(30):
+        for number in range(2000):
+            answer = await box.call(
+                "POST", "/v1/ops/waits/signal", json={"signal": "CONT", "id": str(number)}
+            )
+            statuses.add(answer.status_code)
+            if answer.status_code == 503:
+                break
+        assert statuses == {200, 503}, answer.text
+        assert answer.json()["error"] == "busy"
+        assert (await box.instance("GET", "/v1/state")).status_code == 200
+        await usable(box)
+        ended = (await box.call("DELETE", "/v1/ops/waits")).json()
+    assert ended["verdict"] == "killed", ended
+    await box.call("DELETE", "/v1/ops/holds")
+    await usable(box)
+
+
+async def test_an_executor_that_is_busy_holds_nobody(box: Sidecar) -> None:
+    os.kill(box.executor_pid(), signal.SIGSTOP)
+    try:
+        path = "/" + "x" * 4000
+        asked = [asyncio.create_task(box.call("GET", f"/v1/files/stat?path={path}")) for _ in range(90)]
+        await asyncio.wait(asked, timeout=1)
+        async with asyncio.timeout(20):
+            assert (await box.instance("GET", "/v1/state")).status_code == 200
+    finally:
+        os.kill(box.executor_pid(), signal.SIGCONT)
+    assert {answer.status_code for answer in await asyncio.gather(*asked)} == {
+        400
+    }  # a name is 255 bytes at most
+    await usable(box)
 
 
 async def test_memory_of_one_op(box: Sidecar) -> None:

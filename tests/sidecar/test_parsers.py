@@ -22,7 +22,7 @@ from sandlot_sidecar.server import documents, framelog, multipart, oprun
 from sandlot_sidecar.server.errors import ApiError
 from sandlot_sidecar.server.framelog import STDERR, STDOUT, FrameLog
 from sandlot_sidecar.server.machine import Op
-from sandlot_sidecar.server.multipart import BEGIN, DATA, FINISH, Multipart, boundary_of
+from sandlot_sidecar.server.multipart import BEGIN, DATA, FINISH, Multipart, boundary_of, parameter
 from sandlot_sidecar.server.ranges import parse_range, window
 from sandlot_sidecar.server.startcommand import TailLog
 
@@ -115,6 +115,23 @@ def test_a_range_is_inside_of_the_file(header: str, size: int) -> None:
         start, length = found
         assert length > 0
         assert 0 <= start < start + length <= size
+
+
+@pytest.mark.parametrize("digits", ["9223372036854775807", "9" * 19, "9" * 20, "9" * 10_000])
+def test_a_range_of_any_number_is_a_range(digits: str) -> None:
+    with pytest.raises(ApiError) as refused:
+        parse_range(f"bytes={digits}-", size=100)
+    assert refused.value.status == 416
+    assert parse_range(f"bytes=10-{digits}", size=100) == (10, 90)
+    assert parse_range(f"bytes=-{digits}", size=100) == (0, 100)
+    assert parse_range(f"bytes={'0' * 20}5-{'0' * 5000}7", size=100) == (5, 3)
+
+
+def test_a_header_of_many_parameters_is_read_once() -> None:
+    """So many that to copy what is left for each would take minutes; a form has a thousand parts with 16 KiB of header."""
+    value = b"form-data" + b";a=b" * 500_000 + b'; name="f\\"ile" ;x'
+    assert parameter(value, b"name") == b'f"ile'
+    assert parameter(value, b"other") is None
 
 
 @given(
@@ -257,6 +274,17 @@ def test_a_log_of_many_frames_is_counted_without_a_walk() -> None:
     log = frames_by_turns(20_000)
     assert lines_of(framelog, lambda: log.kept_bytes(STDOUT) + log.kept_bytes(STDERR)) < 10
     assert (log.kept_bytes(STDOUT), log.kept_bytes(STDERR), log.frames) == (10_000, 10_000, 20_000)
+
+
+def test_where_a_reader_stopped_is_found_without_walking_a_frame_twice() -> None:
+    log = frames_by_turns(20_000)
+    log.read(0, limit=60_000)
+    assert log.unread() == 60_000
+    assert lines_of(framelog, log.unread) < 30
+    log.read(60_000, limit=8)  # to the middle of the second frame
+    found: list[int] = []
+    assert lines_of(framelog, lambda: found.append(log.unread())) < 60
+    assert found == [60_006]
 
 
 def test_a_log_of_many_frames_is_given_in_large_pieces_and_in_turns() -> None:

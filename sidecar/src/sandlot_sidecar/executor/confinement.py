@@ -12,9 +12,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .namespaces import Home
 
-# A runner's own, besides the container's: to become the op's user, to signal it, to give it a terminal.
+# A runner's own, besides the container's: to become the op's user, to signal it, to give it a terminal, and to keep it
+# from lowering its oom_score_adj (runner.SYS_RESOURCE).
 # No op has them: what a command may have after its exec is decided by the bounding set.
-NEEDED = sum(1 << number for number in (0, 1, 5, 6, 7))  # chown, dac_override, kill, setgid, setuid
+NEEDED = sum(
+    1 << number for number in (0, 1, 5, 6, 7, 24)
+)  # chown, dac_override, kill, setgid, setuid, sys_resource
 SECCOMP_FILTER = "2"
 # The kernel's numbers, in the order and by the names of /proc/PID/limits.
 LIMITS = {

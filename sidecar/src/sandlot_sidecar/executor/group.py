@@ -314,7 +314,8 @@ def _members(directory: int, found: list[int]) -> None:
     try:
         found.extend(int(line) for line in read_file(directory, "cgroup.procs").split())
     except OSError as error:
-        if error.errno not in (errno.ENODEV, errno.EOPNOTSUPP):
+        # ENODEV, ENOENT: the group was removed meanwhile, as the executor does while a job of it kills.
+        if error.errno not in (errno.ENODEV, errno.ENOENT, errno.EOPNOTSUPP):
             raise
     # The number of links says without a listing whether somebody made groups below.
     if os.fstat(directory).st_nlink <= 2:

@@ -87,6 +87,11 @@ class Executor:
                 runner = int(message["runner"])
                 self._job(seq, lambda: ({"killed": self.sandbox.kill(runner)}, []))
                 return
+            if message.get("do") == "lost":
+                runner = int(message["runner"])
+                facts = self.sandbox.lost(runner)
+                self._job(seq, lambda: ({"facts": facts, "killed": self.sandbox.kill(runner)}, []))
+                return
             if message.get("do") == "disk":
                 at_once = self.sandbox.quick_disk(message)
                 if at_once is None:

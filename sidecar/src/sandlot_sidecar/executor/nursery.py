@@ -9,7 +9,7 @@ import signal
 import socket
 
 from . import seccomp, syscalls
-from .runner import Runner, drop_privileges
+from .runner import Baseline, Runner, drop_privileges
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,23 +26,35 @@ if TYPE_CHECKING:
 class Child:
     """A runner as its parent sees it."""
 
-    def __init__(self, *, pid: int, group: Group | None, number: int = 0) -> None:
+    def __init__(
+        self, *, pid: int, group: Group | None, number: int = 0, baseline: Baseline | None = None
+    ) -> None:
         self.pid = pid
         self.group = group
         self.number = number
+        self.baseline = baseline
+        self.status = 0  # as waitpid told it
         self.fd = os.pidfd_open(pid)
 
     def reap(self) -> None:
         """Wait for it; it has ended or is about to."""
         try:
-            os.waitpid(self.pid, 0)
+            _, self.status = os.waitpid(self.pid, 0)
         except ChildProcessError:
             pass
 
+    def memory_facts(self, limiting: list[Group]) -> dict[str, Any]:
+        """Of the op that it ran when it was lost: whose memory was used up, if any was."""
+        if self.baseline is None or not self.group:
+            return {}
+        return self.baseline.memory_facts(self.group, limiting)
+
     def forget(self) -> None:
-        """Reap it and close what is known of it."""
+        """Reap it and close what is known of it, but its group."""
         self.reap()
         os.close(self.fd)
+        if self.baseline is not None:
+            self.baseline.close()
 
 
 def reap_orphans(known: set[int]) -> None:
@@ -89,14 +101,16 @@ def bear(
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     parent = os.getpid()
+    baseline = Baseline()
+    baseline.set(oom=0, refused=sum(each.memory_refused() for each in limiting))
     pid = os.fork()
     if pid == 0:
         _main(
             home=home, init=init, group=group, limiting=limiting, devpts=devpts, limits=limits, pod=pod,
-            channel=theirs, parent=parent, watch=watch, number=number,
+            channel=theirs, parent=parent, watch=watch, number=number, baseline=baseline,
         )  # fmt: skip
     theirs.close()
-    return Child(pid=pid, group=group, number=number), ours
+    return Child(pid=pid, group=group, number=number, baseline=baseline), ours
 
 
 def _main(
@@ -112,6 +126,7 @@ def _main(
     parent: int,
     watch: MemoryWatch | None,
     number: int,
+    baseline: Baseline,
 ) -> NoReturn:
     code = 1
     try:
@@ -146,6 +161,7 @@ def _main(
             rootless=home.rootless,
             watch=watch,
             number=number,
+            baseline=baseline,
         )
         if pod is None or pod.confinement.lacks_filter:
             seccomp.install()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import resource
 import select
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 # net_bind_service, sys_chroot, mknod, audit_write, setfcap. Not net_raw: the network is the machine's own, whose
 # traffic a packet socket would read, the gateway's keys in it, and past whose policies it would write.
 CAPABILITIES = sum(1 << number for number in (0, 1, 3, 4, 5, 6, 7, 8, 10, 18, 27, 29, 31))
+# A runner's own: with it a raised oom_score_adj is also the lowest that the op may set. Without, an op takes its score
+# back, and the kernel kills the runner in its place. No op has it, since it is not in the bounding set.
+SYS_RESOURCE = 1 << 24
 # The kernel notifies before it kills: look again for a while.
 OOM_CHECKS = 40
 OOM_PAUSE_MS = 5
@@ -67,6 +71,35 @@ class Counters:
         self.pids = group.pids_hits() if group and not alone else 0
 
 
+class Baseline:
+    """A runner's counters when its op began, in memory that it shares with the executor.
+
+    Of a runner that is killed in the middle of an op, the executor compares them with what the kernel has counted since.
+    """
+
+    def __init__(self) -> None:
+        self._page = mmap.mmap(-1, mmap.PAGESIZE)
+        self._numbers = memoryview(self._page).cast("q")
+
+    def set(self, *, oom: int, refused: int, memory: int = 0) -> None:
+        """`memory`: bytes that the group held."""
+        numbers = self._numbers
+        numbers[0], numbers[1], numbers[2] = oom, refused, memory
+
+    def memory_facts(self, group: Group, limiting: list[Group]) -> dict[str, Any]:
+        """The facts of an `ended` message where the kernel has killed a member for memory since; else none."""
+        oom, refused, memory = self._numbers[:3]
+        if group.oom_kills() <= oom:
+            return {}
+        own = refusals(group, limiting) > refused
+        peak = max(0, (group.number("memory_peak") or 0) - memory)
+        return {"signal": int(signal.SIGKILL), "oom": own, "node_oom": not own, "peak_memory": peak}
+
+    def close(self) -> None:
+        self._numbers.release()
+        self._page.close()
+
+
 def refusals(group: Group | None, limiting: list[Group]) -> int:
     """How often a limit of memory was reached that is the sandbox's, or the op's, own."""
     return sum(each.memory_refused() for each in (group, *limiting)) if group else 0
@@ -93,6 +126,7 @@ class Runner:
         rootless: bool,
         watch: MemoryWatch | None,
         number: int,
+        baseline: Baseline,
     ) -> None:
         """`watch`: where the kernel holds nobody to a limit of memory. `number`: of this runner's group."""
         self.channel = channel
@@ -108,6 +142,7 @@ class Runner:
         self._oom_checks = 0
         self._watch = watch
         self._number = number
+        self._baseline = baseline
         self._look_at = self._count_at = 0.0  # when memory and processes are looked at next
         self._quiet: Counters | None = None  # as the last op left them, where nobody else can change them
         self._defaults: dict[str, str] = {}
@@ -224,8 +259,8 @@ class Runner:
         before.refused = refusals(self.group, self._limiting)  # other ops can have reached one meanwhile
         peak = self.group.reset_peak() if self.group else None
         memory = peak if self.group is None or self.group.version == 1 else self.group.number("memory")
-        # Everything the op starts is to be killed for memory before this process is; the kernel lets a score
-        # that was raised without CAP_SYS_RESOURCE be lowered again.
+        self._baseline.set(oom=before.oom, refused=before.refused, memory=memory or 0)
+        # Everything the op starts is to be killed for memory before this process is.
         if self._op_score != self._own_score:
             self._set_score(self._op_score)
         try:
@@ -426,6 +461,7 @@ class Runner:
             self._kill()
         leftover = 0 if alone else self._leftover()
         self._quiet = None if leftover or struck else now
+        self._baseline.set(oom=now.oom, refused=now.refused)
         self._send(
             {
                 "ended": {
@@ -471,6 +507,6 @@ def drop_privileges(permitted: int) -> None:
     """Keep the capabilities that Docker leaves to a container's root, less one."""
     syscalls.bound_capabilities(CAPABILITIES)
     syscalls.prctl(syscalls.PR_CAP_AMBIENT, syscalls.PR_CAP_AMBIENT_CLEAR_ALL)
-    syscalls.capset(CAPABILITIES & permitted)
+    syscalls.capset((CAPABILITIES | SYS_RESOURCE) & permitted)
     # The moment between a child's birth and its exec shows this process's memory inside the sandbox.
     syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)

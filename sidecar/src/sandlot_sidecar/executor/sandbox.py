@@ -36,6 +36,7 @@ EMPTY_SECONDS = (
 )
 LOST_WITHIN = 10.0
 LOST_MOST = 5
+KILLED_KEPT = 64  # runners that were killed, of which the server may still ask why
 
 
 class Sandbox:
@@ -64,6 +65,9 @@ class Sandbox:
         self._device = 0  # of the files in the pod's writable layer
         self._fresh: Fresh | None = None
         self._lost: list[float] = []
+        self._killed: dict[
+            int, tuple[str, dict[str, Any]]
+        ] = {}  # a runner's pid: its group, and its op's facts
 
     def setup(self, message: dict[str, Any]) -> dict[str, Any]:
         """Make it, once; raises ExecutorError."""
@@ -319,7 +323,26 @@ class Sandbox:
                 killed = self._kill_group(child.group, spare=runner)
                 self._limit_runner(child.group)
                 return killed
-        return 0
+        name, _ = self._killed.get(runner, ("", {}))
+        if self._cgroup is None or name not in (group.name for group in self._retired):
+            return 0
+        left = self._cgroup.group.child(name)
+        try:
+            return self._kill_group(left, spare=0)
+        finally:
+            left.close()
+
+    def lost(self, runner: int) -> dict[str, Any]:
+        """The facts of the op whose runner was lost: whose memory was used up, if any was."""
+        for child in self.children.values():
+            if child.pid == runner:
+                return self._memory_facts(child)
+        return self._killed.get(runner, ("", {}))[1]
+
+    def _memory_facts(self, child: nursery.Child) -> dict[str, Any]:
+        if self._watch is not None and self._watch.take_mark(child.number):
+            return {"signal": int(signal.SIGKILL), "oom": True}
+        return child.memory_facts(self._cgroup.limiting if self._cgroup is not None else [])
 
     def check_running(self) -> None:
         """Raises ExecutorError unless the sandbox is set up."""
@@ -335,6 +358,12 @@ class Sandbox:
     def child_ended(self, fd: int) -> None:
         """A runner has gone: forget it, and its group as soon as that is empty."""
         child = self.children.pop(fd)
+        child.reap()
+        if child.status and child.group:
+            # Now: the kernel's counters go with the group.
+            self._killed[child.pid] = child.group.name, self._memory_facts(child)
+            if len(self._killed) > KILLED_KEPT:
+                del self._killed[next(iter(self._killed))]
         child.forget()
         if child.group and not self._removed(child.group):
             self._retired.append(child.group)

@@ -68,15 +68,21 @@ def _receive(sock: socket.socket, size: int) -> tuple[bytes, list[int]]:
     return data, fds
 
 
-def _send(sock: socket.socket, data: bytes | memoryview, fds: Sequence[int]) -> int:
+def send_some(sock: socket.socket, data: bytes | memoryview, fds: Sequence[int]) -> int:
+    """Send what a non-blocking socket takes now, the descriptors with the first byte; 0: nothing. Raises OSError."""
     rights = [(*_RIGHTS, array.array("i", fds))] if fds else []
-    while True:
-        try:
-            return sock.sendmsg([data], rights, _NO_SIGNAL)
-        except BlockingIOError:
-            poll = select.poll()
-            poll.register(sock, select.POLLOUT)
-            poll.poll()
+    try:
+        return sock.sendmsg([data], rights, _NO_SIGNAL)
+    except BlockingIOError:
+        return 0
+
+
+def _send(sock: socket.socket, data: bytes | memoryview, fds: Sequence[int]) -> int:
+    while not (sent := send_some(sock, data, fds)):
+        poll = select.poll()
+        poll.register(sock, select.POLLOUT)
+        poll.poll()
+    return sent
 
 
 class Decoder:
@@ -121,33 +127,45 @@ class Decoder:
         self._fds.clear()
 
 
-def send(sock: socket.socket, message: Message, fds: Sequence[int] = ()) -> None:
-    """Send one control message; waits while the socket is full, also when it is non-blocking. Raises WireError."""
-    if fds:
-        message = {**message, "fds": len(fds)}
+def control(message: Message) -> bytes:
+    """The bytes of a control message. Raises WireError."""
     payload = dumps(message)
     if len(payload) > MAX_CONTROL:  # the other side would hang up
         raise WireError("the message is too long")
-    data = memoryview(len(payload).to_bytes(4, "big") + payload)
+    return len(payload).to_bytes(4, "big") + payload
+
+
+def send(sock: socket.socket, message: Message, fds: Sequence[int] = ()) -> None:
+    """Send one control message; waits while the socket is full, also when it is non-blocking. Raises WireError."""
+    data = memoryview(control({**message, "fds": len(fds)} if fds else message))
     sent = _send(sock, data, fds)
     while sent < len(data):
         sent += _send(sock, data[sent:], ())
 
 
-def send_packet(sock: socket.socket, message: Message, fds: Sequence[int] = ()) -> None:
-    """Send one message on a runner's channel; a long one travels in a memfd."""
+def packet(message: Message) -> tuple[bytes, list[int]]:
+    """A message of a runner's channel: its bytes, and for a long one the memfd that it travels in, to be closed."""
     payload = dumps(message)
     if len(payload) <= MAX_PACKET:
-        _send(sock, payload, fds)
-        return
+        return payload, []
     memory = os.memfd_create("message", os.MFD_CLOEXEC)
     try:
         view = memoryview(payload)
         while view:
             view = view[os.write(memory, view) :]
-        _send(sock, dumps({"memfd": len(payload)}), [*fds, memory])
-    finally:
+    except OSError:
         os.close(memory)
+        raise
+    return dumps({"memfd": len(payload)}), [memory]
+
+
+def send_packet(sock: socket.socket, message: Message, fds: Sequence[int] = ()) -> None:
+    """Send one message on a runner's channel; waits while it is full."""
+    data, memory = packet(message)
+    try:
+        _send(sock, data, [*fds, *memory])
+    finally:
+        close_all(memory)
 
 
 def receive_packet(sock: socket.socket) -> tuple[Message, list[int]] | None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from ..executor import wire
-from .errors import ApiError, SidecarError
+from .errors import ApiError, SidecarError, busy
+from .sendqueue import SendQueue
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,6 +19,11 @@ STATUS = {
     "permission": 403, "too_large": 413, "disk_full": 507, "refused": 502, "no_overlay": 409, "bad_request": 400,
     "conflict": 409, "unsupported": 409,
 }  # fmt: skip
+# Requests under way at most. Those of callers are refused beyond, as code can keep the executor busy; the sidecar's own
+# are few, and what ends an upload must not be left out.
+MOST_WAITING = 1024
+CALLERS = frozenset(("file", "connect", "usage"))
+ENDS_UPLOAD = frozenset(("commit", "abort"))
 
 
 class ExecutorGone(SidecarError):
@@ -37,6 +43,7 @@ class ExecutorClient:
         self._seq = 0
         self._waiting: dict[int, asyncio.Future[tuple[dict[str, Any], list[int]]]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._queue: SendQueue | None = None
         self.gone = False
         self.on_event: Callable[[dict[str, Any]], None] = lambda message: None
         self.on_gone: Callable[[], None] = lambda: None
@@ -45,13 +52,12 @@ class ExecutorClient:
         """Begin to listen for answers."""
         self._loop = asyncio.get_running_loop()
         self._sock.setblocking(False)
+        self._queue = SendQueue(self._sock, loop=self._loop, on_broken=self._lost)
         self._loop.add_reader(self._sock.fileno(), self._readable)
 
     def close(self) -> None:
         """Hang up: the executor kills everything and leaves."""
-        if self._loop is not None:
-            self._loop.remove_reader(self._sock.fileno())
-            self._loop = None
+        self._stop()
         self._sock.close()
         self._decoder.close()
         self._lost()
@@ -64,9 +70,7 @@ class ExecutorClient:
         except (OSError, wire.WireError):
             messages = None
         if messages is None:
-            if self._loop is not None:
-                self._loop.remove_reader(self._sock.fileno())
-                self._loop = None
+            self._stop()
             self._lost()
             return
         for message, fds in messages:
@@ -79,6 +83,13 @@ class ExecutorClient:
                 wire.close_all(fds)
             else:
                 waiter.set_result((message, fds))
+
+    def _stop(self) -> None:
+        if self._queue is not None:
+            self._queue.close()
+        if self._loop is not None:
+            self._loop.remove_reader(self._sock.fileno())
+            self._loop = None
 
     def _lost(self) -> None:
         if self.gone:
@@ -95,15 +106,18 @@ class ExecutorClient:
     ) -> tuple[dict[str, Any], list[int]]:
         """One request; returns its answer and exactly `descriptors` descriptors (None: all), which are then the caller's.
 
-        Raises ExecutorError (refused) or ExecutorGone.
+        Raises ExecutorError (refused), ExecutorGone, or a 503 where too many wait already.
         """
-        if self.gone:
+        if self.gone or self._queue is None:
             raise ExecutorGone("the executor has ended")
+        if len(self._waiting) >= MOST_WAITING and do in CALLERS and arguments.get("op") not in ENDS_UPLOAD:
+            raise busy(f"{len(self._waiting)} requests to the sandbox wait; no more are taken")
         self._seq += 1
+        data = wire.control({"seq": self._seq, "do": do, **arguments})
         waiter = asyncio.get_running_loop().create_future()
         self._waiting[self._seq] = waiter
         try:
-            wire.send(self._sock, {"seq": self._seq, "do": do, **arguments})
+            self._queue.send(data)
         except OSError as error:
             self._waiting.pop(self._seq, None)
             raise ExecutorGone("the executor has ended") from error

@@ -8,8 +8,10 @@ import json
 import os
 import time
 
+from ..executor.errors import CODES
 from . import fields
-from .errors import ApiError, SidecarError, bad_input
+from .errors import ApiError, bad_input
+from .executor_client import STATUS
 from .file_send import MAX_READ, read_window, send_file
 from .http import Route
 from .multipart import BEGIN, DATA, FINISH, Multipart, boundary_of
@@ -293,9 +295,12 @@ async def _file_part(pieces: AsyncIterator[bytes], boundary: bytes) -> AsyncIter
         raise bad_input("the multipart body is cut", field="body")
 
 
-def _disk_error(error: OSError, path: str) -> SidecarError:
+def _disk_error(error: OSError, path: str) -> ApiError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return ApiError(507, "disk_full", "the sandbox's disk is full", path=path)
     if error.errno == errno.EFBIG:
         return ApiError(413, "too_large", "the file is too large", path=path)
+    code = CODES.get(error.errno or 0)
+    if code is not None:
+        return ApiError(STATUS[code], code, f"writing failed: {error.strerror}", path=path)
     return ApiError(503, "io_error", f"writing failed: {error.strerror}", path=path)

@@ -31,7 +31,7 @@ class FrameLog:
     """
 
     __slots__ = ("_begin", "_file", "_last", "_limit", "_marks", "_memory", "_open_file", "_seen", "_stderr",
-                 "_tail", "_whole_line", "frames", "kept", "size", "stderr_bytes", "stdout_bytes", "truncated")  # fmt: skip
+                 "_tail", "_unread", "_whole_line", "frames", "kept", "size", "stderr_bytes", "stdout_bytes", "truncated")  # fmt: skip
 
     def __init__(self, *, limit: int, memory: int, open_file: Callable[[], int]) -> None:
         self._limit = limit
@@ -42,6 +42,7 @@ class FrameLog:
         self._tail = bytearray()
         self._last = -1  # offset of the last frame while it may still grow
         self._seen = 0  # no reader was given anything from here on
+        self._unread = 0  # the last answer of `unread`
         self._marks = array(
             "Q"
         )  # a frame's offset about every 64 KiB, to find frames without walking them all
@@ -127,9 +128,13 @@ class FrameLog:
 
     def unread(self) -> int:
         """The offset of the first frame that no reader was given whole."""
-        for offset, _, length in self._walk(self._mark_before(self._seen), self._seen):
+        # From the last answer on: a client that asks again and again has no frame walked twice.
+        start = max(self._unread, self._mark_before(self._seen))
+        for offset, _, length in self._walk(start, self._seen):
             if offset + HEADER + length > self._seen:
+                self._unread = offset
                 return offset
+        self._unread = self._seen
         return self._seen
 
     def is_boundary(self, offset: int) -> bool:

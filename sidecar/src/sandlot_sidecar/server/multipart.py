@@ -103,28 +103,34 @@ def part_name(block: bytes) -> bytes:
 
 def parameter(value: bytes, name: bytes) -> bytes | None:
     """One parameter of a header value such as `form-data; name="file"`; quotes and backslashes are undone."""
-    position = value.find(b";")
-    while position >= 0:
-        rest = value[position + 1 :].lstrip()
-        key, equals, text = rest.partition(b"=")
-        if not equals:
+    at = value.find(b";")
+    while at >= 0:
+        equals = value.find(b"=", at)
+        if equals < 0:
             return None
-        if text.startswith(b'"'):
-            result, index = bytearray(), 1
-            while index < len(text) and text[index] != 0x22:
-                if text[index] == 0x5C and index + 1 < len(text):
-                    index += 1
-                result.append(text[index])
-                index += 1
-            found, text = bytes(result), text[index + 1 :]
+        key = value[at + 1 : equals].strip().lower()
+        at = equals + 1
+        if value[at : at + 1] == b'"':
+            found, at = _unquoted(value, at + 1)
         else:
-            found, _, _ = text.partition(b";")
-            text = text[len(found) :]
-            found = found.strip()
-        if key.strip().lower() == name:
+            end = value.find(b";", at)
+            end = len(value) if end < 0 else end
+            found, at = value[at:end].strip(), end
+        if key == name:
             return found
-        value, position = text, text.find(b";")
+        at = value.find(b";", at)
     return None
+
+
+def _unquoted(value: bytes, at: int) -> tuple[bytes, int]:
+    """What is quoted from here on, and where it ends."""
+    result = bytearray()
+    while at < len(value) and value[at] != 0x22:
+        if value[at] == 0x5C and at + 1 < len(value):
+            at += 1
+        result.append(value[at])
+        at += 1
+    return bytes(result), at + 1
 
 
 def boundary_of(content_type: str | None) -> bytes:

@@ -255,8 +255,7 @@ class OpRoutes:
         dedupe = fields.text(body, "id", limit=128)
         if op.state is ENDED:
             raise ApiError(409, "op_ended", "the op has ended", verdict=op.verdict)
-        if op.io.first_time(dedupe):
-            op.io.signal(number, tree=tree)
+        op.io.signal(number, tree=tree, dedupe=dedupe)
         request.respond_json({})
 
     def resize(self, request: Request) -> None:

@@ -8,6 +8,7 @@ import os
 import sys
 import time
 
+from .errors import busy
 from .framelog import START, STDERR, STDOUT
 from .machine import ENDED, SIGKILL
 from .recent import Recent
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
 
         async def init_alive(self) -> bool: ...
 
+        async def why_lost(self, runner: int) -> dict[str, Any]: ...
+
         async def disk_full(self) -> str | None: ...
 
 
@@ -65,6 +68,7 @@ LIMITS_REACHED = {"oom": "the memory limit was reached", "pids_limit": "the proc
 LOOK_AGAIN = 0.05  # seconds until the next look whether a process holds the terminal again
 MUCH = 4096  # bytes that wait in its pipes: the smallest ones are full then
 _FIONREAD = 0x541B
+MOST_UNSENT = 64  # signals that a runner has not read: code can keep it busy
 KILL_PATIENCE = 10.0  # seconds for a killed tree to die; then the runner counts as lost
 
 
@@ -278,15 +282,23 @@ class OpRun:
         """The channel ended in the middle of the op."""
         runner, self.runner = self.runner, None
         self.drain()
-        if runner is not None:
-            self._ops.pool.give_back(runner, clean=False)
-        message = "the process that ran the command was lost"
-        if self.op.cause is None and INIT_IS_MORTAL:
-            self._ops.tasks.spawn(self._ask_alive({}, otherwise=message))
+        if runner is None:
+            self._ops.finish(self.op, {})
             return
+        self._ops.pool.give_back(runner, clean=False)
         if self.op.cause is None:
-            self.op.cause, self.op.cause_message = "sandbox_broken", message
-        self._ops.finish(self.op, {})
+            self._ops.tasks.spawn(self._ask_why(runner.pid))
+        else:
+            self._ops.kill_runner_tree(runner.pid)
+            self._ops.finish(self.op, {})
+
+    async def _ask_why(self, runner: int) -> None:
+        """The runner was lost, as code can make it: the kernel may kill it in place of the op that fills the memory."""
+        facts = await self._ops.why_lost(runner)
+        if facts:
+            self._ops.finish(self.op, facts)
+        else:
+            await self._ask_alive({}, otherwise="the process that ran the command was lost")
 
     # -- output ----------------------------------------------------------------------------------------------
 
@@ -431,21 +443,21 @@ class OpRun:
             self._writer = StdinWriter(self)
         return self._writer
 
-    def first_time(self, dedupe: str | None) -> bool:
-        """False when a signal with this id was sent already."""
-        if dedupe is None:
-            return True
-        if self._signals is None:
-            self._signals = Recent()
-        first = self._signals.get(dedupe) is None
-        self._signals.put(dedupe, 1)
-        return first
-
-    def signal(self, number: int, *, tree: bool) -> None:
-        """Send a signal to the op's process or its whole tree."""
+    def signal(self, number: int, *, tree: bool, dedupe: str | None = None) -> None:
+        """Send a signal to the op's process or its whole tree, once per id. Raises 503 where too many wait."""
+        runner = self.runner
+        known = self._signals
+        sent = dedupe is not None and known is not None and known.get(dedupe) is not None
+        if not sent and runner is not None and runner.unsent >= MOST_UNSENT:
+            raise busy(f"{runner.unsent} signals to this op wait; no more are taken")
+        if dedupe is not None:
+            known = self._signals = known or Recent()
+            known.put(dedupe, 1)
+        if sent:
+            return
         self.op.sent_signal = number
-        if self.runner is not None:
-            self.runner.send({"signal": number, "tree": tree})
+        if runner is not None:
+            runner.send({"signal": number, "tree": tree})
 
     def resize(self, *, cols: int, rows: int) -> bool:
         """Change the terminal's size; False when there is none any more."""

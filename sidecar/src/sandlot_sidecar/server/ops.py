@@ -11,7 +11,7 @@ from . import log
 from .errors import SidecarError
 from .framelog import FrameLog
 from .machine import ANY, ENDED, SIGKILL, Op, OpTable
-from .oprun import INIT_IS_MORTAL, OpRun
+from .oprun import INIT_IS_MORTAL, LIMITS_REACHED, OpRun
 from .pace import Pace
 from .runners import RunnerPool
 from .spec import Spec
@@ -172,8 +172,11 @@ class Ops:
             self.pump()
 
     def _no_runner(self, error: RunnersFailed) -> None:
+        cause, message = "sandbox_broken", f"no process could be made for it: {error}"
+        if error.oom:
+            cause, message = "oom", LIMITS_REACHED["oom"]
         for op in list(self.table.queue.values()):
-            self.kill(op, "sandbox_broken", message=f"no process could be made for it: {error}")
+            self.kill(op, cause, message=message)
 
     # -- who watches -----------------------------------------------------------------------------------------
 
@@ -328,6 +331,14 @@ class Ops:
         except SidecarError:
             return False
         return bool(answer["alive"])
+
+    async def why_lost(self, runner: int) -> dict[str, Any]:
+        """Facts of the op that a lost runner ran, all of whose processes are dead then; none where nothing tells why."""
+        try:
+            answer, _ = await self.executor.ask("lost", runner=runner)
+        except SidecarError:
+            return {}
+        return answer["facts"]
 
     def kill_runner_tree(self, pid: int) -> None:
         """Have the executor kill all that a runner has started; its end is seen by the runner."""

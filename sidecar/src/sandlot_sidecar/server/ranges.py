@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from .errors import ApiError
 
+LARGEST = (1 << 63) - 1
+
 
 def parse_range(header: str | None, *, size: int) -> tuple[int, int] | None:
     """(start, length) of one range; None for the whole file. Raises 416.
@@ -16,24 +18,28 @@ def parse_range(header: str | None, *, size: int) -> tuple[int, int] | None:
     first, dash, last = text.strip().partition("-")
     if unit.strip().lower() != "bytes" or not dash or "," in text:
         return None
-    if not all(
-        part == "" or (part.isascii() and part.isdigit() and len(part) < 19) for part in (first, last)
-    ):
+    if not all(part == "" or (part.isascii() and part.isdigit()) for part in (first, last)):
         return None
     if first == "":
         if last == "":
             return None
-        length = min(int(last), size)
+        length = min(_number(last), size)
         if length == 0:
             raise _unsatisfiable(size)
         return size - length, length
-    start = int(first)
-    end = size - 1 if last == "" else min(int(last), size - 1)
-    if last != "" and int(last) < start:
+    start = _number(first)
+    end = size - 1 if last == "" else min(_number(last), size - 1)
+    if last != "" and _number(last) < start:
         return None
     if start >= size:
         raise _unsatisfiable(size)
     return start, end - start + 1
+
+
+def _number(digits: str) -> int:
+    """At most the largest offset that a file can have: `int` refuses thousands of digits."""
+    digits = digits.lstrip("0")
+    return min(int(digits[:20] or "0"), LARGEST)
 
 
 def _unsatisfiable(size: int) -> ApiError:

@@ -10,10 +10,11 @@ from ..executor import wire
 from . import log
 from .errors import SidecarError
 from .executor_client import ExecutorGone
+from .sendqueue import SendQueue
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
     from typing import Any
 
     from .executor_client import ExecutorClient
@@ -29,7 +30,7 @@ RETRIES = 3
 class Runner:
     """One channel. `on_message` gets every message with its descriptors, `on_lost` the end of the channel."""
 
-    __slots__ = ("_loop", "lost", "on_lost", "on_message", "pid", "sock")
+    __slots__ = ("_loop", "_queue", "lost", "on_lost", "on_message", "pid", "sock")
 
     def __init__(self, sock: socket.socket, *, pid: int, loop: asyncio.AbstractEventLoop) -> None:
         self.sock = sock
@@ -39,6 +40,7 @@ class Runner:
         self.on_message: Callable[[dict[str, Any], list[int]], None] = _ignore
         self.on_lost: Callable[[], None] = _nothing
         sock.setblocking(False)
+        self._queue = SendQueue(sock, loop=loop, on_broken=self._broken)
         loop.add_reader(sock.fileno(), self.readable)
 
     def readable(self) -> None:
@@ -61,10 +63,19 @@ class Runner:
         """Send one message; a channel whose runner has gone reports that by `on_lost`."""
         if self.lost:
             return
+        memory: list[int] = []
         try:
-            wire.send_packet(self.sock, message, fds)
+            data, memory = wire.packet(message)
+            self._queue.send(data, (*fds, *memory))
         except OSError:
             self._loop.call_soon(self._broken)
+        finally:
+            wire.close_all(memory)
+
+    @property
+    def unsent(self) -> int:
+        """Messages that wait until the runner has read those before."""
+        return len(self._queue)
 
     def _broken(self) -> None:
         if not self.lost:
@@ -75,6 +86,7 @@ class Runner:
         """Hang up; the runner leaves."""
         if not self.lost:
             self.lost = True
+            self._queue.close()
             self._loop.remove_reader(self.sock.fileno())
             self.sock.close()
 
@@ -89,7 +101,11 @@ def _nothing() -> None:
 
 
 class RunnersFailed(SidecarError):
-    """No runner can be made."""
+    """No runner can be made; `oom`: the sandbox's memory is full."""
+
+    def __init__(self, message: str, *, oom: bool) -> None:
+        super().__init__(message)
+        self.oom = oom
 
 
 class RunnerPool:
@@ -156,13 +172,20 @@ class RunnerPool:
         """One that was idle has died: a lasting cause (no memory, say) must not make us fork for ever."""
         if runner in self._idle:
             self._idle.remove(runner)
-        self._failed(RunnersFailed("it dies as soon as it is made"))
+        self._keep(self._ask_why(runner.pid))
 
-    def _failed(self, error: SidecarError) -> None:
+    async def _ask_why(self, runner: int) -> None:
+        try:
+            answer, _ = await self._executor.ask("lost", runner=runner)
+        except SidecarError:
+            answer = {"facts": {}}
+        self._failed(RunnersFailed("it dies as soon as it is made", oom=bool(answer["facts"].get("oom"))))
+
+    def _failed(self, error: RunnersFailed) -> None:
         self._failures += 1
         if self._failures >= RETRIES:
             self._failures = 0
-            self.on_failed(RunnersFailed(str(error)))
+            self.on_failed(error)
         elif self._again is None:
             self._again = self._loop.call_later(0.05 * self._failures, self._try_again)
 
@@ -191,7 +214,10 @@ class RunnerPool:
             self._make()
 
     def _make(self) -> None:
-        task = self._loop.create_task(self._make_one())
+        self._keep(self._make_one())
+
+    def _keep(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
         self._making.add(task)
         task.add_done_callback(self._making.discard)
 
@@ -202,7 +228,7 @@ class RunnerPool:
             return
         except SidecarError as error:
             log.failure("runner_failed", error)
-            self._failed(error)
+            self._failed(RunnersFailed(str(error), oom=False))
             return
         self.made += 1
         if not self._open:
