@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sandlot_gateway.claims import Claimer
 from sandlot_gateway.core.backend import (
     BackendError,
     Claim,
@@ -29,13 +28,13 @@ from sandlot_gateway.core.slots import Slots
 from sandlot_gateway.core.supply import SupplySettings
 from sandlot_gateway.core.supply_events import CannotStart, QueueFull
 from sandlot_gateway.directory import Directory
+from sandlot_gateway.engine.lifecycle import Lifecycle
+from sandlot_gateway.engine.pending import PendingStore
+from sandlot_gateway.engine.supply import Supply
 from sandlot_gateway.keys import Tenant
-from sandlot_gateway.lifecycle import Lifecycle
-from sandlot_gateway.pending import PendingStore
 from sandlot_gateway.sandboxes import Sandbox, Spec
 from sandlot_gateway.sealing import Seal
 from sandlot_gateway.sidecars import ClaimAnswer
-from sandlot_gateway.supply import Supply
 from sandlot_gateway.tokens import Tokens
 from sandlot_gateway.webhooks import Webhooks
 
@@ -373,16 +372,9 @@ class Gateway:
         self.directory = Directory()
         settings = SupplySettings(max_starts=3, max_waiting=8)
         self.supply = Supply(backend=backend, slots=Slots(rank=self._rank), settings=settings)
-        self.claimer = Claimer(
-            supply=self.supply,
-            sidecars=wire,
-            tokens=TOKENS,
-            discard=lambda instance, sandbox_id: self.lifecycle.give_back(instance, sandbox_id),
-        )
         self.lifecycle = Lifecycle(
             directory=self.directory,
             supply=self.supply,
-            claimer=self.claimer,
             sidecars=wire,
             backend=backend,
             tokens=TOKENS,
@@ -393,7 +385,9 @@ class Gateway:
             tokens=TOKENS,
             backend=backend,
             supply=self.supply,
-            lifecycle=self.lifecycle,
+            directory=self.directory,
+            ends=self.lifecycle.ends,
+            learning=self.lifecycle.learning,
             counted=self._count,
         )
 
@@ -450,13 +444,13 @@ class Gateway:
             self.below.gone.add(instance_id)
             self.below.instances.pop(instance_id, None)
             # Of a pod that is gone nobody can tell what its sidecar was told.
-            self.lifecycle.gone(instance_id, verdict="sandbox_lost", message="gone")
+            self.lifecycle.ends.gone(instance_id, verdict="sandbox_lost", message="gone")
 
         self._run(tell)
 
     def delete(self, sandbox: Sandbox) -> None:
         self.world.deleted[sandbox.id] = self
-        self._run(lambda: self.lifecycle.delete(sandbox))
+        self._run(lambda: self.lifecycle.ends.delete(sandbox))
 
     def _run(self, action: Callable[[], Any]) -> None:
         async def act() -> None:

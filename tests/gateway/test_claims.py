@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sandlot_gateway.claims import Abandoned, Claimed, Claimer, ClaimRefused, NoSidecar
 from sandlot_gateway.core.backend import Instance, PoolSpec, Template
 from sandlot_gateway.core.ready import first_come
 from sandlot_gateway.core.slots import Phase, Slots
 from sandlot_gateway.core.supply import SupplySettings
 from sandlot_gateway.data.pool import HttpPool
 from sandlot_gateway.egress import Egress
+from sandlot_gateway.engine.claims import Abandoned, Claimed, Claimer, ClaimRefused, NoSidecar
+from sandlot_gateway.engine.supply import Supply
 from sandlot_gateway.sandboxes import Sandbox, Spec, new_id
 from sandlot_gateway.sidecars import Sidecars
-from sandlot_gateway.supply import Supply
 from sandlot_gateway.tokens import Tokens
 
 from tests.gateway.machine import Machine, StubBackend
@@ -319,7 +319,7 @@ async def test_a_claim_that_every_sidecar_would_refuse_is_told_with_its_field(
         assert caught.value.field == "workdir"
         assert one.discarded == []
         assert one.phase(sidecar) is Phase.WARM
-        told = [record for record in caplog.records if record.name == "sandlot_gateway.claims"]
+        told = [record for record in caplog.records if record.name == "sandlot_gateway.engine.claims"]
         assert [record.getMessage() for record in told] == [
             "a claim went to another instance: no such directory"
         ]

@@ -109,11 +109,11 @@ async def test_a_claim_that_cannot_get_through_takes_nobodys_instance_away(box) 
     made = (await post(box)).json()
     owned = box.machine.of_sandbox(made["id"])
     instance = box.machine.instances[owned.instance_id]
-    box.gateway.lifecycle.give_back(instance, "sb-another")
+    box.gateway.lifecycle.ends.give_back(instance, "sb-another")
     await until(lambda: owned.ends_seen == 1)
     await loop_turns()
     assert (owned.phase, box.backend.destroyed) == ("claimed", [])
-    box.gateway.lifecycle.give_back(instance, made["id"])
+    box.gateway.lifecycle.ends.give_back(instance, made["id"])
     await until(lambda: owned.instance_id in box.backend.destroyed)
 
 

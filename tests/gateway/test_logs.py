@@ -65,7 +65,7 @@ async def test_a_command_s_line_names_request_sandbox_and_op(state_dir, machine,
         assert "op" not in second
         await box.client.delete(f"/api/v1/sandbox/{made['id']}", headers={"X-Request-Id": "r-2"})
         (ended,) = [
-            line for line in lines.of("sandlot_gateway.lifecycle") if line["message"] == "a sandbox ended"
+            line for line in lines.of("sandlot_gateway.engine.ends") if line["message"] == "a sandbox ended"
         ]
         assert (ended["sandbox"], ended["verdict"], ended["request"]) == (made["id"], "deleted", "r-2")
         controlled = lines.of("sandlot_gateway.edge")

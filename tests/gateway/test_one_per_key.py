@@ -214,7 +214,7 @@ async def test_a_refusal_is_told_to_both_and_leaves_nothing(world: World) -> Non
         creates = [asyncio.create_task(one.create(idempotency_key="k"))]
         [name] = await cold_names(world)
         creates.append(asyncio.create_task(other.create(idempotency_key="k")))
-        await until(lambda: other.gateway.lifecycle._followed)
+        await until(lambda: other.gateway.lifecycle.following._secrets)
         await world.kubelet.set_sandbox_status(name, phase="Ended", verdict="image_pull", message="no such")
         told = [(await create).json() for create in creates]
         assert {answer["id"] for answer in told} == {told[0]["id"]}
@@ -253,7 +253,7 @@ async def test_a_gateway_that_dies_while_it_starts_one_is_followed_by_who_has_th
             await cold_names(world)
             told = (await first).json()["id"] if answered else None
             retried = asyncio.create_task(other.create(idempotency_key="k", secrets=SECRETS))
-            await until(lambda: other.gateway.lifecycle._followed)
+            await until(lambda: other.gateway.lifecycle.following._secrets)
             kubelet.make_cold = True
             killed.kill()
             if not answered:
@@ -278,7 +278,7 @@ async def test_a_gateway_that_comes_back_gives_way_to_who_took_its_create_over(w
             assert told["status"] == "PENDING", told
             await cold_names(world)
             retried = asyncio.create_task(other.create(idempotency_key="k", secrets=SECRETS))
-            await until(lambda: other.gateway.lifecycle._followed)
+            await until(lambda: other.gateway.lifecycle.following._secrets)
             killed.kill()
         kubelet.make_cold = True
         assert (await retried).json()["id"] == told["id"]
@@ -321,7 +321,7 @@ async def test_a_create_that_begins_with_a_checkpoint_is_taken_over_with_its_fil
             assert told["status"] == "PENDING", told
             await cold_names(world)
             retried = asyncio.create_task(other.create(**body))
-            await until(lambda: other.gateway.lifecycle._followed)
+            await until(lambda: other.gateway.lifecycle.following._secrets)
             kubelet.make_cold = True
             killed.kill()
         again = (await retried).json()

@@ -14,7 +14,6 @@ from typing import Any
 from sandlot_gateway.archive import Archive
 from sandlot_gateway.checkpoints.service import Checkpoints
 from sandlot_gateway.checkpoints.store import StoreLimits
-from sandlot_gateway.claims import GIVEN_BACK, Claimer
 from sandlot_gateway.control.api import control_api
 from sandlot_gateway.control.counters import Counters
 from sandlot_gateway.control.services import Services
@@ -30,17 +29,17 @@ from sandlot_gateway.data.shared_exposures import SharedExposures
 from sandlot_gateway.data_plane import DataPlane
 from sandlot_gateway.directory import Directory
 from sandlot_gateway.edge import Edge
+from sandlot_gateway.engine.lifecycle import Lifecycle
+from sandlot_gateway.engine.pending import PendingStore
+from sandlot_gateway.engine.supply import Supply
 from sandlot_gateway.keys import Keys
-from sandlot_gateway.lifecycle import Lifecycle
 from sandlot_gateway.metrics import Metrics
-from sandlot_gateway.pending import PendingStore
 from sandlot_gateway.sandboxes import Sandbox
 from sandlot_gateway.sealing import Seal
 from sandlot_gateway.settings import Settings
 from sandlot_gateway.sidecars import Sidecars
 from sandlot_gateway.ssh.sessions import SshSessions
 from sandlot_gateway.ssh.shared import SharedSessions
-from sandlot_gateway.supply import Supply
 from sandlot_gateway.tokens import MIN_KEY, Tokens
 from sandlot_gateway.webhook_listener import WebhookListener
 from sandlot_gateway.webhooks import Webhooks
@@ -74,7 +73,7 @@ class Gateway:
             patience=0.0 if self.backend.finds_all else _PATIENCE,
             ended=self._sandbox_ended,
             unreachable=lambda address: self.pool.give_up(address, "the sandbox has ended"),
-            touched=lambda sandbox_id: self.lifecycle.orphans.used(sandbox_id),
+            touched=lambda sandbox_id: self.lifecycle.ends.orphans.used(sandbox_id),
             sought=self.backend.sought,
             missed=self.backend.missed,
         )
@@ -90,13 +89,6 @@ class Gateway:
             prime=self._prime,
         )
         self.sidecars = Sidecars(self.pool)
-        self.claimer = Claimer(
-            supply=self.supply,
-            sidecars=self.sidecars,
-            tokens=self.tokens,
-            discard=lambda instance, sandbox_id: self.lifecycle.give_back(instance, sandbox_id),
-            counted=self.counters.claimed,
-        )
         directory = settings.checkpoints()
         self.checkpoints = directory and Checkpoints(
             directory,
@@ -112,12 +104,12 @@ class Gateway:
         self.lifecycle = Lifecycle(
             directory=self.directory,
             supply=self.supply,
-            claimer=self.claimer,
             sidecars=self.sidecars,
             backend=self.backend,
             tokens=self.tokens,
             pending=PendingStore(state_dir / "pending", seal=Seal(self.tokens.pending_key())),
             observer=self.counters,
+            claim_counted=self.counters.claimed,
             orphan_grace=settings.orphan_grace,
             ran=self.archive.append,
             restore=self.checkpoints.restore if self.checkpoints else None,
@@ -126,7 +118,9 @@ class Gateway:
             tokens=self.tokens,
             backend=self.backend,
             supply=self.supply,
-            lifecycle=self.lifecycle,
+            directory=self.directory,
+            ends=self.lifecycle.ends,
+            learning=self.lifecycle.learning,
             counted=self.counters.webhook,
             readied=self.metrics.ready_seconds.observe,
             heard=self.pool.heard,
@@ -210,11 +204,11 @@ class Gateway:
         for sandbox in ended:
             self.directory.add(sandbox)
         for sandbox in running:
-            self.lifecycle.expect(sandbox)
+            self.lifecycle.ends.expect(sandbox)
         await self.backend.start(self)
         for spec in self.settings.pools():
             await self.backend.set_pool(spec)
-        self.lifecycle.resume()
+        self.lifecycle.learning.resume()
         await self.exposures.start()
         self.exposures.prune()
         if self.ssh is not None:
@@ -234,7 +228,7 @@ class Gateway:
         self.directory.release()
         waits: list[Awaitable[object]] = [self.data.drain(self.settings.drain)]
         if not self.backend.finds_all:
-            waits.append(self.lifecycle.settled(timeout=self.settings.drain))
+            waits.append(self.lifecycle.bringup.settled(timeout=self.settings.drain))
         await asyncio.gather(*waits)
 
     async def stop(self) -> None:
@@ -265,10 +259,10 @@ class Gateway:
     def instance_lost(
         self, instance_id: str, *, verdict: str, message: str, exit_code: int | None = None
     ) -> None:
-        self.lifecycle.gone(instance_id, verdict=verdict, message=message, exit_code=exit_code)
+        self.lifecycle.ends.gone(instance_id, verdict=verdict, message=message, exit_code=exit_code)
 
     def promise_found(self, sandbox_id: str, request: dict[str, Any]) -> None:
-        self.lifecycle.promised_elsewhere(sandbox_id, request)
+        self.lifecycle.learning.promised(sandbox_id, request)
 
     def record_refused(self, what: str) -> None:
         self.metrics.records_refused.labels(what).inc()
@@ -284,14 +278,15 @@ class Gateway:
         request: dict[str, Any] | None = None,
         ended_at: float | None = None,
     ) -> None:
-        if request is not None and verdict != GIVEN_BACK and self.directory.get(sandbox_id) is None:
-            self.lifecycle.ended_elsewhere(
-                sandbox_id, request, verdict=verdict, message=message, exit_code=exit_code, at=ended_at
-            )
-        else:
-            self.lifecycle.over(
-                sandbox_id, verdict=verdict, message=message, exit_code=exit_code, promised=promised
-            )
+        self.lifecycle.learning.over(
+            sandbox_id,
+            verdict=verdict,
+            message=message,
+            exit_code=exit_code,
+            promised=promised,
+            request=request,
+            ended_at=ended_at,
+        )
 
     def warm_count(self, pool: str) -> int:
         return self.supply.slots.warm.count(pool)

@@ -13,8 +13,10 @@ import msgspec
 
 from sandlot_gateway.core.backend import Backend, Instance, LeftAlone, Unavailable
 from sandlot_gateway.core.slots import Heard
-from sandlot_gateway.lifecycle import Lifecycle
-from sandlot_gateway.supply import Supply
+from sandlot_gateway.directory import Directory
+from sandlot_gateway.engine.ends import Ends
+from sandlot_gateway.engine.learning import Learning
+from sandlot_gateway.engine.supply import Supply
 from sandlot_gateway.tokens import Tokens
 
 _log = logging.getLogger(__name__)
@@ -49,7 +51,9 @@ class Webhooks:
         tokens: Tokens,
         backend: Backend,
         supply: Supply,
-        lifecycle: Lifecycle,
+        directory: Directory,
+        ends: Ends,
+        learning: Learning,
         counted: Callable[[str], None] = lambda event: None,
         readied: Callable[[float], None] = lambda seconds: None,
         heard: Callable[[str], None] = lambda address: None,
@@ -57,7 +61,9 @@ class Webhooks:
         self._tokens = tokens
         self._backend = backend
         self._supply = supply
-        self._lifecycle = lifecycle
+        self._directory = directory
+        self._ends = ends
+        self._learning = learning
         self._counted = counted
         self._readied = readied
         self._heard = heard
@@ -106,7 +112,7 @@ class Webhooks:
 
     def _verdict_of(self, sandbox_id: str | None) -> str | None:
         """Without it the commands that still run there would be told of an end that the sandbox did not have."""
-        sandbox = None if sandbox_id is None else self._lifecycle.directory.get(sandbox_id)
+        sandbox = None if sandbox_id is None else self._directory.get(sandbox_id)
         return None if sandbox is None else sandbox.verdict
 
     def _refuse(self, instance_id: str, event: str, why: str) -> Answer:
@@ -120,15 +126,15 @@ class Webhooks:
             document = msgspec.convert(state, _Document)
         except msgspec.ValidationError as error:
             _log.warning("a state document cannot be read: %s", error, extra={"instance": instance.id})
-            self._lifecycle.discard(instance)
+            self._ends.discard(instance)
             return
         self.act(instance, document, state)
 
     def act(self, instance: Instance | None, document: _Document, state: dict[str, Any]) -> None:
         if instance is not None and document.generation >= self._generation(instance.id):
-            self._lifecycle.record(instance, state)
+            self._learning.record(instance, state)
         if document.event == "ended" or document.phase in ("ended", "failed"):
-            self._lifecycle.gone(
+            self._ends.gone(
                 document.instance_id,
                 verdict=document.verdict or ("sandbox_lost" if document.phase == "failed" else "deleted"),
                 message=document.message,
@@ -144,8 +150,8 @@ class Webhooks:
                 _log.error("a slot has two owners: %s and %s", owner, document.sandbox_id)
             elif heard is not Heard.LATE:
                 if before is not None and before != document.sandbox_id:
-                    self._lifecycle.over_elsewhere(before)
-                self._lifecycle.adopt(instance, state)
+                    self._ends.over_elsewhere(before)
+                self._learning.adopt(instance, state)
         elif instance is not None and document.phase == "warm":
             self._warm(instance, document)
 
@@ -153,7 +159,7 @@ class Webhooks:
         before = self._supply.slots.owner(instance.id)
         if self._supply.heard_warm(instance, document.generation) is Heard.NEWS:
             if before is not None:
-                self._lifecycle.over_elsewhere(before)
+                self._ends.over_elsewhere(before)
             self._backend.ready(instance.id)
             if document.event == "ready" and document.ready_at is not None:
                 self._readied(max(0.0, time.time() - document.ready_at))

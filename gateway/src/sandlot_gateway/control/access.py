@@ -12,7 +12,7 @@ from sandlot_gateway.control.models import GatewayAuth, Status
 from sandlot_gateway.control.present import error_message, gateway_auth, json_response
 from sandlot_gateway.control.services import Have, Owned
 from sandlot_gateway.data.answers import TOKEN_REJECTED
-from sandlot_gateway.lifecycle import ResetFailed
+from sandlot_gateway.engine.errors import ResetFailed
 from sandlot_gateway.sidecars import SidecarError
 
 router = APIRouter(tags=["sandboxes"])

@@ -72,7 +72,7 @@ async def statuses(body: StatusRequest, have: Have, who: Who) -> Response:
         if sandbox is None:
             missing.append({"sandbox_id": sandbox_id, "code": "NOT_FOUND", "message": "no such sandbox"})
             continue
-        have.lifecycle.orphans.used(sandbox_id)
+        have.lifecycle.ends.orphans.used(sandbox_id)
         found.append(
             {
                 "sandbox_id": sandbox_id,
@@ -161,7 +161,7 @@ async def _look(job: Job, *, have: Services, tenant: str) -> dict[str, Any]:
     sandbox = have.directory.of_tenant(job.sandbox_id, tenant)
     if sandbox is None:
         return about | {"code": "NOT_FOUND", "message": "no such sandbox"}
-    have.lifecycle.orphans.used(sandbox.id)
+    have.lifecycle.ends.orphans.used(sandbox.id)
     route: Route | None = have.directory.find(sandbox.id)
     if route is None or route.status != "RUNNING":
         return about | {"code": "NOT_RUNNING", "message": f"the sandbox is {sandbox.status}"}

@@ -41,7 +41,7 @@ async def holder_of_key(
 ) -> Response:
     """Never waits, either."""
     _check(credentials, have=have)
-    holder = have.lifecycle.keyed.answer(KeyQuestion(tenant, key, sandbox_id, gateway))
+    holder = have.lifecycle.following.keyed.answer(KeyQuestion(tenant, key, sandbox_id, gateway))
     return json_response({"holder": None if holder is None else asdict(holder)})
 
 

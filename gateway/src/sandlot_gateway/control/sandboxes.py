@@ -22,8 +22,8 @@ from sandlot_gateway.control.present import gateway_auth, is_old_prime, json_res
 from sandlot_gateway.control.services import READY_HOLD, Have, Owned, Services, Who, images_refusal
 from sandlot_gateway.control.translate import spec_of
 from sandlot_gateway.core.supply_events import CannotStart, QueueFull
+from sandlot_gateway.engine.errors import BadRequestField, QuotaReached
 from sandlot_gateway.keys import Tenant
-from sandlot_gateway.lifecycle import BadRequestField, QuotaReached
 from sandlot_gateway.sandboxes import Sandbox
 
 router = APIRouter(tags=["sandboxes"])
@@ -83,7 +83,7 @@ async def create(
     if not await request.is_disconnected():
         await have.lifecycle.promise(sandbox)
     if await request.is_disconnected():
-        have.lifecycle.orphans.hung_up(sandbox)
+        have.lifecycle.ends.orphans.hung_up(sandbox)
     document = sandbox_document(
         sandbox,
         user_agent=user_agent,
@@ -158,8 +158,8 @@ async def bulk_delete(body: BulkDeleteRequest, have: Have, who: Who) -> Response
         found = have.directory.list(tenant=who.name, labels=body.labels or (), active=True, per_page=1 << 30)
         gone = found.sandboxes
     for sandbox in gone:
-        have.lifecycle.delete(sandbox)
-    await have.lifecycle.deleted_everywhere(*gone)
+        have.lifecycle.ends.delete(sandbox)
+    await have.lifecycle.ends.deleted_everywhere(*gone)
     succeeded = [sandbox.id for sandbox in gone]
     message = f"deleted {len(succeeded)}, failed {len(failed)}"
     return json_response({"succeeded": succeeded, "failed": failed, "message": message})
@@ -181,7 +181,7 @@ async def get(sandbox: Owned, have: Have, user_agent: UserAgent = "") -> Respons
 )
 async def delete(sandbox: Owned, have: Have) -> Response:
     """Answers when nothing can run in it any more; the cleanup follows. Deleting an ended sandbox is a success."""
-    ended_now = have.lifecycle.delete(sandbox)
-    await have.lifecycle.deleted_everywhere(sandbox)
+    ended_now = have.lifecycle.ends.delete(sandbox)
+    await have.lifecycle.ends.deleted_everywhere(sandbox)
     message = "deleted" if ended_now else "the sandbox had ended before"
     return json_response({"success": True, "message": message})

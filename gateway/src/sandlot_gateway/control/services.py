@@ -16,13 +16,13 @@ from sandlot_gateway.control.errors import ApiError, not_found, not_known_yet
 from sandlot_gateway.core.backend import Backend
 from sandlot_gateway.data.expose import Exposures
 from sandlot_gateway.directory import Directory
+from sandlot_gateway.engine.lifecycle import Lifecycle
+from sandlot_gateway.engine.supply import Supply
 from sandlot_gateway.keys import Keys, Tenant
-from sandlot_gateway.lifecycle import Lifecycle
 from sandlot_gateway.sandboxes import Sandbox
 from sandlot_gateway.settings import Settings
 from sandlot_gateway.sidecars import Sidecars
 from sandlot_gateway.ssh.sessions import SshSessions
-from sandlot_gateway.supply import Supply
 from sandlot_gateway.tokens import Tokens
 
 
@@ -87,7 +87,7 @@ async def owned(sandbox_id: str, have: Have, who: Who) -> Sandbox:
     if sandbox is None:
         raise not_known_yet(sandbox_id) if have.directory.may_come(sandbox_id) else not_found(sandbox_id)
     logs.sandbox_id.set(sandbox_id)
-    have.lifecycle.orphans.used(sandbox_id)
+    have.lifecycle.ends.orphans.used(sandbox_id)
     return sandbox
 
 

@@ -7,12 +7,13 @@ import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from sandlot_gateway.claims import GIVEN_BACK
 from sandlot_gateway.core.backend import Backend, Instance
 from sandlot_gateway.core.slots import Slot
 from sandlot_gateway.sidecars import Ending, Sidecars
-from sandlot_gateway.supply import Supply
 from sandlot_gateway.tasks import Tasks
+
+from .claims import GIVEN_BACK
+from .supply import Supply
 
 _log = logging.getLogger(__name__)
 

@@ -12,8 +12,9 @@ from sandlot_gateway.core.backend import Instance
 from sandlot_gateway.core.slots import Claiming, Loss
 from sandlot_gateway.sandboxes import Sandbox
 from sandlot_gateway.sidecars import ClaimAnswer, Sidecars
-from sandlot_gateway.supply import Supply, Ticket
 from sandlot_gateway.tokens import Tokens
+
+from .supply import Supply, Ticket
 
 _log = logging.getLogger(__name__)
 

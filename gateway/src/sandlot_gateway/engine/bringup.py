@@ -1,0 +1,212 @@
+"""The work of creates, from a place in the line to an instance that runs them, or to their refusal."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+
+from sandlot_gateway.checkpoints.service import RestoreFailed
+from sandlot_gateway.core.backend import Backend, Claim, Instance
+from sandlot_gateway.core.supply_events import CannotStart, StartFailed
+from sandlot_gateway.directory import Directory
+from sandlot_gateway.sandboxes import Sandbox
+from sandlot_gateway.tasks import Tasks
+
+from .claims import Abandoned, Claimed, Claimer, ClaimRefused, LostAtOnce, NoSidecar
+from .ends import Ends, Observer
+from .errors import BadRequestField
+from .pending import PendingStore
+from .supply import Supply, Ticket
+
+_log = logging.getLogger(__name__)
+
+# What a sidecar calls a field of the claim, and what the caller called it.
+_CLAIM_FIELDS = {
+    "env": "environment_vars",
+    "timeout": "timeout_seconds",
+    "idle_timeout": "idle_timeout_seconds",
+}
+_BACKEND_FIELDS = {"image": "docker_image", "cpu": "cpu_cores", "memory": "memory_gb", "disk": "disk_size_gb"}
+_REFUSAL_KEPT = 30.0  # seconds, for whoever holds the create open to read it
+
+
+class BringUp:
+    """It belongs to the gateway, not to the request that asked for it. `ran` hears of every sandbox that got its instance.
+
+    `restore` puts a checkpoint's files into an instance; None: there is no directory of checkpoints.
+    """
+
+    def __init__(
+        self,
+        *,
+        directory: Directory,
+        supply: Supply,
+        claimer: Claimer,
+        backend: Backend,
+        pending: PendingStore,
+        ends: Ends,
+        observer: Observer,
+        ran: Callable[[Sandbox], None],
+        restore: Callable[[Sandbox, Instance], Awaitable[None]] | None,
+        clock: Callable[[], float],
+    ) -> None:
+        self._directory = directory
+        self._supply = supply
+        self._claimer = claimer
+        self._backend = backend
+        self._pending = pending
+        self._ends = ends
+        self._observer = observer
+        self._ran = ran
+        self._restore = restore
+        self._clock = clock
+        self._secrets: dict[str, dict[str, str]] = {}  # of creates under way
+        self._refusals: dict[str, BadRequestField | CannotStart] = {}
+        self._settled = asyncio.Event()
+        self._tasks = Tasks()
+
+    def under_way(self, sandbox_id: str) -> bool:
+        """This gateway brings it up, and nobody else's word about it counts."""
+        return sandbox_id in self._secrets
+
+    def secrets(self, sandbox_id: str) -> dict[str, str] | None:
+        return self._secrets.get(sandbox_id)
+
+    def refusal(self, sandbox_id: str) -> BadRequestField | CannotStart | None:
+        """Why it was refused a moment ago."""
+        return self._refusals.get(sandbox_id)
+
+    def expect(self, sandbox: Sandbox, *, secrets: dict[str, str]) -> None:
+        """`run` is about to be called."""
+        self._secrets[sandbox.id] = secrets
+
+    def begin(self, sandbox: Sandbox, *, secrets: dict[str, str], ticket: Ticket) -> None:
+        self.expect(sandbox, secrets=secrets)
+        self._tasks.spawn(self.run(sandbox, secrets=secrets, ticket=ticket))
+
+    def go_on(self, sandbox: Sandbox, *, secrets: dict[str, str]) -> None:
+        """Another gateway, or the one before this, has begun it: its caller waits already, and is not refused."""
+        self.begin(sandbox, secrets=secrets, ticket=self._patient_ticket(sandbox))
+
+    def forget(self, sandbox_id: str) -> None:
+        """It is not for this gateway to bring it up (any more)."""
+        self._secrets.pop(sandbox_id, None)
+        if not self._secrets:
+            self._settled.set()
+
+    async def run(self, sandbox: Sandbox, *, secrets: dict[str, str], ticket: Ticket) -> None:
+        began = time.monotonic()
+        try:
+            claimed = await self._claim(sandbox, secrets=secrets, ticket=ticket)
+            if sandbox.spec.checkpoint is not None and sandbox.live:
+                await self._restore_into(sandbox, claimed.instance)
+        except Abandoned:
+            return
+        except CannotStart as error:
+            self._refuse(sandbox, error)
+        except ClaimRefused as error:
+            field = _CLAIM_FIELDS.get(error.field or "", error.field or "body")
+            if field == "egress" and sandbox.spec.egress is not None:
+                field = f"network_{sandbox.spec.egress.field}"
+            self._refuse(sandbox, BadRequestField(str(error), field=field))
+        except StartFailed as error:
+            if error.field is not None:
+                field = _BACKEND_FIELDS.get(error.field, error.field)
+                self._refuse(sandbox, BadRequestField(str(error), field=field))
+            else:
+                self._ends.record(sandbox, verdict=error.verdict, message=str(error))
+        except (NoSidecar, RestoreFailed) as error:
+            self._ends.record(sandbox, verdict="start_failed", message=str(error))
+        except LostAtOnce as error:
+            loss = error.loss
+            self._ends.record(sandbox, verdict=loss.verdict, message=loss.message, exit_code=loss.exit_code)
+        except asyncio.CancelledError:
+            raise
+        except Exception:
+            _log.exception("a create failed in an unexpected way", extra={"sandbox": sandbox.id})
+            self._ends.record(sandbox, verdict="start_failed", message="internal error")
+        else:
+            self._has_instance(sandbox, claimed)
+        finally:
+            self.forget(sandbox.id)
+            if sandbox.status != "PENDING":
+                self._pending.remove(sandbox.id)
+                self._observer.created(sandbox, seconds=time.monotonic() - began)
+
+    def _has_instance(self, sandbox: Sandbox, claimed: Claimed) -> None:
+        if not sandbox.live:  # deleted while the sidecar was accepting it
+            self._ends.retire(sandbox.instance_id, sandbox.id, verdict=sandbox.verdict or "deleted")
+            return
+        sandbox.started_at = claimed.state.get("claimed_at") or self._clock()
+        self._backend.claimed(claimed.instance, claim_of(sandbox), ours=True)
+        self._directory.running(sandbox, address=claimed.instance.address, token=claimed.token)
+        self._ran(sandbox)
+
+    async def _claim(self, sandbox: Sandbox, *, secrets: dict[str, str], ticket: Ticket) -> Claimed:
+        """A caller that was answered PENDING is not refused any more: its sandbox waits until starts can be again."""
+        while True:
+            try:
+                return await self._claimer.claim(sandbox, secrets=secrets, ticket=ticket)
+            except CannotStart:
+                if sandbox.id not in self._pending:
+                    raise
+                ticket = self._patient_ticket(sandbox)
+
+    def _patient_ticket(self, sandbox: Sandbox) -> Ticket:
+        return self._supply.ticket(
+            template=sandbox.spec.template(),
+            tenant=sandbox.tenant,
+            pool=sandbox.spec.pool,
+            wanted=sandbox.promise,
+            again=True,
+            patient=True,
+        )
+
+    async def _restore_into(self, sandbox: Sandbox, instance: Instance) -> None:
+        """Its claim waits for the files: nothing has run in it yet. Raises RestoreFailed."""
+        try:
+            if self._restore is None:
+                raise RestoreFailed("there is no directory of checkpoints")
+            await self._restore(sandbox, instance)
+        except BaseException:  # also a fault of ours: its sidecar would wait for files that never come
+            self._ends.discard(instance)
+            raise
+
+    def _refuse(self, sandbox: Sandbox, refusal: BadRequestField | CannotStart) -> None:
+        # Whoever still holds the create open hears a 422 or 503, and no sandbox is left. A caller that was answered
+        # PENDING knows the id: for it the sandbox has to exist, and its end tells the same.
+        loop = asyncio.get_running_loop()
+        self._refusals[sandbox.id] = refusal
+        loop.call_later(_REFUSAL_KEPT, self._refusals.pop, sandbox.id, None)
+        text = f"{refusal.field}: {refusal}" if isinstance(refusal, BadRequestField) else str(refusal)
+        if sandbox.id in self._pending:
+            self._ends.record(sandbox, verdict="start_failed", message=text)
+            self._directory.release_key(sandbox)
+        else:
+            self._directory.drop(sandbox)
+            self._backend.promise_ended(sandbox.id, verdict="start_failed", message=text)
+            sandbox.finish("start_failed", at=self._clock(), message=text)
+            self._ends.orphans.ended(sandbox.id)
+
+    async def settled(self, *, timeout: float) -> None:
+        """Until every create has its instance or its end, `timeout` seconds at most."""
+        self._settled.clear()
+        if not self._secrets:
+            return
+        try:
+            async with asyncio.timeout(timeout):
+                await self._settled.wait()
+        except TimeoutError:
+            _log.warning("%d pending creates are given up", len(self._secrets))
+
+    async def close(self, *, timeout: float) -> None:
+        await self._tasks.close(timeout=timeout)
+
+
+def claim_of(sandbox: Sandbox) -> Claim:
+    """What a backend keeps of who owns an instance."""
+    at = sandbox.started_at or sandbox.created_at
+    labels = tuple(sandbox.spec.labels)
+    return Claim(sandbox.id, sandbox.tenant, at=at, labels=labels, request=sandbox.request())

@@ -1,0 +1,179 @@
+"""The end of a sandbox, whoever says so: recorded once, told to who waits, and its slot retired."""
+
+from __future__ import annotations
+
+import logging
+from typing import Protocol
+
+from sandlot_gateway.core.backend import Backend, Instance
+from sandlot_gateway.core.slots import Loss, Phase
+from sandlot_gateway.directory import Directory
+from sandlot_gateway.sandboxes import Sandbox
+from sandlot_gateway.sidecars import Sidecars
+
+from .claims import GIVEN_BACK, Claimer
+from .orphans import Orphans
+from .pending import PendingStore
+from .retiring import Retirer
+from .supply import Supply
+
+_log = logging.getLogger(__name__)
+
+DELETE_WAIT = 2.0  # seconds that a delete waits for sidecars which do not answer
+
+
+class Observer(Protocol):
+    """Who counts; see control/counters.py."""
+
+    def created(self, sandbox: Sandbox, *, seconds: float) -> None: ...
+
+    def ended(self, sandbox: Sandbox) -> None: ...
+
+
+class Ends:
+    """`orphan_grace` in seconds, see orphans.py."""
+
+    def __init__(
+        self,
+        *,
+        directory: Directory,
+        supply: Supply,
+        claimer: Claimer,
+        sidecars: Sidecars,
+        backend: Backend,
+        pending: PendingStore,
+        observer: Observer,
+        orphan_grace: float,
+    ) -> None:
+        self._directory = directory
+        self._supply = supply
+        self._slots = supply.slots
+        self._claimer = claimer
+        self._backend = backend
+        self._pending = pending
+        self._observer = observer
+        self._retirer = Retirer(backend=backend, sidecars=sidecars, supply=supply)
+        self._unconfirmed: dict[str, Sandbox] = {}  # by instance: ran when the last gateway was seen
+        self.orphans = Orphans(
+            grace=orphan_grace, delete=lambda sandbox, why: self.delete(sandbox, message=why)
+        )
+
+    def delete(self, sandbox: Sandbox, *, verdict: str = "deleted", message: str | None = None) -> bool:
+        """Record the end now, clean up behind the caller's back; False when it had ended before."""
+        was_pending = sandbox.status == "PENDING"
+        if not self.record(sandbox, verdict=verdict, message=message):
+            return False
+        if was_pending:
+            self._claimer.cancel(sandbox.id)
+        self.retire(sandbox.instance_id, sandbox.id, verdict=verdict)
+        return True
+
+    async def deleted_everywhere(self, *sandboxes: Sandbox) -> None:
+        """Wait for the sidecars of the deleted, where another gateway would go on using one that it holds for alive."""
+        if not self._backend.finds_all:
+            instances = [sandbox.instance_id for sandbox in sandboxes if sandbox.instance_id is not None]
+            await self._retirer.retired(instances, timeout=DELETE_WAIT)
+
+    def record(
+        self,
+        sandbox: Sandbox,
+        *,
+        verdict: str,
+        message: str | None,
+        exit_code: int | None = None,
+        heard: bool = False,
+    ) -> bool:
+        """It has ended, and nothing is left to be done about its instance here. False when it had ended before."""
+        if not self._directory.end(sandbox, verdict=verdict, message=message, exit_code=exit_code):
+            return False
+        self.orphans.ended(sandbox.id)
+        self._pending.remove(sandbox.id)
+        self._observer.ended(sandbox)
+        if sandbox.instance_id is not None:
+            self._backend.ended(
+                sandbox.instance_id, verdict=verdict, message=message, exit_code=exit_code, heard=heard
+            )
+        else:
+            self._backend.promise_ended(sandbox.id, verdict=verdict, message=message)
+        _log.info("a sandbox ended", extra={"sandbox": sandbox.id, "verdict": verdict, "why": message})
+        return True
+
+    def retire(self, instance_id: str | None, sandbox_id: str, *, verdict: str) -> None:
+        """Its owner is done with the instance, if this sandbox is its owner."""
+        slot = self._slots.end(instance_id, sandbox_id) if instance_id is not None else None
+        if slot is not None:
+            self._retirer.retire(slot, verdict=verdict)
+
+    def gone(
+        self,
+        instance_id: str,
+        *,
+        verdict: str,
+        message: str | None,
+        exit_code: int | None = None,
+        heard: bool = False,
+    ) -> None:
+        """The instance has ended by itself or died: record its sandbox's end, give its place to others.
+
+        `heard`: its sidecar said so.
+        """
+        slot = self._supply.lost(instance_id, Loss(verdict, message, exit_code=exit_code, heard=heard))
+        owner = slot.sandbox_id if slot is not None and slot.phase is Phase.OWNED else None
+        sandbox = self._directory.get(owner) if owner is not None else None
+        sandbox = sandbox or self._unconfirmed_again(instance_id)
+        if sandbox is None or sandbox.instance_id != instance_id:
+            pass
+        elif verdict == GIVEN_BACK:
+            # The gateway that brings it up has not heard of the claim that was heard of here: it is still to come.
+            self._directory.drop(sandbox)
+            self.orphans.ended(sandbox.id)
+        else:
+            self.record(sandbox, verdict=verdict, message=message, exit_code=exit_code, heard=heard)
+        self._backend.ended(instance_id, verdict=verdict, message=message, exit_code=exit_code, heard=heard)
+        if slot is None or slot.phase is not Phase.ENDING:
+            self._retirer.destroy(instance_id)
+
+    def over_elsewhere(self, sandbox_id: str) -> None:
+        """Its slot is at a later generation: another gateway was asked to end it, and has reset the slot."""
+        sandbox = self._directory.get(sandbox_id)
+        if sandbox is not None:
+            self.record(sandbox, verdict="deleted", message="it was ended by another gateway")
+
+    def give_back(self, instance: Instance, sandbox_id: str) -> None:
+        """An instance that this sandbox could not claim: nobody shall have it, unless somebody else has it already."""
+        self._retirer.give_back(instance, sandbox_id)
+
+    def discard(self, instance: Instance) -> None:
+        """An instance that nobody shall have."""
+        self._retirer.discard(instance)
+
+    # Of sandboxes from before a restart.
+
+    def expect(self, sandbox: Sandbox) -> None:
+        """It ran when the last gateway was there; its sidecar has to say so before it does again."""
+        if sandbox.instance_id is not None:
+            self._unconfirmed[sandbox.instance_id] = sandbox
+
+    def confirmed(self, instance_id: str) -> None:
+        """Its sidecar has told of its owner, whoever that is by now."""
+        self._unconfirmed.pop(instance_id, None)
+
+    def end_unconfirmed(self) -> None:
+        """All that lives has been found."""
+        for instance_id in list(self._unconfirmed):
+            sandbox = self._unconfirmed_again(instance_id)
+            if sandbox is not None:
+                text = "its sidecar was gone when the gateway came back"
+                self.record(sandbox, verdict="sidecar_lost", message=text)
+
+    def _unconfirmed_again(self, instance_id: str) -> Sandbox | None:
+        sandbox = self._unconfirmed.pop(instance_id, None)
+        if sandbox is None or self._directory.get(sandbox.id) is not None:
+            return None
+        self._directory.add(sandbox)
+        return sandbox
+
+    async def close(self, *, timeout: float) -> None:
+        """Wait up to `timeout` seconds for cleanups, then cancel what is left."""
+        self.orphans.close()
+        await self._retirer.close(timeout=timeout)

@@ -1,0 +1,181 @@
+"""What this gateway learns of sandboxes that it did not bring up, or has forgotten: from sidecars, records, its disk."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from sandlot_gateway.core.backend import Backend, Instance
+from sandlot_gateway.directory import Directory
+from sandlot_gateway.sandboxes import NotOurs, Sandbox, promised, recovered
+from sandlot_gateway.tasks import Tasks
+from sandlot_gateway.tokens import Tokens
+
+from .bringup import BringUp, claim_of
+from .claims import GIVEN_BACK
+from .ends import Ends
+from .following import Following
+from .pending import PendingStore
+
+_log = logging.getLogger(__name__)
+
+# Ends that a gateway has decided; every other is of an instance, and of the claim that it had.
+_DECIDED = frozenset({"deleted", "reset_failed", "start_failed"})
+
+
+class Learning:
+    """All but `close` return at once."""
+
+    def __init__(
+        self,
+        *,
+        directory: Directory,
+        backend: Backend,
+        tokens: Tokens,
+        pending: PendingStore,
+        bringup: BringUp,
+        following: Following,
+        ends: Ends,
+        clock: Callable[[], float],
+    ) -> None:
+        self._directory = directory
+        self._backend = backend
+        self._tokens = tokens
+        self._pending = pending
+        self._bringup = bringup
+        self._following = following
+        self._ends = ends
+        self._clock = clock
+        self._tasks = Tasks()
+
+    # From sidecars.
+
+    def record(self, instance: Instance, state: dict[str, Any]) -> None:
+        """Its sidecar tells of an owner, whoever made the claim: the backend's record of it may be missing."""
+        if not isinstance(state.get("sandbox_id"), str):
+            return
+        try:
+            self._backend.claimed(instance, claim_of(recovered(state, now=self._clock())), ours=False)
+        except NotOurs:
+            return  # `adopt` says so
+
+    def adopt(self, instance: Instance, state: dict[str, Any]) -> None:
+        """A claimed sidecar: know its sandbox (again), or end it when its sandbox has ended."""
+        if state.get("restoring"):
+            return  # the gateway that made the claim brings its files; should it be dead, the sidecar ends itself
+        try:
+            sandbox = recovered(state, now=self._clock())
+        except NotOurs as error:
+            _log.warning("a claim cannot be read: %s", error, extra={"instance": instance.id})
+            self._ends.discard(instance)
+            return
+        known = self._directory.get(sandbox.id)
+        if known is not None:
+            if self._bringup.under_way(known.id):
+                return
+            if known.status == "RUNNING" and known.instance_id == instance.id:
+                return
+            if known.status != "PENDING" and (
+                known.asked_at >= sandbox.asked_at or known.verdict in _DECIDED
+            ):
+                # Also where another claim of it came later: its gateway died before it could give this one back.
+                self._ends.retire(instance.id, sandbox.id, verdict=known.verdict or GIVEN_BACK)
+                return
+            if not known.live:
+                # What has ended was the instance of a claim that its gateway has not heard of; here it has another.
+                self._directory.drop(known)
+                known = None
+        token = self._tokens.sandbox(instance.id, sandbox.generation, sandbox.id)
+        self._ends.confirmed(instance.id)
+        if known is None:
+            self._directory.add(sandbox)
+        else:
+            # Promised by another gateway, or claimed there a second time. It stays the same object: somebody may wait.
+            for name in Sandbox.__struct_fields__:
+                setattr(known, name, getattr(sandbox, name))
+            sandbox = known
+        self._directory.running(sandbox, address=instance.address, token=token)
+        self._pending.remove(sandbox.id)
+
+    # From other gateways' records.
+
+    def promised(self, sandbox_id: str, request: dict[str, Any]) -> None:
+        """Another gateway has told a caller of it: it can be asked for here, and runs once its sidecar says so."""
+        if self._directory.get(sandbox_id) is not None:
+            return
+        try:
+            self._directory.add(promised(sandbox_id, request, now=self._clock()))
+        except NotOurs as error:
+            _log.warning("a pending create cannot be read: %s", error, extra={"sandbox": sandbox_id})
+
+    def over(
+        self,
+        sandbox_id: str,
+        *,
+        verdict: str,
+        message: str | None,
+        exit_code: int | None,
+        promised: bool,
+        request: dict[str, Any] | None,
+        ended_at: float | None,
+    ) -> None:
+        """Its record says so: another gateway was asked for its end, or its own gateway is lost.
+
+        The end of a promise ends it whatever it has become since; that of an instance's record only where nobody
+        has heard of the instance yet. One that nobody here knows is known as ended, if its record tells enough.
+        """
+        sandbox = self._directory.get(sandbox_id)
+        if verdict == GIVEN_BACK and not promised:
+            return
+        if sandbox is None:
+            if request is not None:
+                self._ended(sandbox_id, request, verdict, message=message, exit_code=exit_code, at=ended_at)
+        elif promised:
+            self._ends.delete(sandbox, verdict=verdict, message=message)
+        elif sandbox.status == "PENDING" and not self._bringup.under_way(sandbox_id):
+            self._ends.record(sandbox, verdict=verdict, message=message, exit_code=exit_code)
+
+    def _ended(
+        self,
+        sandbox_id: str,
+        request: dict[str, Any],
+        verdict: str,
+        *,
+        message: str | None,
+        exit_code: int | None,
+        at: float | None,
+    ) -> None:
+        """It ended before it was heard of here: its caller asks any gateway what became of it."""
+        try:
+            sandbox = promised(sandbox_id, request, now=self._clock())
+        except NotOurs as error:
+            _log.warning("an ended sandbox cannot be read: %s", error, extra={"sandbox": sandbox_id})
+            return
+        sandbox.spec.key = None  # what came of a key is told by the gateways that saw it live
+        sandbox.finish(verdict, at=at or self._clock(), message=message, exit_code=exit_code)
+        self._directory.add(sandbox)
+
+    # From this gateway's disk.
+
+    def resume(self) -> None:
+        """Recovery is over: go on with pending creates, and give those whose sidecar is gone their verdict."""
+        if self._backend.finds_all:
+            self._ends.end_unconfirmed()
+        for sandbox, secrets in self._pending.load():
+            known = self._directory.get(sandbox.id)
+            if known is not None and known.status != "PENDING":
+                self._pending.remove(sandbox.id)
+                continue
+            if known is not None:
+                self._directory.drop(known)  # as its promise tells it, without the secrets
+            self._directory.add(sandbox)
+            self._tasks.spawn(self._backend.promise(sandbox.promise()))
+            if sandbox.spec.key is not None and self._following.keyed.has_others:
+                # Another gateway may have gone on with it.
+                self._following.follow(sandbox, spec=sandbox.spec, secrets=secrets)
+            else:
+                self._bringup.go_on(sandbox, secrets=secrets)
+
+    async def close(self, *, timeout: float) -> None:
+        await self._tasks.close(timeout=timeout)

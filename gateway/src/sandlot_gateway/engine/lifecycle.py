@@ -1,0 +1,188 @@
+"""What callers ask of sandboxes: create one, wait for it, reset it; and the parts that this is made of."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from sandlot_gateway.core.backend import Backend, Instance
+from sandlot_gateway.directory import Directory
+from sandlot_gateway.keys import Tenant
+from sandlot_gateway.sandboxes import Sandbox, Spec, new_id
+from sandlot_gateway.sidecars import SidecarError, Sidecars, document
+from sandlot_gateway.tokens import Tokens
+
+from .bringup import BringUp
+from .claims import Claimer
+from .ends import Ends, Observer
+from .errors import QuotaReached, ResetFailed
+from .following import Following
+from .learning import Learning
+from .pending import PendingStore
+from .supply import Supply
+
+_log = logging.getLogger(__name__)
+
+
+class Lifecycle:
+    """One per gateway. `orphan_grace` in seconds, see orphans.py; `ran` and `restore` as in bringup.py."""
+
+    def __init__(
+        self,
+        *,
+        directory: Directory,
+        supply: Supply,
+        sidecars: Sidecars,
+        backend: Backend,
+        tokens: Tokens,
+        pending: PendingStore,
+        observer: Observer,
+        claim_counted: Callable[[str], None] = lambda outcome: None,
+        orphan_grace: float = 60.0,
+        ran: Callable[[Sandbox], None] = lambda sandbox: None,
+        restore: Callable[[Sandbox, Instance], Awaitable[None]] | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._directory = directory
+        self._supply = supply
+        self._sidecars = sidecars
+        self._backend = backend
+        self._pending = pending
+        self._clock = clock
+        self.claimer = Claimer(
+            supply=supply,
+            sidecars=sidecars,
+            tokens=tokens,
+            discard=lambda instance, sandbox_id: self.ends.give_back(instance, sandbox_id),
+            counted=claim_counted,
+        )
+        self.ends = Ends(
+            directory=directory,
+            supply=supply,
+            claimer=self.claimer,
+            sidecars=sidecars,
+            backend=backend,
+            pending=pending,
+            observer=observer,
+            orphan_grace=orphan_grace,
+        )
+        self.bringup = BringUp(
+            directory=directory,
+            supply=supply,
+            claimer=self.claimer,
+            backend=backend,
+            pending=pending,
+            ends=self.ends,
+            observer=observer,
+            ran=ran,
+            restore=restore,
+            clock=clock,
+        )
+        self.following = Following(directory=directory, backend=backend, bringup=self.bringup, ends=self.ends)
+        self.learning = Learning(
+            directory=directory,
+            backend=backend,
+            tokens=tokens,
+            pending=pending,
+            bringup=self.bringup,
+            following=self.following,
+            ends=self.ends,
+            clock=clock,
+        )
+
+    def create(self, spec: Spec, *, secrets: dict[str, str], tenant: Tenant) -> Sandbox:
+        """Begin a sandbox, or find the one that this idempotency key made. Does not wait.
+
+        Raises QuotaReached; when nothing warm fits, QueueFull if the line is full, CannotStart if no start can be.
+        """
+        if spec.key is not None:
+            known = self._directory.by_key(tenant.name, spec.key)
+            if known is not None:
+                if known.live:
+                    self.ends.orphans.asked(known)
+                self.following.follow(known, spec=spec, secrets=secrets)
+                return known
+        limit = tenant.max_sandboxes
+        if limit is not None and self._directory.live_count(tenant.name) >= limit:
+            raise QuotaReached(f"tenant {tenant.name!r} may have {limit} sandboxes at once")
+        now = self._clock()
+        sandbox = Sandbox(id=new_id(now), tenant=tenant.name, spec=spec, created_at=now, updated_at=now)
+        asks_others = spec.key is not None and self.following.keyed.has_others
+        ticket = self._supply.ticket(
+            template=spec.template(),
+            tenant=tenant.name,
+            pool=spec.pool,
+            wanted=sandbox.promise,
+            at_once=not asks_others,
+        )
+        self._directory.add(sandbox)
+        self.ends.orphans.asked(sandbox)
+        (self.following if asks_others else self.bringup).begin(sandbox, secrets=secrets, ticket=ticket)
+        return sandbox
+
+    async def wait(self, sandbox: Sandbox, *, timeout: float) -> Sandbox:
+        """Up to `timeout` seconds for a PENDING sandbox to become something else. Raises BadRequestField, CannotStart.
+
+        Another one, where another gateway had made it for the same key: nobody has been told of this one.
+        """
+        sandbox = await self.following.decided(sandbox)
+        await self._directory.changed(sandbox.id, timeout=timeout)
+        refusal = self.bringup.refusal(sandbox.id)
+        if refusal is not None:
+            raise refusal
+        secrets = self._secrets(sandbox)
+        if sandbox.status == "PENDING" and secrets is not None:
+            try:
+                self._pending.save(sandbox, secrets=secrets)
+            except OSError as error:
+                _log.error("a pending create is in memory only: %s", error, extra={"sandbox": sandbox.id})
+        return sandbox
+
+    async def promise(self, sandbox: Sandbox) -> None:
+        """Its caller is about to be told of it: other gateways should know it too, if it is PENDING."""
+        if sandbox.status == "PENDING" and self._secrets(sandbox) is not None:
+            await self._backend.promise(sandbox.promise())
+
+    def _secrets(self, sandbox: Sandbox) -> dict[str, str] | None:
+        """Of one that this gateway brings up, or would."""
+        secrets = self.bringup.secrets(sandbox.id)
+        return secrets if secrets is not None else self.following.secrets(sandbox.id)
+
+    def position(self, sandbox: Sandbox) -> int | None:
+        return self.claimer.position(sandbox.id)
+
+    async def reset(self, sandbox: Sandbox) -> dict[str, Any]:
+        """A proven reset that keeps the owner; the sidecar's answer. Raises ResetFailed."""
+        instance = self._backend.instance(sandbox.instance_id or "")
+        if instance is None or sandbox.status != "RUNNING":
+            raise ResetFailed("the sandbox is not running", code="not_running")
+        try:
+            answer = await self._sidecars.reset(instance)
+        except SidecarError as error:
+            raise ResetFailed(str(error), code="unreachable") from error
+        told = document(answer)
+        if answer.status != 200:
+            raise ResetFailed(str(told.get("message") or told.get("error")), code=str(told.get("error")))
+        if not told.get("equal"):
+            why = f"the reset could not be proven equal to fresh: {_differences(told)}"
+            _log.warning("sandbox %s: %s", sandbox.id, why)
+            self.ends.delete(sandbox, verdict="reset_failed", message=why)
+            raise ResetFailed(why, code="not_equal")
+        sandbox.updated_at = self._clock()
+        return told
+
+    async def close(self, *, timeout: float = 10.0) -> None:
+        """Wait up to `timeout` seconds for cleanups, then cancel what is left."""
+        parts = (self.following, self.learning, self.bringup)
+        await asyncio.gather(*(part.close(timeout=timeout) for part in parts))
+        await self.ends.close(timeout=timeout)
+
+
+def _differences(told: dict[str, Any]) -> str:
+    """What a reset's answer names; all of the proof from a sidecar that names nothing."""
+    proof = told.get("proof")
+    found = proof.get("differences") if isinstance(proof, dict) else None
+    return "; ".join(map(str, found)) if isinstance(found, list) and found else str(proof)
