@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from sandlot_gateway.backends.local.backend import LocalBackend, LocalSettings
-from sandlot_gateway.core.backend import Events, Instance, Template
+from sandlot_gateway.core.backend import Events
+from sandlot_gateway.core.instances import Instance, Template
 from sandlot_gateway.data.pool import HttpPool
 from sandlot_gateway.tokens import Tokens
 

@@ -13,17 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sandlot_gateway.core.backend import (
-    BackendError,
-    Claim,
-    ImageCheck,
-    Instance,
-    PoolSpec,
-    PoolStatus,
-    Promise,
-    Template,
-    Unavailable,
-)
+from sandlot_gateway.core.backend import BackendError, Unavailable
+from sandlot_gateway.core.instances import ImageCheck, Instance, PoolSpec, PoolStatus, Template
+from sandlot_gateway.core.owners import Claim, Promise
 from sandlot_gateway.core.slots import Slots
 from sandlot_gateway.core.supply import SupplySettings
 from sandlot_gateway.core.supply_events import CannotStart, QueueFull

@@ -7,17 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sandlot_gateway.core.backend import (
-    BackendError,
-    Claim,
-    Events,
-    ImageCheck,
-    Instance,
-    PoolSpec,
-    PoolStatus,
-    Promise,
-    Template,
-)
+from sandlot_gateway.core.backend import BackendError, Events
+from sandlot_gateway.core.instances import ImageCheck, Instance, PoolSpec, PoolStatus, Template
+from sandlot_gateway.core.owners import Claim, Promise
 from sandlot_gateway.tokens import Tokens
 
 from tests.gateway.sidecars import StubSidecar, new_instance_id

@@ -10,7 +10,7 @@ from typing import Any
 
 from sandlot_gateway.backends.kubernetes.asking import Asker
 from sandlot_gateway.backends.kubernetes.instances import Entry, Instances
-from sandlot_gateway.core.backend import Template
+from sandlot_gateway.core.instances import Template
 from sandlot_gateway.data.pool import HttpPool
 from sandlot_gateway.tokens import Tokens
 

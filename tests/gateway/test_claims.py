@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sandlot_gateway.core.backend import Instance, PoolSpec, Template
+from sandlot_gateway.core.instances import Instance, PoolSpec, Template
 from sandlot_gateway.core.ready import first_come
 from sandlot_gateway.core.slots import Phase, Slots
 from sandlot_gateway.core.supply import SupplySettings

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import httpx
 import pytest
-from sandlot_gateway.core.backend import PoolSpec, Template
+from sandlot_gateway.core.instances import PoolSpec, Template
 
 from tests.gateway.conftest import Running, running
 from tests.waiting import until

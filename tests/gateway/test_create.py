@@ -6,7 +6,8 @@ import asyncio
 import json
 
 import pytest
-from sandlot_gateway.core.backend import BackendError, PoolSpec, Template, Unavailable
+from sandlot_gateway.core.backend import BackendError, Unavailable
+from sandlot_gateway.core.instances import PoolSpec, Template
 
 from tests.gateway.conftest import Running, running
 from tests.waiting import until

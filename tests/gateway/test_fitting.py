@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 from sandlot_gateway.control.fitting import Wanted, fit
-from sandlot_gateway.core.backend import PoolSpec, Template
+from sandlot_gateway.core.instances import PoolSpec, Template
 
 from tests.gateway.conftest import Running
 from tests.waiting import until

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from hypothesis import given
 from hypothesis import strategies as st
-from sandlot_gateway.core.backend import KeyAnswer, KeyHolder, KeyQuestion
+from sandlot_gateway.core.owners import KeyAnswer, KeyHolder, KeyQuestion
 from sandlot_gateway.directory import Directory
 from sandlot_gateway.engine.keyed import KeyedCreates
 from sandlot_gateway.sandboxes import Sandbox, Spec

@@ -8,7 +8,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from sandlot_gateway.core.backend import Instance, Template, Unavailable
+from sandlot_gateway.core.backend import Unavailable
+from sandlot_gateway.core.instances import Instance, Template
 from sandlot_gateway.tokens import Tokens
 
 from tests.gateway.conftest import Running, running

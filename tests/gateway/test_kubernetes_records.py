@@ -14,7 +14,8 @@ from aiohttp import web
 from sandlot_gateway.backends.kubernetes.lull import Lull
 from sandlot_gateway.backends.kubernetes.records import Known, Records
 from sandlot_gateway.backends.kubernetes.translate import safe_name, to_kube
-from sandlot_gateway.core.backend import Claim, Promise, Template
+from sandlot_gateway.core.instances import Template
+from sandlot_gateway.core.owners import Claim, Promise
 from sandlot_kube import clock, ends
 from sandlot_kube.ends import Ended
 from sandlot_kube.objects import Metadata, Sandbox, SandboxSpec, SandboxStatus

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
-from sandlot_gateway.core.backend import PoolSpec, Template, Unavailable
+from sandlot_gateway.core.backend import Unavailable
+from sandlot_gateway.core.instances import PoolSpec, Template
 from sandlot_gateway.settings import Settings
 
 from tests.waiting import loop_turns, until

@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
-from sandlot_gateway.core.backend import PoolSpec, Template
+from sandlot_gateway.core.instances import PoolSpec, Template
 
 from tests.gateway.conftest import Running, running
 from tests.gateway.machine import Machine

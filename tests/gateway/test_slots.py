@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from sandlot_gateway.core.backend import Instance, Template
+from sandlot_gateway.core.instances import Instance, Template
 from sandlot_gateway.core.ready import first_come
 from sandlot_gateway.core.slots import Claiming, Heard, Loss, Phase, Slots
 

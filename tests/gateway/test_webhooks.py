@@ -6,7 +6,7 @@ import json
 import time
 
 import pytest
-from sandlot_gateway.core.backend import Instance, PoolSpec, Template
+from sandlot_gateway.core.instances import Instance, PoolSpec, Template
 from sandlot_gateway.core.slots import Heard
 
 from tests.gateway.conftest import Running

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sandlot_gateway.core.backend import Template as GatewayTemplate
+from sandlot_gateway.core.instances import Template as GatewayTemplate
 from sandlot_kube.template import Template, decode, encode, key
 
 templates = st.builds(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from sandlot_gateway.backends.local.backend import LocalBackend, LocalSettings
-from sandlot_gateway.core.backend import Instance
+from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.data.pool import Answer, HttpPool
 from sandlot_gateway.tokens import Tokens
 

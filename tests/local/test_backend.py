@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 from sandlot_gateway.backends.local.lock import InUse
-from sandlot_gateway.core.backend import BackendError, Template, Unavailable
+from sandlot_gateway.core.backend import BackendError, Unavailable
+from sandlot_gateway.core.instances import Template
 
 from tests.local.conftest import Machine
 

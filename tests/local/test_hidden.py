@@ -17,7 +17,7 @@ from sandlot_gateway.backends.local.hidden import (
     usual_state_dirs,
     without_links,
 )
-from sandlot_gateway.core.backend import Template
+from sandlot_gateway.core.instances import Template
 
 from tests.local.conftest import Machine
 

@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from sandlot_gateway.backends.local.planner import Plan, Planner, PlanSettings
-from sandlot_gateway.core.backend import PoolSpec, Template
+from sandlot_gateway.core.instances import PoolSpec, Template
 
 HOST = Template("host")
 OTHER = Template("/images/other.tar")

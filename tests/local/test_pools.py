@@ -8,7 +8,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from sandlot_gateway.core.backend import Instance, PoolSpec, Template
+from sandlot_gateway.core.instances import Instance, PoolSpec, Template
 
 from tests.local.conftest import Machine
 from tests.local.gateway import Gateway

@@ -17,7 +17,8 @@ from sandlot_gateway.checkpoints.store import StoreLimits
 from sandlot_gateway.control.api import control_api
 from sandlot_gateway.control.counters import Counters
 from sandlot_gateway.control.services import Services
-from sandlot_gateway.core.backend import Backend, BackendError, Instance
+from sandlot_gateway.core.backend import Backend, BackendError
+from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.core.ready import by_chance, first_come
 from sandlot_gateway.core.slots import Slots
 from sandlot_gateway.core.supply import SupplySettings

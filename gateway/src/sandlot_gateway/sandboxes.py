@@ -9,7 +9,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from sandlot_gateway.core.backend import PIDS, Promise, Template
+from sandlot_gateway.core.instances import PIDS, Template
+from sandlot_gateway.core.owners import Promise
 from sandlot_gateway.data.routes import Route
 from sandlot_gateway.egress import Egress
 

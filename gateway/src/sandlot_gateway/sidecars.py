@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from sandlot_gateway.core.backend import Instance
+from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.data.pool import Answer, DialError, HttpPool, UpstreamError
 from sandlot_gateway.data.routes import Route
 from sandlot_gateway.egress import Egress

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from sandlot_gateway.core.backend import Backend, Instance, LeftAlone, Unavailable
+from sandlot_gateway.core.backend import Backend, LeftAlone, Unavailable
+from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.core.slots import Heard
 from sandlot_gateway.directory import Directory
 from sandlot_gateway.engine.ends import Ends

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from sandlot_gateway.checkpoints.store import Checkpoint, Part, Store, StoreFull, StoreLimits
 from sandlot_gateway.checkpoints.transfer import Refused, fetch_layer, send_layer
-from sandlot_gateway.core.backend import Instance
+from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.data.pool import DialError, HttpPool, UpstreamError
 from sandlot_gateway.sandboxes import Sandbox
 from sandlot_gateway.tasks import Tasks

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 
 import msgspec
 
-from sandlot_gateway.core.backend import Instance
+from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.data.conn import Connection
 from sandlot_gateway.data.pool import HttpPool, UpstreamError, host_header, request_bytes
 

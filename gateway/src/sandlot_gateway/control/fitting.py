@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from sandlot_gateway.core.backend import PoolSpec, Template
+from sandlot_gateway.core.instances import PoolSpec, Template
 
 _GIB = 1 << 30
 

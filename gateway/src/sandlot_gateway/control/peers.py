@@ -11,7 +11,7 @@ from fastapi.security import HTTPAuthorizationCredentials
 from sandlot_gateway.control.errors import ApiError, not_found
 from sandlot_gateway.control.present import json_response
 from sandlot_gateway.control.services import Have, Services, bearer
-from sandlot_gateway.core.backend import KeyQuestion
+from sandlot_gateway.core.owners import KeyQuestion
 
 router = APIRouter(include_in_schema=False)
 

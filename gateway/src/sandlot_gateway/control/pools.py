@@ -13,15 +13,8 @@ from sandlot_gateway.control.models import Done, Pids, PoolSize, Strict, Text
 from sandlot_gateway.control.present import json_response
 from sandlot_gateway.control.services import Have, Services, Who, images_refusal
 from sandlot_gateway.control.translate import check_image
-from sandlot_gateway.core.backend import (
-    PIDS,
-    BackendError,
-    PoolChanged,
-    PoolSpec,
-    PoolStatus,
-    Template,
-    Unavailable,
-)
+from sandlot_gateway.core.backend import BackendError, PoolChanged, Unavailable
+from sandlot_gateway.core.instances import PIDS, PoolSpec, PoolStatus, Template
 from sandlot_gateway.keys import Tenant, is_tenant
 
 router = APIRouter(tags=["pools"])

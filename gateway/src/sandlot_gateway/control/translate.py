@@ -12,7 +12,7 @@ from sandlot_gateway.checkpoints.store import Checkpoint
 from sandlot_gateway.control.errors import ApiError
 from sandlot_gateway.control.fitting import Fit, Wanted, fit, missed
 from sandlot_gateway.control.models import CreateRequest, StartCommand
-from sandlot_gateway.core.backend import PoolSpec
+from sandlot_gateway.core.instances import PoolSpec
 from sandlot_gateway.egress import BadTarget, Egress, canonical
 from sandlot_gateway.sandboxes import Spec
 

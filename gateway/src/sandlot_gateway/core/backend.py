@@ -7,8 +7,10 @@ answers a caller: readiness and ends arrive at the gateway from the sidecars the
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, Protocol
+
+from .instances import ImageCheck, Instance, PoolSpec, PoolStatus, Template
+from .owners import Claim, KeyAnswer, KeyQuestion, Promise
 
 
 class BackendError(Exception):
@@ -34,98 +36,6 @@ class Unavailable(BackendError):
 
 class PoolChanged(BackendError):
     """The pool is not as the caller saw it (any more): decide again, by what `Backend.pool` says now."""
-
-
-# Processes of a sandbox when nobody says otherwise. At 4,096 a fork bomb kept two cores at a load of 1,000 for two
-# minutes after its end was asked for; builds and test suites stay well below 1,024.
-PIDS = 1024
-
-
-@dataclass(frozen=True, slots=True)
-class Template:
-    """What makes two warm instances interchangeable. Everything else (env, network, ...) comes with the claim."""
-
-    image: str
-    cpu: float = 1.0  # cores
-    memory: int = 1 << 30  # bytes
-    disk: int = 5 << 30  # bytes
-    pids: int = PIDS
-    gpu_count: int = 0
-    gpu_type: str | None = None
-    runtime_class: str | None = None
-
-    @property
-    def key(self) -> str:
-        """A short stable name; equal templates have equal keys."""
-        import hashlib
-
-        text = "|".join(str(getattr(self, name)) for name in self.__slots__)
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-@dataclass(slots=True)
-class Instance:
-    """One sidecar that the backend has started or found again."""
-
-    id: str  # "i-" and 16 hex digits
-    template: Template
-    address: str  # "unix:/path" or "10.0.0.7:8700"
-    token: str = field(repr=False)
-    pool: str | None = None  # the name of the pool it was started for
-
-
-@dataclass(frozen=True, slots=True)
-class PoolSpec:
-    """A number of warm instances of one template, kept by the backend for one tenant or for all of them."""
-
-    name: str
-    template: Template
-    size: int
-    owner: str | None = None  # the tenant; None: shared
-    bounds: tuple[int, int] | None = (
-        None  # of a size that follows the claims, which `size` then is now; None: fixed
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class ImageCheck:
-    """What can be said of an image that sandboxes may have. Not `checked`: nothing has looked whether it exists."""
-
-    details: str
-    checked: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class PoolStatus:
-    spec: PoolSpec
-    starting: int
-    failures: int = 0
-    message: str | None = None  # why the last start failed
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """Who owns an instance, for a backend that keeps a record of it; `at` in Unix seconds."""
-
-    sandbox_id: str
-    tenant: str
-    at: float
-    labels: tuple[str, ...] = ()
-    request: dict[str, Any] = field(default_factory=dict)  # as a Promise's
-
-
-@dataclass(frozen=True, slots=True)
-class Promise:
-    """A sandbox that a caller knows before it has an instance.
-
-    `request` tells what was asked for, without what may hold a secret: whoever may read the backend's records reads it.
-    """
-
-    sandbox_id: str
-    tenant: str
-    template: Template
-    labels: tuple[str, ...]
-    request: dict[str, Any]
 
 
 class Events(Protocol):
@@ -197,43 +107,6 @@ class Notes(Protocol):
     async def take(self, sandbox_id: str, key: str, *, port: int | None) -> None:
         """Take it away. Raises BackendError."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class KeyQuestion:
-    """Which sandbox has this tenant's idempotency key? Asked by a gateway that would bring up `sandbox_id` for it."""
-
-    tenant: str
-    key: str
-    sandbox_id: str
-    gateway: str  # of the one that asks: another for each process
-
-
-@dataclass(frozen=True, slots=True)
-class KeyHolder:
-    """The sandbox that has the key; with its end, if it has ended."""
-
-    sandbox_id: str
-    verdict: str | None = None
-    message: str | None = None
-    exit_code: int | None = None
-    ended_at: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class KeyAnswer:
-    """`all_heard`: every other gateway has answered or is known to be dead.
-
-    Several holders: those that told of them have not agreed yet which one goes on.
-    """
-
-    holders: tuple[KeyHolder, ...]
-    all_heard: bool
-
-    @property
-    def holder(self) -> KeyHolder | None:
-        """One that has ended only where none lives."""
-        return min(self.holders, key=lambda one: (one.verdict is not None, one.sandbox_id), default=None)
 
 
 class OtherGateways(Protocol):

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import count
 
-from sandlot_gateway.core.backend import Instance
+from sandlot_gateway.core.instances import Instance
 
 _Line = tuple[str | None, str]  # (pool, template key); pool None: the line over all pools
 

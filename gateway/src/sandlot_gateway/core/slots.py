@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .backend import Instance
+from .instances import Instance
 from .ready import Rank, ReadyQueue
 
 _REMEMBERED = 10_000  # lost slots; a word of one that comes later would bring back an owner that has ended

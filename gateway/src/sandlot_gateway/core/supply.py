@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Protocol
 
-from .backend import Instance, PoolSpec, PoolStatus, Template
+from .instances import Instance, PoolSpec, PoolStatus, Template
 from .slots import Phase, Slots
 from .supply_events import (
     Asked,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NewType
 
-from sandlot_gateway.core.backend import Instance, Template
+from sandlot_gateway.core.instances import Instance, Template
 
 AskId = NewType("AskId", int)
 StartId = NewType("StartId", int)

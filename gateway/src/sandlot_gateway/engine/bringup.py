@@ -8,7 +8,9 @@ import time
 from collections.abc import Awaitable, Callable
 
 from sandlot_gateway.checkpoints.service import RestoreFailed
-from sandlot_gateway.core.backend import Backend, Claim, Instance
+from sandlot_gateway.core.backend import Backend
+from sandlot_gateway.core.instances import Instance
+from sandlot_gateway.core.owners import Claim
 from sandlot_gateway.core.supply_events import CannotStart, StartFailed
 from sandlot_gateway.directory import Directory
 from sandlot_gateway.sandboxes import Sandbox

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from sandlot_gateway.core.backend import Instance
+from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.core.slots import Claiming, Loss
 from sandlot_gateway.sandboxes import Sandbox
 from sandlot_gateway.sidecars import ClaimAnswer, Sidecars

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from typing import Protocol
 
-from sandlot_gateway.core.backend import Backend, Instance
+from sandlot_gateway.core.backend import Backend
+from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.core.slots import Loss, Phase
 from sandlot_gateway.directory import Directory
 from sandlot_gateway.sandboxes import Sandbox

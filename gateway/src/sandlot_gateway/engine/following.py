@@ -7,7 +7,8 @@ import logging
 
 import msgspec
 
-from sandlot_gateway.core.backend import Backend, KeyHolder
+from sandlot_gateway.core.backend import Backend
+from sandlot_gateway.core.owners import KeyHolder
 from sandlot_gateway.directory import Directory
 from sandlot_gateway.sandboxes import Sandbox, Spec
 from sandlot_gateway.tasks import Tasks

@@ -6,7 +6,8 @@ import asyncio
 import secrets
 from collections.abc import Callable
 
-from sandlot_gateway.core.backend import KeyAnswer, KeyHolder, KeyQuestion, OtherGateways
+from sandlot_gateway.core.backend import OtherGateways
+from sandlot_gateway.core.owners import KeyAnswer, KeyHolder, KeyQuestion
 from sandlot_gateway.directory import Directory
 from sandlot_gateway.sandboxes import Sandbox
 

@@ -6,7 +6,8 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from sandlot_gateway.core.backend import Backend, Instance
+from sandlot_gateway.core.backend import Backend
+from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.directory import Directory
 from sandlot_gateway.sandboxes import NotOurs, Sandbox, promised, recovered
 from sandlot_gateway.tasks import Tasks

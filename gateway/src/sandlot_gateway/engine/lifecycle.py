@@ -8,7 +8,8 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from sandlot_gateway.core.backend import Backend, Instance
+from sandlot_gateway.core.backend import Backend
+from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.directory import Directory
 from sandlot_gateway.keys import Tenant
 from sandlot_gateway.sandboxes import Sandbox, Spec, new_id

@@ -7,7 +7,8 @@ import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from sandlot_gateway.core.backend import Backend, Instance
+from sandlot_gateway.core.backend import Backend
+from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.core.slots import Slot
 from sandlot_gateway.sidecars import Ending, Sidecars
 from sandlot_gateway.tasks import Tasks

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from sandlot_gateway.core.backend import Backend, BackendError, Instance, Promise, Template, Unavailable
+from sandlot_gateway.core.backend import Backend, BackendError, Unavailable
+from sandlot_gateway.core.instances import Instance, Template
+from sandlot_gateway.core.owners import Promise
 from sandlot_gateway.core.slots import Heard, Loss, Slot, Slots
 from sandlot_gateway.core.supply import SupplyCore, SupplySettings
 from sandlot_gateway.core.supply_events import (

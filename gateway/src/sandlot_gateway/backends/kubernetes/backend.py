@@ -16,23 +16,9 @@ from sandlot_kube.ends import Ended
 from sandlot_kube.errors import BadKubeConfig, KubeError, KubeUnreachable
 from sandlot_kube.objects import Pod
 
-from ...core.backend import (
-    BackendError,
-    Claim,
-    Events,
-    ImageCheck,
-    Instance,
-    KeyAnswer,
-    KeyQuestion,
-    LeftAlone,
-    Notes,
-    OtherGateways,
-    PoolSpec,
-    PoolStatus,
-    Promise,
-    Template,
-    Unavailable,
-)
+from ...core.backend import BackendError, Events, LeftAlone, Notes, OtherGateways, Unavailable
+from ...core.instances import ImageCheck, Instance, PoolSpec, PoolStatus, Template
+from ...core.owners import Claim, KeyAnswer, KeyQuestion, Promise
 from ...data.pool import HttpPool
 from ...sidecars import Sidecars
 from ...tasks import Tasks

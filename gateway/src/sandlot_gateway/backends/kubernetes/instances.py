@@ -16,7 +16,8 @@ from sandlot_kube import template as templates
 from sandlot_kube.names import ANNOTATION_TEMPLATE, LABEL_FOR, LABEL_POOL, SIDECAR_PORT
 from sandlot_kube.objects import Pod
 
-from ...core.backend import Claim, Instance, Template
+from ...core.instances import Instance, Template
+from ...core.owners import Claim
 from ...data.dial import split_host_port
 from ...sandboxes import NotOurs, recovered
 from ...tokens import Tokens

@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from ...core.backend import KeyAnswer, KeyHolder, KeyQuestion
+from ...core.owners import KeyAnswer, KeyHolder, KeyQuestion
 from ...data.dial import addresses_of, split_host_port
 from ...data.pool import Answer, DialError, HttpPool, PoolError, UpstreamError
 

@@ -16,7 +16,7 @@ from sandlot_kube.errors import KubeError
 from sandlot_kube.objects import Sandbox
 from sandlot_kube.waiting import wait_set
 
-from ...core.backend import Promise
+from ...core.owners import Promise
 from .translate import asked_for, safe_name, sandbox_body, to_kube
 
 _log = logging.getLogger(__name__)

@@ -15,7 +15,8 @@ from sandlot_kube.ends import Ended
 from sandlot_kube.errors import KubeError
 from sandlot_kube.objects import Sandbox
 
-from ...core.backend import Claim, Template
+from ...core.instances import Template
+from ...core.owners import Claim
 from .lull import Lull
 from .notes import KubernetesNotes
 from .promises import Promises

@@ -13,7 +13,8 @@ from sandlot_kube.names import ANNOTATION_REQUEST, API_VERSION, APP, LABEL_NAME,
 from sandlot_kube.objects import Sandbox, SandboxPool
 from sandlot_kube.template import Template as KubeTemplate
 
-from ...core.backend import BackendError, PoolSpec, Template, Unavailable
+from ...core.backend import BackendError, Unavailable
+from ...core.instances import PoolSpec, Template
 from ...references import is_image_name
 
 _log = logging.getLogger(__name__)

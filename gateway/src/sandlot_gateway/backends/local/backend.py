@@ -13,20 +13,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ...core.backend import (
-    BackendError,
-    Claim,
-    Events,
-    ImageCheck,
-    Instance,
-    Notes,
-    OtherGateways,
-    PoolSpec,
-    PoolStatus,
-    Promise,
-    Template,
-    Unavailable,
-)
+from ...core.backend import BackendError, Events, Notes, OtherGateways, Unavailable
+from ...core.instances import ImageCheck, Instance, PoolSpec, PoolStatus, Template
+from ...core.owners import Claim, Promise
 from ...data.pool import HttpPool, PoolError
 from ...tokens import Tokens
 from .cgroups import Cgroups, NoCgroups, find_cgroups

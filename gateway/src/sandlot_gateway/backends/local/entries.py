@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ...core.backend import Instance
+from ...core.instances import Instance
 from .layout import InstanceDir
 from .processes import pidfd_kill
 from .records import Record

@@ -12,7 +12,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ...core.backend import BackendError, Events, Instance, PoolSpec, PoolStatus, Template
+from ...core.backend import BackendError, Events
+from ...core.instances import Instance, PoolSpec, PoolStatus, Template
 from .planner import Planner
 
 log = logging.getLogger(__name__)

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...core.backend import BackendError, Instance
+from ...core.backend import BackendError
+from ...core.instances import Instance
 from .images import Image
 from .layout import InstanceDir
 

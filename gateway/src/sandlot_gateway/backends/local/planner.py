@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ...core.backend import PoolSpec, PoolStatus
+from ...core.instances import PoolSpec, PoolStatus
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ...core.backend import Template
+from ...core.instances import Template
 from .processes import ProcessKey
 
 
