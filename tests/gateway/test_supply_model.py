@@ -334,4 +334,4 @@ def test_what_is_told_of_others_is_not_kept_for_ever() -> None:
         instance = new_instance(f"i-{number}", OTHER)
         core.slots.heard_warm(instance, 1)
         core.step(Offered(instance), now + 0.5)
-    assert len(core._early) < 10
+    assert len(core._starts._early) < 10

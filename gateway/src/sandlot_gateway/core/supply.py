@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import count
 from typing import Protocol
 
 from .instances import Instance, PoolSpec, PoolStatus, Template
 from .slots import Phase, Slots
+from .starts import Ask, Start, Starts, Told
 from .supply_events import (
     Asked,
     AskId,
@@ -71,32 +71,6 @@ class Seen(Protocol):
         ...
 
 
-_Told = Offered | Lost | Taken
-
-
-@dataclass(slots=True)
-class _Ask:
-    id: AskId
-    asked_at: float
-    started_at: float | None = None  # the first start that was meant for it
-    start: StartId | None = None  # the one that is under way
-    attempts: int = 0
-
-
-@dataclass(slots=True)
-class _Start:
-    """`instance_id` is None until its launch has returned, and so is `due`."""
-
-    id: StartId
-    key: str
-    waiter: Waiter[_Ask] | None  # whom it is meant for
-    asked_at: float
-    instance_id: str | None = None
-    began: float = 0.0
-    due: float = 0.0
-    unwanted: bool = False  # that one has gone
-
-
 class SupplyCore:
     """An instance that is ready goes to the create that it was started for, since the backend's record says so already;
     to the longest waiting one of its template when that has gone, or when a start of its own is overdue. With nobody
@@ -110,19 +84,15 @@ class SupplyCore:
         self._seen = seen
         # A tenant that fills the line does not keep the others out of it.
         self._sure_of_tenant = min(settings.max_waiting, max(1, settings.max_waiting // 10))
-        self._line: WaitList[_Ask] = WaitList()
-        self._waiters: dict[AskId, Waiter[_Ask]] = {}
-        self._starts: dict[StartId, _Start] = {}
-        self._start_of: dict[str, StartId] = {}  # by instance, of those whose launch has returned
-        # What came of instances that no launch had returned, and when; the oldest first.
-        self._early: dict[str, tuple[float, _Told]] = {}
+        self._line: WaitList[Ask] = WaitList()
+        self._waiters: dict[AskId, Waiter[Ask]] = {}
+        self._starts = Starts()
         # Instances of no pool, and when the next create has come too late for them; the oldest first.
         self._spares: dict[str, float] = {}
         self._blocked_until: float | None = None
         self._refusal: LaunchRefused | None = None  # why nothing can be started while it is blocked
         self._look_at: float | None = None
         self._mean_start = 1.0
-        self._numbers = count(1)
         self._now = 0.0
         self._effects: list[Effect] = []
         self._to_pump = False
@@ -138,7 +108,7 @@ class SupplyCore:
             case Launched(start, instance_id):
                 self._launched(start, instance_id)
             case LaunchFailed(start, error):
-                self._failed(self._over(start), error, final=True)
+                self._failed(self._starts.over(start), error, final=True)
             case LaunchRefused():
                 self._refused(event)
             case Offered(instance):
@@ -155,8 +125,8 @@ class SupplyCore:
 
     def look_at(self) -> float | None:
         """When the next `Looked` is due, if nothing else happens."""
-        times = [start.due for start in self._starts.values() if start.instance_id is not None]
-        times += [at for at in (self._blocked_until, self._look_at) if at is not None]
+        own = (self._starts.next_due(), self._blocked_until, self._look_at)
+        times = [at for at in own if at is not None]
         if self._spares:
             times.append(next(iter(self._spares.values())))
         return min(times, default=None)
@@ -205,7 +175,7 @@ class SupplyCore:
         ):
             self._effects.append(Refuse(event.ask, _cannot_start(refusal)))
             return
-        waiter = Waiter(event.template, key, event.tenant, _Ask(event.ask, self._now), waiting=False)
+        waiter = Waiter(event.template, key, event.tenant, Ask(event.ask, self._now), waiting=False)
         self._line.add(waiter, front=event.again)
         self._waiters[event.ask] = waiter
         self._to_pump = event.at_once
@@ -226,7 +196,7 @@ class SupplyCore:
             self._starts[own].unwanted = True
             self._give_up_unwanted(self._starts[own])
 
-    def _leave(self, waiter: Waiter[_Ask]) -> None:
+    def _leave(self, waiter: Waiter[Ask]) -> None:
         self._line.remove(waiter)
         del self._waiters[waiter.value.id]
 
@@ -252,7 +222,7 @@ class SupplyCore:
     # Instances.
 
     def _offered(self, instance: Instance) -> None:
-        start = self._arrived(instance.id, Offered(instance))
+        start = self._starts.arrived(instance.id, Offered(instance), now=self._now)
         if start is not None:
             self._mean_start += 0.2 * (self._now - start.began - self._mean_start)
         waiter = self._whose(start) or self._next_for(instance)
@@ -264,7 +234,7 @@ class SupplyCore:
             if instance.pool is None:
                 self._spares[instance.id] = self._now + self._settings.spare_seconds
 
-    def _serve(self, waiter: Waiter[_Ask], instance: Instance) -> None:
+    def _serve(self, waiter: Waiter[Ask], instance: Instance) -> None:
         ask = waiter.value
         self._line.serve(waiter)
         del self._waiters[ask.id]
@@ -277,7 +247,7 @@ class SupplyCore:
         self._effects.append(Grant(ask.id, instance, pool_hit=False, queued=queued, start=took))
         self._nudge(instance)
 
-    def _whose(self, start: _Start | None) -> Waiter[_Ask] | None:
+    def _whose(self, start: Start | None) -> Waiter[Ask] | None:
         """Whom an instance was started for, unless it has gone or somebody has waited much longer than starts take."""
         if start is None or start.waiter is None or not start.waiter.waiting:
             return None
@@ -286,7 +256,7 @@ class SupplyCore:
         overdue = since is not None and self._now - since > _OVERDUE * self._mean_start
         return None if overdue else start.waiter
 
-    def _next_for(self, instance: Instance) -> Waiter[_Ask] | None:
+    def _next_for(self, instance: Instance) -> Waiter[Ask] | None:
         """Who has waited longest of those that may have it."""
         owner = self._owner(instance.pool) if instance.pool is not None else None
         key = instance.template.key
@@ -294,11 +264,11 @@ class SupplyCore:
 
     def _gone(self, instance_id: str, event: Lost | Taken) -> None:
         self._spares.pop(instance_id, None)
-        start = self._arrived(instance_id, event)
+        start = self._starts.arrived(instance_id, event, now=self._now)
         if start is not None:
             self._fail_if_lost(start, event)
 
-    def _fail_if_lost(self, start: _Start, told: _Told) -> None:
+    def _fail_if_lost(self, start: Start, told: Told) -> None:
         # Another gateway's create had the one whose end only an owner has. Two such ends, taken for failed starts, would
         # end a create that waits here, with the other one's verdict.
         if isinstance(told, Lost) and told.verdict not in _OF_OWNED:
@@ -308,20 +278,16 @@ class SupplyCore:
     # Starts.
 
     def _launched(self, start_id: StartId, instance_id: str) -> None:
-        start = self._starts[start_id]
-        start.instance_id, start.began = instance_id, self._now
-        start.due = self._now + self._settings.start_timeout
-        self._start_of[instance_id] = start_id
-        early = self._early.pop(instance_id, None)
+        due = self._now + self._settings.start_timeout
+        early = self._starts.launched(start_id, instance_id, now=self._now, due=due)
         if early is not None:
             # Its create would wait for this start until the start's time is over.
-            self._fail_if_lost(self._over(start_id), early[1])
-            return
-        self._forget_early()
-        self._give_up_unwanted(start)
+            self._fail_if_lost(self._starts.over(start_id), early)
+        else:
+            self._give_up_unwanted(self._starts[start_id])
 
     def _refused(self, event: LaunchRefused) -> None:
-        self._over(event.start)
+        self._starts.over(event.start)
         if self._blocked_until is None:
             self._blocked_until = self._now + event.retry_after
         if event.refuse:
@@ -332,7 +298,7 @@ class SupplyCore:
                 while self._line.waiting(key) > on_the_way[key] and (waiter := self._line.head(key)):
                     self._end(waiter, _cannot_start(event))
 
-    def _failed(self, start: _Start, error: StartFailed, *, final: bool) -> None:
+    def _failed(self, start: Start, error: StartFailed, *, final: bool) -> None:
         waiter = start.waiter or self._line.head(start.key)
         if waiter is None or not waiter.waiting:
             return  # its create has left, and those that wait have starts of their own
@@ -340,40 +306,11 @@ class SupplyCore:
         if final or waiter.value.attempts >= self._settings.attempts:
             self._end(waiter, error)
 
-    def _end(self, waiter: Waiter[_Ask], error: CannotStart | StartFailed) -> None:
+    def _end(self, waiter: Waiter[Ask], error: CannotStart | StartFailed) -> None:
         self._leave(waiter)
         self._effects.append(Refuse(waiter.value.id, error))
 
-    def _arrived(self, instance_id: str, event: _Told) -> _Start | None:
-        """The start that this ends. Keeps the event for a launch that may yet return the instance."""
-        start_id = self._start_of.get(instance_id)
-        if start_id is not None:
-            return self._over(start_id)
-        if len(self._start_of) < len(self._starts):
-            self._early.setdefault(instance_id, (self._now, event))
-        return None
-
-    def _over(self, start_id: StartId) -> _Start:
-        start = self._starts.pop(start_id)
-        if start.instance_id is not None:
-            del self._start_of[start.instance_id]
-        if start.waiter is not None:
-            start.waiter.value.start = None
-        self._forget_early()
-        return start
-
-    def _forget_early(self) -> None:
-        """Forget what came before the gateway asked for the oldest launch that is under way: it is of none of them."""
-        if not self._early:
-            return
-        since = min((one.asked_at for one in self._starts.values() if one.instance_id is None), default=None)
-        while self._early:
-            instance_id, (at, _) = next(iter(self._early.items()))
-            if since is not None and at >= since:
-                break
-            del self._early[instance_id]
-
-    def _give_up_unwanted(self, start: _Start) -> None:
+    def _give_up_unwanted(self, start: Start) -> None:
         """Destroy a start that has not begun and that no create needs: its turn would come before those of others."""
         if not start.unwanted or start.instance_id is None:
             return
@@ -383,9 +320,9 @@ class SupplyCore:
     def _is_spare(self, key: str) -> bool:
         return self._on_the_way(self._own_starts())[key] > self._line.waiting(key)
 
-    def _destroy(self, start: _Start) -> None:
+    def _destroy(self, start: Start) -> None:
         assert start.instance_id is not None
-        self._over(start.id)
+        self._starts.over(start.id)
         self.slots.discard(start.instance_id)
         self._effects.append(Destroy(start.instance_id))
 
@@ -405,11 +342,11 @@ class SupplyCore:
             if slot is not None and slot.phase is Phase.WARM:
                 self.slots.discard(instance_id)
                 self._effects.append(Destroy(instance_id))
-        for start in list(self._starts.values()):
+        for start in self._starts:
             if start.instance_id is not None and start.due <= now:
                 self._overdue(start, start.instance_id)
 
-    def _overdue(self, start: _Start, instance_id: str) -> None:
+    def _overdue(self, start: Start, instance_id: str) -> None:
         begun = self._seen.begun(instance_id)
         timeout = self._settings.start_timeout
         start.due = min((self._now if begun is None else begun) + timeout, start.began + _TURNS * timeout)
@@ -444,20 +381,14 @@ class SupplyCore:
             for _ in range(missing):
                 self._launch(line[0].template, uncovered.popleft() if uncovered else None)
 
-    def _launch(self, template: Template, waiter: Waiter[_Ask] | None) -> None:
-        start = _Start(StartId(next(self._numbers)), template.key, waiter, self._now)
-        self._starts[start.id] = start
-        if waiter is not None:
-            waiter.value.start = start.id
-            waiter.value.started_at = waiter.value.started_at or self._now
+    def _launch(self, template: Template, waiter: Waiter[Ask] | None) -> None:
+        start = self._starts.begin(template.key, waiter, now=self._now)
         self._effects.append(Launch(start.id, template, waiter.value.id if waiter is not None else None))
 
-    def _uncovered(
-        self, line: list[Waiter[_Ask]], own: Counter[tuple[str, str | None]]
-    ) -> deque[Waiter[_Ask]]:
+    def _uncovered(self, line: list[Waiter[Ask]], own: Counter[tuple[str, str | None]]) -> deque[Waiter[Ask]]:
         """Those that no start is meant for, nor one of their tenant's own pools; the next one first."""
         left = own.copy()
-        found: deque[Waiter[_Ask]] = deque()
+        found: deque[Waiter[Ask]] = deque()
         for waiter in line:
             if waiter.value.start is not None:
                 continue
@@ -476,7 +407,7 @@ class SupplyCore:
 
     def _on_the_way(self, own: Counter[tuple[str, str | None]]) -> Counter[str]:
         """How many starts of each template are under way that somebody who waits may have."""
-        on_the_way = Counter(start.key for start in self._starts.values())
+        on_the_way = self._starts.count_by_key()
         for (key, owner), starting in own.items():
             # A tenant's own pool starts for its creates only: others must not count on it.
             on_the_way[key] += starting if owner is None else min(starting, self._line.waiting_of(key, owner))
