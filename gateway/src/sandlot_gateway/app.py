@@ -5,10 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
-import secrets
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
 from sandlot_gateway.archive import Archive
@@ -17,7 +14,7 @@ from sandlot_gateway.checkpoints.store import StoreLimits
 from sandlot_gateway.control.api import control_api
 from sandlot_gateway.control.counters import Counters
 from sandlot_gateway.control.services import Services
-from sandlot_gateway.core.backend import Backend, BackendError
+from sandlot_gateway.core.backend import Backend
 from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.core.ready import by_chance, first_come
 from sandlot_gateway.core.slots import Slots
@@ -33,7 +30,9 @@ from sandlot_gateway.edge import Edge
 from sandlot_gateway.engine.lifecycle import Lifecycle
 from sandlot_gateway.engine.pending import PendingStore
 from sandlot_gateway.engine.supply import Supply
+from sandlot_gateway.gauges import Gauges
 from sandlot_gateway.keys import Keys
+from sandlot_gateway.masterkey import master_key
 from sandlot_gateway.metrics import Metrics
 from sandlot_gateway.sandboxes import Sandbox
 from sandlot_gateway.sealing import Seal
@@ -41,7 +40,7 @@ from sandlot_gateway.settings import Settings
 from sandlot_gateway.sidecars import Sidecars
 from sandlot_gateway.ssh.sessions import SshSessions
 from sandlot_gateway.ssh.shared import SharedSessions
-from sandlot_gateway.tokens import MIN_KEY, Tokens
+from sandlot_gateway.tokens import Tokens
 from sandlot_gateway.webhook_listener import WebhookListener
 from sandlot_gateway.webhooks import Webhooks
 
@@ -62,7 +61,7 @@ class Gateway:
     def __init__(self, settings: Settings, *, keys: Keys, make_backend: MakeBackend) -> None:
         state_dir = settings.state_dir
         self.settings = settings
-        self.tokens = Tokens(_master_key(settings))
+        self.tokens = Tokens(master_key(settings))
         self.metrics = Metrics()
         self.counters = Counters(self.metrics)
         self.pool = HttpPool(observer=self.metrics)
@@ -168,6 +167,7 @@ class Gateway:
                 access_log=settings.access_log,
             ),
         )
+        self.gauges = Gauges(self.metrics, supply=self.supply, directory=self.directory, backend=self.backend)
         self._recovered = asyncio.Event()
         self.leaving = False
         control = control_api(
@@ -184,7 +184,7 @@ class Gateway:
                 checkpoints=self.checkpoints,
                 ssh=self.ssh,
                 counters=self.counters,
-                metrics_text=self._metrics_text,
+                metrics_text=self.gauges.text,
                 is_ready=lambda: self._recovered.is_set() and not self.leaving,
             )
         )
@@ -197,7 +197,6 @@ class Gateway:
             refusal=Credentials(keys=keys).refusal,
             is_known=self.data.is_known,
         )
-        self._gauges()
 
     async def start(self) -> None:
         """Recover, then let requests in. Raises BackendError."""
@@ -308,56 +307,3 @@ class Gateway:
         if not address.startswith("unix:"):
             with contextlib.suppress(DialError):
                 await self.pool.prime(address)
-
-    def _gauges(self) -> None:
-        live = self.metrics.live
-        live("sandlot_creates_waiting", "Creates that wait.", read=lambda: self.supply.waiting)
-        live("sandlot_starts_in_flight", "Cold starts in flight.", read=lambda: self.supply.starting)
-        live(
-            "sandlot_ready_instances", "Warm instances nobody owns.", read=lambda: len(self.supply.slots.warm)
-        )
-        live("sandlot_live_sandboxes", "Live sandboxes.", read=lambda: self.directory.total_live)
-
-    def _metrics_text(self) -> bytes:
-        # A pool that was taken away would be wanted, by its last numbers, for as long as this gateway lives.
-        self.metrics.pool_size.clear()
-        self.metrics.ready_queue.clear()
-        for status in self.backend.pools():
-            name = status.spec.name
-            self.metrics.pool_size.labels(name).set(status.spec.size)
-            self.metrics.ready_queue.labels(name).set(self.supply.slots.warm.count(name))
-        for status, count in self.directory.all_statuses().items():
-            self.metrics.sandboxes.labels(status).set(count)
-        return self.metrics.text()
-
-
-def _master_key(settings: Settings) -> bytes:
-    """Raises OSError, or BackendError for a file that holds no key."""
-    if settings.key_file is None:
-        return master_key(settings.state_dir / "key")
-    key = settings.key_file.read_bytes()
-    if len(key) < MIN_KEY:
-        raise BackendError(
-            f"--key-file {settings.key_file}: the master key must have at least {MIN_KEY} bytes"
-        )
-    return key
-
-
-def master_key(path: Path) -> bytes:
-    """The key that every token is made from; made once, then read. Raises OSError."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    return secret_file(path, lambda: secrets.token_bytes(32))
-
-
-def secret_file(path: Path, make: Callable[[], bytes]) -> bytes:
-    """The content of a file that only this user may read; written whole or not at all."""
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        temporary = path.with_name(f"{path.name}.{os.getpid()}.new")
-        with os.fdopen(os.open(temporary, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "wb") as file:
-            file.write(make())
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-        return path.read_bytes()

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from sandlot_gateway.data.routes import Route
 from sandlot_gateway.sandboxes import TERMINAL, Sandbox, made_at, pending_route
+from sandlot_gateway.shelf import Shelf
 
 # A sandbox that was made by another gateway so long ago is waited for as many times longer than any other that is
 # unknown: its record may be late on a busy cluster, and "no such sandbox" would cost the caller its sandbox.
@@ -25,60 +26,6 @@ class Page:
     sandboxes: list[Sandbox]
     total: int
     has_next: bool
-
-
-class _Shelf:
-    """Sandboxes of one tenant, oldest first, and the same by label."""
-
-    __slots__ = ("by_id", "by_label", "newest", "unsorted")
-
-    def __init__(self) -> None:
-        self.by_id: dict[str, Sandbox] = {}
-        self.by_label: dict[str, dict[str, Sandbox]] = {}
-        self.newest = 0.0
-        self.unsorted = False
-
-    def add(self, sandbox: Sandbox) -> None:
-        # A sandbox found again after a restart may be older than one that is here already.
-        if sandbox.created_at < self.newest:
-            self.unsorted = True
-        self.newest = max(self.newest, sandbox.created_at)
-        self.by_id[sandbox.id] = sandbox
-        for label in sandbox.spec.labels:
-            self.by_label.setdefault(label, {})[sandbox.id] = sandbox
-
-    def remove(self, sandbox: Sandbox) -> None:
-        self.by_id.pop(sandbox.id, None)
-        for label in sandbox.spec.labels:
-            named = self.by_label.get(label)
-            if named is not None:
-                named.pop(sandbox.id, None)
-                if not named:
-                    del self.by_label[label]
-
-    def newest_first(self, labels: Iterable[str]) -> Iterator[Sandbox]:
-        if self.unsorted:
-            self._sort()
-        wanted = set(labels)
-        smallest = self.by_id
-        for label in wanted:
-            named = self.by_label.get(label)
-            if named is None:
-                return
-            if len(named) <= len(smallest):
-                smallest = named
-        for sandbox in reversed(smallest.values()):
-            if not wanted or wanted.issubset(sandbox.spec.labels):
-                yield sandbox
-
-    def _sort(self) -> None:
-        ordered = sorted(self.by_id.values(), key=lambda sandbox: sandbox.created_at)
-        self.by_id.clear()
-        self.by_label.clear()
-        self.newest = 0.0
-        for sandbox in ordered:
-            self.add(sandbox)
-        self.unsorted = False
 
 
 class Directory:
@@ -113,7 +60,7 @@ class Directory:
         self._on_missed = missed
         self._clock = clock
         self._sandboxes: dict[str, Sandbox] = {}
-        self._shelves: dict[str, _Shelf] = {}
+        self._shelves: dict[str, Shelf] = {}
         self._routes: dict[str, Route] = {}
         self._by_key: dict[tuple[str, str], str] = {}
         self._changes: dict[str, asyncio.Event] = {}
@@ -257,7 +204,7 @@ class Directory:
     def add(self, sandbox: Sandbox) -> None:
         """A new sandbox, or one found again in whatever status it is."""
         self._sandboxes[sandbox.id] = sandbox
-        self._shelves.setdefault(sandbox.tenant, _Shelf()).add(sandbox)
+        self._shelves.setdefault(sandbox.tenant, Shelf()).add(sandbox)
         if sandbox.spec.key is not None:
             self._by_key[sandbox.tenant, sandbox.spec.key] = sandbox.id
         if sandbox.live:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import uvicorn
 
-from sandlot_gateway.app import Gateway, MakeBackend, secret_file
+from sandlot_gateway.app import Gateway, MakeBackend
 from sandlot_gateway.backends.local.layout import check_length
 from sandlot_gateway.backends.local.lock import StateLock
 from sandlot_gateway.core.backend import Backend
@@ -27,6 +27,7 @@ from sandlot_gateway.data.pool import HttpPool
 from sandlot_gateway.data.server import with_judge
 from sandlot_gateway.keyfile import KeyFile
 from sandlot_gateway.keys import Keys
+from sandlot_gateway.masterkey import secret_file
 from sandlot_gateway.settings import Settings
 from sandlot_gateway.tasks import Tasks
 from sandlot_gateway.tls import TlsServer

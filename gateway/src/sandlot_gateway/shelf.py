@@ -1,0 +1,61 @@
+"""The sandboxes of one tenant, as its listings give them: by age, label and status."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from sandlot_gateway.sandboxes import Sandbox
+
+
+class Shelf:
+    """Sandboxes of one tenant, oldest first, and the same by label."""
+
+    __slots__ = ("by_id", "by_label", "newest", "unsorted")
+
+    def __init__(self) -> None:
+        self.by_id: dict[str, Sandbox] = {}
+        self.by_label: dict[str, dict[str, Sandbox]] = {}
+        self.newest = 0.0
+        self.unsorted = False
+
+    def add(self, sandbox: Sandbox) -> None:
+        # A sandbox found again after a restart may be older than one that is here already.
+        if sandbox.created_at < self.newest:
+            self.unsorted = True
+        self.newest = max(self.newest, sandbox.created_at)
+        self.by_id[sandbox.id] = sandbox
+        for label in sandbox.spec.labels:
+            self.by_label.setdefault(label, {})[sandbox.id] = sandbox
+
+    def remove(self, sandbox: Sandbox) -> None:
+        self.by_id.pop(sandbox.id, None)
+        for label in sandbox.spec.labels:
+            named = self.by_label.get(label)
+            if named is not None:
+                named.pop(sandbox.id, None)
+                if not named:
+                    del self.by_label[label]
+
+    def newest_first(self, labels: Iterable[str]) -> Iterator[Sandbox]:
+        if self.unsorted:
+            self._sort()
+        wanted = set(labels)
+        smallest = self.by_id
+        for label in wanted:
+            named = self.by_label.get(label)
+            if named is None:
+                return
+            if len(named) <= len(smallest):
+                smallest = named
+        for sandbox in reversed(smallest.values()):
+            if not wanted or wanted.issubset(sandbox.spec.labels):
+                yield sandbox
+
+    def _sort(self) -> None:
+        ordered = sorted(self.by_id.values(), key=lambda sandbox: sandbox.created_at)
+        self.by_id.clear()
+        self.by_label.clear()
+        self.newest = 0.0
+        for sandbox in ordered:
+            self.add(sandbox)
+        self.unsorted = False
