@@ -141,7 +141,7 @@ class LivesModel(RuleBasedStateMachine):
     def time_passes(self, seconds: float) -> None:
         self.world.pass_time(seconds)
 
-    @rule(choice=choices, rarely=st.integers(0, 19))
+    @rule(choice=choices, rarely=st.integers(0, 7))
     def gateway_is_killed(self, choice: int, rarely: int) -> None:
         if not rarely:
             self.world.kill(pick(self.world.gateways, choice))

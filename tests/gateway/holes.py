@@ -1,0 +1,90 @@
+"""Holes that were found in the core and closed, put back one at a time: a model that finds none of them proves nothing.
+
+`make model ARGS=--holes` looks for each with its model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+from unittest.mock import patch
+
+from hypothesis.stateful import RuleBasedStateMachine
+from sandlot_gateway.core.slots import Heard, Loss, Phase, Slots
+from sandlot_gateway.core.starts import Starts
+from sandlot_gateway.engine.learning import Learning
+
+from tests.gateway.lives import Wire
+from tests.gateway.test_lives_model import LivesModel
+from tests.gateway.test_supply_model import SupplyModel
+
+Hole = Callable[[], AbstractContextManager[Any]]
+
+
+def lost_before_its_launch_returned() -> AbstractContextManager[Any]:
+    """The create that it was started for waited until the start's time was over."""
+    launched = Starts.launched
+
+    def deaf(self: Starts, *args: Any, **named: Any) -> None:
+        launched(self, *args, **named)
+
+    return patch.object(Starts, "launched", deaf)
+
+
+def lost_while_it_was_claimed() -> AbstractContextManager[Any]:
+    """The sandbox ran, as far as anybody was told, in an instance that was gone."""
+    lost = Slots.lost
+
+    def deaf(self: Slots, instance_id: str, loss: Loss) -> Any:
+        slot = self.get(instance_id)
+        claimed = slot is not None and slot.phase is Phase.CLAIMING
+        return slot if claimed else lost(self, instance_id, loss)
+
+    return patch.object(Slots, "lost", deaf)
+
+
+def ended_whoever_owns_it() -> AbstractContextManager[Any]:
+    """An end that was sent for one owner, and came late, met the next."""
+    end = Wire.end
+
+    async def careless(self: Wire, *args: Any, only_of: str | None = None, **named: Any) -> Any:
+        return await end(self, *args, **named)
+
+    return patch.object(Wire, "end", careless)
+
+
+def another_gateways_claim_is_not_heard_while_ones_own_is_under_way() -> AbstractContextManager[Any]:
+    """The sandbox was not found here for a whole heartbeat, and then by chance."""
+    heard_owned = Slots.heard_owned
+
+    def deaf(self: Slots, instance: Any, generation: int, sandbox_id: str | None) -> Heard:
+        slot = self.get(instance.id)
+        if slot is not None and slot.phase is not Phase.UNHEARD:
+            return Heard.LATE
+        return heard_owned(self, instance, generation, sandbox_id)
+
+    return patch.object(Slots, "heard_owned", deaf)
+
+
+def an_end_that_was_heard_of_is_the_sandboxs_whatever_came_after() -> AbstractContextManager[Any]:
+    """A gateway that had heard of a claim in vain ended the sandbox's second instance."""
+    adopt = Learning.adopt
+
+    def hasty(self: Learning, instance: Any, state: dict[str, Any]) -> None:
+        known = self._directory.get(str(state.get("sandbox_id")))
+        if known is not None and not known.live:
+            self._ends.retire(instance.id, known.id, verdict=known.verdict or "deleted")
+        else:
+            adopt(self, instance, state)
+
+    return patch.object(Learning, "adopt", hasty)
+
+
+HOLES: list[tuple[Hole, type[RuleBasedStateMachine]]] = [
+    (lost_before_its_launch_returned, SupplyModel),
+    (lost_while_it_was_claimed, LivesModel),
+    (ended_whoever_owns_it, LivesModel),
+    (another_gateways_claim_is_not_heard_while_ones_own_is_under_way, LivesModel),
+    (an_end_that_was_heard_of_is_the_sandboxs_whatever_came_after, LivesModel),
+]
