@@ -107,3 +107,27 @@ def test_an_instance_that_is_lost_while_it_accepts_its_owner_is_told(world: Worl
     assert sandbox.status == "PENDING"
     world.answer(claim, claim.result)
     assert (sandbox.status, sandbox.verdict) == ("TERMINATED", "exited")
+
+
+def test_of_two_claims_that_are_heard_of_at_once_the_later_one_counts(world: World) -> None:
+    """The first one's instance stayed for a heartbeat, in which its commands were answered."""
+    maker, other = world.gateways
+    sandbox = maker.create()
+    assert sandbox is not None
+    first = launch(world)
+    claim = only(world, "claim")
+    world.arrive(claim)
+    world.answer(claim, "uncertain")
+    second = launch(world)
+    claim = only(world, "claim")
+    world.arrive(claim)
+    world.kill(maker)
+    world.words.clear()
+    for sidecar in world.sidecars.values():
+        world.speak(sidecar, "heartbeat", to=[other])
+    hear(world, other)
+    seen = other.directory.get(sandbox.id)
+    assert seen is not None
+    assert (seen.status, seen.instance_id) == ("RUNNING", second)
+    end = only(world, "end")
+    assert (end.instance_id, end.body) == (first, {"verdict": "given_back", "only_of": sandbox.id})

@@ -93,6 +93,7 @@ class Learning:
             self._directory.add(sandbox)
         else:
             # Promised by another gateway, or claimed there a second time. It stays the same object: somebody may wait.
+            self._ends.retire(known.instance_id, known.id, verdict=GIVEN_BACK)
             for name in Sandbox.__struct_fields__:
                 setattr(known, name, getattr(sandbox, name))
             sandbox = known
