@@ -117,7 +117,8 @@ class Claimer:
                 continue
             try:
                 sandbox.generation = claim.generation
-                sandbox.asked_at = time.time()
+                # Later than the last time, whatever the clock says: of two claims the later one counts.
+                sandbox.asked_at = max(time.time(), sandbox.asked_at + 0.001)
                 token = self._tokens.sandbox(instance.id, claim.generation, sandbox.id)
                 began = time.monotonic()
                 answer = await self._sidecars.claim(
