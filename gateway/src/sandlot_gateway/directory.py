@@ -222,6 +222,12 @@ class Directory:
         self._routes[sandbox.id] = replace(route, address=address, token=token)
         self._wake(sandbox.id)
 
+    def pending_again(self, sandbox: Sandbox) -> None:
+        """It has no instance yet, other than was heard: the data plane waits for it."""
+        sandbox.status, sandbox.instance_id, sandbox.started_at = "PENDING", None, None
+        sandbox.updated_at = self._clock()
+        self._routes.pop(sandbox.id, None)
+
     def end(
         self, sandbox: Sandbox, *, verdict: str, message: str | None = None, exit_code: int | None = None
     ) -> bool:

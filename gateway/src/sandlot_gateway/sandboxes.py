@@ -121,6 +121,7 @@ class Sandbox(msgspec.Struct, gc=False, omit_defaults=True):
     claim: float = 0.0  # seconds of the claim itself
     asked_at: float = 0.0  # when its instance was asked to take it, by the clock of the gateway that did
     notes: list[str] = []
+    promised: bool = False  # another gateway has told a caller of it before it had an instance
 
     @property
     def cold_reason(self) -> str | None:
@@ -221,7 +222,12 @@ def promised(sandbox_id: str, request: dict[str, Any], *, now: float) -> Sandbox
     except msgspec.ValidationError as error:
         raise NotOurs(str(error)) from error
     return Sandbox(
-        id=sandbox_id, tenant=meta.tenant, spec=meta.spec, created_at=meta.created_at, updated_at=now
+        id=sandbox_id,
+        tenant=meta.tenant,
+        spec=meta.spec,
+        created_at=meta.created_at,
+        updated_at=now,
+        promised=True,
     )
 
 

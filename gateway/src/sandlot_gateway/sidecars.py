@@ -71,20 +71,33 @@ class Sidecars:
     ) -> Ending:
         """Ask the sidecar to end, unless another sandbox owns it than `only_of`; `unknown`: it could not be asked."""
         body = {"verdict": verdict, "message": message, "only_of": only_of}
-        return await self._end(instance, {name: value for name, value in body.items() if value is not None})
+        body = {name: value for name, value in body.items() if value is not None}
+        answer = await self._end(instance, body)
+        if answer == "refused":  # a sidecar from before there was this verdict
+            answer = await self._end(instance, {**body, "verdict": "sandbox_lost"})
+        return "unknown" if answer == "refused" else answer
 
     async def end_unclaimed(self, instance: Instance) -> Ending:
         """Ask the sidecar to end unless somebody owns it, which it alone knows."""
-        return await self._end(instance, {"verdict": "deleted", "only_unclaimed": True})
+        answer = await self._end(instance, {"verdict": "deleted", "only_unclaimed": True})
+        return "unknown" if answer == "refused" else answer
 
-    async def _end(self, instance: Instance, body: dict[str, Any]) -> Ending:
+    async def _end(self, instance: Instance, body: dict[str, Any]) -> Ending | Literal["refused"]:
         try:
             answer = await self._post(
                 instance, "/v1/end", msgspec.json.encode(body), timeout=self._call_timeout
             )
         except (DialError, UpstreamError):
             return "unknown"
-        return "ended" if answer.status == 200 else "owned" if answer.status == 409 else "unknown"
+        match answer.status:
+            case 200:
+                return "ended"
+            case 400:
+                return "refused"
+            case 409:
+                return "owned"
+            case _:
+                return "unknown"
 
     async def reset(self, instance: Instance) -> Answer:
         """Reset under the same claim. Raises SidecarError."""

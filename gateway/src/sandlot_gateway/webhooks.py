@@ -132,8 +132,6 @@ class Webhooks:
         self.act(instance, document, state)
 
     def act(self, instance: Instance | None, document: _Document, state: dict[str, Any]) -> None:
-        if instance is not None and document.generation >= self._generation(instance.id):
-            self._learning.record(instance, state)
         if document.event == "ended" or document.phase in ("ended", "failed"):
             self._ends.gone(
                 document.instance_id,
@@ -150,8 +148,10 @@ class Webhooks:
                 owner = self._supply.slots.owner(instance.id)
                 _log.error("a slot has two owners: %s and %s", owner, document.sandbox_id)
             elif heard is not Heard.LATE:
+                # Not of one that is given back: a record would make it the sandbox's.
+                self._learning.record(instance, state)
                 if before is not None and before != document.sandbox_id:
-                    self._ends.over_elsewhere(before)
+                    self._ends.over_elsewhere(before, instance.id)
                 self._learning.adopt(instance, state)
         elif instance is not None and document.phase == "warm":
             self._warm(instance, document)
@@ -160,14 +160,10 @@ class Webhooks:
         before = self._supply.slots.owner(instance.id)
         if self._supply.heard_warm(instance, document.generation) is Heard.NEWS:
             if before is not None:
-                self._ends.over_elsewhere(before)
+                self._ends.over_elsewhere(before, instance.id)
             self._backend.ready(instance.id)
             if document.event == "ready" and document.ready_at is not None:
                 self._readied(max(0.0, time.time() - document.ready_at))
-
-    def _generation(self, instance_id: str) -> int:
-        slot = self._supply.slots.get(instance_id)
-        return slot.generation if slot is not None else 0
 
 
 def _exit_code(state: dict[str, Any]) -> int | None:

@@ -90,6 +90,9 @@ class BringUp:
 
     def go_on(self, sandbox: Sandbox, *, secrets: dict[str, str]) -> None:
         """Another gateway, or the one before this, has begun it: its caller waits already, and is not refused."""
+        sandbox.instance_id = (
+            None  # of a claim that is not this gateway's, and whose end is not the sandbox's
+        )
         self.begin(sandbox, secrets=secrets, ticket=self._patient_ticket(sandbox))
 
     def forget(self, sandbox_id: str) -> None:
@@ -173,7 +176,7 @@ class BringUp:
                 raise RestoreFailed("there is no directory of checkpoints")
             await self._restore(sandbox, instance)
         except BaseException:  # also a fault of ours: its sidecar would wait for files that never come
-            self._ends.discard(instance)
+            self._ends.discard(instance, owner=sandbox.id)
             raise
 
     def _refuse(self, sandbox: Sandbox, refusal: BadRequestField | CannotStart) -> None:

@@ -19,10 +19,6 @@ from .supply import Supply, Ticket
 _log = logging.getLogger(__name__)
 
 
-# The end of an instance whose claim was not heard to be accepted: its sandbox has another one, or is still to get one.
-GIVEN_BACK = "given_back"
-
-
 class ClaimRefused(Exception):
     """Every sidecar would refuse this claim: the request itself is bad. `field` is the claim's field."""
 

@@ -7,12 +7,13 @@ from typing import Protocol
 
 from sandlot_gateway.core.backend import Backend
 from sandlot_gateway.core.instances import Instance
+from sandlot_gateway.core.owners import GIVEN_BACK
 from sandlot_gateway.core.slots import Loss, Phase
 from sandlot_gateway.directory import Directory
 from sandlot_gateway.sandboxes import Sandbox
 from sandlot_gateway.sidecars import Sidecars
 
-from .claims import GIVEN_BACK, Claimer
+from .claims import Claimer
 from .orphans import Orphans
 from .pending import PendingStore
 from .retiring import Retirer
@@ -65,8 +66,10 @@ class Ends:
         if not self.record(sandbox, verdict=verdict, message=message):
             return False
         if was_pending:
+            # One that has an instance already waits for its files: who brings them retires it.
             self._claimer.cancel(sandbox.id)
-        self.retire(sandbox.instance_id, sandbox.id, verdict=verdict)
+        else:
+            self.retire(sandbox.instance_id, sandbox.id, verdict=verdict)
         return True
 
     async def deleted_everywhere(self, *sandboxes: Sandbox) -> None:
@@ -126,27 +129,30 @@ class Ends:
             pass
         elif verdict == GIVEN_BACK:
             # The gateway that brings it up has not heard of the claim that was heard of here: it is still to come.
-            self._directory.drop(sandbox)
-            self.orphans.ended(sandbox.id)
+            if sandbox.promised:
+                self._directory.pending_again(sandbox)
+            else:
+                self._directory.drop(sandbox)
+                self.orphans.ended(sandbox.id)
         else:
             self.record(sandbox, verdict=verdict, message=message, exit_code=exit_code, heard=heard)
         self._backend.ended(instance_id, verdict=verdict, message=message, exit_code=exit_code, heard=heard)
         if slot is None or slot.phase is not Phase.ENDING:
             self._retirer.destroy(instance_id)
 
-    def over_elsewhere(self, sandbox_id: str) -> None:
+    def over_elsewhere(self, sandbox_id: str, instance_id: str) -> None:
         """Its slot is at a later generation: another gateway was asked to end it, and has reset the slot."""
         sandbox = self._directory.get(sandbox_id)
-        if sandbox is not None:
+        if sandbox is not None and sandbox.instance_id == instance_id:
             self.record(sandbox, verdict="deleted", message="it was ended by another gateway")
 
     def give_back(self, instance: Instance, sandbox_id: str) -> None:
         """An instance that this sandbox could not claim: nobody shall have it, unless somebody else has it already."""
         self._retirer.give_back(instance, sandbox_id)
 
-    def discard(self, instance: Instance) -> None:
-        """An instance that nobody shall have."""
-        self._retirer.discard(instance)
+    def discard(self, instance: Instance, *, owner: str | None = None) -> None:
+        """An instance that nobody shall have: as it is now, or as long as this sandbox owns it."""
+        self._retirer.discard(instance, owner=owner)
 
     # Of sandboxes from before a restart.
 

@@ -8,13 +8,13 @@ from typing import Any
 
 from sandlot_gateway.core.backend import Backend
 from sandlot_gateway.core.instances import Instance
+from sandlot_gateway.core.owners import GIVEN_BACK
 from sandlot_gateway.directory import Directory
 from sandlot_gateway.sandboxes import NotOurs, Sandbox, promised, recovered
 from sandlot_gateway.tasks import Tasks
 from sandlot_gateway.tokens import Tokens
 
 from .bringup import BringUp, claim_of
-from .claims import GIVEN_BACK
 from .ends import Ends
 from .following import Following
 from .pending import PendingStore
@@ -69,7 +69,8 @@ class Learning:
             sandbox = recovered(state, now=self._clock())
         except NotOurs as error:
             _log.warning("a claim cannot be read: %s", error, extra={"instance": instance.id})
-            self._ends.discard(instance)
+            owner = state.get("sandbox_id")
+            self._ends.discard(instance, owner=owner if isinstance(owner, str) else None)
             return
         known = self._directory.get(sandbox.id)
         if known is not None:
@@ -94,6 +95,7 @@ class Learning:
         else:
             # Promised by another gateway, or claimed there a second time. It stays the same object: somebody may wait.
             self._ends.retire(known.instance_id, known.id, verdict=GIVEN_BACK)
+            sandbox.promised = known.promised
             for name in Sandbox.__struct_fields__:
                 setattr(known, name, getattr(sandbox, name))
             sandbox = known

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 from sandlot_gateway.core.backend import Backend
 from sandlot_gateway.core.instances import Instance
+from sandlot_gateway.core.owners import GIVEN_BACK
 from sandlot_gateway.core.slots import Slot
 from sandlot_gateway.sidecars import Ending, Sidecars
 from sandlot_gateway.tasks import Tasks
 
-from .claims import GIVEN_BACK
 from .supply import Supply
 
 _log = logging.getLogger(__name__)
@@ -59,10 +59,14 @@ class Retirer:
         except TimeoutError:
             _log.info("an instance takes long to end")
 
-    def discard(self, instance: Instance) -> None:
-        """Nobody shall have this instance (again)."""
-        if self._slots.discard(instance.id):
-            self._tasks.spawn(self._end(instance, verdict="sandbox_lost"))
+    def discard(self, instance: Instance, *, owner: str | None = None) -> None:
+        """Nobody shall have this instance (again): as it is now, or as long as this sandbox owns it."""
+        if owner is not None:
+            begun = self._slots.end(instance.id, owner) is not None
+        else:
+            begun = self._slots.discard(instance.id)
+        if begun:
+            self._tasks.spawn(self._end(instance, verdict="sandbox_lost", only_of=owner))
 
     def give_back(self, instance: Instance, sandbox_id: str) -> None:
         """Take it away unless another sandbox than this owns it, which its sidecar alone knows."""
