@@ -9,9 +9,10 @@ from ...core.owners import Claim
 from ...sidecars import Sidecars
 from ...tasks import Tasks
 from .instances import Instances
+from .known import Known
 from .losses import Losses
 from .recorder import Recorder
-from .records import Known, Records
+from .records import Records
 from .reporter import Reporter
 from .states import SidecarStates
 
