@@ -7,7 +7,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from sandlot_gateway.backends.local.backend import LocalBackend, LocalSettings
+from sandlot_gateway.backends.local.backend import LocalBackend
+from sandlot_gateway.backends.local.settings import LocalSettings
 from sandlot_gateway.core.backend import Events
 from sandlot_gateway.core.instances import Instance, Template
 from sandlot_gateway.data.pool import HttpPool

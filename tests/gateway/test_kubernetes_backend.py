@@ -16,7 +16,8 @@ from typing import Any
 import httpx
 import pytest
 from sandlot_gateway.app import Gateway
-from sandlot_gateway.backends.kubernetes.backend import KubernetesBackend, KubernetesSettings
+from sandlot_gateway.backends.kubernetes.backend import KubernetesBackend
+from sandlot_gateway.backends.kubernetes.settings import KubernetesSettings
 from sandlot_gateway.backends.kubernetes.translate import sandbox_body
 from sandlot_gateway.serve import serve
 from sandlot_gateway.settings import Settings

@@ -11,8 +11,9 @@ from typing import Any
 import msgspec
 import pytest
 from aiohttp import web
+from sandlot_gateway.backends.kubernetes.known import Known
 from sandlot_gateway.backends.kubernetes.lull import Lull
-from sandlot_gateway.backends.kubernetes.records import Known, Records
+from sandlot_gateway.backends.kubernetes.records import Records
 from sandlot_gateway.backends.kubernetes.translate import safe_name, to_kube
 from sandlot_gateway.core.instances import Template
 from sandlot_gateway.core.owners import Claim, Promise

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from sandlot_gateway.backends.local.backend import LocalBackend, LocalSettings
+from sandlot_gateway.backends.local.backend import LocalBackend
+from sandlot_gateway.backends.local.settings import LocalSettings
 from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.data.pool import Answer, HttpPool
 from sandlot_gateway.tokens import Tokens

@@ -212,8 +212,9 @@ def _local_backend(settings: Settings, tokens: Tokens, pool: HttpPool) -> Backen
 
 
 def _kubernetes_backend(settings: Settings, tokens: Tokens, pool: HttpPool) -> Backend:
-    from sandlot_gateway.backends.kubernetes.backend import KubernetesBackend, KubernetesSettings
+    from sandlot_gateway.backends.kubernetes.backend import KubernetesBackend
     from sandlot_gateway.backends.kubernetes.peers import PeerSettings
+    from sandlot_gateway.backends.kubernetes.settings import KubernetesSettings
 
     return KubernetesBackend(
         tokens=tokens,

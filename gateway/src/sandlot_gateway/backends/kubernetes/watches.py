@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 from sandlot_kube import paths
@@ -12,6 +11,7 @@ from sandlot_kube.names import SANDBOX_PODS
 from sandlot_kube.objects import Pod, Sandbox, SandboxPool
 from sandlot_kube.reflector import Reflector
 
+from .pods import Pods
 from .pools import Pools
 from .records import Records
 
@@ -24,9 +24,7 @@ class Watches:
         namespace: str,
         sandboxes: Records,
         pools: Pools,
-        pods_replaced: Callable[[list[Pod]], None],
-        pod_changed: Callable[[Pod], None],
-        pod_deleted: Callable[[Pod], None],
+        pods: Pods,
     ) -> None:
         self._sandboxes = Reflector(
             client,
@@ -49,9 +47,9 @@ class Watches:
             paths.pods(namespace),
             item=Pod,
             params={"labelSelector": SANDBOX_PODS},
-            replaced=pods_replaced,
-            changed=pod_changed,
-            deleted=pod_deleted,
+            replaced=pods.replaced,
+            changed=pods.changed,
+            deleted=pods.deleted,
         )
         self._all: tuple[Reflector[Any], ...] = (self._sandboxes, self._pools, self._pods)
         self._tasks: list[asyncio.Task[None]] = []

@@ -1,0 +1,79 @@
+"""What the API server has of each Sandbox, as far as this gateway has seen or written it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+from sandlot_kube.ends import Ended
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the API server has of one Sandbox."""
+
+    name: str
+    pod: str
+    owner: str | None  # the sandbox's id
+    ended: Ended | None
+    made_for: str | None = None  # of one that was started for a sandbox: its id
+    told: bool = False  # the resource itself names the owner
+    request: dict[str, Any] | None = None  # what was asked for, of one that has ended
+
+    @property
+    def claimed(self) -> bool:
+        return self.owner is not None
+
+
+class KnownSandboxes:
+    """By the resource's name, by its pod and by its owner."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Known] = {}  # by name
+        self._by_pod: dict[str, str] = {}
+        self._by_owner: dict[str, str] = {}
+        self._wanted: dict[str, asyncio.Event] = {}  # by owner: somebody waits for its record
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._known
+
+    def names(self) -> list[str]:
+        return list(self._known)
+
+    def get(self, name: str) -> Known | None:
+        return self._known.get(name)
+
+    def of_pod(self, instance_id: str) -> Known | None:
+        return self._known.get(self._by_pod.get(instance_id, ""))
+
+    def name_of(self, sandbox_id: str) -> str | None:
+        """Of the resource that has this owner."""
+        return self._by_owner.get(sandbox_id)
+
+    async def wait_for(self, sandbox_id: str, *, timeout: float) -> None:
+        """Until a resource has this owner, or that long."""
+        event = self._wanted.setdefault(sandbox_id, asyncio.Event())
+        try:
+            async with asyncio.timeout(timeout):
+                await event.wait()
+        except TimeoutError:
+            self._wanted.pop(sandbox_id, None)
+
+    def keep(self, known: Known) -> None:
+        self._known[known.name] = known
+        self._by_pod[known.pod] = known.name
+        if known.owner is not None:
+            self._by_owner[known.owner] = known.name
+            if (event := self._wanted.pop(known.owner, None)) is not None:
+                event.set()
+
+    def remove(self, name: str) -> Known | None:
+        known = self._known.pop(name, None)
+        if known is None:
+            return None
+        if self._by_pod.get(known.pod) == name:
+            del self._by_pod[known.pod]
+        if known.owner is not None and self._by_owner.get(known.owner) == name:
+            del self._by_owner[known.owner]
+        return known

@@ -1,0 +1,72 @@
+"""What is wanted of one instance's Sandbox, what of it is there, and what is asked for less after a refusal."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+from sandlot_kube.ends import Ended
+
+from ...core.instances import Template
+from ...core.owners import Claim
+from .translate import safe_name
+
+
+@dataclass(slots=True, eq=False)
+class Record:
+    instance_id: str
+    template: Template
+    cold: bool | None  # the Sandbox has the instance's name and was made before the pod; None: not known yet
+    claim: Claim | None = None
+    node: str | None = None
+    ended: Ended | None = None
+    promised: str | None = (
+        None  # the id of the sandbox that was claimed for, also when it turns out to be elsewhere
+    )
+    drop: bool = False
+    created: bool = False
+    claim_there: bool = False
+    end_there: bool = False
+    task: asyncio.Task[None] | None = None
+
+    @property
+    def name(self) -> str:
+        return self.instance_id if self.cold or self.claim is None else safe_name(self.claim.sandbox_id)
+
+    @property
+    def done(self) -> bool:
+        claimed = self.claim is None or self.claim_there
+        return claimed and (self.ended is None or self.end_there) and not self.drop
+
+    @property
+    def owner(self) -> dict[str, Any]:
+        """The fields of the resource's spec that say whose it is."""
+        claim = self.claim
+        if claim is None:
+            return {}
+        owner = {"sandboxId": claim.sandbox_id, "tenant": claim.tenant, "labels": list(claim.labels)}
+        node = {} if self.node is None else {"nodeName": self.node}
+        return {**owner, **node, "state": "Running"}
+
+    def reduce(self) -> tuple[str, str]:
+        """Ask for less after a refusal: without what a user has sent, then without the part that was refused.
+
+        What was refused (a `claim`, an `end`, a `removal`), and what becomes of it, in words.
+        """
+        claim, ended = self.claim, self.ended
+        if self.drop:
+            self.drop = False
+            return "removal", "given up"
+        if claim is not None and not self.claim_there:
+            if claim.labels or claim.request:
+                self.claim = replace(claim, labels=(), request={})
+                return "claim", "written without its labels and request"
+            self.claim = None
+            return "claim", "given up"
+        if ended is not None and ended.message:
+            self.ended = msgspec.structs.replace(ended, message=None)
+            return "end", "written without its message"
+        self.ended = None
+        return "end", "given up"

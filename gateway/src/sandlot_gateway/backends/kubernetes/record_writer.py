@@ -1,0 +1,122 @@
+"""Writes what a record lacks to its Sandbox resource, one request at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from sandlot_kube import ends, paths
+from sandlot_kube.client import MERGE_PATCH, KubeClient
+from sandlot_kube.errors import KubeError
+from sandlot_kube.objects import Sandbox
+
+from .known import Known, KnownSandboxes
+from .promises import Promises
+from .record import Record
+from .translate import asked, safe_name, sandbox_body, to_kube
+
+
+class RecordWriter:
+    def __init__(
+        self, client: KubeClient, *, namespace: str, known: KnownSandboxes, promises: Promises
+    ) -> None:
+        self._client = client
+        self._namespace = namespace
+        self._known = known
+        self._promises = promises
+
+    async def step(self, record: Record) -> None:
+        """One request, and what is there after it. Raises KubeError."""
+        known = self._known.of_pod(record.instance_id)
+        if record.cold is None:
+            record.cold = (known or await self._get(record.instance_id)) is not None
+        path = paths.sandboxes(self._namespace, known.name if known is not None else record.name)
+        claim, ended = record.claim, record.ended
+        if record.drop:
+            await self._unless_missing("DELETE", path)
+            record.drop = False
+            return
+        if not record.created and not record.cold:
+            if claim is None or record.name not in self._promises:
+                made = await self._create(record)
+            else:
+                made = await self._fulfil(path, record)
+            if not made:
+                return
+            record.created = record.claim_there = True
+        elif claim is not None and not record.claim_there:
+            body: dict[str, Any] = {"spec": {**record.owner, "madeFor": None}}
+            if claim.request:
+                body["metadata"] = {"annotations": asked(claim.request)}
+            await self._unless_missing("PATCH", path, body=body)
+            record.claim_there = True
+        elif ended is not None:
+            status = ends.status(ended)
+            if known is not None and known.owner is not None and known.made_for == known.owner:
+                status["sandboxId"] = known.owner
+            try:
+                await self._unless_missing("PATCH", f"{path}/status", body={"status": status})
+            except KubeError as error:
+                if not ends.was_first(error):
+                    raise
+            record.end_there = True
+        # The watch may be late or away, and the next who asks is not to be told that there is nothing.
+        name = known.name if known is not None else record.name
+        there = ended if record.end_there else None
+        before = known.owner if known is not None else None
+        owner = claim.sandbox_id if claim is not None else before
+        made_for = known.made_for if known is not None else None
+        self._known.keep(
+            Known(
+                name, record.instance_id, owner=owner, ended=there, made_for=made_for, told=owner is not None
+            )
+        )
+        if claim is not None and record.claim_there:
+            self._promises.settled(claim.sandbox_id, elsewhere=name != safe_name(claim.sandbox_id))
+
+    async def _create(self, record: Record) -> bool:
+        """False: not yet."""
+        spec = {"template": to_kube(record.template), "podName": record.instance_id, **record.owner}
+        body = sandbox_body(record.name, spec, request=record.claim.request if record.claim else None)
+        try:
+            await self._client.request("POST", paths.sandboxes(self._namespace), body=body)
+        except KubeError as error:
+            if error.status != 409:
+                raise
+            there = await self._get(record.name)
+            if there is not None and there.spec.waits:
+                return await self._fulfil(paths.sandboxes(self._namespace, record.name), record)
+            if there is None or there.spec.pod_name != record.instance_id:
+                # A claim that was given up here and made elsewhere: that Sandbox is about another pod.
+                record.claim = None
+                return False
+        return True
+
+    async def _fulfil(self, path: str, record: Record) -> bool:
+        """What was promised has this instance now. False: not yet."""
+        spec = {"podName": record.instance_id, "waitingUntil": None, **record.owner}
+        try:
+            await self._client.request("PATCH", path, body={"spec": spec}, content_type=MERGE_PATCH)
+        except KubeError as error:
+            if error.status not in (404, 422):
+                raise
+            self._promises.left(record.name)  # deleted, or of another pod by now: a create tells which
+            return False
+        return True
+
+    async def _get(self, name: str) -> Sandbox | None:
+        try:
+            body = await self._client.request("GET", paths.sandboxes(self._namespace, name))
+        except KubeError as error:
+            if error.status == 404:
+                return None
+            raise
+        return msgspec.json.decode(body, type=Sandbox)
+
+    async def _unless_missing(self, method: str, path: str, *, body: object = None) -> None:
+        """One that was deleted takes its pod along, which is more than an end could."""
+        try:
+            await self._client.request(method, path, body=body, content_type=MERGE_PATCH)
+        except KubeError as error:
+            if error.status != 404:
+                raise

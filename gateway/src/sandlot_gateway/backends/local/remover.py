@@ -1,0 +1,103 @@
+"""Takes instances away: those that somebody has done with, and those that are lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+from ...core.backend import Events
+from ...data.pool import HttpPool, PoolError
+from .background import Background
+from .cgroups import Cgroups
+from .entries import Entry
+from .keeper import PoolKeeper
+from .launcher import log_tail
+from .layout import InstanceDir
+from .records import Record
+from .remains import remove_remains
+from .sidecar_calls import post
+
+
+class Remover:
+    def __init__(
+        self,
+        entries: dict[str, Entry],
+        *,
+        background: Background,
+        keeper: PoolKeeper,
+        cgroups: Callable[[], Cgroups],
+        pool: HttpPool,
+        end_grace: float,
+    ) -> None:
+        """`end_grace`: seconds for `ended` to be told, once all in the sandbox is dead."""
+        self._entries = entries
+        self._background = background
+        self._keeper = keeper
+        self._cgroups = cgroups
+        self._pool = pool
+        self._end_grace = end_grace
+        self._events: Events | None = None
+
+    def listen(self, events: Events) -> None:
+        """Who is told of what is lost from now on."""
+        self._events = events
+
+    def exited(self, entry: Entry) -> None:
+        """The process is gone: nobody asked for it, unless the entry is leaving."""
+        if entry.leaving is not None or self._events is None:
+            return
+        tail = log_tail(entry.directory)
+        code = "" if entry.exit_code is None else f" with status {entry.exit_code}"
+        verb = "ended" if entry.was_ready else "ended before it was ready"
+        message = f"the sidecar {verb}{code}" + (f": {tail}" if tail else "")
+        self.lost(entry, verdict="sidecar_lost" if entry.was_ready else "start_failed", message=message)
+
+    def lost(self, entry: Entry, *, verdict: str, message: str) -> None:
+        instance = entry.instance
+        if not entry.was_ready and instance.pool is not None:
+            now = asyncio.get_running_loop().time()
+            self._keeper.planner.failed(instance.pool, instance.id, now=now, message=message)
+        self.destroy_soon(instance.id)
+        if self._events is not None:
+            self._events.instance_lost(instance.id, verdict=verdict, message=message)
+
+    def destroy_soon(self, instance_id: str) -> None:
+        self._background.spawn(self.destroy(instance_id), name=f"destroy {instance_id}")
+
+    async def destroy(self, instance_id: str) -> None:
+        entry = self._entries.get(instance_id)
+        if entry is None:
+            return
+        if entry.leaving is None:
+            entry.leaving = self._background.spawn(self._take_away(entry), name=f"destroy {instance_id}")
+        await asyncio.shield(entry.leaving)
+
+    async def clear(self, directory: InstanceDir, record: Record | None, *, search: bool) -> None:
+        """All that is left of one. `search`: also for processes, of one whose sidecar has not ended cleanly."""
+        paths = [Path(text) for text in record.cgroups] if record is not None else []
+        await self._background.in_thread(
+            remove_remains, directory, paths or self._cgroups().paths(directory.id), search
+        )
+
+    async def _take_away(self, entry: Entry) -> None:
+        self._keeper.planner.gone(entry.instance.id)
+        await entry.spawned.wait()
+        clean = entry.exited.is_set() and entry.exit_code == 0
+        if not entry.exited.is_set():
+            clean = await self._end(entry)
+        await self.clear(entry.directory, entry.record, search=not clean)
+        self._entries.pop(entry.instance.id, None)
+        self._keeper.wake()
+
+    async def _end(self, entry: Entry) -> bool:
+        """Asks the sidecar to end, then makes it. Whether it took its own things down."""
+        try:
+            asked = await post(self._pool, entry, "/v1/end", b'{"verdict":"deleted"}', timeout=2.0)
+        except PoolError:
+            asked = None
+        if asked is not None and asked.status == 200 and await entry.wait_exit(timeout=self._end_grace):
+            return entry.exit_code in (0, None)
+        entry.kill()
+        await entry.wait_exit(timeout=5.0)
+        return False

@@ -1,0 +1,129 @@
+"""Starts an instance: its place among the others, its directory and control groups, and its sidecar's process."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import subprocess
+from collections.abc import Callable
+
+from ...core.backend import BackendError, Unavailable
+from ...core.instances import Instance, Template
+from ...tokens import Tokens
+from .background import Background
+from .cgroups import Cgroups
+from .entries import Entry
+from .hidden import Hidden
+from .images import Image, ImageStore
+from .launcher import LaunchSettings, sidecar_config, spawn, write_config
+from .layout import Layout
+from .planner import Planner
+from .processes import key_of
+from .records import Record
+from .remover import Remover
+
+
+class Starter:
+    def __init__(
+        self,
+        entries: dict[str, Entry],
+        *,
+        background: Background,
+        planner: Planner,
+        remover: Remover,
+        images: ImageStore,
+        cgroups: Callable[[], Cgroups],
+        layout: Layout,
+        hidden: Hidden,
+        tokens: Tokens,
+        settings: LaunchSettings,
+        max_instances: int,
+    ) -> None:
+        self._entries = entries
+        self._background = background
+        self._planner = planner
+        self._remover = remover
+        self._images = images
+        self._cgroups = cgroups
+        self._layout = layout
+        self._hidden = hidden
+        self._tokens = tokens
+        self._settings = settings
+        self._max_instances = max_instances
+
+    async def launch(self, template: Template, *, pool: str | None) -> Instance:
+        """As `Backend.launch`."""
+        image = await self._images.prepare(template.image)
+        if self._background.closing:
+            raise Unavailable("the gateway is stopping")
+        if template.gpu_count or template.gpu_type:
+            raise BackendError("the local backend has no GPUs", error_type="UNSUPPORTED", field="gpu_count")
+        if template.runtime_class not in (None, "", "namespaces"):
+            raise BackendError(
+                f"the local backend has no runtime class {template.runtime_class!r}",
+                error_type="UNSUPPORTED",
+                field="runtime_class",
+            )
+        if len(self._entries) >= self._max_instances:
+            raise Unavailable(f"{len(self._entries)} sandboxes run on this machine, which is its limit")
+        entry = self._enter(template, pool)
+        instance_id = entry.instance.id
+        try:
+            # Shielded: a caller that goes away in the middle must not leave a process that nobody watches.
+            await asyncio.shield(
+                self._background.spawn(self._spawn(entry, image), name=f"spawn {instance_id}")
+            )
+        except asyncio.CancelledError:
+            self._remover.destroy_soon(instance_id)
+            raise
+        except BackendError:
+            await self._remover.destroy(instance_id)
+            raise
+        return entry.instance
+
+    def _enter(self, template: Template, pool: str | None) -> Entry:
+        instance_id = f"i-{secrets.token_hex(8)}"
+        directory = self._layout.instance(instance_id)
+        instance = Instance(
+            instance_id, template, directory.address, self._tokens.instance(instance_id), pool=pool
+        )
+        cgroups = [str(path) for path in self._cgroups().paths(instance_id)]
+        record = Record(instance_id, template, pool, cgroups=cgroups)
+        entry = Entry(instance, directory, record, began=asyncio.get_running_loop().time())
+        self._entries[instance_id] = entry
+        if pool is None:
+            self._planner.caller_began(instance_id, now=entry.began)
+        else:
+            self._planner.began(pool, instance_id)
+        return entry
+
+    async def _spawn(self, entry: Entry, image: Image) -> None:
+        try:
+            process, pidfd = await self._background.in_thread(self._spawn_now, entry, image)
+            entry.watch(pidfd, process=process, on_exit=self._remover.exited)
+        except OSError as error:
+            raise BackendError(f"cannot start a sandbox: {error}") from error
+        finally:
+            entry.spawned.set()
+
+    def _spawn_now(self, entry: Entry, image: Image) -> tuple[subprocess.Popen[bytes], int]:
+        directory, record = entry.directory, entry.record
+        directory.path.mkdir(mode=0o700)
+        # Before the groups and the process exist: whoever finds the directory knows what to look for.
+        record.save(directory.record)
+        config = sidecar_config(
+            instance=entry.instance,
+            directory=directory,
+            image=image,
+            cgroup_parent=self._cgroups().create(record.id),
+            # Only the host's root holds our own files; an image's paths of the same name are its own.
+            mask=self._hidden.paths() if image.is_host else (),
+            settings=self._settings,
+        )
+        write_config(directory, config)
+        process = spawn(directory, settings=self._settings)
+        pidfd = os.pidfd_open(process.pid)  # a child cannot vanish before it is waited for
+        record.process = key_of(process.pid)
+        record.save(directory.record)
+        return process, pidfd

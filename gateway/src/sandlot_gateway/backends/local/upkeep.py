@@ -1,0 +1,54 @@
+"""Looks after the instances from time to time: overdue starts, logs that grow, remains of what is gone."""
+
+from __future__ import annotations
+
+import asyncio
+
+from .background import Background
+from .entries import Entry
+from .launcher import bound_log, log_tail
+from .layout import Layout
+from .records import load_record
+from .remover import Remover
+
+
+class Upkeep:
+    def __init__(
+        self,
+        entries: dict[str, Entry],
+        *,
+        background: Background,
+        remover: Remover,
+        layout: Layout,
+        every: float,
+        start_timeout: float,
+    ) -> None:
+        """In seconds: a look `every` so many, and an instance that is not ready within `start_timeout` is ended."""
+        self._entries = entries
+        self._background = background
+        self._remover = remover
+        self._layout = layout
+        self._every = every
+        self._start_timeout = start_timeout
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(self._every)
+            now = asyncio.get_running_loop().time()
+            for entry in list(self._entries.values()):
+                if not entry.was_ready and entry.leaving is None:
+                    self._end_if_overdue(entry, now)
+                await self._background.in_thread(bound_log, entry.directory)
+            for directory in await self._background.in_thread(self._layout.instance_dirs):
+                # What could not be taken away at its time: a process may have been stuck in the kernel.
+                if directory.id not in self._entries:
+                    await self._remover.clear(directory, load_record(directory.record), search=True)
+
+    def _end_if_overdue(self, entry: Entry, now: float) -> None:
+        if now - entry.began < self._start_timeout:
+            return
+        tail = log_tail(entry.directory)
+        message = f"the sandbox was not ready within {self._start_timeout:g} s" + (
+            f": {tail}" if tail else ""
+        )
+        self._remover.lost(entry, verdict="start_failed", message=message)
