@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sandlot_gateway.checkpoints.service import RestoreFailed
 from sandlot_gateway.core.backend import BackendError, Unavailable
 from sandlot_gateway.core.instances import ImageCheck, Instance, PoolSpec, PoolStatus, Template
 from sandlot_gateway.core.owners import Claim, Promise
@@ -115,9 +116,10 @@ class World:
             self.gateways.append(self.new_gateway())
         self.settle()
 
-    def new_gateway(self) -> Gateway:
+    def new_gateway(self, *, disk: Path | None = None) -> Gateway:
+        """`disk`: of the one before it."""
         self.made += 1
-        return Gateway(self, self.directory / str(self.made))
+        return Gateway(self, disk or self.directory / str(self.made))
 
     def settle(self) -> None:
         """Until every task waits for the world or for time."""
@@ -132,7 +134,7 @@ class World:
         self.loop.now += seconds
         self.settle()
 
-    def kill(self, gateway: Gateway) -> None:
+    def kill(self, gateway: Gateway, *, keep_disk: bool = False) -> None:
         """It says and hears nothing more, and another takes its place.
 
         A delete that had not come to the sidecar by then was not answered either.
@@ -143,7 +145,9 @@ class World:
                 del self.deleted[sidecar.owner]
         self.dead.append(gateway)
         self.calls = [call for call in self.calls if call.gateway is not gateway or call.kind == "launch"]
-        self.gateways[self.gateways.index(gateway)] = self.new_gateway()
+        self.gateways[self.gateways.index(gateway)] = self.new_gateway(
+            disk=gateway.disk if keep_disk else None
+        )
 
     def close(self) -> None:
         for gateway in [*self.gateways, *self.dead]:
@@ -175,6 +179,8 @@ class World:
         call.arrived = True
         if call.kind == "launch":
             self.sidecars[call.instance_id] = Sidecar(call.instance_id, f"unix:/{call.instance_id}")
+            return
+        if call.kind == "restore":
             return
         sidecar = self.sidecars[call.instance_id]
         call.result = getattr(self, f"_{call.kind}")(sidecar, call.body)
@@ -353,7 +359,7 @@ class Gateway:
         self.alive = True
         self.made: dict[str, Sandbox] = {}  # by this gateway's own creates
         self.counts: Counter[str] = Counter()
-        self._directory = directory.name
+        self.disk = directory
         world.loop.run_until_complete(self._build(directory))
 
     async def _build(self, directory: Path) -> None:
@@ -372,6 +378,7 @@ class Gateway:
             tokens=TOKENS,
             pending=PendingStore(directory, seal=Seal(TOKENS.pending_key())),
             observer=observer,
+            restore=self._restore,
         )
         self.webhooks = Webhooks(
             tokens=TOKENS,
@@ -385,7 +392,11 @@ class Gateway:
 
     def _rank(self, instance_id: str) -> int:
         """Each gateway has an order of its own, the same in each run."""
-        return zlib.crc32(f"{self._directory} {instance_id}".encode())
+        return zlib.crc32(f"{self.disk.name} {instance_id}".encode())
+
+    async def _restore(self, sandbox: Sandbox, instance: Instance) -> None:
+        if await self.call("restore", instance.id, {}) != "restored":
+            raise RestoreFailed("its files did not come")
 
     def _count(self, event: str) -> None:
         self.counts[event] += 1
@@ -409,11 +420,12 @@ class Gateway:
 
     # What a test does.
 
-    def create(self) -> Sandbox | None:
+    def create(self, *, checkpoint: str | None = None) -> Sandbox | None:
         """None: its line is full."""
+        spec = Spec(name="x", image="host", checkpoint=checkpoint)
 
         async def begin() -> Sandbox:
-            return self.lifecycle.create(Spec(name="x", image="host"), secrets={}, tenant=TENANT)
+            return self.lifecycle.create(spec, secrets={}, tenant=TENANT)
 
         try:
             sandbox = self.world.loop.run_until_complete(begin())
@@ -422,6 +434,14 @@ class Gateway:
         self.made[sandbox.id] = sandbox
         self.world.settle()
         return sandbox
+
+    def answered(self, sandbox: Sandbox) -> None:
+        """Its caller has waited long enough, and is told that it is PENDING."""
+        self.world.loop.run_until_complete(self.lifecycle.wait(sandbox, timeout=0.0))
+
+    def resume(self) -> None:
+        """All that its sidecars have to say has been heard."""
+        self._run(self.lifecycle.learning.resume)
 
     def receive(self, word: Word) -> None:
         body = json.dumps(word.state).encode()

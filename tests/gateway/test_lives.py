@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sandlot_gateway.sandboxes import Sandbox
 
-from tests.gateway.lives import Call, Gateway, World
+from tests.gateway.lives import Call, Gateway, Word, World
 
 
 @pytest.fixture
@@ -15,6 +16,27 @@ def world(tmp_path: Path) -> Iterator[World]:
     world = World(tmp_path, gateways=2, recycles=False)
     yield world
     world.close()
+
+
+@pytest.fixture
+def reusing(tmp_path: Path) -> Iterator[World]:
+    """Where slots are reset for the next sandbox."""
+    world = World(tmp_path, gateways=2, recycles=True)
+    yield world
+    world.close()
+
+
+def made(gateway: Gateway, *, checkpoint: str | None = None) -> Sandbox:
+    sandbox = gateway.create(checkpoint=checkpoint)
+    assert sandbox is not None
+    return sandbox
+
+
+def take(world: World, kind: str) -> None:
+    """The only call of its kind arrives, and is answered."""
+    call = only(world, kind)
+    world.arrive(call)
+    world.answer(call, call.result)
 
 
 def only(world: World, kind: str) -> Call:
@@ -131,3 +153,84 @@ def test_of_two_claims_that_are_heard_of_at_once_the_later_one_counts(world: Wor
     assert (seen.status, seen.instance_id) == ("RUNNING", second)
     end = only(world, "end")
     assert (end.instance_id, end.body) == (first, {"verdict": "given_back", "only_of": sandbox.id})
+
+
+def test_a_sandbox_deleted_while_its_files_come_takes_no_slot_from_the_next(reusing: World) -> None:
+    """Its slot was reset at once and claimed again; the restore then failed, and ended it under its new owner."""
+    maker = reusing.gateways[0]
+    first = made(maker, checkpoint="cp-1")
+    launch(reusing)
+    take(reusing, "claim")
+    maker.delete(first)
+    assert [call.kind for call in reusing.calls] == ["restore"], "who brings its files retires the slot"
+    restore = only(reusing, "restore")
+    reusing.answer(restore, "failed")
+    assert [(call.kind, call.body["only_of"]) for call in reusing.calls] == [("end", first.id)]
+
+
+def test_a_create_that_goes_on_after_a_restart_is_not_its_old_instances(world: World) -> None:
+    """That one ended since nobody brought its files, and the create with it, which had a start under way."""
+    maker = world.gateways[0]
+    sandbox = made(maker, checkpoint="cp-1")
+    first = launch(world)
+    take(world, "claim")
+    maker.answered(sandbox)
+    world.kill(maker, keep_disk=True)
+    again = world.gateways[0]
+    sidecar = world.sidecars[first]
+    again.receive(Word(again, first, {"event": "heartbeat", "restoring": True, **sidecar.state()}))
+    again.resume()
+    world.words.clear()
+    world.die(sidecar, word="start_failed")
+    hear(world, again)
+    seen = again.directory.get(sandbox.id)
+    assert seen is not None
+    assert seen.status == "PENDING"
+    launch(world)
+    take(world, "claim")
+    world.answer(only(world, "restore"), "restored")
+    assert seen.status == "RUNNING"
+
+
+def test_a_promised_sandbox_is_waited_for_when_its_claim_is_given_back(world: World) -> None:
+    """It was unknown from then on, to a caller who had been told of it."""
+    maker, other = world.gateways
+    sandbox = made(maker)
+    other._run(lambda: other.lifecycle.learning.promised(sandbox.id, sandbox.request()))
+    launch(world)
+    claim = only(world, "claim")
+    world.arrive(claim)
+    world.answer(claim, "uncertain")
+    hear(world, other)
+    seen = other.directory.get(sandbox.id)
+    assert seen is not None
+    assert seen.status == "RUNNING"
+    take(world, "end")
+    hear(world, other)
+    assert other.directory.get(sandbox.id) is seen
+    assert (seen.status, seen.instance_id) == ("PENDING", None)
+
+
+def test_a_slot_that_is_reset_elsewhere_ends_only_the_sandbox_that_ran_there(reusing: World) -> None:
+    maker, other = reusing.gateways
+    sandbox = made(maker)
+    first = launch(reusing)
+    reusing.arrive(only(reusing, "claim"))
+    maker.answered(sandbox)
+    reusing.kill(maker, keep_disk=True)
+    again = reusing.gateways[0]
+    again.resume()
+    reusing.words.clear()
+    reusing.speak(reusing.sidecars[first], "heartbeat", to=[again])
+    hear(reusing, again)
+    second = launch(reusing)
+    take(reusing, "claim")
+    reusing.words.clear()
+    for instance_id in (second, first):
+        reusing.speak(reusing.sidecars[instance_id], "heartbeat", to=[other])
+    hear(reusing, other)
+    take(reusing, "reset")
+    hear(reusing, again)
+    seen = again.directory.get(sandbox.id)
+    assert seen is not None
+    assert (seen.status, seen.instance_id) == ("RUNNING", second)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from ...core.instances import Instance
-from ...core.owners import Claim
+from ...core.owners import GIVEN_BACK, Claim
 from .instances import Entry, Instances
 from .lateends import LateEnds
 from .records import Records
@@ -57,6 +57,9 @@ class Recorder:
             return
         entry.over = entry.over or heard
         if entry.claim is None:
+            return
+        if verdict == GIVEN_BACK and not self._records.confirmed(instance_id, entry.claim.sandbox_id):
+            entry.claim = None  # written, it would be the sandbox's own record, and its end
             return
         # Of this one's own `deleted`, too: its sidecar says so again, and its pod may end when the Sandbox is removed.
         if entry.end_told or instance_id in self._late_ends or self._records.has_end(instance_id):
