@@ -364,7 +364,7 @@ class Runner:
 
     def _kill(self) -> int:
         if self.group:
-            return self.group.kill(spare=os.getpid(), lost=self._end_init if self.group.loose else None)
+            return self.group.kill(spare=os.getpid(), lost=self._end_init)
         return self.last.sweep.kill() if self.last is not None else 0
 
     def _end_init(self) -> None:
