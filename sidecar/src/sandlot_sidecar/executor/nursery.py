@@ -9,7 +9,9 @@ import signal
 import socket
 
 from . import seccomp, syscalls
-from .runner import Baseline, Runner, drop_privileges
+from .counters import Baseline
+from .privileges import drop_privileges
+from .runner import Runner
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -168,7 +170,7 @@ def _main(
         if pod is None:
             drop_privileges(_permitted(home))
         else:
-            runner.take_score(pod.confinement.oom_score)
+            runner.score.take(pod.confinement.oom_score, kills=watch is None)
             pod.confinement.bind(home=home, permitted=_permitted(home))
         syscalls.set_name("sandlot-runner")
         runner.serve()
