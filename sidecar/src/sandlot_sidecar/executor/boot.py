@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import cleaning, held, init, nursery, rootfs, syscalls
+from . import cleaning, held, init, rootfs, runner_factory, syscalls
 from .proof import Fresh
 
 TYPE_CHECKING = False
@@ -26,7 +26,7 @@ class Boot:
         pod: Pod | None,
         limits: Limits,
         hostname: str,
-        adopt: Callable[[nursery.Child], None],
+        adopt: Callable[[runner_factory.Child], None],
     ) -> None:
         """`adopt` gets the process that deletes what earlier roots have left."""
         self.home = home
@@ -129,7 +129,7 @@ class Boot:
 
     def _sweep_store(self, store: Store) -> None:
         """Delete what earlier roots have left, beside everything else."""
-        child = nursery.beside(store.sweep)
+        child = runner_factory.fork_work(store.sweep)
         if store.bounded and 2 * held.space(store.directory)[0] > store.size:
             # What is left would take room from the next owner, whose commands would find the disk full.
             child.forget()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 
-from . import nursery
+from . import runner_factory
 from .retired_groups import RetiredGroups
 
 TYPE_CHECKING = False
@@ -28,7 +28,7 @@ class Runners:
 
     def __init__(self, *, limits: Limits, pod: Pod | None, init: Callable[[], Init]) -> None:
         """`init`: the sandbox's PID 1, which may be another one each time."""
-        self.children: dict[int, nursery.Child] = {}  # by pidfd; also what sweeps the store
+        self.children: dict[int, runner_factory.Child] = {}  # by pidfd; also what sweeps the store
         self.retired = RetiredGroups(
             limits, end_init=lambda: init().end(), reap_orphans=lambda: self._reap_orphans(init())
         )
@@ -50,7 +50,7 @@ class Runners:
             limiting = cgroup.limiting
             group = cgroup.group.child(group_name(self._number))
             self._limits.limit_runner(group)
-        child, channel = nursery.bear(
+        child, channel = runner_factory.fork_runner(
             home=home,
             init=self._init(),
             group=group,
@@ -64,7 +64,7 @@ class Runners:
         self.adopt(child)
         return child.pid, channel
 
-    def adopt(self, child: nursery.Child) -> None:
+    def adopt(self, child: runner_factory.Child) -> None:
         """Wait for the end of a child, as for that of a runner."""
         self.children[child.fd] = child
 
@@ -91,7 +91,7 @@ class Runners:
                 return self._memory_facts(child)
         return self._killed.get(runner, ("", {}))[1]
 
-    def _memory_facts(self, child: nursery.Child) -> dict[str, Any]:
+    def _memory_facts(self, child: runner_factory.Child) -> dict[str, Any]:
         watch, cgroup = self._limits.watch, self._limits.cgroup
         if watch is not None and watch.take_mark(child.number):
             return {"signal": int(signal.SIGKILL), "oom": True}
@@ -151,7 +151,7 @@ class Runners:
                 group.close()
 
     def _reap_orphans(self, init: Init) -> None:
-        nursery.reap_orphans({init.pid, *(child.pid for child in self.children.values())})
+        runner_factory.reap_orphans({init.pid, *(child.pid for child in self.children.values())})
 
 
 def group_name(number: int | str) -> str:

@@ -1,4 +1,4 @@
-"""Brings runners into the world: fork, close, enter, join, and drop what user code must not have."""
+"""Forks runners: each closes, enters, joins, and drops what user code must not have."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def reap_orphans(known: set[int]) -> None:
         return
 
 
-def beside(work: Callable[[], None]) -> Child:
+def fork_work(work: Callable[[], None]) -> Child:
     """Do something that takes its time in a child of its own; raises OSError."""
     parent = os.getpid()
     pid = os.fork()
@@ -85,7 +85,7 @@ def beside(work: Callable[[], None]) -> Child:
     return Child(pid=pid, group=None)
 
 
-def bear(
+def fork_runner(
     *,
     home: Home,
     init: Init,
