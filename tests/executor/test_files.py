@@ -7,7 +7,7 @@ import os
 import time
 
 import pytest
-from sandlot_sidecar.executor import files
+from sandlot_sidecar.executor import file_documents
 
 from tests.executor.conftest import Make
 from tests.executor.driver import Command, Driver, Refused
@@ -132,7 +132,7 @@ def test_a_page_ends_by_its_size(any_box: Driver) -> None:
     while pages == 0 or cursor is not None:
         page = any_box.ask("file", op="list", path="/app", cursor=cursor)
         size = sum(len(entry["path"]) + len(entry["target"]) for entry in page["entries"])
-        assert 0 < size < files.PAGE + 8192
+        assert 0 < size < file_documents.PAGE + 8192
         names += [entry["path"][5:9] for entry in page["entries"]]
         cursor = page["cursor"]
         pages += 1

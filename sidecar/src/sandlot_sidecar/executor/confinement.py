@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from .namespaces import Home
 
 # A runner's own, besides the container's: to become the op's user, to signal it, to give it a terminal, and to keep it
-# from lowering its oom_score_adj (runner.SYS_RESOURCE).
+# from lowering its oom_score_adj (privileges.SYS_RESOURCE).
 # No op has them: what a command may have after its exec is decided by the bounding set.
 NEEDED = sum(
     1 << number for number in (0, 1, 5, 6, 7, 24)

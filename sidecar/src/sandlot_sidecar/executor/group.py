@@ -235,6 +235,8 @@ class Group:
         No new one can be born meanwhile, so a fork bomb cannot win. Where the kernel lets some be born all the
         same (gVisor), `lost` is called once a second was not enough.
         """
+        if not self.loose:
+            lost = None
         if lost is not None:
             seconds = 1.0
         before = (self.read("pids_limit") or "").strip()

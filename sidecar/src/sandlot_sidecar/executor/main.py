@@ -11,14 +11,16 @@ import socket
 from .. import kernel
 from . import files, syscalls, wire
 from .errors import ExecutorError, from_os
-from .sandbox import Sandbox
+from .jobs import Jobs
+from .replies import Replies, unexpected
+from .setup import set_up
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from typing import Any
 
-    Answer = tuple[dict[str, Any], list[int]]
+    from .replies import Answer
+    from .sandbox import Sandbox
 
 CONNECT_TIMEOUT = 10.0
 
@@ -28,43 +30,58 @@ class Executor:
 
     def __init__(self, control: socket.socket) -> None:
         self.control = control
-        self.sandbox = Sandbox()
+        self._sandbox: Sandbox | None = None
         self._decoder = wire.Decoder()
-        self._jobs: dict[int, tuple[int, int, socket.socket]] = {}
+        self._replies = Replies(control)
+        self._jobs = Jobs(self._replies)
         self._ended = False
+
+    @property
+    def sandbox(self) -> Sandbox:
+        """The one that was set up; raises ExecutorError while there is none."""
+        if self._sandbox is None:
+            raise ExecutorError("conflict", "the sandbox is not set up")
+        return self._sandbox
 
     def serve(self) -> None:
         """Serve until `end` or until the server is gone."""
         while not self._ended:
+            sandbox = self._sandbox
             poll = select.poll()
-            poll.register(self.control, select.POLLIN)
-            for fd in (*self._jobs, *self.sandbox.children):
+            for fd in (
+                self.control.fileno(),
+                *self._jobs.descriptors(),
+                *(sandbox.descriptors() if sandbox else ()),
+            ):
                 poll.register(fd, select.POLLIN)
-            init_fd = self.sandbox.init.fd if self.sandbox.running else -1
-            if init_fd >= 0:
-                poll.register(init_fd, select.POLLIN)
-            target_fd = self.sandbox.target_fd
-            if target_fd >= 0:
-                poll.register(target_fd, select.POLLIN)
-            doorbell = self.sandbox.doorbell
-            if doorbell >= 0:
-                poll.register(doorbell, select.POLLIN)
-            ready = [fd for fd, _ in poll.poll(self.sandbox.patience())]
-            self.sandbox.look()
-            if doorbell in ready:
-                self.sandbox.too_much_memory()
-            if target_fd in ready:
-                self._event(self.sandbox.target_lost())
-            if init_fd in ready:
-                self._event(self.sandbox.init_lost())
+            ready = [fd for fd, _ in poll.poll(sandbox.runners.retired.patience() if sandbox else None)]
+            if sandbox is not None and self._look_after(sandbox, ready):
                 continue
             for fd in ready:
-                if fd in self.sandbox.children:
-                    self.sandbox.child_ended(fd)
-                elif fd in self._jobs:
-                    self._job_done(fd)
+                if sandbox is not None and fd in sandbox.runners.children:
+                    sandbox.runners.ended(fd)
+                elif fd in self._jobs.descriptors():
+                    self._jobs.done(fd)
             if self.control.fileno() in ready and not self._requests():
                 return
+
+    def _look_after(self, sandbox: Sandbox, ready: list[int]) -> bool:
+        """What has happened to the sandbox itself; whether all its children are new ones since."""
+        sandbox.runners.retired.look()
+        if sandbox.doorbell in ready:
+            sandbox.runners.too_much_memory()
+        if sandbox.target_fd in ready:
+            self._replies.send(sandbox.target_lost())
+        if sandbox.init_fd in ready:
+            self._replies.send(sandbox.init_lost())
+            return True
+        return False
+
+    def end(self) -> None:
+        """Take down the sandbox, where there is one; a second time does nothing."""
+        if self._sandbox is not None:
+            self._sandbox.end()
+            self._sandbox = None
 
     def _requests(self) -> bool:
         messages = self._decoder.receive(self.control)
@@ -81,135 +98,75 @@ class Executor:
             if message.get("do") in ("file", "connect"):
                 self.sandbox.check_running()
             if message.get("do") == "file" and files.is_long(message):
-                self._job(seq, lambda: files.run(message))
+                self._jobs.start(seq, lambda: files.run(message))
                 return
             if message.get("do") == "kill":
-                runner = int(message["runner"])
-                self._job(seq, lambda: ({"killed": self.sandbox.kill(runner)}, []))
+                runners, runner = self.sandbox.runners, int(message["runner"])
+                self._jobs.start(seq, lambda: ({"killed": runners.kill(runner)}, []))
                 return
             if message.get("do") == "lost":
-                runner = int(message["runner"])
-                facts = self.sandbox.lost(runner)
-                self._job(seq, lambda: ({"facts": facts, "killed": self.sandbox.kill(runner)}, []))
+                runners, runner = self.sandbox.runners, int(message["runner"])
+                facts = runners.lost(runner)
+                self._jobs.start(seq, lambda: ({"facts": facts, "killed": runners.kill(runner)}, []))
                 return
             if message.get("do") == "disk":
-                at_once = self.sandbox.quick_disk(message)
+                disk = self.sandbox.disk()
+                at_once = disk.quick(message.get("counted"))
                 if at_once is None:
-                    self._job(seq, lambda: (self.sandbox.disk(), []))
+                    self._jobs.start(seq, lambda: (disk.measure(), []))
                 else:
-                    self._answer(seq, (at_once, []))
+                    self._replies.answer(seq, (at_once, []))
                 return
             if message.get("do") == "connect":
                 port = _port(message)
-                self._job(seq, lambda: ({}, [self._connect(port)]))
+                self._jobs.start(seq, lambda: ({}, [self._connect(port)]))
                 return
-            self._answer(seq, self._do(message))
+            self._replies.answer(seq, self._do(message))
         except ExecutorError as error:
-            self._refuse(seq, error)
+            self._replies.refuse(seq, error)
         except OSError as error:
-            self._refuse(seq, from_os(error))
+            self._replies.refuse(seq, from_os(error))
         except (KeyError, TypeError, ValueError) as error:
-            self._refuse(seq, ExecutorError("bad_request", f"bad request: {error}"))
+            self._replies.refuse(seq, ExecutorError("bad_request", f"bad request: {error}"))
         except Exception as error:  # it would end the executor, and the sandbox with it
-            self._refuse(seq, _unexpected(error))
+            self._replies.refuse(seq, unexpected(error))
 
     def _do(self, message: dict[str, Any]) -> Answer:
         do = message.get("do")
-        sandbox = self.sandbox
         if do == "runner":
-            pid, channel = sandbox.runner()
+            pid, channel = self.sandbox.runner()
             return {"runner": pid}, [channel.detach()]
         if do == "file":
             return files.run(message)
         if do == "setup":
-            document = sandbox.setup(message)
-            return document, sandbox.counters()
+            if self._sandbox is not None:
+                raise ExecutorError("conflict", "the sandbox is set up already")
+            self._sandbox = sandbox = set_up(message)
+            return sandbox.description(), sandbox.counters()
         if do == "apply":
-            return sandbox.apply(message), []
+            return self.sandbox.apply(message), []
         if do == "egress":
-            return sandbox.egress(message), []
+            return self.sandbox.egress(message), []
         if do == "usage":
-            return sandbox.usage(), []
+            return self.sandbox.usage(), []
         if do == "full":
-            return {"full": sandbox.full()}, []
+            return {"full": self.sandbox.disk().full()}, []
         if do == "alive":
-            return {"alive": sandbox.alive()}, []
+            return {"alive": self.sandbox.alive()}, []
         if do == "layer":
-            return {}, [sandbox.layer(merged=bool(message.get("merged")))]
+            return {}, [self.sandbox.layer(merged=bool(message.get("merged")))]
         if do == "reset":
-            self._drop_jobs()
-            return sandbox.reset(message), []
+            self._jobs.end_all()
+            return self.sandbox.reset(message), []
         if do == "end":
-            self._drop_jobs()
-            sandbox.end()
+            self._jobs.end_all()
+            self.end()
             self._ended = True
             return {}, []
         raise ExecutorError("bad_request", f"no such request: {do}", field="do")
 
-    def _answer(self, seq: Any, answer: Answer) -> None:
-        document, fds = answer
-        try:
-            wire.send(self.control, {"seq": seq, "ok": True, **document}, fds)
-        except OSError:
-            # The server is gone: the next read says so.
-            return
-        finally:
-            wire.close_all(fds)
-
-    def _refuse(self, seq: Any, error: ExecutorError) -> None:
-        self._answer_raw(_refusal(seq, error))
-
-    def _answer_raw(self, message: dict[str, Any]) -> None:
-        try:
-            wire.send(self.control, message)
-        except OSError:
-            return
-
-    def _event(self, message: dict[str, Any]) -> None:
-        self._answer_raw(message)
-
-    def _job(self, seq: Any, work: Callable[[], Answer]) -> None:
-        """Do what may take long in a child, and answer when it is done."""
-        ours, theirs = socket.socketpair()
-        parent = os.getpid()
-        pid = os.fork()
-        if pid == 0:
-            _child(work, seq=seq, channel=theirs, parent=parent)
-        theirs.close()
-        self._jobs[ours.fileno()] = (pid, seq, ours)
-
-    def _job_done(self, fd: int) -> None:
-        pid, seq, channel = self._jobs.pop(fd)
-        try:
-            messages = wire.Decoder().receive(channel)
-        except (OSError, wire.WireError):
-            messages = None
-        channel.close()
-        try:
-            os.waitpid(pid, 0)
-        except ChildProcessError:
-            pass  # it was reaped with the sandbox's own
-        if not messages:
-            self._refuse(seq, ExecutorError("internal", "the operation was ended"))
-            return
-        message, fds = messages[0]
-        try:
-            wire.send(self.control, message, fds)
-        except OSError:
-            return
-        finally:
-            wire.close_all(fds)
-
-    def _drop_jobs(self) -> None:
-        for fd in list(self._jobs):
-            os.kill(self._jobs[fd][0], signal.SIGKILL)
-            self._job_done(fd)
-
     def _connect(self, port: int) -> int:
-        sandbox = self.sandbox
-        assert sandbox.home is not None
-        if sandbox.init.net_id != os.stat(sandbox.home.net).st_ino:
-            syscalls.setns(sandbox.init.namespaces["net"], syscalls.CLONE_NEWNET)
+        self.sandbox.enter_network()
         refused: OSError | None = None
         for family, host in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
             try:
@@ -228,35 +185,6 @@ def _port(message: dict[str, Any]) -> int:
     if isinstance(port, bool) or not isinstance(port, int) or not 1 <= port <= 65535:
         raise ExecutorError("bad_request", "port must be a number from 1 to 65535", field="port")
     return port
-
-
-def _unexpected(error: Exception) -> ExecutorError:
-    return ExecutorError("internal", f"an unexpected failure: {type(error).__name__}")
-
-
-def _refusal(seq: Any, error: ExecutorError) -> dict[str, Any]:
-    message = {"seq": seq, "error": error.code, "message": error.message}
-    if error.field is not None:
-        message["field"] = error.field
-    return message
-
-
-def _child(work: Callable[[], Answer], *, seq: Any, channel: socket.socket, parent: int) -> None:
-    try:
-        syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:
-            os._exit(0)
-        try:
-            document, fds = work()
-            wire.send(channel, {"seq": seq, "ok": True, **document}, fds)
-        except ExecutorError as error:
-            wire.send(channel, _refusal(seq, error))
-        except OSError as error:
-            wire.send(channel, _refusal(seq, from_os(error)))
-        except Exception as error:
-            wire.send(channel, _refusal(seq, _unexpected(error)))
-    finally:
-        os._exit(0)
 
 
 def _nothing(number: int, frame: Any) -> None:
@@ -293,4 +221,4 @@ def run(control: socket.socket) -> None:
         # Not a traceback: printing one opens source files, and those paths are the sandbox's by now.
         os.write(2, f"sandlot: the executor failed: {error!r}\n".encode())
     finally:
-        executor.sandbox.end()
+        executor.end()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from . import syscalls
-from .files import delete_tree
+from .delete_tree import delete_tree
 from .namespaces import Mount
 
 # Where the volume is in the mounts the executor comes home to: nobody looks for /proc there by its path.

@@ -1,4 +1,4 @@
-"""Brings runners into the world: fork, close, enter, join, and drop what user code must not have."""
+"""Forks runners: each closes, enters, joins, and drops what user code must not have."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import signal
 import socket
 
 from . import seccomp, syscalls
-from .runner import Baseline, Runner, drop_privileges
+from .counters import Baseline
+from .privileges import drop_privileges
+from .runner import Runner
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -67,7 +69,7 @@ def reap_orphans(known: set[int]) -> None:
         return
 
 
-def beside(work: Callable[[], None]) -> Child:
+def fork_work(work: Callable[[], None]) -> Child:
     """Do something that takes its time in a child of its own; raises OSError."""
     parent = os.getpid()
     pid = os.fork()
@@ -83,7 +85,7 @@ def beside(work: Callable[[], None]) -> Child:
     return Child(pid=pid, group=None)
 
 
-def bear(
+def fork_runner(
     *,
     home: Home,
     init: Init,
@@ -168,7 +170,7 @@ def _main(
         if pod is None:
             drop_privileges(_permitted(home))
         else:
-            runner.take_score(pod.confinement.oom_score)
+            runner.score.take(pod.confinement.oom_score, kills=watch is None)
             pod.confinement.bind(home=home, permitted=_permitted(home))
         syscalls.set_name("sandlot-runner")
         runner.serve()

@@ -1,0 +1,95 @@
+"""Replaces a file at once: a temporary neighbour is written to, then renamed over it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+from . import users
+from .errors import ExecutorError
+from .file_request import SAFE, make_parents, mode_of, path_of, real_path
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+TEMPORARY = ".sandlot-"
+
+
+def do_create(message: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
+    """Make an empty neighbour of the target to write to; `commit` renames it over the target."""
+    path = real_path(path_of(message))
+    mode = mode_of(message)
+    uid, gid = users.owner(message.get("user"), message.get("group"))
+    try:
+        there = os.lstat(path)
+    except FileNotFoundError:
+        there = None
+        uid, gid = users.owner(message.get("user"), message.get("group"), new=True)
+    if there is not None:
+        if stat.S_ISDIR(there.st_mode):
+            raise ExecutorError("is_directory", f"{path} is a directory", field="path")
+        if not stat.S_ISREG(there.st_mode):
+            raise ExecutorError("exists", f"{path} is there and is not a regular file", field="path")
+        if mode is None:
+            mode = stat.S_IMODE(there.st_mode)
+    if message.get("parents"):
+        make_parents(path, message)
+    parent = os.path.dirname(path)
+    for _ in range(100):
+        temporary = f"{parent.rstrip('/')}/{TEMPORARY}{os.urandom(8).hex()}"
+        try:
+            fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | SAFE, 0o600)
+        except FileExistsError:
+            continue
+        break
+    else:
+        raise ExecutorError("exists", "no temporary name is free")
+    try:
+        if uid >= 0 or gid >= 0:
+            os.fchown(fd, uid, gid)
+        elif there is not None:
+            _keep_owner(fd, there)
+        os.fchmod(fd, 0o644 if mode is None else mode)
+    except BaseException:
+        os.close(fd)
+        os.unlink(temporary)
+        raise
+    return {"temp": temporary, "path": path}, [fd]
+
+
+def _keep_owner(fd: int, there: os.stat_result) -> None:
+    try:
+        os.fchown(fd, there.st_uid, there.st_gid)
+    except OSError as error:
+        # In a user namespace the image's owner may have no number.
+        if error.errno not in (errno.EINVAL, errno.EPERM):
+            raise
+
+
+def do_commit(message: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
+    """Rename the finished neighbour over the target."""
+    path, temporary = real_path(path_of(message)), _temporary(message)
+    try:
+        os.rename(temporary, path)
+    except OSError:
+        do_abort(message)
+        raise
+    return {"path": path}, []
+
+
+def do_abort(message: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
+    """Remove the neighbour."""
+    try:
+        os.unlink(_temporary(message))
+    except FileNotFoundError:
+        pass
+    return {}, []
+
+
+def _temporary(message: dict[str, Any]) -> str:
+    temporary = path_of(message, "temp")
+    if not os.path.basename(temporary).startswith(TEMPORARY):
+        raise ExecutorError("bad_request", "temp is not a name that create gave", field="temp")
+    return temporary

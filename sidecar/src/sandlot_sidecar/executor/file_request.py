@@ -1,0 +1,85 @@
+"""What a file operation asks for: its path, its mode, its owner, and the directories above."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+from . import users
+from .errors import ExecutorError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+# Never wait for a pipe's other end, never get a terminal, never leak into a runner.
+SAFE = os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+
+
+def path_of(message: dict[str, Any], name: str = "path") -> str:
+    """An absolute path of the request; raises ExecutorError."""
+    path = message.get(name)
+    if not isinstance(path, str) or not path.startswith("/") or "\0" in path:
+        raise ExecutorError("bad_request", f"{name} must be an absolute path", field=name)
+    try:
+        os.fsencode(path)
+    except UnicodeEncodeError as error:
+        raise ExecutorError("bad_request", f"{name} is not a path", field=name) from error
+    return path
+
+
+def real_path(path: str) -> str:
+    """Without links; raises OSError."""
+    try:
+        return os.path.realpath(path)
+    except RecursionError as error:  # it calls itself for each link of a chain
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP)) from error
+
+
+def mode_of(message: dict[str, Any]) -> int | None:
+    """The mode asked for, None where none is; raises ExecutorError."""
+    mode = message.get("mode")
+    if mode is None:
+        return None
+    try:
+        number = int(mode, 8) if isinstance(mode, str) else int(mode)
+    except (TypeError, ValueError):
+        number = -1
+    if not 0 <= number <= 0o7777:
+        raise ExecutorError("bad_request", "mode must be octal digits up to 7777", field="mode")
+    return number
+
+
+def set_owner(message: dict[str, Any], *, target: int | str, new: bool = True) -> None:
+    """Give a path or a descriptor the owner asked for; raises OSError and ExecutorError."""
+    uid, gid = users.owner(message.get("user"), message.get("group"), new=new)
+    if uid >= 0 or gid >= 0:
+        os.chown(target, uid, gid)
+
+
+def make_parents(path: str, message: dict[str, Any]) -> None:
+    """Make the directories above that are missing, with the owner asked for; raises OSError."""
+    parent = os.path.dirname(path)
+    if os.path.isdir(parent):
+        return
+    missing = []
+    while not os.path.lexists(parent):
+        missing.append(parent)
+        parent = os.path.dirname(parent)
+    for name in reversed(missing):
+        try:
+            os.mkdir(name, 0o755)
+        except FileExistsError:
+            continue
+        set_owner(message, target=name)
+
+
+def regular(fd: int, path: str) -> os.stat_result:
+    """The stat of an open file; raises ExecutorError where it is no regular one."""
+    info = os.fstat(fd)
+    if stat.S_ISDIR(info.st_mode):
+        raise ExecutorError("is_directory", f"{path} is a directory", field="path")
+    if not stat.S_ISREG(info.st_mode):
+        raise ExecutorError("permission", f"{path} is not a regular file", field="path")
+    return info

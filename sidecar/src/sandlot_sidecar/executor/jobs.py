@@ -1,0 +1,81 @@
+"""Requests that may take long: each is done in a child of the executor, and answered when that has ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+
+from . import syscalls, wire
+from .errors import ExecutorError, from_os
+from .replies import refusal, unexpected
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from .replies import Answer, Replies
+
+
+class Jobs:
+    """Those under way."""
+
+    def __init__(self, replies: Replies) -> None:
+        self._replies = replies
+        self._running: dict[int, tuple[int, int, socket.socket]] = {}
+
+    def descriptors(self) -> list[int]:
+        """One for each; readable when it is done."""
+        return list(self._running)
+
+    def start(self, seq: Any, work: Callable[[], Answer]) -> None:
+        """Do it in a child, which may use what this process has now; raises OSError."""
+        ours, theirs = socket.socketpair()
+        parent = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            _child(work, seq=seq, channel=theirs, parent=parent)
+        theirs.close()
+        self._running[ours.fileno()] = (pid, seq, ours)
+
+    def done(self, fd: int) -> None:
+        """Answer one whose descriptor is readable."""
+        pid, seq, channel = self._running.pop(fd)
+        try:
+            messages = wire.Decoder().receive(channel)
+        except (OSError, wire.WireError):
+            messages = None
+        channel.close()
+        try:
+            os.waitpid(pid, 0)
+        except ChildProcessError:
+            pass  # it was reaped with the sandbox's own
+        if not messages:
+            self._replies.refuse(seq, ExecutorError("internal", "the operation was ended"))
+            return
+        self._replies.send(*messages[0])
+
+    def end_all(self) -> None:
+        """Kill and refuse them."""
+        for fd in list(self._running):
+            os.kill(self._running[fd][0], signal.SIGKILL)
+            self.done(fd)
+
+
+def _child(work: Callable[[], Answer], *, seq: Any, channel: socket.socket, parent: int) -> None:
+    try:
+        syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(0)
+        try:
+            document, fds = work()
+            wire.send(channel, {"seq": seq, "ok": True, **document}, fds)
+        except ExecutorError as error:
+            wire.send(channel, refusal(seq, error))
+        except OSError as error:
+            wire.send(channel, refusal(seq, from_os(error)))
+        except Exception as error:
+            wire.send(channel, refusal(seq, unexpected(error)))
+    finally:
+        os._exit(0)

@@ -1,0 +1,134 @@
+"""The limits of a sandbox: cpu, memory and processes by its control group, files by the size of their file system."""
+
+from __future__ import annotations
+
+from .errors import ExecutorError
+from .memory_watch import MemoryWatch
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from . import cgroups
+    from .group import Group
+    from .rootfs import Plan, Root
+
+# Files live in memory and count as memory: with a limit, so much of it may be files, and shared memory.
+DISK_SHARE = 0.6
+SHM_SHARE = 0.15
+SHM_SIZE = 64 * 1024 * 1024
+
+
+class Limits:
+    """The limits that hold now, and what holds the sandbox to them."""
+
+    def __init__(self, values: dict[str, Any], *, plan: Plan, cgroup: cgroups.Sandbox | None) -> None:
+        """`values`: what `checked` has returned. Nothing holds before `apply`."""
+        self.values = values
+        self.cgroup = cgroup
+        self.watch: MemoryWatch | None = None  # where the kernel kills nobody for memory
+        self._plan = plan
+        self._built_for: int | None = plan.disk  # bytes of disk, where no claim says otherwise
+
+    def replace(self, values: dict[str, Any]) -> list[str]:
+        """Set those of a claim: the notes for it. The files of a root that is there keep theirs until `resize`."""
+        self.values = values
+        self._plan.disk = self.values.get("disk") or self._built_for
+        return self.apply()
+
+    def apply(self) -> list[str]:
+        """Set them on the sandbox's own group; notes say what cannot be held."""
+        notes = []
+        if self.cgroup is not None:
+            notes += self.cgroup.apply(self.values)
+            self._watch_memory(self.cgroup)
+        else:
+            if any(self.values.get(name) is not None for name in ("memory", "pids")):
+                notes.append("limits: no writable cgroup, using rlimits per process")
+            if self.values.get("cpu") is not None:
+                notes.append("limits: no writable cgroup, cpu is not limited")
+            notes.append(
+                "processes: no writable cgroup, an op's descendants are found by session and environment"
+            )
+        disk = self.disk
+        asked = self._plan.disk
+        store = self._plan.store
+        if store is not None:
+            if asked and not store.bounded:
+                notes.append("disk: what is written is measured while commands run")
+            if asked and store.bounded and asked > store.size:
+                notes.append(f"disk: the pod's volume holds {store.size} of the {asked} bytes asked for")
+        elif asked and disk is not None and disk < asked:
+            notes.append(
+                f"disk: files are kept in memory, so {disk} of the {asked} bytes asked for can be used"
+            )
+        return notes
+
+    def _watch_memory(self, cgroup: cgroups.Sandbox) -> None:
+        if not cgroup.loose:
+            return
+        cores = self.values.get("cpu")
+        if self.watch is None:
+            self.watch = MemoryWatch(cgroup.group, cores=cores)
+        else:
+            self.watch.set_cores(cores)
+
+    def limit_runner(self, group: Group) -> None:
+        """Set those of one runner's group, so that no op can use up all that the sandbox has."""
+        memory, pids = self.values.get("memory"), self.values.get("pids")
+        # A little below the sandbox's own limit, so that an op that runs alone is the one that is struck; where the
+        # kernel strikes nobody it is ours to choose.
+        below = 0 if memory is None or self.watch is not None else memory // 50
+        group.limit("memory_limit", None if memory is None else max(memory - below, 1 << 20))
+        group.limit("pids_limit", None if pids is None else pids + 1)
+
+    @property
+    def disk(self) -> int | None:
+        """Bytes that the writable layer may hold, where it is in memory; None: as many as there are."""
+        memory, asked = self.values.get("memory"), self._plan.disk
+        if memory is None or self.cgroup is None or self._plan.store is not None:
+            return asked
+        share = int(memory * DISK_SHARE)
+        return share if asked is None else min(share, asked)
+
+    @property
+    def shm(self) -> int:
+        """Bytes of /dev/shm."""
+        memory = self.values.get("memory")
+        return SHM_SIZE if memory is None else min(SHM_SIZE, max(4096, int(memory * SHM_SHARE)))
+
+    def resize(self, root: Root) -> list[str]:
+        """Give the writable layer of a root that is there its size; a note where the kernel does not."""
+        disk = self.disk
+        if disk is None or not self._plan.overlay or self._plan.store is not None:
+            return []
+        try:
+            root.resize(disk)
+        except OSError as error:
+            return [f"disk: the size could not be changed to {disk} bytes: {error.strerror}"]
+        return []
+
+    def close(self) -> None:
+        """Remove the sandbox's group; a second time does nothing."""
+        if self.cgroup is not None:
+            self.cgroup.remove()
+            self.cgroup = None
+        if self.watch is not None:
+            self.watch.close()
+            self.watch = None
+
+
+def checked(limits: Any) -> dict[str, Any]:
+    """What a caller asks for, whole numbers but for cpu; raises ExecutorError where one is no positive number."""
+    limits = dict(limits or {})
+    for name in ("cpu", "memory", "pids", "disk"):
+        value = limits.get(name)
+        if value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
+            raise ExecutorError(
+                "bad_request", f"limits.{name} must be a positive number", field=f"limits.{name}"
+            )
+        if name != "cpu":
+            limits[name] = int(value)
+    return limits

@@ -1,0 +1,49 @@
+"""The limits that a caller sets on one op: of memory, processes and processor time."""
+
+from __future__ import annotations
+
+import resource
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .group import Group
+
+
+class OpLimits:
+    """Those on the group of a runner; what it had otherwise is remembered for the next op."""
+
+    def __init__(self, group: Group | None) -> None:
+        self._group = group
+        self._defaults: dict[str, str] = {}
+
+    def set(self, limits: dict[str, Any]) -> None:
+        """Take those of the last op away, and set those of the next one: before it is born."""
+        if not self._group:
+            return
+        for what, text in self._defaults.items():
+            self._group.write(what, text)
+        self._defaults.clear()
+        memory, pids = limits.get("memory"), limits.get("pids")
+        for what, value in (("memory_limit", memory), ("pids_limit", pids)):
+            if value is None:
+                continue
+            now = self._group.read(what)
+            if now is None:
+                continue
+            self._defaults[what] = now.strip()
+            own = (self._group.number("memory") or 0) if what == "memory_limit" else 1
+            limit = int(value) + own
+            text = now.strip()
+            if not text.isdigit() or int(text) > limit:
+                self._group.limit(what, limit)
+
+
+def limit_cpu_seconds(pid: int, seconds: float) -> None:
+    """Let a process, and each of its descendants, run for so long."""
+    whole = max(1, int(seconds + 0.999))
+    try:
+        resource.prlimit(pid, resource.RLIMIT_CPU, (whole, whole + 1))
+    except (OSError, ValueError):
+        return
