@@ -19,8 +19,11 @@ from sandlot_gateway.app import Gateway
 from sandlot_gateway.backends.kubernetes.backend import KubernetesBackend
 from sandlot_gateway.backends.kubernetes.settings import KubernetesSettings
 from sandlot_gateway.backends.kubernetes.translate import sandbox_body
+from sandlot_gateway.core.backend import Unavailable
+from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.serve import serve
 from sandlot_gateway.settings import Settings
+from sandlot_gateway.sidecars import ClaimAnswer
 from sandlot_kube import paths
 from sandlot_kube.client import KubeClient
 from sandlot_kube.template import Template
@@ -846,3 +849,44 @@ async def test_an_idempotency_key_holds_at_every_gateway_and_after_the_end_of_th
     records = world.server.call("GET", paths.sandboxes(world.namespace))["items"]
     owners = [one["spec"]["sandboxId"] for one in records if "verdict" not in one.get("status", {})]
     assert len(owners) == len(set(owners)) == 3
+
+
+@pytest.mark.parametrize("promised", [False, True])
+async def test_the_end_of_a_claim_that_is_given_back_is_not_the_sandboxs(
+    world: World, monkeypatch: pytest.MonkeyPatch, promised: bool
+) -> None:
+    """The pod of the lost claim stood in the sandbox's record, with its end; the one in use had none."""
+    kubelet = world.kubelet
+    async with world.gateway("a") as a, world.gateway("b") as b:
+        first = await kubelet.pod(TEMPLATE, pool="default")
+        await a.warm(1)
+        accepted, lose = asyncio.Event(), asyncio.Event()
+        claim = a.gateway.sidecars.claim
+
+        async def claim_and_lose(instance: Instance, body: dict[str, Any]) -> ClaimAnswer:
+            answer = await claim(instance, body)
+            if instance.id != first:
+                return answer
+            accepted.set()
+            await lose.wait()
+            return ClaimAnswer("uncertain", {})
+
+        async def no_room(*_: Any, **__: Any) -> Instance:
+            raise Unavailable("no room", retry_after=60.0)
+
+        monkeypatch.setattr(a.gateway.sidecars, "claim", claim_and_lose)
+        monkeypatch.setattr(a.gateway.backend, "launch", no_room)
+        creating = asyncio.create_task(a.create(wait_seconds=0 if promised else 25))
+        await asyncio.wait_for(accepted.wait(), 60)
+        [sandbox] = a.gateway.directory.live()
+        await until(lambda: b.gateway.directory.get(sandbox.id))
+        lose.set()
+        assert await asyncio.wait_for(kubelet.sidecars[first].wait(), 60) == 0
+        second = await kubelet.pod(TEMPLATE, pool="default")
+        assert (await creating).json()["id"] == sandbox.id
+        await until(lambda: sandbox.status == "RUNNING")
+        record = await kubelet.until(lambda: kubelet.of_pod(second))
+        assert (record.spec.sandbox_id, record.status.verdict) == (sandbox.id, None)
+        assert kubelet.of_pod(first) is None
+        seen = await until(lambda: b.gateway.directory.get(sandbox.id))
+        await until(lambda: (seen.status, seen.instance_id) == ("RUNNING", second))
