@@ -44,6 +44,13 @@ def only(world: World, kind: str) -> Call:
     return call
 
 
+def lose_claims_answer(world: World) -> None:
+    """The sidecar has an owner, and the gateway that asked does not know."""
+    claim = only(world, "claim")
+    world.arrive(claim)
+    world.answer(claim, "uncertain")
+
+
 def launch(world: World) -> str:
     """The start that is asked for, up to its sidecar's word at the gateway that asked."""
     call = only(world, "launch")
@@ -68,24 +75,18 @@ def test_a_claim_whose_answer_is_lost_ends_no_sandbox_at_another_gateway(world: 
     sandbox = maker.create()
     assert sandbox is not None
     first = launch(world)
-    claim = only(world, "claim")
-    world.arrive(claim)
-    world.answer(claim, "uncertain")
+    lose_claims_answer(world)
     hear(world, other)
     seen = other.directory.get(sandbox.id)
     assert seen is not None
     assert (seen.status, seen.instance_id) == ("RUNNING", first)
 
-    end = only(world, "end")
-    world.arrive(end)
-    world.answer(end, end.result)
+    take(world, "end")
     hear(world, other)
     assert other.directory.get(sandbox.id) is None, "it is still to come"
 
     second = launch(world)
-    claim = only(world, "claim")
-    world.arrive(claim)
-    world.answer(claim, claim.result)
+    take(world, "claim")
     hear(world, other)
     for gateway in world.gateways:
         seen = gateway.directory.get(sandbox.id)
@@ -100,13 +101,9 @@ def test_the_instance_of_a_claim_that_nobody_heard_of_is_taken_away(world: World
     sandbox = maker.create()
     assert sandbox is not None
     first = launch(world)
-    claim = only(world, "claim")
-    world.arrive(claim)
-    world.answer(claim, "uncertain")
+    lose_claims_answer(world)
     launch(world)
-    claim = only(world, "claim")
-    world.arrive(claim)
-    world.answer(claim, claim.result)
+    take(world, "claim")
     world.kill(maker)
     world.words.clear()
     for sidecar in reversed(world.sidecars.values()):
@@ -137,9 +134,7 @@ def test_of_two_claims_that_are_heard_of_at_once_the_later_one_counts(world: Wor
     sandbox = maker.create()
     assert sandbox is not None
     first = launch(world)
-    claim = only(world, "claim")
-    world.arrive(claim)
-    world.answer(claim, "uncertain")
+    lose_claims_answer(world)
     second = launch(world)
     claim = only(world, "claim")
     world.arrive(claim)
@@ -198,9 +193,7 @@ def test_a_promised_sandbox_is_waited_for_when_its_claim_is_given_back(world: Wo
     sandbox = made(maker)
     other._run(lambda: other.lifecycle.learning.promised(sandbox.id, sandbox.request()))
     launch(world)
-    claim = only(world, "claim")
-    world.arrive(claim)
-    world.answer(claim, "uncertain")
+    lose_claims_answer(world)
     hear(world, other)
     seen = other.directory.get(sandbox.id)
     assert seen is not None
