@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 from sandlot_kube import backoff, clock, ends, paths
-from sandlot_kube.client import MERGE_PATCH, KubeClient
+from sandlot_kube.client import KubeClient
 from sandlot_kube.ends import Ended
 from sandlot_kube.errors import KubeError
 from sandlot_kube.objects import Sandbox
@@ -18,6 +18,7 @@ from sandlot_kube.waiting import wait_set
 
 from ...core.owners import Promise
 from .translate import asked_for, safe_name, sandbox_body, to_kube
+from .unless_missing import unless_missing
 
 _log = logging.getLogger(__name__)
 
@@ -227,15 +228,15 @@ class Promises:
         path = paths.sandboxes(self._namespace, name)
         if work.dropped:
             # Also when no create of ours was answered: it may have been taken all the same.
-            await self._unless_missing("DELETE", path)
+            await unless_missing(self._client, "DELETE", path)
             self._there.pop(name, None)
             work.done = True
         elif not work.there and work.promise is not None:
             await self._create(name, work, promise=work.promise)
         elif work.ended is not None:
             try:
-                await self._unless_missing(
-                    "PATCH", f"{path}/status", body={"status": ends.status(work.ended)}
+                await unless_missing(
+                    self._client, "PATCH", f"{path}/status", body={"status": ends.status(work.ended)}
                 )
             except KubeError as error:
                 if not ends.was_first(error):
@@ -243,7 +244,7 @@ class Promises:
             self._there.pop(name, None)
             work.done = True
         else:
-            await self._unless_missing("PATCH", path, body={"spec": {"waitingUntil": self._until()}})
+            await unless_missing(self._client, "PATCH", path, body={"spec": {"waitingUntil": self._until()}})
         return 0.0 if work.ended is not None else self._lasts / 2
 
     async def _create(self, name: str, work: _Work, *, promise: Promise) -> None:
@@ -269,20 +270,15 @@ class Promises:
             there = msgspec.json.decode(await self._client.request("GET", path), type=Sandbox)
             work.there = True
             if there.spec.waits and ends.of(there) is None:
-                await self._unless_missing("PATCH", path, body={"spec": {"waitingUntil": self._until()}})
+                await unless_missing(
+                    self._client, "PATCH", path, body={"spec": {"waitingUntil": self._until()}}
+                )
             if there.spec.waits:
                 self.changed(there)
         else:
             work.there = True
             self._there.setdefault(name, promise.sandbox_id)
         work.tried.set()
-
-    async def _unless_missing(self, method: str, path: str, *, body: object = None) -> None:
-        try:
-            await self._client.request(method, path, body=body, content_type=MERGE_PATCH)
-        except KubeError as error:
-            if error.status != 404:
-                raise
 
     def _until(self) -> str:
         return clock.text(self._client.now() + self._lasts)

@@ -22,9 +22,8 @@ class Record:
     claim: Claim | None = None
     node: str | None = None
     ended: Ended | None = None
-    promised: str | None = (
-        None  # the id of the sandbox that was claimed for, also when it turns out to be elsewhere
-    )
+    # The id of the sandbox that was claimed for, also when it turns out to be elsewhere.
+    promised: str | None = None
     drop: bool = False
     created: bool = False
     claim_there: bool = False

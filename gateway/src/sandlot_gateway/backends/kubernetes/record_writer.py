@@ -14,6 +14,7 @@ from .known import Known, KnownSandboxes
 from .promises import Promises
 from .record import Record
 from .translate import asked, safe_name, sandbox_body, to_kube
+from .unless_missing import unless_missing
 
 
 class RecordWriter:
@@ -33,7 +34,7 @@ class RecordWriter:
         path = paths.sandboxes(self._namespace, known.name if known is not None else record.name)
         claim, ended = record.claim, record.ended
         if record.drop:
-            await self._unless_missing("DELETE", path)
+            await unless_missing(self._client, "DELETE", path)
             record.drop = False
             return
         if not record.created and not record.cold:
@@ -48,14 +49,14 @@ class RecordWriter:
             body: dict[str, Any] = {"spec": {**record.owner, "madeFor": None}}
             if claim.request:
                 body["metadata"] = {"annotations": asked(claim.request)}
-            await self._unless_missing("PATCH", path, body=body)
+            await unless_missing(self._client, "PATCH", path, body=body)
             record.claim_there = True
         elif ended is not None:
             status = ends.status(ended)
             if known is not None and known.owner is not None and known.made_for == known.owner:
                 status["sandboxId"] = known.owner
             try:
-                await self._unless_missing("PATCH", f"{path}/status", body={"status": status})
+                await unless_missing(self._client, "PATCH", f"{path}/status", body={"status": status})
             except KubeError as error:
                 if not ends.was_first(error):
                     raise
@@ -112,11 +113,3 @@ class RecordWriter:
                 return None
             raise
         return msgspec.json.decode(body, type=Sandbox)
-
-    async def _unless_missing(self, method: str, path: str, *, body: object = None) -> None:
-        """One that was deleted takes its pod along, which is more than an end could."""
-        try:
-            await self._client.request(method, path, body=body, content_type=MERGE_PATCH)
-        except KubeError as error:
-            if error.status != 404:
-                raise

@@ -7,7 +7,6 @@ from functools import partial
 from ...core.instances import Instance
 from ...core.owners import GIVEN_BACK, Claim
 from .instances import Entry, Instances
-from .lateends import LateEnds
 from .records import Records
 from .states import SidecarStates
 from .timers import KeyedTimers
@@ -33,7 +32,8 @@ class Recorder:
         self._states = states
         self._watches = watches
         self._late_records = KeyedTimers(after=late_record)  # claims of other gateways without one
-        self._late_ends = LateEnds(after=late_end)
+        # Ends that another gateway seems to have asked for: this one writes them only where that one does not.
+        self._late_ends = KeyedTimers(after=late_end)
 
     def claimed(self, instance: Instance, claim: Claim, *, ours: bool) -> None:
         """As `Backend.claimed`."""
@@ -67,7 +67,7 @@ class Recorder:
         write = partial(self.write_end, entry, verdict=verdict, message=message, exit_code=exit_code)
         if heard and verdict == "deleted":
             # Asked for by another gateway, or by this one before its last start.
-            self._late_ends.add(instance_id, write)
+            self._late_ends.start(instance_id, write)
         else:
             write()
 
@@ -86,11 +86,11 @@ class Recorder:
 
     def end_seen(self, instance_id: str) -> None:
         """It is in the Sandbox."""
-        self._late_ends.drop(instance_id)
+        self._late_ends.cancel(instance_id)
 
     def leave(self) -> None:
         """This gateway goes: no end is left to others any more."""
-        self._late_ends.now()
+        self._late_ends.fire_all()
 
     def close(self) -> None:
         self._late_records.close()

@@ -23,9 +23,8 @@ class KubernetesSettings:
     verdict_wait: float = 15.0  # for the controller to say why a pod ended
     starting_for: float = 60.0  # how long a pool's pod counts as being on its way
     dns_after: float = 5.0  # a start that neither a watch nor its sidecar has told of is then asked by name
-    promise: float = (
-        120.0  # how long others believe in a gateway's pending create without hearing of it again
-    )
+    # How long others believe in a gateway's pending create without hearing of it again.
+    promise: float = 120.0
     promise_wait: float = 2.0  # for the API server to take one; a caller waits for it
     look_pause: float = 2.0  # between two questions to all who have no owner, for one that is missed
     claimed_within: float = 10.0  # what another gateway started is left to that one for so long
