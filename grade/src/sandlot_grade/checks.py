@@ -7,6 +7,7 @@ import re
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 # For a test that this Python cannot parse: the image's may be newer. An indented `check` counts, too: if it cannot be
@@ -27,6 +28,7 @@ class Check:
     problem: str | None = None
 
 
+@lru_cache(1024)  # each of a problem's samples asks for the same test
 def check_of(test: str) -> Check:
     """What `test` does with `check`."""
     try:

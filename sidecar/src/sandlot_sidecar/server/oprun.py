@@ -46,8 +46,6 @@ if TYPE_CHECKING:
 
         async def init_alive(self) -> bool: ...
 
-        async def why_lost(self, runner: int) -> dict[str, Any]: ...
-
         async def disk_full(self) -> str | None: ...
 
 
@@ -294,7 +292,7 @@ class OpRun:
 
     async def _ask_why(self, runner: int) -> None:
         """The runner was lost, as code can make it: the kernel may kill it in place of the op that fills the memory."""
-        facts = await self._ops.why_lost(runner)
+        facts = await self._ops.pool.why_lost(runner)
         if facts:
             self._ops.finish(self.op, facts)
         else:

@@ -332,14 +332,6 @@ class Ops:
             return False
         return bool(answer["alive"])
 
-    async def why_lost(self, runner: int) -> dict[str, Any]:
-        """Facts of the op that a lost runner ran, all of whose processes are dead then; none where nothing tells why."""
-        try:
-            answer, _ = await self.executor.ask("lost", runner=runner)
-        except SidecarError:
-            return {}
-        return answer["facts"]
-
     def kill_runner_tree(self, pid: int) -> None:
         """Have the executor kill all that a runner has started; its end is seen by the runner."""
         self.tasks.spawn(self._kill_runner_tree(pid))

@@ -175,11 +175,16 @@ class RunnerPool:
         self._keep(self._ask_why(runner.pid))
 
     async def _ask_why(self, runner: int) -> None:
+        facts = await self.why_lost(runner)
+        self._failed(RunnersFailed("it dies as soon as it is made", oom=bool(facts.get("oom"))))
+
+    async def why_lost(self, runner: int) -> dict[str, Any]:
+        """Facts of the op that a lost runner ran, all of whose processes are dead then; none where nothing tells why."""
         try:
             answer, _ = await self._executor.ask("lost", runner=runner)
         except SidecarError:
-            answer = {"facts": {}}
-        self._failed(RunnersFailed("it dies as soon as it is made", oom=bool(answer["facts"].get("oom"))))
+            return {}
+        return answer["facts"]
 
     def _failed(self, error: RunnersFailed) -> None:
         self._failures += 1
