@@ -47,9 +47,8 @@ class Cancellation:
 
     def _raise_once(self) -> None:
         if self._asked:
-            self._asked = (
-                False  # else the calls that kill the command and delete the sandbox would raise, too
-            )
+            # Else the calls that kill the command and delete the sandbox would raise, too.
+            self._asked = False
             raise Cancelled
 
 

@@ -50,9 +50,8 @@ class PoolSpec:
     template: Template
     size: int
     owner: str | None = None  # the tenant; None: shared
-    bounds: tuple[int, int] | None = (
-        None  # of a size that follows the claims, which `size` then is now; None: fixed
-    )
+    # Of a size that follows the claims, which `size` then is now; None: fixed.
+    bounds: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,8 +51,11 @@ class Admission:
         self._lanes: dict[str, _Lane] = {}
 
     def enter(self, lane_name: str, ticket: Hashable | None, *, tenant: str = "") -> Full | bool:
-        """`tenant`: whose the lane is. True: run. False: `ticket` waits. Full: turned away. Without a ticket waiting is not an option: the
-        answer False then changed nothing, and the caller comes again with one."""
+        """True: run. False: `ticket` waits. Full: turned away. `tenant`: whose the lane is.
+
+        Without a ticket waiting is not an option: the answer False then changed nothing, and the caller comes again
+        with one.
+        """
         is_full = self.running + self.waiting >= self.max_total
         if is_full and self._of_tenant[tenant] >= self._sure_of_tenant:
             return Full("gateway", self.running, self.waiting, self.max_total)

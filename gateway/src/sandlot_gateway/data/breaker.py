@@ -16,9 +16,8 @@ class Limits:
 
     per_sandbox: int = 256  # requests in flight to one sandbox
     queue_per_sandbox: int = 1024  # requests waiting for one sandbox
-    total: int = (
-        20_000  # requests in flight and waiting, all together; each tenant has a tenth of it for sure
-    )
+    # Requests in flight and waiting, all together; each tenant has a tenth of it for sure.
+    total: int = 20_000
     pending_wait: float = 5.0  # how long a request waits for a sandbox that is still starting
     retry_after: int = 1  # of the 503s
     sockets: int = 2000  # open WebSockets: terminals and exposed ones; no tenant has more than nine tenths

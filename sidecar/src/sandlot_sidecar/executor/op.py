@@ -28,9 +28,8 @@ class Op:
         self.peak: int | None = None
         self.sweep = Sweep(mark=mark, leader=inner_pid or 0)
         self.oom = False
-        self.node_oom = (
-            False  # the kernel killed one of it for memory, but no limit of the sandbox's was reached
-        )
+        # The kernel killed one of it for memory, but no limit of the sandbox's was reached.
+        self.node_oom = False
         self.full = 0  # looks that found it at its limit of processes
         self.tell_at: float | None = None  # when the server hears of its start, unless it has ended by then
 

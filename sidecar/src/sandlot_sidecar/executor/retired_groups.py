@@ -16,9 +16,8 @@ if TYPE_CHECKING:
 CHARGED = 64 << 10  # bytes of a group without processes that count
 WATCH_EVERY = 0.2
 WATCH_SECONDS = 5.0  # after an op left processes behind; later ones are met when the next runner is made
-EMPTY_SECONDS = (
-    5.0  # for the groups of what a reset has killed; what has a member then is told as a difference
-)
+# For the groups of what a reset has killed; what has a member then is told as a difference.
+EMPTY_SECONDS = 5.0
 
 
 class RetiredGroups:
