@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine
 from sandlot_gateway.core.slots import Heard, Loss, Phase, Slots
 from sandlot_gateway.core.starts import Starts
 from sandlot_gateway.engine.learning import Learning
+from sandlot_gateway.sandboxes import Sandbox
 
 from tests.gateway.lives import Wire
 from tests.gateway.test_lives_model import LivesModel
@@ -69,16 +70,16 @@ def another_gateways_claim_is_not_heard_while_ones_own_is_under_way() -> Abstrac
 
 def an_end_that_was_heard_of_is_the_sandboxs_whatever_came_after() -> AbstractContextManager[Any]:
     """A gateway that had heard of a claim in vain ended the sandbox's second instance."""
-    adopt = Learning.adopt
+    adopt = Learning._adopt
 
-    def hasty(self: Learning, instance: Any, state: dict[str, Any]) -> None:
-        known = self._directory.get(str(state.get("sandbox_id")))
+    def hasty(self: Learning, instance: Any, sandbox: Sandbox) -> None:
+        known = self._directory.get(sandbox.id)
         if known is not None and not known.live:
             self._ends.retire(instance.id, known.id, verdict=known.verdict or "deleted")
         else:
-            adopt(self, instance, state)
+            adopt(self, instance, sandbox)
 
-    return patch.object(Learning, "adopt", hasty)
+    return patch.object(Learning, "_adopt", hasty)
 
 
 HOLES: list[tuple[Hole, type[RuleBasedStateMachine]]] = [

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from sandlot_gateway.core.instances import Instance, Template
 from sandlot_gateway.core.ready import first_come
-from sandlot_gateway.core.slots import Claiming, Heard, Loss, Phase, Slots
+from sandlot_gateway.core.slots import Generation, Heard, Loss, Phase, Slots
 
 TEMPLATE = Template("host")
 INSTANCE = Instance("i-1", TEMPLATE, "unix:/1", "token")
@@ -110,7 +110,7 @@ def test_a_loss(name: str) -> None:
     assert slots.heard_warm(INSTANCE, 9) is LATE
 
 
-def claimed() -> tuple[Slots, Claiming]:
+def claimed() -> tuple[Slots, Generation]:
     slots = made("granted")
     claim = slots.claim("i-1", "sb-mine")
     assert claim is not None

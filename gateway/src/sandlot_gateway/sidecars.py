@@ -17,6 +17,9 @@ Ending = Literal["ended", "owned", "unknown"]
 Outcome = Literal["claimed", "taken", "stale", "gone", "unreachable", "uncertain", "refused"]
 
 
+_ENDINGS: dict[int | None, Ending] = {200: "ended", 409: "owned"}  # by the answer's status
+
+
 class SidecarError(Exception):
     """A sidecar did not answer, or not as the contract says."""
 
@@ -72,32 +75,25 @@ class Sidecars:
         """Ask the sidecar to end, unless another sandbox owns it than `only_of`; `unknown`: it could not be asked."""
         body = {"verdict": verdict, "message": message, "only_of": only_of}
         body = {name: value for name, value in body.items() if value is not None}
-        answer = await self._end(instance, body)
-        if answer == "refused":  # a sidecar from before there was this verdict
-            answer = await self._end(instance, {**body, "verdict": "sandbox_lost"})
-        return "unknown" if answer == "refused" else answer
+        status = await self._end(instance, body)
+        if status == 400:  # a sidecar from before there was this verdict
+            status = await self._end(instance, {**body, "verdict": "sandbox_lost"})
+        return _ENDINGS.get(status, "unknown")
 
     async def end_unclaimed(self, instance: Instance) -> Ending:
         """Ask the sidecar to end unless somebody owns it, which it alone knows."""
-        answer = await self._end(instance, {"verdict": "deleted", "only_unclaimed": True})
-        return "unknown" if answer == "refused" else answer
+        status = await self._end(instance, {"verdict": "deleted", "only_unclaimed": True})
+        return _ENDINGS.get(status, "unknown")
 
-    async def _end(self, instance: Instance, body: dict[str, Any]) -> Ending | Literal["refused"]:
+    async def _end(self, instance: Instance, body: dict[str, Any]) -> int | None:
+        """The answer's status; None: there is none."""
         try:
             answer = await self._post(
                 instance, "/v1/end", msgspec.json.encode(body), timeout=self._call_timeout
             )
         except (DialError, UpstreamError):
-            return "unknown"
-        match answer.status:
-            case 200:
-                return "ended"
-            case 400:
-                return "refused"
-            case 409:
-                return "owned"
-            case _:
-                return "unknown"
+            return None
+        return answer.status
 
     async def reset(self, instance: Instance) -> Answer:
         """Reset under the same claim. Raises SidecarError."""

@@ -145,14 +145,12 @@ class Webhooks:
             heard = self._supply.heard_owned(instance, document.generation, document.sandbox_id)
             if heard is Heard.IMPOSSIBLE:
                 self._counted("two_owners")
-                owner = self._supply.slots.owner(instance.id)
-                _log.error("a slot has two owners: %s and %s", owner, document.sandbox_id)
+                _log.error("a slot has two owners: %s and %s", before, document.sandbox_id)
             elif heard is not Heard.LATE:
-                # Not of one that is given back: a record would make it the sandbox's.
-                self._learning.record(instance, state)
+                # Not where it is LATE, as of a claim that is given back: a record would make it the sandbox's.
                 if before is not None and before != document.sandbox_id:
                     self._ends.over_elsewhere(before, instance.id)
-                self._learning.adopt(instance, state)
+                self._learning.owned(instance, state)
         elif instance is not None and document.phase == "warm":
             self._warm(instance, document)
 

@@ -38,12 +38,11 @@ class Heard(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Why a slot is gone; `heard`: its sidecar said so."""
+    """Why a slot is gone."""
 
     verdict: str
     message: str | None
     exit_code: int | None = None
-    heard: bool = False
 
 
 @dataclass(slots=True)
@@ -56,15 +55,15 @@ class Slot:
     sandbox_id: str | None = None
     loss: Loss | None = None  # of one that was lost while its claim was under way
 
-    def is_of(self, claim: Claiming) -> bool:
+    def is_of(self, claim: Generation) -> bool:
         return (self.phase, self.generation, self.sandbox_id) == (
             Phase.CLAIMING, claim.generation, claim.sandbox_id,
         )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
-class Claiming:
-    """A claim under way: of a slot as it was when its sidecar was asked."""
+class Generation:
+    """Whose a slot's generation is, as it was when a claim or an end of it began: the slot itself may go on."""
 
     instance: Instance
     generation: int
@@ -126,9 +125,8 @@ class Slots:
             return Heard.LATE
         if slot.sandbox_id is not None and slot.sandbox_id == sandbox_id:
             if slot.phase is not Phase.OWNED:
-                return (
-                    Heard.LATE
-                )  # the claim's answer says the same, or it is from before the end that is under way
+                # The claim's answer says the same, or it is from before the end that is under way.
+                return Heard.LATE
             slot.generation = generation
             return Heard.KNOWN
         if slot.phase is Phase.OWNED and generation == slot.generation:
@@ -187,7 +185,7 @@ class Slots:
 
     # Claims.
 
-    def claim(self, instance_id: str, sandbox_id: str) -> Claiming | None:
+    def claim(self, instance_id: str, sandbox_id: str) -> Generation | None:
         """Its sidecar is about to be asked to take this owner."""
         slot = self._slots.get(instance_id)
         if slot is None or slot.phase is not Phase.CLAIMING or slot.sandbox_id is not None:
@@ -196,9 +194,9 @@ class Slots:
             del self._slots[instance_id]
             return None
         slot.sandbox_id = sandbox_id
-        return Claiming(slot.instance, slot.generation, sandbox_id)
+        return Generation(slot.instance, slot.generation, sandbox_id)
 
-    def accepted(self, claim: Claiming) -> Loss | None:
+    def accepted(self, claim: Generation) -> Loss | None:
         """Its sidecar has taken the owner: OWNED. Unless it was lost since, or has gone on without it: that is told."""
         slot = self._slots.get(claim.instance.id)
         if slot is None or not slot.is_of(claim):
@@ -209,11 +207,11 @@ class Slots:
         self._move(slot, Phase.OWNED, sandbox_id=claim.sandbox_id)
         return None
 
-    def outdone(self, claim: Claiming) -> bool:
+    def outdone(self, claim: Generation) -> bool:
         """Another has it, or it has been reset: UNHEARD."""
         return self._answered(claim, Phase.UNHEARD)
 
-    def failed(self, claim: Claiming) -> bool:
+    def failed(self, claim: Generation) -> bool:
         """Nobody knows whether its sidecar has taken the owner, or it never will: ENDING."""
         return self._answered(claim, Phase.ENDING, sandbox_id=claim.sandbox_id)
 
@@ -228,7 +226,7 @@ class Slots:
         self._move(slot, Phase.UNHEARD)
         return slot.instance
 
-    def _answered(self, claim: Claiming, phase: Phase, *, sandbox_id: str | None = None) -> bool:
+    def _answered(self, claim: Generation, phase: Phase, *, sandbox_id: str | None = None) -> bool:
         slot = self._slots.get(claim.instance.id)
         if slot is None or not slot.is_of(claim):
             return False
@@ -240,13 +238,13 @@ class Slots:
 
     # Ends.
 
-    def end(self, instance_id: str, sandbox_id: str) -> Slot | None:
+    def end(self, instance_id: str, sandbox_id: str) -> Generation | None:
         """Its owner is done: ENDING."""
         slot = self._slots.get(instance_id)
         if slot is None or slot.phase is not Phase.OWNED or slot.sandbox_id != sandbox_id:
             return None
         self._move(slot, Phase.ENDING, sandbox_id=sandbox_id)
-        return slot
+        return Generation(slot.instance, slot.generation, sandbox_id)
 
     def discard(self, instance_id: str) -> bool:
         """Nobody shall have it (again), whatever it is: ENDING. False where that is under way."""

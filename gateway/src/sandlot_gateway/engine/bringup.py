@@ -20,7 +20,7 @@ from .claims import Abandoned, Claimed, Claimer, ClaimRefused, LostAtOnce, NoSid
 from .ends import Ends, Observer
 from .errors import BadRequestField
 from .pending import PendingStore
-from .supply import Supply, Ticket
+from .supply import Ticket
 
 _log = logging.getLogger(__name__)
 
@@ -44,7 +44,6 @@ class BringUp:
         self,
         *,
         directory: Directory,
-        supply: Supply,
         claimer: Claimer,
         backend: Backend,
         pending: PendingStore,
@@ -55,7 +54,6 @@ class BringUp:
         clock: Callable[[], float],
     ) -> None:
         self._directory = directory
-        self._supply = supply
         self._claimer = claimer
         self._backend = backend
         self._pending = pending
@@ -90,9 +88,8 @@ class BringUp:
 
     def go_on(self, sandbox: Sandbox, *, secrets: dict[str, str]) -> None:
         """Another gateway, or the one before this, has begun it: its caller waits already, and is not refused."""
-        sandbox.instance_id = (
-            None  # of a claim that is not this gateway's, and whose end is not the sandbox's
-        )
+        # That of a claim which is not this gateway's, and whose end is not the sandbox's.
+        sandbox.instance_id = None
         self.begin(sandbox, secrets=secrets, ticket=self._patient_ticket(sandbox))
 
     def forget(self, sandbox_id: str) -> None:
@@ -160,14 +157,7 @@ class BringUp:
                 ticket = self._patient_ticket(sandbox)
 
     def _patient_ticket(self, sandbox: Sandbox) -> Ticket:
-        return self._supply.ticket(
-            template=sandbox.spec.template(),
-            tenant=sandbox.tenant,
-            pool=sandbox.spec.pool,
-            wanted=sandbox.promise,
-            again=True,
-            patient=True,
-        )
+        return self._claimer.ticket(sandbox, again=True, patient=True)
 
     async def _restore_into(self, sandbox: Sandbox, instance: Instance) -> None:
         """Its claim waits for the files: nothing has run in it yet. Raises RestoreFailed."""

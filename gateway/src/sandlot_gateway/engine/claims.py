@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sandlot_gateway.core.instances import Instance
-from sandlot_gateway.core.slots import Claiming, Loss
+from sandlot_gateway.core.slots import Generation, Loss
 from sandlot_gateway.sandboxes import Sandbox
 from sandlot_gateway.sidecars import ClaimAnswer, Sidecars
 from sandlot_gateway.tokens import Tokens
@@ -74,6 +74,20 @@ class Claimer:
         self._max_failures = max_failures
         self._tickets: dict[str, Ticket] = {}
 
+    def ticket(
+        self, sandbox: Sandbox, *, again: bool = False, patient: bool = False, at_once: bool = True
+    ) -> Ticket:
+        """A place in the line for it; the flags, and what is raised, as of `Supply.ticket`."""
+        return self._supply.ticket(
+            template=sandbox.spec.template(),
+            tenant=sandbox.tenant,
+            pool=sandbox.spec.pool,
+            wanted=sandbox.promise,
+            again=again,
+            patient=patient,
+            at_once=at_once,
+        )
+
     def position(self, sandbox_id: str) -> int | None:
         """The sandbox's place in the line, 1 for the next; None when it is in none."""
         ticket = self._tickets.get(sandbox_id)
@@ -109,7 +123,7 @@ class Claimer:
             sandbox.start += grant.start
             claim = self._slots.claim(instance.id, sandbox.id)
             if claim is None:  # lost, or another gateway's, since it was granted
-                ticket = self._again(sandbox)
+                ticket = self.ticket(sandbox, again=True)
                 continue
             try:
                 sandbox.generation = claim.generation
@@ -149,20 +163,11 @@ class Claimer:
                 failures += 1
                 if failures >= self._max_failures:
                     raise NoSidecar(answer.message)
-            ticket = self._again(sandbox)
+            ticket = self.ticket(sandbox, again=True)
 
-    def _give_back(self, claim: Claiming) -> None:
+    def _give_back(self, claim: Generation) -> None:
         if self._slots.failed(claim):
             self._discard(claim.instance, claim.sandbox_id)
-
-    def _again(self, sandbox: Sandbox) -> Ticket:
-        return self._supply.ticket(
-            template=sandbox.spec.template(),
-            tenant=sandbox.tenant,
-            pool=sandbox.spec.pool,
-            wanted=sandbox.promise,
-            again=True,
-        )
 
 
 def _if_held(answer: ClaimAnswer, sandbox: Sandbox) -> ClaimAnswer:
@@ -172,7 +177,9 @@ def _if_held(answer: ClaimAnswer, sandbox: Sandbox) -> ClaimAnswer:
     return ClaimAnswer("gone", answer.state, message="its sidecar is older, and holds no policy of a create")
 
 
-def _claim_body(sandbox: Sandbox, *, claim: Claiming, secrets: dict[str, str], token: str) -> dict[str, Any]:
+def _claim_body(
+    sandbox: Sandbox, *, claim: Generation, secrets: dict[str, str], token: str
+) -> dict[str, Any]:
     spec = sandbox.spec
     template = claim.instance.template
     return {

@@ -104,9 +104,9 @@ class Ends:
 
     def retire(self, instance_id: str | None, sandbox_id: str, *, verdict: str) -> None:
         """Its owner is done with the instance, if this sandbox is its owner."""
-        slot = self._slots.end(instance_id, sandbox_id) if instance_id is not None else None
-        if slot is not None:
-            self._retirer.retire(slot, verdict=verdict)
+        ended = self._slots.end(instance_id, sandbox_id) if instance_id is not None else None
+        if ended is not None:
+            self._retirer.retire(ended, verdict=verdict)
 
     def gone(
         self,
@@ -121,24 +121,26 @@ class Ends:
 
         `heard`: its sidecar said so.
         """
-        slot = self._supply.lost(instance_id, Loss(verdict, message, exit_code=exit_code, heard=heard))
+        slot = self._supply.lost(instance_id, Loss(verdict, message, exit_code=exit_code))
         owner = slot.sandbox_id if slot is not None and slot.phase is Phase.OWNED else None
         sandbox = self._directory.get(owner) if owner is not None else None
         sandbox = sandbox or self._unconfirmed_again(instance_id)
-        if sandbox is None or sandbox.instance_id != instance_id:
-            pass
-        elif verdict == GIVEN_BACK:
-            # The gateway that brings it up has not heard of the claim that was heard of here: it is still to come.
-            if sandbox.promised:
-                self._directory.pending_again(sandbox)
+        if sandbox is not None and sandbox.instance_id == instance_id:
+            if verdict == GIVEN_BACK:
+                self._unlearn(sandbox)
             else:
-                self._directory.drop(sandbox)
-                self.orphans.ended(sandbox.id)
-        else:
-            self.record(sandbox, verdict=verdict, message=message, exit_code=exit_code, heard=heard)
+                self.record(sandbox, verdict=verdict, message=message, exit_code=exit_code, heard=heard)
         self._backend.ended(instance_id, verdict=verdict, message=message, exit_code=exit_code, heard=heard)
         if slot is None or slot.phase is not Phase.ENDING:
             self._retirer.destroy(instance_id)
+
+    def _unlearn(self, sandbox: Sandbox) -> None:
+        """The gateway that brings it up has not heard of the claim that was heard of here: it is still to come."""
+        if sandbox.promised:
+            self._directory.pending_again(sandbox)
+        else:
+            self._directory.drop(sandbox)
+            self.orphans.ended(sandbox.id)
 
     def over_elsewhere(self, sandbox_id: str, instance_id: str) -> None:
         """Its slot is at a later generation: another gateway was asked to end it, and has reset the slot."""

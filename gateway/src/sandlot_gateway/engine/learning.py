@@ -52,26 +52,24 @@ class Learning:
 
     # From sidecars.
 
-    def record(self, instance: Instance, state: dict[str, Any]) -> None:
+    def owned(self, instance: Instance, state: dict[str, Any]) -> None:
         """Its sidecar tells of an owner, whoever made the claim: the backend's record of it may be missing."""
-        if not isinstance(state.get("sandbox_id"), str):
-            return
-        try:
-            self._backend.claimed(instance, claim_of(recovered(state, now=self._clock())), ours=False)
-        except NotOurs:
-            return  # `adopt` says so
-
-    def adopt(self, instance: Instance, state: dict[str, Any]) -> None:
-        """A claimed sidecar: know its sandbox (again), or end it when its sandbox has ended."""
-        if state.get("restoring"):
-            return  # the gateway that made the claim brings its files; should it be dead, the sidecar ends itself
+        # The gateway that made the claim brings its files; should it be dead, the sidecar ends itself.
+        restoring = bool(state.get("restoring"))
         try:
             sandbox = recovered(state, now=self._clock())
         except NotOurs as error:
-            _log.warning("a claim cannot be read: %s", error, extra={"instance": instance.id})
-            owner = state.get("sandbox_id")
-            self._ends.discard(instance, owner=owner if isinstance(owner, str) else None)
+            if not restoring:
+                _log.warning("a claim cannot be read: %s", error, extra={"instance": instance.id})
+                owner = state.get("sandbox_id")
+                self._ends.discard(instance, owner=owner if isinstance(owner, str) else None)
             return
+        self._backend.claimed(instance, claim_of(sandbox), ours=False)
+        if not restoring:
+            self._adopt(instance, sandbox)
+
+    def _adopt(self, instance: Instance, sandbox: Sandbox) -> None:
+        """Know the sandbox (again), or end the instance when it has ended."""
         known = self._directory.get(sandbox.id)
         if known is not None:
             if self._bringup.under_way(known.id):

@@ -48,7 +48,6 @@ class Lifecycle:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._directory = directory
-        self._supply = supply
         self._sidecars = sidecars
         self._backend = backend
         self._pending = pending
@@ -72,7 +71,6 @@ class Lifecycle:
         )
         self.bringup = BringUp(
             directory=directory,
-            supply=supply,
             claimer=self.claimer,
             backend=backend,
             pending=pending,
@@ -112,13 +110,7 @@ class Lifecycle:
         now = self._clock()
         sandbox = Sandbox(id=new_id(now), tenant=tenant.name, spec=spec, created_at=now, updated_at=now)
         asks_others = spec.key is not None and self.following.keyed.has_others
-        ticket = self._supply.ticket(
-            template=spec.template(),
-            tenant=tenant.name,
-            pool=spec.pool,
-            wanted=sandbox.promise,
-            at_once=not asks_others,
-        )
+        ticket = self.claimer.ticket(sandbox, at_once=not asks_others)
         self._directory.add(sandbox)
         self.ends.orphans.asked(sandbox)
         (self.following if asks_others else self.bringup).begin(sandbox, secrets=secrets, ticket=ticket)

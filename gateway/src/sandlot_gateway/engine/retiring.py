@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from sandlot_gateway.core.backend import Backend
 from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.core.owners import GIVEN_BACK
-from sandlot_gateway.core.slots import Slot
+from sandlot_gateway.core.slots import Generation
 from sandlot_gateway.sidecars import Ending, Sidecars
 from sandlot_gateway.tasks import Tasks
 
@@ -20,15 +19,6 @@ _log = logging.getLogger(__name__)
 
 TRIES = 6  # to ask a sidecar that does not answer
 PAUSE = 5.0  # seconds between two of them
-
-
-@dataclass(frozen=True, slots=True)
-class _Ended:
-    """A slot's generation whose owner is done: the slot itself may go on before its end has been asked for."""
-
-    instance: Instance
-    generation: int
-    sandbox_id: str | None
 
 
 class Retirer:
@@ -43,10 +33,9 @@ class Retirer:
         self._ways: dict[str, asyncio.Event] = {}  # by instance, of retired ones until they are out
         self._tasks = Tasks()
 
-    def retire(self, slot: Slot, *, verdict: str) -> None:
+    def retire(self, ended: Generation, *, verdict: str) -> None:
         """Its owner is done: a slot that is ENDING, by the move that has made it so."""
-        way = self._ways[slot.instance.id] = asyncio.Event()
-        ended = _Ended(slot.instance, slot.generation, slot.sandbox_id)
+        way = self._ways[ended.instance.id] = asyncio.Event()
         self._tasks.spawn(self._retire(ended, verdict=verdict, way=way))
 
     async def retired(self, instance_ids: Iterable[str], *, timeout: float) -> None:
@@ -79,7 +68,7 @@ class Retirer:
     async def close(self, *, timeout: float) -> None:
         await self._tasks.close(timeout=timeout)
 
-    async def _retire(self, ended: _Ended, *, verdict: str, way: asyncio.Event) -> None:
+    async def _retire(self, ended: Generation, *, verdict: str, way: asyncio.Event) -> None:
         instance = ended.instance
         try:
             async with self._at_once:
@@ -93,7 +82,7 @@ class Retirer:
                 del self._ways[instance.id]
             self._supply.capacity_freed()
 
-    async def _recycled(self, ended: _Ended) -> bool:
+    async def _recycled(self, ended: Generation) -> bool:
         try:
             return await self._backend.recycle(ended.instance, generation=ended.generation)
         except Exception:
@@ -101,10 +90,7 @@ class Retirer:
             return False
 
     async def _end(self, instance: Instance, *, verdict: str, only_of: str | None = None) -> None:
-        if await self._sidecars.end(instance, verdict=verdict, only_of=only_of) == "owned":
-            self._slots.gone(instance.id)
-        else:
-            await self._destroy(instance.id)
+        await self._asked(instance, await self._sidecars.end(instance, verdict=verdict, only_of=only_of))
 
     async def _give_back(self, instance: Instance, sandbox_id: str) -> None:
         answer = await self._ask(instance, sandbox_id)
@@ -114,6 +100,10 @@ class Retirer:
             await asyncio.sleep(PAUSE)
             answer = await self._ask(instance, sandbox_id)
             tries -= 1
+        await self._asked(instance, answer)
+
+    async def _asked(self, instance: Instance, answer: Ending) -> None:
+        """Its sidecar was asked to end, and another sandbox owns it, or it is to be taken away."""
         if answer == "owned":
             self._slots.gone(instance.id)
         else:
