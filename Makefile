@@ -50,7 +50,7 @@ check: setup  ## lint, types, architecture contracts, generated files
 	$(RUN)/python tools/chart_docs.py --check
 	$(RUN)/python -m images generate --check
 	$(RUN)/lint-imports
-	set -e; for package in kube sidecar gateway controller sdk grade; do (cd $$package && ../$(RUN)/deptry src); done
+	set -e; for package in contract kube sidecar gateway controller sdk grade; do (cd $$package && ../$(RUN)/deptry src); done
 	$(RUN)/pyright --warnings
 	$(RUN)/python tools/check_text.py
 

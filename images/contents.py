@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from sandlot_contract.sidecar import SIDECAR_PORT
+
 DEBIAN = "bookworm"
 REGISTRY = "sandlot.test"
 TAG = "dev"
@@ -96,7 +98,7 @@ IMAGES = (
         name="gateway",
         title="Sandlot's gateway",
         debian=RUNTIME,
-        packages=("kube", "sidecar", "gateway"),
+        packages=("contract", "kube", "sidecar", "gateway"),
         extras=("kubernetes", "ssh"),
         entrypoint=("python3", "-m", "sandlot_gateway"),
         user="65532:65532",
@@ -106,7 +108,7 @@ IMAGES = (
         name="controller",
         title="Sandlot's Kubernetes controller",
         debian=RUNTIME,
-        packages=("kube", "controller"),
+        packages=("contract", "kube", "controller"),
         entrypoint=("python3", "-m", "sandlot_controller"),
         user="65532:65532",
         ports=(8080,),
@@ -115,12 +117,12 @@ IMAGES = (
         name="sidecar",
         title="Sandlot's sidecar: root, because it enters another container's namespaces",
         debian=RUNTIME,
-        packages=("sidecar",),
+        packages=("contract", "sidecar"),
         entrypoint=("python3", "-S", "-P", "-OO", "-m", "sandlot_sidecar", "--config-env"),
-        ports=(8700,),
+        ports=(SIDECAR_PORT,),
         # `-OO` reads bytecode of its own: without it every one of 256 sidecars on a node compiles the library at start.
         optimise=(0, 2),
-        bundle=("sandlot_sidecar", *LIBRARY),
+        bundle=("sandlot_contract", "sandlot_sidecar", *LIBRARY),
         holder=True,
     ),
     Image(

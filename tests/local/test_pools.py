@@ -8,7 +8,8 @@ import signal
 from pathlib import Path
 
 import pytest
-from sandlot_gateway.core.instances import Instance, PoolSpec, Template
+from sandlot_contract.template import Template
+from sandlot_gateway.core.instances import Instance, PoolSpec
 
 from tests.local.conftest import Machine
 from tests.local.gateway import Gateway

@@ -7,7 +7,8 @@ import logging
 from collections import deque
 from functools import partial
 
-from sandlot_kube import clock, names, registries, verdicts
+from sandlot_contract import images, names
+from sandlot_kube import clock, verdicts
 from sandlot_kube.errors import KubeError
 from sandlot_kube.objects import Pod, Sandbox
 from sandlot_kube.verdicts import Verdict
@@ -214,7 +215,7 @@ class SandboxLoop:
 
     async def _create(self, sandbox: Sandbox) -> None:
         name = sandbox.metadata.name
-        why = registries.refusal(sandbox.spec.template.image, allowed=self._settings.registries)
+        why = images.refusal(sandbox.spec.template.image, allowed=self._settings.registries)
         if why is not None:
             self._settled(name)
             self._end(sandbox, Verdict(verdicts.START_FAILED, why))

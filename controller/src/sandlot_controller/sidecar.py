@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import aiohttp
-from sandlot_kube.names import SIDECAR_PORT
+from sandlot_contract.sidecar import SIDECAR_PORT
 
 
 class SidecarUnreachable(Exception):

@@ -7,9 +7,10 @@ import secrets
 from collections.abc import Callable
 from pathlib import Path
 
+from sandlot_contract.tokens import MIN_KEY
+
 from sandlot_gateway.core.backend import BackendError
 from sandlot_gateway.settings import Settings
-from sandlot_gateway.tokens import MIN_KEY
 
 
 def master_key(settings: Settings) -> bytes:

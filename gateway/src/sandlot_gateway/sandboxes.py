@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import re
-import secrets
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import msgspec
+from sandlot_contract.template import PIDS, Template
 
-from sandlot_gateway.core.instances import PIDS, Template
 from sandlot_gateway.core.owners import Promise
 from sandlot_gateway.data.routes import Route
 from sandlot_gateway.egress import Egress
 
 Status = Literal["PENDING", "RUNNING", "TERMINATED", "ERROR", "TIMEOUT"]
-
-_ID = re.compile(r"sb-[0-9a-f]{20}\Z")
 
 TERMINAL: frozenset[str] = frozenset({"TERMINATED", "ERROR", "TIMEOUT"})
 
@@ -242,13 +238,3 @@ def pending_route(sandbox: Sandbox) -> Route:
         verdict=sandbox.verdict,
         message=sandbox.message or (f"the sandbox has ended: {sandbox.verdict}" if sandbox.verdict else None),
     )
-
-
-def new_id(now: float) -> str:
-    """`now` in seconds since the epoch comes first: another gateway sees that it may not have heard of it yet."""
-    return f"sb-{int(now):08x}{secrets.token_hex(6)}"
-
-
-def made_at(sandbox_id: str) -> float | None:
-    """The second in which a gateway made the id; None when none can have made it."""
-    return float(int(sandbox_id[3:11], 16)) if _ID.match(sandbox_id) else None

@@ -9,9 +9,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from sandlot_contract.template import Template
 
 from sandlot_gateway import local_images
-from sandlot_gateway.core.instances import PoolSpec, Template
+from sandlot_gateway.core.instances import PoolSpec
 from sandlot_gateway.data.dial import split_host_port
 from sandlot_gateway.registries import REGISTRY
 

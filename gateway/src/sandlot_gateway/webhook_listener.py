@@ -11,10 +11,9 @@ from typing import Any, cast
 
 import httptools
 import msgspec
+from sandlot_contract.sidecar import WEBHOOK_PATH
 
 from sandlot_gateway.webhooks import Answer
-
-PATH = "/internal/sidecar"
 
 _BACKLOG = 4096  # the loop listens again, with 100 of its own: more sidecars at once would be refused
 _MAX_HEAD = 8 << 10  # bytes; a sidecar's head has some 500
@@ -36,7 +35,7 @@ _SAID = {
     200: None,
     400: "this is no state document of this instance",
     401: "this webhook does not come from its instance's sidecar; do the master keys differ?",
-    404: f"webhooks are POSTed to {PATH}; everything else is served on the gateway's other port",
+    404: f"webhooks are POSTed to {WEBHOOK_PATH}; everything else is served on the gateway's other port",
     408: f"the request did not arrive within {_TIME:g} s",
     410: "nobody knows this instance",
     411: "a webhook needs a Content-Length",
@@ -242,7 +241,7 @@ class _Connection(asyncio.Protocol):
 
     def _refusal(self) -> int | None:
         """The status for who is not listened to; who is has a share of the budget now."""
-        if self._parser.get_method() != b"POST" or self._url != PATH.encode():
+        if self._parser.get_method() != b"POST" or self._url != WEBHOOK_PATH.encode():
             return 404
         instance_id = self._header(b"x-sandlot-instance")
         if not self._listener.is_sender(instance_id, self._header(b"x-sandlot-sender")):

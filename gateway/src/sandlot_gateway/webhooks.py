@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import msgspec
+from sandlot_contract.sidecar import WEBHOOK_SIGNATURE
 
 from sandlot_gateway.core.backend import Backend, LeftAlone, Unavailable
 from sandlot_gateway.core.instances import Instance
@@ -80,7 +81,7 @@ class Webhooks:
         401: not signed by this instance; 400: no state document; 410: nobody wants it; 503: say it again.
         """
         wanted = (
-            "sha256="
+            WEBHOOK_SIGNATURE
             + hmac.new(self._tokens.instance(instance_id).encode(), body, hashlib.sha256).hexdigest()
         )
         if not hmac.compare_digest(wanted.encode(), signature.encode("utf-8", "replace")):

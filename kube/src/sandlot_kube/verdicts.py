@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sandlot_kube import names
+from sandlot_contract import names
+
 from sandlot_kube.objects import ContainerStatus, Pod
 
 OOM, EVICTED, NODE_LOST, IMAGE_PULL = "oom", "evicted", "node_lost", "image_pull"

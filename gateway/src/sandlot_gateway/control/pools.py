@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Response
 from pydantic import BaseModel, Field
+from sandlot_contract.template import PIDS, Template
 
 from sandlot_gateway.control.errors import ApiError, body_errors, errors, not_kept
 from sandlot_gateway.control.models import Done, Pids, PoolSize, Strict, Text
@@ -14,7 +15,7 @@ from sandlot_gateway.control.present import json_response
 from sandlot_gateway.control.services import Have, Services, Who, images_refusal
 from sandlot_gateway.control.translate import check_image
 from sandlot_gateway.core.backend import BackendError, PoolChanged, Unavailable
-from sandlot_gateway.core.instances import PIDS, PoolSpec, PoolStatus, Template
+from sandlot_gateway.core.instances import PoolSpec, PoolStatus
 from sandlot_gateway.keys import Tenant, is_tenant
 
 router = APIRouter(tags=["pools"])

@@ -10,7 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from .instances import Instance, PoolSpec, PoolStatus, Template
+from sandlot_contract.template import Template
+
+from .instances import Instance, PoolSpec, PoolStatus
 from .slots import Phase, Slots
 from .starts import Ask, Start, Starts, Told
 from .supply_events import (

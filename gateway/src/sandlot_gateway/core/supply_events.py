@@ -9,7 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NewType
 
-from sandlot_gateway.core.instances import Instance, Template
+from sandlot_contract.template import Template
+
+from sandlot_gateway.core.instances import Instance
 
 AskId = NewType("AskId", int)
 StartId = NewType("StartId", int)

@@ -8,11 +8,13 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from sandlot_contract.ids import new_sandbox_id
+
 from sandlot_gateway.core.backend import Backend
 from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.directory import Directory
 from sandlot_gateway.keys import Tenant
-from sandlot_gateway.sandboxes import Sandbox, Spec, new_id
+from sandlot_gateway.sandboxes import Sandbox, Spec
 from sandlot_gateway.sidecars import SidecarError, Sidecars, document
 from sandlot_gateway.tokens import Tokens
 
@@ -108,7 +110,9 @@ class Lifecycle:
         if limit is not None and self._directory.live_count(tenant.name) >= limit:
             raise QuotaReached(f"tenant {tenant.name!r} may have {limit} sandboxes at once")
         now = self._clock()
-        sandbox = Sandbox(id=new_id(now), tenant=tenant.name, spec=spec, created_at=now, updated_at=now)
+        sandbox = Sandbox(
+            id=new_sandbox_id(now), tenant=tenant.name, spec=spec, created_at=now, updated_at=now
+        )
         asks_others = spec.key is not None and self.following.keyed.has_others
         ticket = self.claimer.ticket(sandbox, at_once=not asks_others)
         self._directory.add(sandbox)

@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
+from sandlot_contract.template import Template
+
 from sandlot_gateway.core.backend import Backend, BackendError, Unavailable
-from sandlot_gateway.core.instances import Instance, Template
+from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.core.owners import Promise
 from sandlot_gateway.core.slots import Heard, Loss, Slot, Slots
 from sandlot_gateway.core.supply import SupplyCore, SupplySettings

@@ -7,6 +7,8 @@ import json
 import os
 import time
 
+from sandlot_contract.sidecar import WEBHOOK_SENDER, WEBHOOK_SIGNATURE
+
 from . import hmac256, log, lookup, mark
 from .errors import SidecarError
 from .tasks import Tasks
@@ -123,7 +125,7 @@ class Webhooks:
         self._target = Target(url) if url else None
         self._instance_id = instance_id
         self._token = token.encode()
-        self._sender = hmac256.hexdigest(self._token, b"webhook")
+        self._sender = hmac256.hexdigest(self._token, WEBHOOK_SENDER)
         self._period = heartbeat
         self._document = document
         self._tasks = Tasks()
@@ -252,7 +254,7 @@ class Webhooks:
         headers = {
             "X-Sandlot-Instance": self._instance_id,
             "X-Sandlot-Sender": self._sender,
-            "X-Sandlot-Signature": "sha256=" + hmac256.hexdigest(self._token, body),
+            "X-Sandlot-Signature": WEBHOOK_SIGNATURE + hmac256.hexdigest(self._token, body),
         }
         try:
             if target.socket is None and self._moved:

@@ -6,11 +6,12 @@ import asyncio
 import logging
 from typing import Any
 
+from sandlot_contract.template import Template
 from sandlot_kube.client import KubeClient
 from sandlot_kube.errors import BadKubeConfig
 
 from ...core.backend import BackendError, Events, Notes, OtherGateways
-from ...core.instances import ImageCheck, Instance, PoolSpec, PoolStatus, Template
+from ...core.instances import ImageCheck, Instance, PoolSpec, PoolStatus
 from ...core.owners import Claim, Promise
 from ...data.pool import HttpPool
 from ...sidecars import Sidecars

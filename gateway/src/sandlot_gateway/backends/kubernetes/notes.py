@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
+from sandlot_contract.names import ANNOTATION_NOTE, LABEL_PORT
 from sandlot_kube import ends, paths
 from sandlot_kube.client import MERGE_PATCH, KubeClient
 from sandlot_kube.errors import KubeError
-from sandlot_kube.names import ANNOTATION_NOTE, LABEL_PORT
 from sandlot_kube.objects import Sandbox
 
 from ...core.backend import NotesChanged, Unavailable

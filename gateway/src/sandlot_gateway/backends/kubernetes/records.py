@@ -8,13 +8,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from sandlot_contract.template import Template
 from sandlot_kube import backoff, clock, ends
 from sandlot_kube.client import KubeClient
 from sandlot_kube.ends import Ended
 from sandlot_kube.errors import KubeError
 from sandlot_kube.objects import Sandbox
 
-from ...core.instances import Template
 from ...core.owners import Claim
 from .known import Known, KnownSandboxes
 from .lull import Lull

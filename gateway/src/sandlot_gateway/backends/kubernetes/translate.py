@@ -8,14 +8,15 @@ import re
 from typing import Any
 
 import msgspec
+from sandlot_contract.images import is_image_name
+from sandlot_contract.names import ANNOTATION_REQUEST, API_VERSION, APP, LABEL_NAME, POOL_KIND, SANDBOX_KIND
+from sandlot_contract.template import Template
 from sandlot_kube.errors import KubeError
-from sandlot_kube.names import ANNOTATION_REQUEST, API_VERSION, APP, LABEL_NAME, POOL_KIND, SANDBOX_KIND
 from sandlot_kube.objects import Sandbox, SandboxPool
 from sandlot_kube.template import Template as KubeTemplate
 
 from ...core.backend import BackendError, Unavailable
-from ...core.instances import PoolSpec, Template
-from ...references import is_image_name
+from ...core.instances import PoolSpec
 
 _log = logging.getLogger(__name__)
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-import secrets
 import subprocess
 from collections.abc import Callable
 
+from sandlot_contract.ids import new_instance_id
+from sandlot_contract.template import Template
+
 from ...core.backend import BackendError, Unavailable
-from ...core.instances import Instance, Template
+from ...core.instances import Instance
 from ...tokens import Tokens
 from .background import Background
 from .cgroups import Cgroups
@@ -83,7 +85,7 @@ class Starter:
         return entry.instance
 
     def _enter(self, template: Template, pool: str | None) -> Entry:
-        instance_id = f"i-{secrets.token_hex(8)}"
+        instance_id = new_instance_id()
         directory = self._layout.instance(instance_id)
         instance = Instance(
             instance_id, template, directory.address, self._tokens.instance(instance_id), pool=pool
