@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from sandlot_contract.sidecar import SIDECAR_PORT
+from sandlot_contract.ports import CONTROLLER_PORT, GATEWAY_PORT, SIDECAR_PORT, WEBHOOK_PORT
 
 DEBIAN = "bookworm"
 REGISTRY = "sandlot.test"
@@ -102,7 +102,7 @@ IMAGES = (
         extras=("kubernetes", "ssh"),
         entrypoint=("python3", "-m", "sandlot_gateway"),
         user="65532:65532",
-        ports=(8641, 8642),
+        ports=(WEBHOOK_PORT, GATEWAY_PORT),
     ),
     Image(
         name="controller",
@@ -111,7 +111,7 @@ IMAGES = (
         packages=("contract", "kube", "controller"),
         entrypoint=("python3", "-m", "sandlot_controller"),
         user="65532:65532",
-        ports=(8080,),
+        ports=(CONTROLLER_PORT,),
     ),
     Image(
         name="sidecar",

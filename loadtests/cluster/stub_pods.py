@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import httptools
-from sandlot_contract.sidecar import SIDECAR_PORT
+from sandlot_contract.ports import SIDECAR_PORT
 from sandlot_gateway.tokens import Tokens
 
 

@@ -1,9 +1,8 @@
-"""How a sidecar is started and reached, and where it reports to. Every sidecar imports this: constants only."""
+"""How a sidecar is started, and where and how it reports. Every sidecar imports this: constants only."""
 
 CONFIG_VARIABLE = "SANDLOT_SIDECAR_CONFIG"  # its config as JSON, in a pod
 # In the environment of a pod's sandbox container, with the instance's id: the sidecar finds the container by it.
 TARGET_VARIABLE = "SANDLOT_TARGET"
-SIDECAR_PORT = 8700  # in a pod
 
 WEBHOOK_PATH = "/internal/sidecar"  # at the gateway
 WEBHOOK_SENDER = (

@@ -8,7 +8,8 @@ import math
 from typing import Any
 
 from sandlot_contract import names
-from sandlot_contract.sidecar import CONFIG_VARIABLE, SIDECAR_PORT, TARGET_VARIABLE
+from sandlot_contract.ports import SIDECAR_PORT
+from sandlot_contract.sidecar import CONFIG_VARIABLE, TARGET_VARIABLE
 from sandlot_kube.objects import Metadata, Sandbox, SandboxPool
 from sandlot_kube.template import Template, encode, key
 

@@ -9,6 +9,8 @@ import os
 import time
 from itertools import count
 
+from sandlot_contract.headers import VERDICT_KEY
+
 from .data.access import AccessLog, request_ids
 from .data.answers import Receive, Refusal, Scope, Send, send_json, unauthorized
 from .data.breaker import Limits
@@ -153,7 +155,7 @@ class DataPlane:
                         scope, receive, send, request=request, parts=parts, name=name, queued=queued
                     )
                     for key, value in headers:
-                        if key == b"x-sandlot-verdict":
+                        if key == VERDICT_KEY:
                             verdict = value
             except Refusal as refusal:
                 status = refusal.status

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from sandlot_contract.ports import GATEWAY_PORT, WEBHOOK_PORT
 from sandlot_contract.template import Template
 
 from sandlot_gateway import local_images
@@ -24,9 +25,9 @@ class Settings(BaseSettings):
 
     backend: Literal["local", "kubernetes"] = Field("local", description="What runs the sandboxes.")
     host: str = Field("127.0.0.1", description="The address to listen on.")
-    port: int = Field(8642, ge=0, le=65535, description="The TCP port; 0 takes a free one.")
+    port: int = Field(GATEWAY_PORT, ge=0, le=65535, description="The TCP port; 0 takes a free one.")
     webhook_port: int = Field(
-        8641,
+        WEBHOOK_PORT,
         ge=0,
         le=65535,
         description="Kubernetes: the TCP port where sidecars report; 0 takes a free one.",

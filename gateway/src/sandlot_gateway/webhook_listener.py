@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import httptools
 import msgspec
+from sandlot_contract.headers import INSTANCE_KEY, SENDER_KEY, SIGNATURE_KEY, VERDICT
 from sandlot_contract.sidecar import WEBHOOK_PATH
 
 from sandlot_gateway.webhooks import Answer
@@ -24,9 +25,9 @@ _LINGER = 1.0  # seconds until a refused sender is cut off
 _LINGER_BYTES = 256 << 10  # or so many bytes
 _HEADERS = frozenset(
     {
-        b"x-sandlot-instance",
-        b"x-sandlot-sender",
-        b"x-sandlot-signature",
+        INSTANCE_KEY,
+        SENDER_KEY,
+        SIGNATURE_KEY,
         b"content-length",
         b"transfer-encoding",
     }
@@ -207,7 +208,7 @@ class _Connection(asyncio.Protocol):
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
             self._answer(400)
         if self._is_complete and not self._answered:
-            instance_id, signature = self._header(b"x-sandlot-instance"), self._header(b"x-sandlot-signature")
+            instance_id, signature = self._header(INSTANCE_KEY), self._header(SIGNATURE_KEY)
             self._answer(*self._listener.receive(instance_id, signature, b"".join(self._body)))
         elif not self._has_head and self._head > _MAX_HEAD:
             self._answer(431)
@@ -243,8 +244,8 @@ class _Connection(asyncio.Protocol):
         """The status for who is not listened to; who is has a share of the budget now."""
         if self._parser.get_method() != b"POST" or self._url != WEBHOOK_PATH.encode():
             return 404
-        instance_id = self._header(b"x-sandlot-instance")
-        if not self._listener.is_sender(instance_id, self._header(b"x-sandlot-sender")):
+        instance_id = self._header(INSTANCE_KEY)
+        if not self._listener.is_sender(instance_id, self._header(SENDER_KEY)):
             self._listener.counted("unsigned")
             return 401
         self._listener.known(self, self._peer)
@@ -276,7 +277,7 @@ class _Connection(asyncio.Protocol):
         if status == 503:
             head += "Retry-After: 1\r\n"
         if verdict is not None:
-            head += f"X-Sandlot-Verdict: {verdict}\r\n"
+            head += f"{VERDICT}: {verdict}\r\n"
         head += f"Content-Length: {len(content)}\r\nConnection: close\r\n\r\n"
         transport.write(head.encode() + content)
         if self._timer is not None:

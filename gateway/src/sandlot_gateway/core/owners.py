@@ -7,9 +7,6 @@ from typing import Any
 
 from sandlot_contract.template import Template
 
-# The end of an instance whose claim was not heard to be accepted: its sandbox has another one, or is still to get one.
-GIVEN_BACK = "given_back"
-
 
 @dataclass(frozen=True, slots=True)
 class Claim:

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any
 
 import msgspec
+from sandlot_contract.headers import VERDICT_KEY
 
 from .errors import DialError
 
@@ -59,7 +60,7 @@ def sandbox_not_found(*, verdict: str | None, message: str | None, **fields: Any
         502,
         "sandbox_not_found",
         message or "no such sandbox",
-        headers=[(b"x-sandlot-verdict", verdict.encode("ascii", "replace"))] if verdict else (),
+        headers=[(VERDICT_KEY, verdict.encode("ascii", "replace"))] if verdict else (),
         verdict=verdict,
         **fields,
     )

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from sandlot_contract.ids import new_sandbox_id
+from sandlot_contract.verdicts import SandboxVerdict
 
 from sandlot_gateway.core.backend import Backend
 from sandlot_gateway.core.instances import Instance
@@ -166,7 +167,7 @@ class Lifecycle:
         if not told.get("equal"):
             why = f"the reset could not be proven equal to fresh: {_differences(told)}"
             _log.warning("sandbox %s: %s", sandbox.id, why)
-            self.ends.delete(sandbox, verdict="reset_failed", message=why)
+            self.ends.delete(sandbox, verdict=SandboxVerdict.RESET_FAILED, message=why)
             raise ResetFailed(why, code="not_equal")
         sandbox.updated_at = self._clock()
         return told

@@ -7,7 +7,8 @@ import json
 import time
 from _json import encode_basestring_ascii as quote
 
-from .framelog import STDERR, STDOUT
+from sandlot_contract.frames import STDERR, STDOUT
+
 from .machine import ENDED, Op
 
 TYPE_CHECKING = False

@@ -6,6 +6,8 @@ import asyncio
 import os
 import stat as modes
 
+from sandlot_contract.headers import MODE, MTIME
+
 from ..executor.errors import from_os
 from .errors import ApiError, ClientGone
 from .executor_client import STATUS
@@ -26,7 +28,7 @@ MAX_READ = 10 << 20
 async def send_file(request: Request, fd: int, stat: dict[str, Any]) -> None:
     """The file or a range of it; a client that goes, or a file that shrinks, ends in a cut connection."""
     size = _size(fd)
-    headers = [("X-Sandlot-Mode", str(stat.get("mode", ""))), ("X-Sandlot-Mtime", str(stat.get("mtime", "")))]
+    headers = [(MODE, str(stat.get("mode", ""))), (MTIME, str(stat.get("mtime", "")))]
     if size == 0:
         await _send_unsized(request, fd, tuple(headers))
         return

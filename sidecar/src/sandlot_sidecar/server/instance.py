@@ -6,6 +6,10 @@ import asyncio
 import os
 import time
 
+from sandlot_contract.frames import STDERR
+from sandlot_contract.phases import Phase
+from sandlot_contract.verdicts import INFRASTRUCTURE, SANDBOX_VERDICTS, CommandVerdict, SandboxVerdict
+
 from .. import kernel
 from . import claim as claims
 from . import log, nameservers, statedoc
@@ -35,20 +39,9 @@ if TYPE_CHECKING:
 
     from ..config import Config
 
-STARTING, WARM, CLAIMED, OVER, FAILED = "starting", "warm", "claimed", "ended", "failed"
+STARTING, WARM, CLAIMED, OVER, FAILED = Phase
 PROOF_TIMEOUT = 30.0  # seconds for the first command of a fresh sandbox
 END_PATIENCE = 60.0  # seconds of trying to say `ended`
-# How a sandbox can end.
-VERDICTS = frozenset((
-    "deleted", "deadline", "idle", "exited", "oom", "start_failed", "image_pull", "evicted", "node_lost",
-    "sidecar_lost", "sandbox_lost", "reset_failed", "init_killed", "given_back",
-))  # fmt: skip
-# What commands that run are told of a sandbox's end that is no fault of theirs; of any other, `sandbox_ended`.
-CAUSES = {
-    "evicted": "evicted", "sidecar_lost": "sidecar_lost", "node_lost": "sandbox_broken", "image_pull": "sandbox_broken",
-    "sandbox_lost": "sandbox_broken", "reset_failed": "sandbox_broken", "start_failed": "sandbox_broken",
-    "given_back": "sandbox_broken",
-}  # fmt: skip
 
 
 class Instance:
@@ -184,7 +177,7 @@ class Instance:
         await self.ops.wait_ended(op, timeout=PROOF_TIMEOUT + 5.0)
         self.ops.table.drop(op)
         if op.verdict != "exited" or op.exit_code != 0:
-            text = op.message or b"".join(op.log.output(b"e"[0])).decode("utf-8", "replace")[:500]
+            text = op.message or b"".join(op.log.output(STDERR)).decode("utf-8", "replace")[:500]
             raise SidecarError(f"the first command failed ({op.verdict}, exit code {op.exit_code}): {text}")
 
     def _set_environment(self) -> None:
@@ -412,7 +405,9 @@ class Instance:
             self._store()
         except records.StoreError as error:
             log.failure("record_failed", error)
-        await self.ops.end_all(CAUSES.get(verdict, "sandbox_ended"), message=message or verdict)
+        await self.ops.end_all(
+            INFRASTRUCTURE.get(verdict, CommandVerdict.SANDBOX_ENDED), message=message or verdict
+        )
         if not self.executor.gone:
             try:
                 await self.executor.ask("end")
@@ -436,7 +431,7 @@ class Instance:
         # The answer is about what was told: whoever has claimed the instance since then would be ended with it.
         self.tasks.spawn_quiet(
             self.end(
-                verdict if verdict in VERDICTS else "deleted",
+                verdict if verdict in SANDBOX_VERDICTS else SandboxVerdict.DELETED,
                 message="nobody wants this instance any more",
                 only_unclaimed=owner is None,
                 only_of=owner,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from sandlot_contract.phases import Phase
+from sandlot_contract.verdicts import SANDBOX_VERDICTS, SandboxVerdict
+
 from . import fields
 from .egress import body as egress
 from .errors import bad_input
 from .http import EITHER, INSTANCE, NOBODY, Route
-from .instance import VERDICTS
 from .metrics import render
 
 TYPE_CHECKING = False
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
     from .instance import Instance
     from .request import Request
 
-HEALTH = {"warm": "ok", "claimed": "ok"}
+HEALTH: dict[str, str] = {Phase.WARM: "ok", Phase.CLAIMED: "ok"}
 
 
 class InstanceRoutes:
@@ -66,8 +68,8 @@ class InstanceRoutes:
     async def end(self, request: Request) -> None:
         """End the sandbox; the first verdict stays."""
         body = request.json()
-        verdict = fields.text(body, "verdict", default="deleted") or ""
-        if verdict not in VERDICTS:
+        verdict = fields.text(body, "verdict", default=SandboxVerdict.DELETED) or ""
+        if verdict not in SANDBOX_VERDICTS:
             raise bad_input("verdict must be one of the contract's sandbox verdicts", field="verdict")
         only_unclaimed = fields.flag(body, "only_unclaimed", default=False)
         message = fields.text(body, "message", limit=4096)

@@ -9,6 +9,9 @@ import resource
 import signal
 import socket
 
+from sandlot_contract.phases import Phase
+from sandlot_contract.verdicts import SandboxVerdict
+
 from . import log, mark
 from .executor_client import ExecutorClient
 from .file_routes import FileRoutes
@@ -87,9 +90,9 @@ def _loop_failure(loop: asyncio.AbstractEventLoop, context: dict[str, object]) -
 
 async def _terminate(instance: Instance) -> None:
     """SIGTERM: the pod or the machine wants its place back."""
-    verdict = "evicted" if instance.record.claim is not None else "deleted"
+    verdict = SandboxVerdict.EVICTED if instance.record.claim is not None else SandboxVerdict.DELETED
     await instance.end(verdict, message="the sidecar was told to terminate", patience=TERM_PATIENCE)
-    if instance.phase == "failed":
+    if instance.phase == Phase.FAILED:
         instance.finished.set()
 
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import signal as signals
 
+from sandlot_contract.frames import STDERR, STDOUT
+from sandlot_contract.headers import ATTACHED, OP, OP_KEY, QUEUED_KEY
+from sandlot_contract.verdicts import LOST
+
 from . import documents, fields, spec
 from .errors import ApiError, bad_input
-from .framelog import STDERR, STDOUT
 from .http import Route
 from .machine import ENDED, Op
 from .stream import send_frames
@@ -22,7 +25,6 @@ if TYPE_CHECKING:
     from .request import Answer, Request
     from .stdin import StdinWriter
 
-LOST = frozenset(("sandbox_ended", "sandbox_broken", "sidecar_lost", "evicted"))  # no results
 MAX_WAIT = 3600.0
 STDIN_PATIENCE = 30.0
 
@@ -54,9 +56,9 @@ class OpRoutes:
         """Prime's buffered form; no task: the op's end answers."""
         body = request.json()
         what = spec.from_exec(body)
-        op_id = request.header(b"x-sandlot-op")
+        op_id = request.header(OP_KEY)
         if op_id is not None:
-            op_id = spec.op_id(op_id, "X-Sandlot-Op")
+            op_id = spec.op_id(op_id, OP)
         op, _ = self._ops.create(what, op_id=op_id, queued_before=_queued(request))
         self._ops.table.attach(op)
         request.on_gone = lambda: self._ops.leave(op)
@@ -66,7 +68,7 @@ class OpRoutes:
     def _answer_exec(self, request: Request, op: Op, *, named: bool) -> None:
         if request.gone:
             return
-        headers = (("X-Sandlot-Op", op.op_id),)
+        headers = ((OP, op.op_id),)
         if not named and op.verdict in LOST:
             request.on_gone = None
             request.respond_error(self._lost(op, headers))
@@ -111,7 +113,7 @@ class OpRoutes:
         op, attached = self._ops.create(what, op_id=op_id, queued_before=_queued(request))
         if detach:
             op.detached = True
-        headers = (("X-Sandlot-Op", op.op_id), ("X-Sandlot-Attached", "1" if attached else "0"))
+        headers = ((OP, op.op_id), (ATTACHED, "1" if attached else "0"))
         if wait is not None:
             await self._wait(request, op, wait, headers=headers)
         else:
@@ -164,7 +166,7 @@ class OpRoutes:
                 await self._ops.wait_ended(op, timeout=wait)
         finally:
             self._ops.leave_later(op)
-        request.respond_json(documents.document(op, with_spec=spec), headers=(("X-Sandlot-Op", op.op_id),))
+        request.respond_json(documents.document(op, with_spec=spec), headers=((OP, op.op_id),))
 
     async def delete(self, request: Request) -> None:
         """Kill the whole tree, answer when it is dead."""
@@ -175,7 +177,7 @@ class OpRoutes:
             await self._ops.wait_ended(op, timeout=None)
         finally:
             self._ops.leave(op)
-        request.respond_json(documents.document(op), headers=(("X-Sandlot-Op", op.op_id),))
+        request.respond_json(documents.document(op), headers=((OP, op.op_id),))
 
     async def stream(self, request: Request) -> None:
         """Frames from an offset on, or from where the last watcher's connection was lost."""
@@ -184,9 +186,7 @@ class OpRoutes:
             offset = op.log.unread()
         else:
             offset = fields.query_int(query, "offset", default=0) or 0
-        await self._frames(
-            request, op, offset, headers=(("X-Sandlot-Op", op.op_id), ("X-Sandlot-Attached", "1"))
-        )
+        await self._frames(request, op, offset, headers=((OP, op.op_id), (ATTACHED, "1")))
 
     async def output(self, request: Request) -> None:
         """Kept bytes of one stream."""
@@ -289,7 +289,7 @@ async def _write_all(answer: Answer, pieces: Iterator[bytes]) -> None:
 
 def _queued(request: Request) -> float:
     """Seconds the gateway held it back; nonsense counts as none."""
-    value = request.headers.get(b"x-sandlot-queued")
+    value = request.headers.get(QUEUED_KEY)
     if value is None:
         return 0.0
     try:

@@ -8,8 +8,9 @@ import os
 import sys
 import time
 
+from sandlot_contract.frames import START, STDERR, STDOUT
+
 from .errors import busy
-from .framelog import START, STDERR, STDOUT
 from .machine import ENDED, SIGKILL
 from .recent import Recent
 from .spec import QUIET

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 
-from .framelog import STDERR, STDOUT
+from sandlot_contract.frames import STDERR, STDOUT
+
 from .machine import ENDED, RUNNING, Op
 from .spec import Spec
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 
+from sandlot_contract.phases import Phase
+
 from .. import __version__
 
 TYPE_CHECKING = False
@@ -41,7 +43,7 @@ def state(instance: Instance) -> dict[str, Any]:
     record = instance.record
     # A claim that is being applied may still fail: a gateway that asks now, told of an owner in an instance that is
     # not its owner's yet, would take it for both known and free, and never ask again.
-    claim = record.claim if instance.phase != "warm" else None
+    claim = record.claim if instance.phase != Phase.WARM else None
     start = instance.start_command
     return {
         "instance_id": instance.config.instance_id,

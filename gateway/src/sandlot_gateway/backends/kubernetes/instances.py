@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 from sandlot_contract.names import ANNOTATION_TEMPLATE, LABEL_FOR, LABEL_POOL
-from sandlot_contract.sidecar import SIDECAR_PORT
+from sandlot_contract.ports import SIDECAR_PORT
 from sandlot_contract.template import Template
 from sandlot_kube import template as templates
 from sandlot_kube.objects import Pod
