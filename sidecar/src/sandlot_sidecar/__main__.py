@@ -22,12 +22,12 @@ import threading
 import types
 import warnings
 
-from sandlot_contract import frames, headers, phases, verdicts
+from sandlot_contract import frames, framing, headers, phases, verdicts
 
 from . import handover, lean
 
-SHARED = (array, collections, contextlib, enum, errno, fcntl, frames, functools, gc, headers, phases, resource, select,
-          selectors, threading, types, verdicts, warnings)  # fmt: skip
+SHARED = (array, collections, contextlib, enum, errno, fcntl, frames, framing, functools, gc, headers, phases,
+          resource, select, selectors, threading, types, verdicts, warnings)  # fmt: skip
 lean.import_json()
 
 

@@ -7,6 +7,7 @@ from collections import deque
 
 from httptools.parser.errors import HttpParserError, HttpParserUpgrade
 from httptools.parser.parser import HttpRequestParser
+from sandlot_contract.framing import Framing
 
 from . import log, strangers
 from .errors import ApiError, bad_input
@@ -56,7 +57,7 @@ class Connection(asyncio.Protocol):
         self._url = b""
         self._header_bytes = 0
         self._in_header = False
-        self._unseen = 0  # bytes of a message's body that no callback was told of
+        self._framing = Framing()
         self._discarded = 0
         self._requests: deque[Request] = deque()  # the first is being handled
         self._timer: asyncio.TimerHandle | None = None
@@ -159,9 +160,8 @@ class Connection(asyncio.Protocol):
             return
         if self._in_header:
             self._header_bytes += len(data)  # a header line without an end reaches no callback
-        elif self._incoming is not None:
-            # Nor does such a trailer, which the parser keeps, or a chunk's extension.
-            self._unseen += len(data)
+        else:
+            self._framing.arrived(len(data))
         try:
             self.parser.feed_data(data)
         except HttpParserUpgrade as upgrade:
@@ -178,13 +178,13 @@ class Connection(asyncio.Protocol):
                 elif self._timer is None:
                     loop = asyncio.get_running_loop()
                     self._timer = loop.call_later(HEADER_TIMEOUT, self._refuse, _header_too_slow())
-            elif self._unseen > self._max_header:
+            elif self._framing.size > self._max_header:
                 self._refuse(_framing_too_long(self._max_header))
 
     def on_message_begin(self) -> None:
         self._incoming = Request(self)
         self._url = b""
-        self._header_bytes = self._unseen = 0
+        self._header_bytes = 0
         self._in_header = True
 
     def on_url(self, url: bytes) -> None:
@@ -214,6 +214,7 @@ class Connection(asyncio.Protocol):
         request = self._incoming
         if request is None:
             return
+        self._framing.begin()
         parser = self.parser
         path, _, request.raw_query = self._url.partition(b"?")
         request.path = unquote(path)
@@ -232,7 +233,7 @@ class Connection(asyncio.Protocol):
             self.pause("pipeline")
 
     def on_body(self, body: bytes) -> None:
-        self._unseen = 0
+        self._framing.content()
         request = self._incoming
         if request is None:
             return
@@ -255,7 +256,8 @@ class Connection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         request, self._incoming = self._incoming, None
-        self._discarded = self._unseen = 0
+        self._discarded = 0
+        self._framing.end()
         if request is None:
             return
         request.complete = True
