@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from sandlot import errors, models
@@ -12,6 +13,7 @@ from sandlot._protocol import answers, frames
 from sandlot.cli.local import up
 from sandlot_contract import frames as contract_frames
 from sandlot_contract import headers, ports
+from sandlot_contract.statuses import TERMINAL, Status
 from sandlot_contract.verdicts import INFRASTRUCTURE, LOST, CommandVerdict, SandboxVerdict
 
 ROOT = Path(__file__).parents[2]
@@ -25,6 +27,11 @@ def test_the_sdk_knows_which_ends_are_the_infrastructures() -> None:
     # `given_back` is no sandbox's end; `sandbox_broken` is what commands are told.
     ends = {*INFRASTRUCTURE, CommandVerdict.SANDBOX_BROKEN} - {SandboxVerdict.GIVEN_BACK}
     assert {*errors.INFRASTRUCTURE} == {*map(str, ends)}
+
+
+@pytest.mark.parametrize("status", get_args(Status))
+def test_the_sdk_knows_which_statuses_are_an_end(status: str) -> None:
+    assert models.SandboxInfo(id="sb-1", status=status).ended == (status in TERMINAL)
 
 
 def test_the_sdk_knows_which_commands_are_lost() -> None:

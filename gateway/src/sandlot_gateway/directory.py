@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from sandlot_contract.ids import created_at
+from sandlot_contract.statuses import TERMINAL
 
 from sandlot_gateway.data.routes import Route
-from sandlot_gateway.sandboxes import TERMINAL, Sandbox, pending_route
+from sandlot_gateway.sandboxes import Sandbox, pending_route
 from sandlot_gateway.shelf import Shelf
 
 # A sandbox that was made by another gateway so long ago is waited for as many times longer than any other that is

@@ -6,16 +6,13 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import msgspec
+from sandlot_contract.statuses import TERMINAL, Status
 from sandlot_contract.template import PIDS, Template
 from sandlot_contract.verdicts import SandboxVerdict
 
 from sandlot_gateway.core.owners import Promise
 from sandlot_gateway.data.routes import Route
 from sandlot_gateway.egress import Egress
-
-Status = Literal["PENDING", "RUNNING", "TERMINATED", "ERROR", "TIMEOUT"]
-
-TERMINAL: frozenset[str] = frozenset({"TERMINATED", "ERROR", "TIMEOUT"})
 
 
 @dataclass(frozen=True, slots=True)
