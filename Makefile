@@ -48,6 +48,7 @@ check: setup  ## lint, types, architecture contracts, generated files, links of 
 	$(RUN)/python tools/async_to_sync.py --check
 	$(RUN)/python tools/protobuf.py --check
 	$(RUN)/python tools/chart_docs.py --check
+	$(RUN)/python tools/error_page.py --check
 	$(RUN)/python -m images generate --check
 	$(RUN)/lint-imports
 	set -e; for package in contract kube sidecar gateway controller sdk grade; do (cd $$package && ../$(RUN)/deptry src); done
@@ -75,6 +76,7 @@ generate: setup  ## write the generated files again
 	$(RUN)/python tools/async_to_sync.py
 	$(RUN)/python tools/protobuf.py
 	$(RUN)/python tools/chart_docs.py
+	$(RUN)/python tools/error_page.py
 	$(RUN)/python -m images generate
 
 site: setup  ## the documentation as a site that needs no network, in site/; broken links and anchors fail
