@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Builds the site of docs/ into site/, or into the folder named; fails on a broken link or anchor.
+# Builds the site of docs/ into site/, or into the folder named. Fails on a broken link or anchor, and where a page
+# would load something from elsewhere.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=$(realpath -m "${1:-site}")
@@ -12,4 +13,9 @@ if [ ! -f "$stamp" ] || [ "$(cat "$stamp")" != "$want" ]; then
     echo "$want" > "$stamp"
 fi
 export NO_MKDOCS_2_WARNING=1  # an advertisement of its successor on each run
-exec .venv-site/bin/mkdocs build --strict --clean --site-dir "$out"
+.venv-site/bin/mkdocs build --strict --clean --site-dir "$out"
+if grep -rE '<(script|link|img)[^>]+(src|href)="https?:' --include='*.html' "$out"; then
+    echo "tools/site.sh: these pages load something from elsewhere; the site has to work without a network" >&2
+    exit 1
+fi
+echo "$out/index.html"

@@ -23,6 +23,7 @@ OUTSIDE = (
 )
 FOLDER = "repository"
 LINK = re.compile(r"(\]\()([^)\s]+)(\))")
+CODE = re.compile(r"`[^`]+`")
 FENCE = re.compile(r"^\s*```")
 
 
@@ -39,7 +40,12 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     fenced = False
     for line in markdown.split("\n"):
         fenced ^= bool(FENCE.match(line))
-        lines.append(line if fenced else LINK.sub(lambda found: _link(found, repository, here), line))
+        if not fenced:
+            line = LINK.sub(lambda found: _link(found, repository, here), line)
+            if line.startswith("|"):
+                # GitHub ends a cell at a bar in code unless it is escaped; Python-Markdown would show the escape.
+                line = CODE.sub(lambda found: found[0].replace("\\|", "|"), line)
+        lines.append(line)
     return "\n".join(lines)
 
 
