@@ -12,6 +12,7 @@ from error_texts import Found, collect, read
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "errors.md"
 PACKAGES = {
+    "contract": "contract/src/sandlot_contract",
     "gateway": "gateway/src/sandlot_gateway",
     "sidecar": "sidecar/src/sandlot_sidecar",
     "controller": "controller/src/sandlot_controller",
@@ -25,7 +26,7 @@ SURFACES = (
     ("Command sessions (RPC)", ("gateway rpc/",)),
     ("SSH", ("gateway ssh/",)),
     ("Webhooks", ("gateway webhook",)),
-    ("Control API, and the gateway's start", ("gateway ",)),
+    ("Control API, and the gateway's start", ("gateway ", "contract ")),
     ("Sidecar", ("sidecar ",)),
     ("Controller", ("controller ",)),
     ("Kubernetes client of gateway and controller", ("kube ",)),

@@ -48,7 +48,7 @@ def registry_of(name: str) -> str:
 def refusal(name: str, *, allowed: Collection[str]) -> str | None:
     """Why an image is not to be fetched; None if it may be. `allowed`: `HOST[:PORT]` or `*.HOST`; empty: all public."""
     if not is_image_name(name):
-        return f"{name!r} is no name of a container image: [HOST[:PORT]/]NAME[:TAG][@DIGEST] is"
+        return f"invalid image reference {name!r}: write [HOST[:PORT]/]NAME[:TAG][@DIGEST]"
     registry = registry_of(name)
     if allowed:
         if any(_matches(registry, entry.lower()) for entry in allowed):

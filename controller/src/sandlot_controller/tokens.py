@@ -12,7 +12,9 @@ from sandlot_controller.settings import BadSettings
 class InstanceTokens:
     def __init__(self, key: bytes) -> None:
         if len(key) < MIN_KEY:
-            raise BadSettings(f"SANDLOT_KEY_FILE: the master key must have at least {MIN_KEY} bytes")
+            raise BadSettings(
+                f"SANDLOT_KEY_FILE: the master key must have at least {MIN_KEY} bytes; write random ones"
+            )
         self._key = key
 
     @classmethod

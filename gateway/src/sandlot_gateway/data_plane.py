@@ -222,7 +222,7 @@ class DataPlane:
 async def _say_cut(send: Send, *, request_id: bytes) -> None:
     """Without an answer that begins, the server would say 500, which no client asks again after."""
     headers = [(b"x-request-id", request_id), (b"connection", b"close")]
-    message = "the gateway ends; under the same op id another one has the result"
+    message = "the gateway ended before the answer: ask again with the same op id for the one result"
     document = {"error": "gateway_ended", "message": message, "may_have_run": True}
     # RuntimeError: the answer has begun, and ends with its connection. TimeoutError: its client does not read.
     with contextlib.suppress(RuntimeError, TimeoutError):

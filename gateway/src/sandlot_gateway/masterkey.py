@@ -20,7 +20,7 @@ def master_key(settings: Settings) -> bytes:
     key = settings.key_file.read_bytes()
     if len(key) < MIN_KEY:
         raise BackendError(
-            f"--key-file {settings.key_file}: the master key must have at least {MIN_KEY} bytes"
+            f"--key-file {settings.key_file}: the master key must have at least {MIN_KEY} bytes; write random ones"
         )
     return key
 

@@ -196,7 +196,9 @@ class Settings(BaseSettings):
     @model_validator(mode="after")
     def _key_is_known(self) -> Settings:
         if self.backend == "kubernetes" and self.key_file is None:
-            raise ValueError("--key-file is needed with --backend kubernetes")
+            raise ValueError(
+                "--key-file is needed with --backend kubernetes: name the master key that the controller has, too"
+            )
         if self.backend == "local" and self.key_file is not None:
             raise ValueError(
                 "--key-file is for --backend kubernetes; the local one has its key in --state-dir"

@@ -34,15 +34,15 @@ _HEADERS = frozenset(
 )
 _SAID = {
     200: None,
-    400: "this is no state document of this instance",
+    400: "the body is not a state document of this instance",
     401: "this webhook does not come from its instance's sidecar; do the master keys differ?",
     404: f"webhooks are POSTed to {WEBHOOK_PATH}; everything else is served on the gateway's other port",
     408: f"the request did not arrive within {_TIME:g} s",
-    410: "nobody knows this instance",
+    410: "no such instance: it has ended, or this gateway never knew it",
     411: "a webhook needs a Content-Length",
     413: f"the body is larger than {_MAX_BODY} bytes",
     431: f"the headers are larger than {_MAX_HEAD} bytes",
-    503: "nothing is known of this instance yet, or too many webhooks arrive at once: say it again",
+    503: "this instance is not known yet, or too many webhooks arrive at once: send it again",
 }
 
 

@@ -167,7 +167,7 @@ class BringUp:
         """Its claim waits for the files: nothing has run in it yet. Raises RestoreFailed."""
         try:
             if self._restore is None:
-                raise RestoreFailed("there is no directory of checkpoints")
+                raise RestoreFailed("this gateway has no directory of checkpoints: set checkpoint_dir")
             await self._restore(sandbox, instance)
         except BaseException:  # also a fault of ours: its sidecar would wait for files that never come
             self._ends.discard(instance, owner=sandbox.id)

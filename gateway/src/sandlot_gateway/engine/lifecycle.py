@@ -109,7 +109,9 @@ class Lifecycle:
                 return known
         limit = tenant.max_sandboxes
         if limit is not None and self._directory.live_count(tenant.name) >= limit:
-            raise QuotaReached(f"tenant {tenant.name!r} may have {limit} sandboxes at once")
+            raise QuotaReached(
+                f"tenant {tenant.name!r} may have {limit} sandboxes at once, and has them: delete some"
+            )
         now = self._clock()
         sandbox = Sandbox(
             id=new_sandbox_id(now), tenant=tenant.name, spec=spec, created_at=now, updated_at=now
@@ -156,7 +158,9 @@ class Lifecycle:
         """A proven reset that keeps the owner; the sidecar's answer. Raises ResetFailed."""
         instance = self._backend.instance(sandbox.instance_id or "")
         if instance is None or sandbox.status != "RUNNING":
-            raise ResetFailed("the sandbox is not running", code="not_running")
+            raise ResetFailed(
+                "the sandbox is not running: only a RUNNING one can be reset", code="not_running"
+            )
         try:
             answer = await self._sidecars.reset(instance)
         except SidecarError as error:

@@ -87,7 +87,7 @@ def decide(record: Record, claim: dict[str, Any], *, generation: int | None) -> 
     extra: dict[str, Any] = {}
     if claim["tenant"] is not None and claim["tenant"] == held["tenant"]:
         extra["sandbox_id"] = held["sandbox_id"]
-    raise ApiError(409, "already_claimed", "this instance has an owner", **extra)
+    raise ApiError(409, "already_claimed", "this instance has another owner: claim another one", **extra)
 
 
 def _same_token(held: dict[str, Any], claim: dict[str, Any]) -> bool:

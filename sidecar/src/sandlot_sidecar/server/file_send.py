@@ -125,7 +125,9 @@ def _unreadable(error: OSError) -> ApiError:
 def _size(fd: int) -> int:
     found = os.fstat(fd)
     if modes.S_ISDIR(found.st_mode):
-        raise ApiError(409, "is_directory", "this is a directory", field="path")
+        raise ApiError(
+            409, "is_directory", "this is a directory: list it, or name a file in it", field="path"
+        )
     if not modes.S_ISREG(found.st_mode):
         raise ApiError(400, "bad_request", "this is not a regular file", field="path")
     return found.st_size

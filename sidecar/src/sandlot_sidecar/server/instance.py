@@ -490,9 +490,19 @@ class Instance:
         """What every sandbox route asks first. Raises 410 or 503."""
         if self.phase is not CLAIMED:
             self._refuse_over()
-            raise ApiError(503, "starting", "the sandbox is being made", headers=(("Retry-After", "1"),))
+            raise ApiError(
+                503,
+                "starting",
+                "the sandbox is still being made: try again after Retry-After",
+                headers=(("Retry-After", "1"),),
+            )
         if self.restoration.awaited:
-            raise ApiError(503, "starting", "its files are being restored", headers=(("Retry-After", "1"),))
+            raise ApiError(
+                503,
+                "starting",
+                "the sandbox's files are being restored: try again after Retry-After",
+                headers=(("Retry-After", "1"),),
+            )
 
     def state(self) -> dict[str, Any]:
         """The contract's state document."""

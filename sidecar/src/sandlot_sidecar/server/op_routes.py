@@ -135,7 +135,11 @@ class OpRoutes:
         if not op.log.is_boundary(offset):
             self._ops.touch(op)
             raise ApiError(
-                416, "bad_offset", "no frame begins at this offset", field="offset", size=op.log.size
+                416,
+                "bad_offset",
+                "no frame begins at this offset: use the end of the last whole frame",
+                field="offset",
+                size=op.log.size,
             )
         self._ops.table.attach(op)
         try:
@@ -146,7 +150,12 @@ class OpRoutes:
     def _find(self, request: Request) -> Op:
         op = self._ops.table.find(spec.op_id(request.match, "id"))
         if op is None:
-            raise ApiError(404, "no_such_op", "there is no op with this id", op_id=request.match)
+            raise ApiError(
+                404,
+                "no_such_op",
+                "no op has this id: it never ran here, or the sandbox was reset",
+                op_id=request.match,
+            )
         return op
 
     def list(self, request: Request) -> None:
@@ -220,13 +229,18 @@ class OpRoutes:
         eof = fields.query_flag(query, "eof", default=False)
         writer = op.io.stdin_writer()
         if writer is None:
-            raise ApiError(409, "no_stdin", "this op was not started with stdin or a terminal")
+            raise ApiError(409, "no_stdin", "this op has no input: start it with stdin or pty")
         async with writer.lock:
             begin = offset or 0
             if dedupe is not None:
                 begin = writer.offset - (writer.inputs.get(dedupe) or 0)
             if begin > writer.offset:
-                raise ApiError(409, "stdin_gap", "bytes before this offset are missing", offset=writer.offset)
+                raise ApiError(
+                    409,
+                    "stdin_gap",
+                    "bytes before this offset are missing: go on at the offset in this answer",
+                    offset=writer.offset,
+                )
             try:
                 await self._take(request, writer, skip=writer.offset - begin)
             finally:
@@ -266,7 +280,7 @@ class OpRoutes:
                 raise bad_input(f"{name} is required", field=name)
         size = spec.terminal_size(body)
         if op.spec is not None and op.spec.pty is None:
-            raise ApiError(409, "not_a_pty", "this op has no terminal")
+            raise ApiError(409, "not_a_pty", "this op has no terminal: start it with pty")
         if op.state is ENDED:
             raise ApiError(409, "op_ended", "the op has ended", verdict=op.verdict)
         op.io.resize(cols=size["cols"], rows=size["rows"])

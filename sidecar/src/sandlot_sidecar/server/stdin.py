@@ -82,7 +82,12 @@ class StdinWriter:
             if ready in self._io.watchers:
                 self._io.watchers.remove(ready)
         if not done:
-            raise ApiError(408, "stdin_full", "the op does not read its input", offset=self.offset)
+            raise ApiError(
+                408,
+                "stdin_full",
+                "the op has not read its input in time: go on at the offset in this answer",
+                offset=self.offset,
+            )
 
     async def end(self) -> None:
         """End of file."""

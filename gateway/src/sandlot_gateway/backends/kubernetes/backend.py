@@ -56,7 +56,9 @@ class KubernetesBackend:
         try:
             self._client = client or KubeClient.from_environment(settings.context)
         except BadKubeConfig as error:
-            raise BackendError(f"no way to a Kubernetes API server: {error}") from error
+            raise BackendError(
+                f"cannot find the Kubernetes API server: {error}; run in a pod, or name a --kube-context"
+            ) from error
         tokens.now = self._client.now
         self._settings = settings
         namespace = settings.namespace or self._client.namespace

@@ -128,7 +128,9 @@ def _module_dirs() -> list[str]:
     for name in ("sandlot_sidecar", "sandlot_contract", "httptools"):
         spec = importlib.util.find_spec(name)
         if spec is None or spec.origin is None:
-            raise BackendError(f"the package {name} is not installed beside the gateway")
+            raise BackendError(
+                f"the package {name} is not installed beside the gateway: pip install it there"
+            )
         directory = str(Path(spec.origin).parent.parent)
         if directory not in found:
             found.append(directory)

@@ -60,15 +60,21 @@ class Starter:
         if self._background.closing:
             raise Unavailable("the gateway is stopping")
         if template.gpu_count or template.gpu_type:
-            raise BackendError("the local backend has no GPUs", error_type="UNSUPPORTED", field="gpu_count")
+            raise BackendError(
+                "the local backend has no GPUs: leave it out, or use a cluster",
+                error_type="UNSUPPORTED",
+                field="gpu_count",
+            )
         if template.runtime_class not in (None, "", "namespaces"):
             raise BackendError(
-                f"the local backend has no runtime class {template.runtime_class!r}",
+                f"the local backend has no runtime class {template.runtime_class!r}: leave it out",
                 error_type="UNSUPPORTED",
                 field="runtime_class",
             )
         if len(self._entries) >= self._max_instances:
-            raise Unavailable(f"{len(self._entries)} sandboxes run on this machine, which is its limit")
+            raise Unavailable(
+                f"{len(self._entries)} sandboxes run on this machine, which is its limit: delete some"
+            )
         entry = self._enter(template, pool)
         instance_id = entry.instance.id
         try:

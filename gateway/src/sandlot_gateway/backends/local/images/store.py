@@ -128,7 +128,9 @@ class ImageStore:
             async with asyncio.timeout(self._pull_timeout):
                 _, errors = await process.communicate()
         except TimeoutError as error:
-            raise ImageError(f"cannot pull {name}: no end after {self._pull_timeout:g} s") from error
+            raise ImageError(
+                f"cannot pull {name}: no end after {self._pull_timeout:g} s; pull it by hand and give its path"
+            ) from error
         finally:
             if process.returncode is None:
                 process.kill()
