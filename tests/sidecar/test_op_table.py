@@ -105,7 +105,7 @@ def test_a_full_queue_refuses_and_says_how_full_all_is() -> None:
     with pytest.raises(ApiError) as caught:
         table.add(new("f"))
     assert (caught.value.status, caught.value.code) == (503, "busy")
-    assert caught.value.message == "2 ops run and 3 wait; no more are taken"
+    assert caught.value.message == "2 ops run and 3 wait; try again after Retry-After"
     assert "f" not in table.ops
     table.add(new("g"), force=True)
     assert list(table.queue) == ["c", "d", "e", "g"]

@@ -484,7 +484,7 @@ class Instance:
 
     def _refuse_over(self) -> None:
         if self.phase is OVER or self.phase is FAILED:
-            raise ApiError(410, "ended", "the sandbox has ended", verdict=self.record.verdict)
+            raise ApiError(410, "ended", "the sandbox has ended: create another", verdict=self.record.verdict)
 
     def gate(self) -> None:
         """What every sandbox route asks first. Raises 410 or 503."""

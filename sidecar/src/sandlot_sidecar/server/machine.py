@@ -124,7 +124,7 @@ class OpTable:
     def add(self, op: Op, *, force: bool = False) -> None:
         """Put a new op at the end of the queue. Raises 503 `busy` (unless forced)."""
         if len(self.queue) >= self.limits.max_queued and not force:
-            raise busy(f"{self.running} ops run and {len(self.queue)} wait; no more are taken")
+            raise busy(f"{self.running} ops run and {len(self.queue)} wait; try again after Retry-After")
         self.ops[op.op_id] = op
         self.queue[op.op_id] = op
 

@@ -197,7 +197,9 @@ def _stamp(reference: OciPath | Registry) -> object:
         status = os.stat(path / "index.json" if path.is_dir() else path)
     except FileNotFoundError as error:
         missing = (
-            f"{path}: no such file" if not path.exists() else f"{path}: not an OCI layout: no index.json"
+            f"{path}: no such file on the gateway's machine"
+            if not path.exists()
+            else f"{path}: not an OCI layout: no index.json"
         )
         raise ImageError(missing) from error
     except OSError as error:
