@@ -8,7 +8,7 @@ from sandlot import Client, Sandbox
 def test_time_memory_and_disk(client: Client) -> None:
     with Sandbox.create(client=client, memory="256MiB", disk="50MiB", pids=200) as box:
         box.exec("sleep 600 & echo background", timeout=20)
-        late = box.exec("echo part; sleep 60", timeout=1)
+        late = box.exec("echo part; sleep 60", timeout=3)
         assert (late.verdict, late.stdout) == ("timeout", "part\n")
         eater = box.exec("python3 -c 'print(len(bytearray(1 << 30)))'", timeout=60)
         assert (eater.verdict, eater.stdout) == ("oom", "")

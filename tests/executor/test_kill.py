@@ -10,6 +10,7 @@ import pytest
 from sandlot_sidecar.executor import wire
 
 from tests.executor.driver import Command, Driver
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.root
 
@@ -37,6 +38,11 @@ def sleepers(box: Driver, *seconds: int) -> list[str]:
     return [line for line in lines if any(line.startswith(f"sleep {n}") for n in seconds)]
 
 
+def wait_for_sleeper(box: Driver, seconds: int) -> None:
+    """A shell that has begun a job in the background goes on before the job's program is there."""
+    wait_until(lambda: len(sleepers(box, seconds)) == 1, what=f"sleep {seconds} runs")
+
+
 def test_a_kill_finds_all_descendants(any_box: Driver) -> None:
     runner = any_box.runner()
     command = runner.start(ESCAPE)
@@ -55,6 +61,7 @@ def test_background_processes_of_others_live_on(any_box: Driver) -> None:
     first, second = any_box.runner(), any_box.runner()
     ended = first.run("setsid nohup sleep 6661 >/dev/null 2>&1 & echo ok")
     assert ended["leftover"] == 1
+    wait_for_sleeper(any_box, 6661)
     command = second.start("sleep 6662 & echo up; sleep 6663")
     assert isinstance(command, Command)
     command.read_until(b"up")
@@ -82,7 +89,7 @@ def test_a_signal_to_one_and_to_all(any_box: Driver) -> None:
     command.read_until(b"up")
     assert runner.ask({"signal": int(signal.SIGTERM), "tree": False})["signalled"] == 1
     assert command.wait()["signal"] == signal.SIGTERM
-    assert len(sleepers(any_box, 61)) == 1
+    wait_for_sleeper(any_box, 61)
 
 
 def test_a_fork_bomb_is_stopped(box: Driver) -> None:

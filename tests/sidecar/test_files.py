@@ -392,7 +392,7 @@ async def test_files_in_proc_have_content(box: Sidecar) -> None:
 @pytest.mark.parametrize("route", ["/v1/files", "/v1/download", "/v1/read-file"])
 async def test_what_cannot_be_read_is_the_caller_s_fault(box: Sidecar, route: str) -> None:
     await box.op(["sleep", "600"], id="sleeper", detach=True)
-    await box.exec("ln -s /proc/$(pgrep -x sleep | head -n 1)/mem /tmp/x")
+    await box.exec("until p=$(pgrep -xf 'sleep 600'); do sleep 0.01; done; ln -s /proc/$p/mem /tmp/x")
     answer = await box.call("GET", f"{route}?path=/tmp/x")
     assert (answer.status_code, answer.json()["error"]) == (400, "bad_request"), answer.text
     assert (await box.exec("echo still here"))["stdout"] == "still here\n"
