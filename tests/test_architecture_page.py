@@ -9,9 +9,10 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PACKAGES = {
     "contract": "sandlot_contract",
+    "controller": "sandlot_controller",
     "gateway": "sandlot_gateway",
-    "sidecar": "sandlot_sidecar",
     "sdk": "sandlot",
+    "sidecar": "sandlot_sidecar",
 }
 
 
@@ -28,7 +29,7 @@ def names(file: Path) -> set[str]:
 
 def test_every_function_that_it_names_exists() -> None:
     text = (ROOT / "docs" / "architecture.md").read_text()
-    steps = re.findall(r"`(contract|gateway|sidecar|sdk) (\S+\.py) (\S+)`", text)
+    steps = re.findall(r"`(contract|controller|gateway|sidecar|sdk) (\S+\.py) (\S+)`", text)
     assert len(steps) > 20
     missing = []
     for package, path, name in steps:

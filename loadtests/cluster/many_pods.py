@@ -17,7 +17,7 @@ import psutil
 from sandlot_contract.ids import new_sandbox_id
 from sandlot_contract.names import API_VERSION, POOL_KIND, SANDBOX_KIND
 from sandlot_contract.ports import SIDECAR_PORT
-from sandlot_controller.pod import pool_pod
+from sandlot_controller.plan.pod import pool_pod
 from sandlot_controller.settings import Settings
 from sandlot_gateway.sandboxes import Sandbox, Spec
 from sandlot_gateway.tokens import Tokens

@@ -7,7 +7,7 @@ from ipaddress import ip_address, ip_network
 from typing import Any
 
 import pytest
-from sandlot_controller import pod
+from sandlot_controller.plan import pod
 from sandlot_controller.settings import Settings
 from sandlot_kube.objects import Metadata, SandboxPool, SandboxPoolSpec
 from sandlot_kube.template import Template

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from sandlot_controller import pod as pods
 from sandlot_controller import settings as controller
+from sandlot_controller.plan import pod as pods
 from sandlot_kube.objects import SandboxPool
 
 from tests.chart.release import Release

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from aiohttp import web
+from sandlot_controller.act.sidecars import Sidecars
 from sandlot_controller.controller import Controller
 from sandlot_controller.settings import Settings
-from sandlot_controller.sidecar import Sidecars
 from sandlot_controller.tokens import InstanceTokens
 from sandlot_kube import clock, ends, paths
 from sandlot_kube.client import MERGE_PATCH, KubeClient

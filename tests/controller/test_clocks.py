@@ -6,8 +6,8 @@ import time
 from typing import Any
 
 import pytest
+from sandlot_controller.act.sidecars import Sidecars
 from sandlot_controller.controller import Controller
-from sandlot_controller.sidecar import Sidecars
 from sandlot_kube import clock, paths
 from sandlot_kube.client import KubeClient
 
@@ -30,7 +30,7 @@ def verdict(cluster: Cluster, name: str) -> str | None:
 async def test_a_controllers_clock_decides_nothing(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, off: float
 ) -> None:
-    monkeypatch.setattr("sandlot_controller.sandboxes._RENEWAL", 1.0)
+    monkeypatch.setattr("sandlot_controller.act.sandbox_facts._RENEWAL", 1.0)
     client = KubeClient(cluster.client.access, wall=lambda: time.time() + off)
     controllers: list[Controller] = []
 

@@ -6,10 +6,11 @@ import asyncio
 import time
 
 import pytest
-from sandlot_controller.api import Api
-from sandlot_controller.endings import Endings
+from sandlot_controller.act.api import Api
+from sandlot_controller.act.ended_sandboxes import EndedSandboxes
+from sandlot_controller.act.pod_deletion import PodDeletion
 from sandlot_controller.metrics import Metrics
-from sandlot_controller.world import World
+from sandlot_controller.world.world import World
 from sandlot_kube import paths
 
 from tests.controller.cluster import Cluster, is_ready
@@ -86,8 +87,9 @@ async def test_a_deletion_that_no_watch_told_is_found_by_the_next_list(cluster: 
         pod, _ = await claimed(cluster)
     world, metrics = World(clock=time.monotonic), Metrics()
     api = Api(cluster.client, namespace=cluster.namespace, metrics=metrics)
-    endings = Endings(world, api, settings=cluster.settings(), metrics=metrics)
-    task = asyncio.create_task(endings.run())
+    deletion = PodDeletion(world, api)
+    ended = EndedSandboxes(world, api, deletion=deletion, settings=cluster.settings(), metrics=metrics)
+    task = asyncio.create_task(ended.run())
     try:
         world.pods_replaced(list(cluster.pods.values()))
         world.sandboxes_replaced(list(cluster.sandboxes.values()))
@@ -96,6 +98,7 @@ async def test_a_deletion_that_no_watch_told_is_found_by_the_next_list(cluster: 
     finally:
         task.cancel()
         await asyncio.wait([task])
+        await deletion.close()
 
 
 async def test_ends_that_grew_old_while_no_controller_ran_are_removed(cluster: Cluster) -> None:

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.programs
 
 
 class Seen:
-    """In place of the endings: what kopf has told."""
+    """What kopf has told, in place of what collects ended Sandboxes."""
 
     def __init__(self) -> None:
         self.names: asyncio.Queue[str] = asyncio.Queue()

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from sandlot_controller import pod as pods
+from sandlot_controller.plan import pod as pods
 from sandlot_controller.settings import Settings, Toleration
 from sandlot_kube import template
 from sandlot_kube.objects import Metadata, Sandbox, SandboxPool

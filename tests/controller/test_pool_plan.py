@@ -10,8 +10,8 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from sandlot_controller.pool_plan import Plan, Planner, PlanSettings, PoolView
-from sandlot_controller.pool_pods import PodView, PoolPods
+from sandlot_controller.plan.pool_pods import PodView, PoolPods
+from sandlot_controller.plan.pools import Plan, Planner, PlanSettings, PoolView
 
 KEY, NEW = "a" * 16, "b" * 16
 

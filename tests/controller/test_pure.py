@@ -9,14 +9,15 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sandlot_controller import sandbox_plan, status
-from sandlot_controller.autoscale import Demand
-from sandlot_controller.objects import Node, is_silent, is_usable
-from sandlot_controller.sandbox_plan import Create, Drop, End, Facts, Run, Tell
+from sandlot_controller.act.timers import Timers
+from sandlot_controller.plan import sandboxes, status
+from sandlot_controller.plan.autoscale import Demand
+from sandlot_controller.plan.pod_life import Diagnosis, PodFacts, diagnose
+from sandlot_controller.plan.sandboxes import Create, Drop, End, Facts, Run, Tell
+from sandlot_controller.plan.status import PoolCounts
 from sandlot_controller.settings import BadSettings, Settings, Toleration, load
-from sandlot_controller.status import PoolCounts
-from sandlot_controller.timers import Timers
 from sandlot_controller.tokens import InstanceTokens
+from sandlot_controller.world.nodes import Node, is_silent, is_usable
 from sandlot_kube import clock, verdicts
 from sandlot_kube.objects import Pod, Sandbox, SandboxPool
 from sandlot_kube.verdicts import Verdict
@@ -161,10 +162,17 @@ def test_a_living_pod_has_no_verdict(said: dict[str, Any]) -> None:
     assert verdicts.of_pod(pod(**said)) is None
 
 
-def step(one: Sandbox, *, now: float = 100.0, **facts: Any) -> sandbox_plan.Step:
-    return sandbox_plan.step(
-        one, Facts(**{"pod": None, "first_seen": 0.0, **facts}), now=now, settings=SETTINGS
-    )
+def step(
+    one: Sandbox,
+    *,
+    pod: Pod | None = None,
+    of_pod: dict[str, float] | None = None,
+    now: float = 100.0,
+    **facts: Any,
+) -> sandboxes.Step:
+    """`of_pod`: facts of the pod."""
+    told = None if pod is None else PodFacts(pod, **{"first_seen": 0.0, **(of_pod or {})})
+    return sandboxes.step(one, Facts(**{"pod": told, "first_seen": 0.0, **facts}), now=now, settings=SETTINGS)
 
 
 def test_a_cold_one_gets_a_pod_once() -> None:
@@ -212,15 +220,15 @@ def test_an_ended_one_is_left_alone() -> None:
 def test_an_uncertain_end_waits_for_the_gateway() -> None:
     over = pod(phase="Succeeded")
     assert step(sandbox(), pod=over).again_at == pytest.approx(110.0)
-    assert isinstance(step(sandbox(), pod=over, odd_since=90.0).action, End)
+    assert isinstance(step(sandbox(), pod=over, of_pod={"uncertain_since": 90.0}).action, End)
 
 
 def test_a_start_says_what_it_waits_for_and_is_given_up() -> None:
     said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/2 nodes"}
     waits = pod(node=None, conditions=[said])
-    assert step(sandbox(), pod=waits, pod_seen=99.0).action is None
-    assert step(sandbox(), pod=waits, pod_seen=90.0).action == Tell("0/2 nodes")
-    given_up = step(sandbox(), pod=waits, pod_seen=-300.0).action
+    assert step(sandbox(), pod=waits, of_pod={"first_seen": 99.0}).action is None
+    assert step(sandbox(), pod=waits, of_pod={"first_seen": 90.0}).action == Tell("0/2 nodes")
+    given_up = step(sandbox(), pod=waits, of_pod={"first_seen": -300.0}).action
     assert isinstance(given_up, End)
     assert given_up.verdict.verdict == "start_failed"
     assert "0/2 nodes" in given_up.verdict.message
@@ -228,25 +236,36 @@ def test_a_start_says_what_it_waits_for_and_is_given_up() -> None:
 
 def test_running_is_told_a_little_later() -> None:
     up = pod(phase="Running")
-    assert step(sandbox(), pod=up, ready_since=99.5).again_at == pytest.approx(100.5)
-    assert step(sandbox(), pod=up, ready_since=90.0).action == Run()
+    assert step(sandbox(), pod=up, of_pod={"ready_since": 99.5}).again_at == pytest.approx(100.5)
+    assert step(sandbox(), pod=up, of_pod={"ready_since": 90.0}).action == Run()
 
 
 def test_what_the_gateway_has_said_is_not_told_again() -> None:
     up = pod(phase="Running")
     owned: dict[str, Any] = {"sandboxId": "sb-1", "state": "Running"}
-    assert step(sandbox(said={}, **owned), pod=up, ready_since=90.0) == sandbox_plan.Step()
+    assert step(sandbox(said={}, **owned), pod=up, of_pod={"ready_since": 90.0}) == sandboxes.Step()
     started: dict[str, Any] = {"madeFor": "sb-1", "state": "Started"}
-    assert step(sandbox(said={}, **started), pod=up, ready_since=90.0) == sandbox_plan.Step()
+    assert step(sandbox(said={}, **started), pod=up, of_pod={"ready_since": 90.0}) == sandboxes.Step()
     waited = status.pending(sandbox(), message="0/2 nodes", now=0.0)
     assert waited is not None
-    assert step(sandbox(said=waited["status"], **owned), pod=up, ready_since=90.0).action == Run()
+    assert step(sandbox(said=waited["status"], **owned), pod=up, of_pod={"ready_since": 90.0}).action == Run()
+
+
+def test_one_of_a_pool_waits_for_its_node_as_long_as_it_takes() -> None:
+    waits = PodFacts(pod(node=None), first_seen=-300.0)
+    assert diagnose(waits, awaited=False, now=100.0, settings=SETTINGS) == Diagnosis()
+    assert diagnose(waits, awaited=True, now=100.0, settings=SETTINGS).verdict is not None
+    placed = diagnose(PodFacts(pod(), first_seen=-300.0), awaited=False, now=100.0, settings=SETTINGS)
+    assert placed.verdict is not None
+    assert placed.verdict.verdict == "start_failed"
 
 
 def test_a_silent_node_has_its_grace() -> None:
     up = pod(phase="Running")
-    assert step(sandbox(), pod=up, ready_since=0.0, silent_since=80.0).again_at == pytest.approx(110.0)
-    lost = step(sandbox(), pod=up, ready_since=0.0, silent_since=70.0).action
+    assert step(
+        sandbox(), pod=up, of_pod={"ready_since": 0.0, "silent_since": 80.0}
+    ).again_at == pytest.approx(110.0)
+    lost = step(sandbox(), pod=up, of_pod={"ready_since": 0.0, "silent_since": 70.0}).action
     assert isinstance(lost, End)
     assert lost.verdict.verdict == "node_lost"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from sandlot_controller.pod import ANNOTATION_BUILD
+from sandlot_controller.plan.pod import ANNOTATION_BUILD
 
 from tests.controller.cluster import Cluster
 

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from sandlot_controller.pod import HOLDER_DIR  # commands do not see it
+from sandlot_controller.plan.pod import HOLDER_DIR  # commands do not see it
 
 from images.holder import write
 from tests.waiting import wait_until

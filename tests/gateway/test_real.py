@@ -87,8 +87,8 @@ def test_a_sandbox_from_its_create_to_its_end(client: httpx.Client) -> None:
 
 
 def test_deadline_and_idle_end_a_sandbox(client: httpx.Client) -> None:
-    dead = create(client, timeout_seconds=0.5)
-    idle = create(client, idle_timeout_seconds=0.5)
+    dead = create(client, timeout_seconds=3)
+    idle = create(client, idle_timeout_seconds=3)
 
     def status(made: dict) -> tuple[str, str, str]:
         told = client.get(f"{API}/sandbox/{made['id']}").json()

@@ -12,9 +12,9 @@ import textwrap
 from sandlot_kube.client import KubeClient
 from sandlot_kube.errors import BadKubeConfig
 
-from sandlot_controller import logs
-from sandlot_controller.controller import Controller
-from sandlot_controller.settings import BadSettings, Settings, load
+from . import logs
+from .controller import Controller
+from .settings import BadSettings, Settings, load
 
 _log = logging.getLogger(__name__)
 

@@ -8,18 +8,19 @@ import time
 
 from sandlot_kube.client import KubeClient
 
-from sandlot_controller import health, lifecycle
-from sandlot_controller.api import Api
-from sandlot_controller.endings import Endings
-from sandlot_controller.foundlings import Foundlings
-from sandlot_controller.leader import Leader
-from sandlot_controller.metrics import Metrics
-from sandlot_controller.pools import PoolLoop
-from sandlot_controller.sandboxes import SandboxLoop
-from sandlot_controller.settings import Settings
-from sandlot_controller.sidecar import Sidecars
-from sandlot_controller.tokens import InstanceTokens
-from sandlot_controller.world import World
+from . import health, lifecycle
+from .act.api import Api
+from .act.ended_sandboxes import EndedSandboxes
+from .act.pod_deletion import PodDeletion
+from .act.pools import PoolLoop
+from .act.sandboxes import SandboxLoop
+from .act.sidecars import Sidecars
+from .act.unrecorded_claims import UnrecordedClaims
+from .leader import Leader
+from .metrics import Metrics
+from .settings import Settings
+from .tokens import InstanceTokens
+from .world.world import World
 
 _log = logging.getLogger(__name__)
 _STUCK = 180.0  # seconds without a plan; one is made at least every minute
@@ -71,20 +72,31 @@ class Controller:
     async def _work(self) -> None:
         world = World(clock=time.monotonic)
         api = Api(self._client, namespace=self.settings.namespace, metrics=self.metrics)
-        sandboxes = SandboxLoop(world, api, settings=self.settings, tokens=self._tokens, metrics=self.metrics)
+        deletion = PodDeletion(world, api)
+        try:
+            await self._run_loops(world, api, deletion)
+        finally:
+            await deletion.close()
+
+    async def _run_loops(self, world: World, api: Api, deletion: PodDeletion) -> None:
+        settings, metrics, tokens, sidecars = self.settings, self.metrics, self._tokens, self._sidecars
+        sandboxes = SandboxLoop(
+            world, api, deletion=deletion, settings=settings, tokens=tokens, metrics=metrics
+        )
         pools = self._pools = PoolLoop(
             world,
             api,
-            settings=self.settings,
-            tokens=self._tokens,
-            sidecars=self._sidecars,
-            metrics=self.metrics,
+            deletion=deletion,
+            settings=settings,
+            tokens=tokens,
+            sidecars=sidecars,
+            metrics=metrics,
         )
-        endings = Endings(world, api, settings=self.settings, metrics=self.metrics)
-        foundlings = Foundlings(
-            world, api, settings=self.settings, tokens=self._tokens, sidecars=self._sidecars
+        ended = EndedSandboxes(world, api, deletion=deletion, settings=settings, metrics=metrics)
+        unrecorded = UnrecordedClaims(
+            world, deletion=deletion, settings=settings, tokens=tokens, sidecars=sidecars
         )
-        reflectors = world.reflectors(self._client, namespace=self.settings.namespace)
+        reflectors = world.reflectors(self._client, namespace=settings.namespace)
         async with asyncio.TaskGroup() as group:
             for reflector in reflectors:
                 group.create_task(reflector.run(), name=reflector.path)
@@ -92,17 +104,17 @@ class Controller:
             for reflector in reflectors:
                 await reflector.synced.wait()
             group.create_task(sandboxes.run(), name="sandboxes")
-            group.create_task(foundlings.run(), name="foundlings")
-            await foundlings.settled.wait()
+            group.create_task(unrecorded.run(), name="unrecorded claims")
+            await unrecorded.settled.wait()
             group.create_task(pools.run(), name="pools")
-            group.create_task(endings.run(), name="endings")
+            group.create_task(ended.run(), name="ended sandboxes")
             group.create_task(
-                lifecycle.run(endings, access=self._client.access, namespace=self.settings.namespace),
+                lifecycle.run(ended, access=self._client.access, namespace=settings.namespace),
                 name="lifecycle",
             )
-            self.metrics.leader.set(1)
+            metrics.leader.set(1)
             self.working.set()
-            _log.info("%s works in namespace %s", self.identity, self.settings.namespace)
+            _log.info("%s works in namespace %s", self.identity, settings.namespace)
 
     def _stuck(self) -> str | None:
         if self._pools is not None and self.working.is_set():

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from sandlot_controller.metrics import Metrics
+from .metrics import Metrics
 
 Check = Callable[[], str | None]  # what is wrong, if anything is
 

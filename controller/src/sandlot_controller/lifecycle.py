@@ -1,4 +1,4 @@
-"""The kopf side: thin handlers that hand each Sandbox's news to its endings. Pools and starts have loops of their own."""
+"""The life cycle of Sandbox resources, by kopf: each event of one goes to what collects ended Sandboxes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sandlot_kube.access import Access
 from sandlot_kube.objects import Sandbox
 from sandlot_kube.sockets import Sockets
 
-from sandlot_controller.endings import Endings
+from .act.ended_sandboxes import EndedSandboxes
 
 _log = logging.getLogger(__name__)
 
@@ -50,9 +50,9 @@ class _Sessions:
 
 
 def _registry(
-    endings: Endings, sessions: _Sessions, *, loop: asyncio.AbstractEventLoop
+    ended: EndedSandboxes, sessions: _Sessions, *, loop: asyncio.AbstractEventLoop
 ) -> kopf.OperatorRegistry:
-    """`loop`: where the endings live. Event handlers only: kopf's others write annotations into the resources."""
+    """`loop`: the one that `ended` lives in. Event handlers only: kopf's others write annotations into the resources."""
     handlers = kopf.OperatorRegistry()
 
     @kopf.on.login(registry=handlers)
@@ -66,18 +66,18 @@ def _registry(
         except msgspec.ValidationError as error:
             _log.warning("a Sandbox cannot be read: %s", error)
             return
-        loop.call_soon_threadsafe(endings.gone if event["type"] == "DELETED" else endings.seen, resource)
+        loop.call_soon_threadsafe(ended.gone if event["type"] == "DELETED" else ended.seen, resource)
 
     return handlers
 
 
-async def run(endings: Endings, *, access: Access, namespace: str) -> None:
+async def run(ended: EndedSandboxes, *, access: Access, namespace: str) -> None:
     """Until cancelled. Raises LifecycleFailed.
 
     In a thread with a loop of its own: at its end kopf cancels every task of its loop that is younger than itself.
     """
     sessions = _Sessions(access)
-    handlers = _registry(endings, sessions, loop=asyncio.get_running_loop())
+    handlers = _registry(ended, sessions, loop=asyncio.get_running_loop())
     stop = threading.Event()
 
     async def operate() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import socket
+import platform
 from pathlib import Path
 from typing import Any, Literal
 
@@ -118,7 +118,7 @@ class Settings(BaseSettings):
     lease_seconds: float = Field(
         15.0, ge=1, description="Without a renewal for so long, another may take it."
     )
-    identity: str = Field(default_factory=socket.gethostname, description="Who we are in the Lease.")
+    identity: str = Field(default_factory=platform.node, description="Who we are in the Lease.")
     health_host: str = Field("0.0.0.0", description="The address of /healthz, /readyz and /metrics.")
     health_port: int = Field(CONTROLLER_PORT, ge=0, le=65535, description="Their port; 0 takes a free one.")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="What is logged.")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from sandlot_contract.tokens import MIN_KEY, instance_token
 
-from sandlot_controller.settings import BadSettings
+from .settings import BadSettings
 
 
 class InstanceTokens:

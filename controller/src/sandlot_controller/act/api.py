@@ -10,7 +10,7 @@ from sandlot_kube.client import MERGE_PATCH, KubeClient
 from sandlot_kube.errors import KubeError
 from sandlot_kube.objects import Pod, Sandbox, SandboxPool
 
-from sandlot_controller.metrics import Metrics
+from ..metrics import Metrics
 
 
 class Api:
@@ -31,8 +31,8 @@ class Api:
             return
         self._metrics.pods_created.labels(kind).inc()
 
-    async def delete_pod(self, pod: Pod, *, now: bool = False, unchanged: bool = False) -> bool:
-        """`now`: without waiting for its node. `unchanged`: only if nobody, the scheduler say, has touched it.
+    async def delete_pod(self, pod: Pod, *, force: bool = False, unchanged: bool = False) -> bool:
+        """`force`: without waiting for its node. `unchanged`: only if nobody, the scheduler say, has touched it.
 
         False: it has been touched, and stays.
         """
@@ -40,7 +40,7 @@ class Api:
         if unchanged:
             preconditions["resourceVersion"] = pod.metadata.resource_version
         body: dict[str, Any] = {"preconditions": preconditions}
-        if now:
+        if force:
             body["gracePeriodSeconds"] = 0
         try:
             await self._write("DELETE", paths.pods(self.namespace, pod.metadata.name), body)

@@ -7,8 +7,8 @@ from collections.abc import Set
 from sandlot_kube.objects import Sandbox
 from sandlot_kube.template import key
 
-from sandlot_controller.autoscale import Demand
-from sandlot_controller.world import World
+from ..plan.autoscale import Demand
+from ..world.world import World
 
 
 class Demands:

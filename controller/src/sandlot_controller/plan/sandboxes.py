@@ -8,7 +8,8 @@ from sandlot_kube import verdicts
 from sandlot_kube.objects import Pod, Sandbox
 from sandlot_kube.verdicts import Verdict
 
-from sandlot_controller.settings import Settings
+from ..settings import Settings
+from .pod_life import PodFacts, diagnose
 
 # The watches are two: the record of a claim may be told before the pod.
 MISSING_GRACE = 5.0
@@ -20,15 +21,11 @@ _UNSCHEDULED_TELL = 3.0
 class Facts:
     """Of one Sandbox; times are of one monotonic clock."""
 
-    pod: Pod | None
+    pod: PodFacts | None
     first_seen: float  # the resource
-    pod_seen: float | None = None
     pod_was_here: bool = False  # and is gone
     told_late: bool = False  # so long after it was made that its pod may have come and gone before
     made_at: float | None = None  # its pod was created by us, whether or not the watch has shown it
-    ready_since: float | None = None
-    odd_since: float | None = None  # an uncertain verdict was first seen then
-    silent_since: float | None = None  # its node
     lost: Verdict | None = None  # what was found when the pod was taken away
     waits_until: float = 0.0  # of one that waits for an instance: its gateway is lost then
     has_instance: bool = False  # of the same: another resource says so
@@ -69,43 +66,43 @@ class Step:
 
 def step(sandbox: Sandbox, facts: Facts, *, now: float, settings: Settings) -> Step:
     if sandbox.status.phase == "Ended" or sandbox.metadata.deletion_timestamp:
-        return Step()  # its end is of lifecycle.py
+        return Step()  # what is left of it is the business of act/ended_sandboxes.py
     if sandbox.spec.waits:
         if now < facts.waits_until:
             return Step(again_at=facts.waits_until)
         return Step(Drop()) if facts.has_instance else Step(End(verdicts.of_lost_gateway()))
-    pod = facts.pod
-    if pod is None:
+    if facts.pod is None:
         return _without_pod(sandbox, facts, now=now)
-    found = verdicts.of_pod(pod)
-    if found is not None:
-        until = (now if facts.odd_since is None else facts.odd_since) + settings.end_grace
-        return Step(End(found)) if found.certain or now >= until else Step(again_at=until)
-    node = pod.spec.node_name
-    again: float | None = None
-    if node and facts.silent_since is not None:
-        again = facts.silent_since + settings.node_grace
-        if now >= again:
-            return Step(End(verdicts.of_lost_node(node, seconds=settings.node_grace)))
+    return _with_pod(sandbox, facts.pod, now=now, settings=settings)
+
+
+def _with_pod(sandbox: Sandbox, facts: PodFacts, *, now: float, settings: Settings) -> Step:
+    found = diagnose(facts, awaited=True, now=now, settings=settings)
+    if found.verdict is not None:
+        return Step(End(found.verdict))
+    again = found.again_at
+    if found.ended:
+        return Step(again_at=again)
     if facts.ready_since is not None:
         said = sandbox.spec.state == "Running" or sandbox.spec.made_for is not None
         if said and not sandbox.status.conditions:
             return Step(again_at=again)  # the gateway has said so, and nothing here contradicts it
-        due = facts.ready_since + settings.status_delay
-        if now >= due:
-            return Step(Run(), again)
-        return Step(again_at=min(due, again or due))
-    since = facts.first_seen if facts.pod_seen is None else facts.pod_seen
-    if now >= since + settings.start_timeout:
-        return Step(End(verdicts.of_slow_start(pod, seconds=settings.start_timeout)))
-    due = since + settings.start_timeout
-    if node is None:
-        scheduled = pod.condition("PodScheduled")
-        if scheduled is not None and scheduled.status == "False" and scheduled.message:
-            if now >= since + _UNSCHEDULED_TELL:
-                return Step(Tell(scheduled.message), due)
-            due = since + _UNSCHEDULED_TELL
-    return Step(again_at=min(due, again or due))
+        return _when(Run(), facts.ready_since + settings.status_delay, now=now, again_at=again)
+    if (message := _no_node_for(facts.pod)) is not None:
+        return _when(Tell(message), facts.first_seen + _UNSCHEDULED_TELL, now=now, again_at=again)
+    return Step(again_at=again)
+
+
+def _when(action: Run | Tell, due: float, *, now: float, again_at: float | None) -> Step:
+    return Step(action, again_at) if now >= due else Step(again_at=min(due, again_at or due))
+
+
+def _no_node_for(pod: Pod) -> str | None:
+    """Why the scheduler has found none."""
+    scheduled = pod.condition("PodScheduled")
+    if pod.spec.node_name is not None or scheduled is None or scheduled.status != "False":
+        return None
+    return scheduled.message or None
 
 
 def _without_pod(sandbox: Sandbox, facts: Facts, *, now: float) -> Step:

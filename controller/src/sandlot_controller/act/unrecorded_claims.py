@@ -1,4 +1,4 @@
-"""Claimed pods that no Sandbox names: found by their sidecars' word, waited for, then ended."""
+"""Ends claimed pods whose Sandbox record never appears."""
 
 from __future__ import annotations
 
@@ -6,38 +6,44 @@ import asyncio
 import logging
 
 from sandlot_contract import names
+from sandlot_contract.verdicts import SandboxVerdict
 from sandlot_kube.objects import Pod
 
-from sandlot_controller.api import Api
-from sandlot_controller.retry import until_done
-from sandlot_controller.settings import Settings
-from sandlot_controller.sidecar import Sidecars, SidecarUnreachable
-from sandlot_controller.tasks import Tasks
-from sandlot_controller.tokens import InstanceTokens
-from sandlot_controller.world import World
+from ..settings import Settings
+from ..tokens import InstanceTokens
+from ..world.world import World
+from .pod_deletion import PodDeletion
+from .sidecars import Sidecars, SidecarUnreachable
+from .tasks import Tasks
 
 _log = logging.getLogger(__name__)
-_LOOK = 5.0  # seconds
-_PATIENCE = 2.0
-_AT_ONCE = 32
+_LONGEST_PAUSE = 5.0  # seconds between two looks
+_FIRST_ANSWERS = 2.0  # seconds in which sidecars are to answer before pools are planned without them
+_CONCURRENT = 32
 _MESSAGE = "its Sandbox is gone"
 
 
-class Foundlings:
+class UnrecordedClaims:
     """A claim whose gateway died gets its Sandbox from another one, at the sidecar's next heartbeat: that is waited
     for. Without one by then the Sandbox was deleted while no controller saw it, and the pod follows.
     """
 
     def __init__(
-        self, world: World, api: Api, *, settings: Settings, tokens: InstanceTokens, sidecars: Sidecars
+        self,
+        world: World,
+        *,
+        deletion: PodDeletion,
+        settings: Settings,
+        tokens: InstanceTokens,
+        sidecars: Sidecars,
     ) -> None:
         self._world = world
-        self._api = api
+        self._deletion = deletion
         self._grace = settings.record_grace
         self._tokens = tokens
         self._sidecars = sidecars
         self._tasks = Tasks()
-        self._slots = asyncio.Semaphore(_AT_ONCE)
+        self._slots = asyncio.Semaphore(_CONCURRENT)
         self._unasked: set[str] = set()
         self.settled = asyncio.Event()  # a pool planned before it would take claimed pods for warm ones
 
@@ -46,10 +52,10 @@ class Foundlings:
         self._unasked = {
             name for name, pod in self._world.pods.items() if names.LABEL_POOL in pod.metadata.labels
         }
-        pause = min(_LOOK, max(0.1, self._grace / 4))
+        pause = min(_LONGEST_PAUSE, max(0.1, self._grace / 4))
         try:
             self._look()
-            await self._tasks.wait(seconds=_PATIENCE)
+            await self._tasks.wait(seconds=_FIRST_ANSWERS)
             self.settled.set()
             while True:
                 self._look()
@@ -61,14 +67,14 @@ class Foundlings:
         world = self._world
         for name in list(self._unasked):
             pod = world.pods.get(name)
-            if pod is None or pod.status.pod_ip is None or world.claimed(name) or _leaves(pod):
+            if pod is None or pod.status.pod_ip is None or world.claimed(name) or self._is_leaving(pod):
                 self._unasked.discard(name)
             else:
                 self._tasks.spawn(f"ask {name}", self._ask(name, pod.status.pod_ip))
         overdue = world.clock() - self._grace
-        for name, since in list(world.words.items()):
+        for name, since in list(world.unrecorded_since.items()):
             pod = world.pods.get(name)
-            if since <= overdue and pod is not None and not _leaves(pod):
+            if since <= overdue and pod is not None and not self._is_leaving(pod):
                 self._tasks.spawn(f"end {name}", self._end(pod))
 
     async def _ask(self, name: str, address: str) -> None:
@@ -80,7 +86,7 @@ class Foundlings:
             return
         self._unasked.discard(name)
         if claimed and not self._world.claimed(name):
-            self._world.claimed_by_word(name)
+            self._world.claimed_without_record(name)
             self._world.changed.set()
 
     async def _end(self, pod: Pod) -> None:
@@ -89,11 +95,12 @@ class Foundlings:
         if pod.status.pod_ip is not None:
             token = self._tokens.instance(name)
             try:
-                await self._sidecars.end(pod.status.pod_ip, token=token, verdict="deleted", message=_MESSAGE)
+                await self._sidecars.end(
+                    pod.status.pod_ip, token=token, verdict=SandboxVerdict.DELETED, message=_MESSAGE
+                )
             except SidecarUnreachable as error:
-                _log.info("%s is deleted without its sidecar's word: %s", name, error)
-        await until_done(lambda: self._api.delete_pod(pod))
+                _log.info("%s is deleted though its sidecar did not answer: %s", name, error)
+        self._deletion.delete(pod)
 
-
-def _leaves(pod: Pod) -> bool:
-    return pod.metadata.deletion_timestamp is not None
+    def _is_leaving(self, pod: Pod) -> bool:
+        return pod.metadata.deletion_timestamp is not None or self._deletion.is_asked(pod)

@@ -9,7 +9,7 @@ from typing import TypeVar
 from sandlot_kube import backoff
 from sandlot_kube.errors import KubeError
 
-from sandlot_controller.api import refused
+from .api import refused
 
 T = TypeVar("T")
 _SHORTEST, _LONGEST = 0.1, 5.0

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 from sandlot_kube.objects import Condition, Metadata
 
-from sandlot_controller.settings import Toleration
+from ..settings import Toleration
 
 
 class Taint(msgspec.Struct, gc=False):

@@ -13,7 +13,7 @@ from sandlot_contract.sidecar import CONFIG_VARIABLE, TARGET_VARIABLE
 from sandlot_kube.objects import Metadata, Sandbox, SandboxPool
 from sandlot_kube.template import Template, encode, key
 
-from sandlot_controller.settings import Settings
+from ..settings import Settings
 
 STATE_DIR = "/run/sandlot"
 _STATE_VOLUME = "state"

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 from sandlot_contract import names
-from sandlot_kube import paths
+from sandlot_kube import paths, verdicts
 from sandlot_kube.client import KubeClient
 from sandlot_kube.objects import Pod, Sandbox, SandboxPool
 from sandlot_kube.reflector import Reflector
 from sandlot_kube.verdicts import Verdict
 
-from sandlot_controller.objects import Node, is_silent
+from .nodes import Node, is_silent
 
 _REMEMBERED = 10_000  # pods that were taken away before a claim on them was told
 
@@ -28,12 +28,14 @@ class World:
         self.pools: dict[str, SandboxPool] = {}
         self.nodes: dict[str, Node] = {}
         self.claims: dict[str, str] = {}  # pod → the Sandbox that names it, or is named like it
-        self.words: dict[str, float] = {}  # claimed pods that no Sandbox names → since when we know
+        self.unrecorded_since: dict[str, float] = {}  # claimed pods that no Sandbox names → since we know
         self.first_seen: dict[str, float] = {}  # pods and sandboxes
         self.ready_since: dict[str, float] = {}  # pods
         self.starts: set[str] = set()  # pods that are neither ready nor over
-        self.odd_since: dict[str, float] = {}  # pods of which the gateway may know the end
-        self.silent_since: dict[str, float] = {}  # nodes
+        self.uncertain_since: dict[str, float] = {}  # pods that have ended; the gateway may know why
+        self.silent_since: dict[
+            str, float
+        ] = {}  # nodes that the control plane does not hear, or does not know
         self.lost: dict[
             str, Verdict
         ] = {}  # pods that died and were taken away without an owner that we knew of
@@ -91,11 +93,11 @@ class World:
         return watch.well_since
 
     def claimed(self, pod: str) -> bool:
-        return pod in self.claims or pod in self.words
+        return pod in self.claims or pod in self.unrecorded_since
 
-    def claimed_by_word(self, pod: str) -> None:
-        """Its sidecar says that it has an owner, and nothing else does."""
-        self.words.setdefault(pod, self.clock())
+    def claimed_without_record(self, pod: str) -> None:
+        """Its sidecar says that it has an owner, and no Sandbox names it."""
+        self.unrecorded_since.setdefault(pod, self.clock())
         self._tell_claim(pod)
 
     def remember(self, pod: str, verdict: Verdict) -> None:
@@ -125,14 +127,21 @@ class World:
             self.starts.discard(name)
         else:
             self.starts.add(name)
+        found = verdicts.of_pod(pod)
+        if found is not None and not found.certain:
+            self.uncertain_since.setdefault(name, self.clock())
+        node = pod.spec.node_name
+        if node and node not in self.nodes:
+            # The watches are several: a pod may be told before the node that was made for it.
+            self.silent_since.setdefault(node, self.clock())
         self._tell_pod(pod, gone=False)
 
     def pod_deleted(self, pod: Pod) -> None:
         name = pod.metadata.name
         self.pods.pop(name, None)
-        self.words.pop(name, None)
+        self.unrecorded_since.pop(name, None)
         self.starts.discard(name)
-        for times in (self.ready_since, self.odd_since):
+        for times in (self.ready_since, self.uncertain_since):
             times.pop(name, None)
         if name not in self.sandboxes:
             self.first_seen.pop(name, None)
@@ -161,7 +170,7 @@ class World:
         if not sandbox.spec.waits:
             pod = sandbox.spec.pod_name or name
             self.claims.setdefault(pod, name)
-            self.words.pop(pod, None)
+            self.unrecorded_since.pop(pod, None)
             self._tell_claim(pod)
         self._tell_sandbox(sandbox, gone=False)
 
@@ -173,7 +182,7 @@ class World:
             del self.claims[pod]
             # Its pod is used and goes; until it is gone it must not count as a warm one.
             if pod in self.pods:
-                self.claimed_by_word(pod)
+                self.claimed_without_record(pod)
             self._tell_claim(pod)
         if name not in self.pods:
             self.first_seen.pop(name, None)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from sandlot_controller.objects import is_usable
-from sandlot_controller.settings import Settings
-from sandlot_controller.world import World
+from ..settings import Settings
+from .nodes import is_usable
+from .world import World
 
 
 class UsableNodes:

@@ -9,16 +9,10 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 from sandlot_contract import names
-from sandlot_controller.api import Api
-from sandlot_controller.metrics import Metrics
-from sandlot_controller.objects import Node
-from sandlot_controller.pool_deaths import PoolDeaths
-from sandlot_controller.pool_living import Living
-from sandlot_controller.pool_plan import Planner
+from sandlot_controller.act.live_pods import LivePods
 from sandlot_controller.settings import Settings
-from sandlot_controller.world import World
-from sandlot_kube.access import Access
-from sandlot_kube.client import KubeClient
+from sandlot_controller.world.nodes import Node
+from sandlot_controller.world.world import World
 from sandlot_kube.objects import Pod, Sandbox
 
 SETTINGS = Settings(namespace="n", key_file=Path("/nonexistent"), webhook_url="http://g/", sidecar_image="s")  # pyright: ignore[reportCallIssue]
@@ -67,7 +61,7 @@ def tell(world: World, event: tuple[Any, ...]) -> None:
         case ("claim", name):
             world.sandbox_changed(sandbox(name))
         case ("word", name):
-            world.claimed_by_word(name)
+            world.claimed_without_record(name)
         case ("release", name) if f"sb-{name}" in world.sandboxes:
             world.sandbox_deleted(world.sandboxes[f"sb-{name}"])
         case ("node", name, word):
@@ -80,22 +74,26 @@ def tell(world: World, event: tuple[Any, ...]) -> None:
 def test_what_is_kept_is_what_a_look_at_everything_finds(told: list[tuple[Any, ...]]) -> None:
     now = 1.0  # within every grace: nothing is late, and nothing is taken away
     world = World(clock=lambda: now)
-    api = Api(KubeClient(Access("http://nowhere", None)), namespace="n", metrics=Metrics())
-    deaths = PoolDeaths(world, api, planner=Planner(), settings=SETTINGS)
 
-    def living() -> Living:
-        return Living(world, deaths, claimed=lambda *_: None, ready=lambda *_: None)
+    def living() -> LivePods:
+        return LivePods(
+            world,
+            settings=SETTINGS,
+            is_deleted=lambda _: False,
+            claimed=lambda *_: None,
+            ready=lambda *_: None,
+        )
 
     kept = living()
     begun = [("node", name, "True") for name in NODES] + [("pod", name, "n-1", True, False) for name in PODS]
     for event in [*begun, ("look",), *told]:
         if event == ("look",):
-            kept.now(now)
+            kept.look(now)
         tell(world, event)
     anew = living()
     for name in world.pods:
         anew.changed(name)
-    found, wanted = kept.now(now), anew.now(now)
+    found, wanted = kept.look(now).pools, anew.look(now).pools
     assert found.keys() == wanted.keys()
     for pool, pods in wanted.items():
         for group in ("ready", "starting", "claimed"):

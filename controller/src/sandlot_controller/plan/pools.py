@@ -6,7 +6,19 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from sandlot_controller.pool_pods import PodView, PoolPods
+from sandlot_contract.verdicts import SandboxVerdict
+from sandlot_kube.verdicts import Verdict
+
+from .pool_pods import PodView, PoolPods
+
+# The template's fault, or may be; a lost node or an eviction says nothing about the next start.
+_FAILURES = {
+    SandboxVerdict.IMAGE_PULL,
+    SandboxVerdict.START_FAILED,
+    SandboxVerdict.SANDBOX_LOST,
+    SandboxVerdict.SIDECAR_LOST,
+    SandboxVerdict.OOM,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +90,13 @@ class Planner:
         """The watch shows the pod, or has shown its end; or it is certain that it was not created."""
         if (state := self._pools.get(pool)) is not None:
             state.expected.pop(name, None)
+
+    def died(self, pool: str, verdict: Verdict, *, now: float) -> bool:
+        """One of its pods, which nobody owned. True: it counts as a failed start."""
+        if not verdict.certain or verdict.verdict not in _FAILURES:
+            return False
+        self.failed(pool, now=now, message=f"{verdict.verdict}: {verdict.message}")
+        return True
 
     def claimed(self, pool: str, *, now: float) -> None:
         """Somebody has taken one of its pods."""

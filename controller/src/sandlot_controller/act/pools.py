@@ -5,31 +5,30 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from sandlot_contract import images, names
-from sandlot_contract.ids import new_instance_id
-from sandlot_kube.errors import KubeError
-from sandlot_kube.objects import Pod, SandboxPool
+from sandlot_contract import names
+from sandlot_contract.verdicts import SandboxVerdict
+from sandlot_kube.objects import Pod
 from sandlot_kube.template import Template
 from sandlot_kube.waiting import wait_set
 
-from sandlot_controller import pod as pods
-from sandlot_controller import pool_starts
-from sandlot_controller.api import Api
-from sandlot_controller.metrics import Metrics
-from sandlot_controller.pool_deaths import PoolDeaths
-from sandlot_controller.pool_demand import Demands
-from sandlot_controller.pool_living import Living
-from sandlot_controller.pool_plan import Planner, PlanSettings, PoolView
-from sandlot_controller.pool_pods import PoolPods
-from sandlot_controller.pool_status import PoolStatuses
-from sandlot_controller.retry import until_done
-from sandlot_controller.settings import Settings
-from sandlot_controller.sidecar import Sidecars, SidecarUnreachable
-from sandlot_controller.status import PoolCounts
-from sandlot_controller.tasks import Tasks
-from sandlot_controller.tokens import InstanceTokens
-from sandlot_controller.usable_nodes import UsableNodes
-from sandlot_controller.world import World
+from ..metrics import Metrics
+from ..plan import pod as pods
+from ..plan.pool_pods import PoolPods
+from ..plan.pools import Planner, PlanSettings, PoolView
+from ..plan.status import PoolCounts
+from ..settings import Settings
+from ..tokens import InstanceTokens
+from ..world import starts
+from ..world.usable_nodes import UsableNodes
+from ..world.world import World
+from .api import Api
+from .live_pods import LivePods, Look
+from .pod_deletion import PodDeletion
+from .pool_demand import Demands
+from .pool_retirement import PoolRetirement
+from .pool_starts import PoolStarts
+from .pool_status import PoolStatuses
+from .sidecars import Sidecars
 
 _log = logging.getLogger(__name__)
 _BEAT = 0.02  # seconds between two plans; a burst of events is one plan
@@ -44,18 +43,16 @@ class PoolLoop:
         world: World,
         api: Api,
         *,
+        deletion: PodDeletion,
         settings: Settings,
         tokens: InstanceTokens,
         sidecars: Sidecars,
         metrics: Metrics,
     ) -> None:
         self._world = world
-        self._api = api
+        self._deletion = deletion
         self._settings = settings
-        self._tokens = tokens
-        self._sidecars = sidecars
         self._metrics = metrics
-        self._tasks = Tasks()
         self._planner = Planner(
             PlanSettings(
                 starts_per_node=settings.starts_per_node,
@@ -64,7 +61,6 @@ class PoolLoop:
             )
         )
         self._demands = Demands(world)
-        self._deaths = PoolDeaths(world, api, planner=self._planner, settings=settings)
         self._statuses = PoolStatuses(
             api,
             interval=settings.status_interval,
@@ -72,7 +68,22 @@ class PoolLoop:
             clock=world.clock,
             look=world.changed.set,
         )
-        self._living = Living(world, self._deaths, claimed=self._claimed, ready=self._ready)
+        self._pods = LivePods(
+            world,
+            settings=settings,
+            is_deleted=deletion.is_asked,
+            claimed=self._claimed,
+            ready=self._ready,
+        )
+        self._starts = PoolStarts(world, api, planner=self._planner, settings=settings, tokens=tokens)
+        self._retirement = PoolRetirement(
+            world,
+            planner=self._planner,
+            deletion=deletion,
+            sidecars=sidecars,
+            tokens=tokens,
+            changed=self._pods.changed,
+        )
         self._usable = UsableNodes(world, settings=settings)
         self._builds: dict[str, tuple[Template, str]] = {}  # by pool
         self._measured: set[str] = set()
@@ -90,8 +101,8 @@ class PoolLoop:
                 await asyncio.sleep(_BEAT)
                 await wait_set(self._world.changed, seconds=max(0.0, min(due - self._world.clock(), _REST)))
         finally:
-            await self._tasks.close()
-            await self._deaths.close()
+            await self._starts.close()
+            await self._retirement.close()
             await self._statuses.close()
 
     def _on_pod(self, pod: Pod, gone: bool) -> None:
@@ -100,7 +111,6 @@ class PoolLoop:
             self._planner.seen(pool, name)
         if gone:
             self._demands.pod_gone(name)
-            self._deaths.gone(name)
             self._measured.discard(name)
 
     # One round.
@@ -109,20 +119,18 @@ class PoolLoop:
         """Returns when the next one is due at the latest."""
         now = self._world.clock()
         self.beat = now
-        self._deaths.due = due = [now + _REST]
-        living = self._living.now(now)
+        look = self._pods.look(now)
+        self._delete_dead(look, now=now)
         # Those with a resource, and those of which only pods are left.
-        names = sorted(self._world.pools.keys() | living.keys())
-        views = [self._view(name, living.get(name) or PoolPods(), now=now) for name in names]
-        starting = pool_starts.by_node(self._world, usable=self._usable)
-        plan = self._planner.plan(
-            views, starting=starting, unplaced=pool_starts.unplaced(self._world), now=now
-        )
+        names = sorted(self._world.pools.keys() | look.pools.keys())
+        views = [self._view(name, look.pools.get(name) or PoolPods(), now=now) for name in names]
+        starting = starts.by_node(self._world, usable=self._usable)
+        plan = self._planner.plan(views, starting=starting, unplaced=starts.unplaced(self._world), now=now)
         for name in plan.creates:
-            self._begin(name, plan.avoid)
+            self._starts.begin(self._world.pools[name], avoid=plan.avoid)
         for name, view in plan.retire:
-            self._planner.retiring(name, view.name)
-            self._tasks.spawn(f"retire {view.name}", self._retire(name, self._world.pods[view.name]))
+            self._retirement.begin(name, self._world.pods[view.name])
+        due = [now + _REST, *look.due]
         for view in views:
             if (pool := self._world.pools.get(view.name)) is not None:
                 again_at = self._statuses.tell(pool, self._counts(view), now=now)
@@ -134,6 +142,15 @@ class PoolLoop:
         if plan.again_at is not None:
             due.append(plan.again_at)
         return min(due)
+
+    def _delete_dead(self, look: Look, *, now: float) -> None:
+        for pod, pool, verdict in look.dead:
+            if self._planner.died(pool, verdict, now=now):
+                _log.warning("pool %s: %s: %s: %s", pool, pod.metadata.name, verdict.verdict, verdict.message)
+            self._world.remember(pod.metadata.name, verdict)
+            self._deletion.delete(pod, force=verdict.verdict == SandboxVerdict.NODE_LOST)
+        for pod in look.abandoned:
+            self._deletion.delete(pod, force=True)
 
     def _claimed(self, name: str, pool: str) -> None:
         now = self._world.clock()
@@ -179,66 +196,3 @@ class PoolLoop:
             failures=failures,
             message=message,
         )
-
-    # New ones, and those that are too many.
-
-    def _begin(self, pool_name: str, avoid: tuple[str, ...]) -> None:
-        pool = self._world.pools[pool_name]
-        name = new_instance_id()
-        self._planner.expect(pool_name, name, now=self._world.clock())
-        self._tasks.spawn(f"create {name}", self._create(pool, name, avoid))
-
-    async def _create(self, pool: SandboxPool, name: str, avoid: tuple[str, ...]) -> None:
-        token = self._tokens.instance(name)
-        pool_name = pool.metadata.name
-        why = images.refusal(pool.spec.template.image, allowed=self._settings.registries)
-        if why is not None:
-            self._failed(pool_name, name, message=why)
-            return
-        body = pods.pool_pod(pool, instance_id=name, token=token, settings=self._settings, avoid=avoid)
-
-        async def once() -> None:
-            # While the API server is away the request is repeated under its name, and stays expected.
-            self._planner.expect(pool_name, name, now=self._world.clock())
-            await self._api.create_pod(body, kind="pool")
-
-        try:
-            await until_done(once)
-        except KubeError as error:
-            self._failed(pool_name, name, message=f"no pod could be made: {error}")
-
-    def _failed(self, pool: str, name: str, *, message: str) -> None:
-        self._planner.seen(pool, name)
-        self._planner.failed(pool, now=self._world.clock(), message=message)
-        self._world.changed.set()
-
-    async def _retire(self, pool: str, pod: Pod) -> None:
-        name, gone = pod.metadata.name, False
-        try:
-            gone = await self._ask(pod)
-            if gone:
-                self._deaths.asked.add(name)
-        except SidecarUnreachable as error:
-            _log.info("pool %s: %s stays for now: %s", pool, name, error)
-        except KubeError as error:
-            _log.warning("pool %s: %s could not be deleted: %s", pool, name, error)
-        finally:
-            self._planner.retired(pool, name, gone=gone, now=self._world.clock())
-            self._living.changed(name)
-            self._world.changed.set()
-
-    async def _ask(self, pod: Pod) -> bool:
-        """Whether it is on its way out."""
-        name = pod.metadata.name
-        if pod.spec.node_name is None:
-            # Nothing runs there yet, unless the scheduler has found a node in this moment.
-            gone = await self._api.delete_pod(pod, unchanged=True)
-            if gone:
-                self._deaths.leaving.add(name)
-            return gone
-        assert pod.status.pod_ip is not None
-        if not await self._sidecars.end_if_unclaimed(pod.status.pod_ip, token=self._tokens.instance(name)):
-            self._world.claimed_by_word(name)
-            return False
-        self._deaths.take(pod, at_once=False)
-        return True

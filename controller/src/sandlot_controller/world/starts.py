@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from sandlot_kube.objects import Pod
 
-from sandlot_controller.usable_nodes import UsableNodes
-from sandlot_controller.world import World
+from .usable_nodes import UsableNodes
+from .world import World
 
 
 def by_node(world: World, *, usable: UsableNodes) -> dict[str, int]:

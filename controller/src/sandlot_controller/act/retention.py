@@ -10,20 +10,20 @@ from sandlot_kube.errors import KubeError
 from sandlot_kube.objects import Sandbox
 from sandlot_kube.waiting import wait_set
 
-from sandlot_controller.api import Api
-from sandlot_controller.retry import until_done
-from sandlot_controller.tasks import Tasks
-from sandlot_controller.timers import Timers
+from .api import Api
+from .retry import until_done
+from .tasks import Tasks
+from .timers import Timers
 
 _log = logging.getLogger(__name__)
 
 
-class Removal:
-    """`keep` and `gone` return at once. `retention`: seconds from the end of the minute."""
+class Retention:
+    """`keep` and `gone` return at once. `seconds` count from the end of the minute."""
 
-    def __init__(self, api: Api, *, retention: float) -> None:
+    def __init__(self, api: Api, *, seconds: float) -> None:
         self._api = api
-        self._retention = retention
+        self._seconds = seconds
         self._kept: dict[str, dict[str, Sandbox]] = {}  # minute, else name → by name
         self._due = Timers()  # of the same
         self._wake = asyncio.Event()
@@ -63,10 +63,10 @@ class Removal:
     def _group(self, sandbox: Sandbox) -> tuple[str, float]:
         status = sandbox.status
         try:
-            return status.ended_in or "", ends.period_end(status.ended_in or "") + self._retention
+            return status.ended_in or "", ends.period_end(status.ended_in or "") + self._seconds
         except ValueError:
             ended_at = clock.seconds(status.ended_at) or self._api.client.now()
-            return sandbox.metadata.name, ended_at + self._retention
+            return sandbox.metadata.name, ended_at + self._seconds
 
     async def _remove(self, group: str) -> None:
         kept = self._kept.get(group, {})

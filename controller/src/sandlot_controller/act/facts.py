@@ -1,0 +1,19 @@
+"""What the plan is told of a pod."""
+
+from __future__ import annotations
+
+from sandlot_kube.objects import Pod
+
+from ..plan.pod_life import PodFacts
+from ..world.world import World
+
+
+def of_pod(world: World, pod: Pod) -> PodFacts:
+    name = pod.metadata.name
+    return PodFacts(
+        pod,
+        first_seen=world.first_seen[name],
+        ready_since=world.ready_since.get(name),
+        uncertain_since=world.uncertain_since.get(name),
+        silent_since=world.silent_since.get(pod.spec.node_name or ""),
+    )

@@ -1,0 +1,130 @@
+"""Which pods of each pool live: brought up to date by what the watches tell, so that a plan costs what has changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from sandlot_contract import names
+from sandlot_kube.objects import Pod
+from sandlot_kube.verdicts import Verdict
+
+from ..plan.pod import ANNOTATION_BUILD, avoided
+from ..plan.pod_life import diagnose
+from ..plan.pool_pods import PodView, PoolPods
+from ..settings import Settings
+from ..world.starts import unschedulable
+from ..world.world import World
+from . import facts
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    pools: dict[str, PoolPods]
+    dead: list[tuple[Pod, str, Verdict]] = field(
+        default_factory=list
+    )  # and nobody owns them; their pool, why
+    abandoned: list[Pod] = field(default_factory=list)  # on their way out, and their nodes are lost
+    due: list[float] = field(default_factory=list)  # when time alone may change this
+
+
+class LivePods:
+    """`claimed` hears of each pod that has a Sandbox, `ready` of each that is ready, both perhaps again and again."""
+
+    def __init__(
+        self,
+        world: World,
+        *,
+        settings: Settings,
+        is_deleted: Callable[[Pod], bool],
+        claimed: Callable[[str, str], None],
+        ready: Callable[[str, str], None],
+    ) -> None:
+        """`is_deleted`: its deletion was asked for, though no watch may have told it yet."""
+        self._world = world
+        self._settings = settings
+        self._is_deleted = is_deleted
+        self._claimed = claimed
+        self._ready = ready
+        self._pools: dict[str, PoolPods] = {}
+        self._pool_of: dict[str, str] = {}
+        self._changed: set[str] = set()
+        # Those that time alone may change: starts that may come to nothing, and pods of nodes that are silent.
+        self._watched: set[str] = set()
+        world.pod_listeners.append(lambda pod, _: self.changed(pod.metadata.name))
+        world.claim_listeners.append(self.changed)
+
+    def changed(self, pod: str) -> None:
+        """Something about it is to be looked at."""
+        self._changed.add(pod)
+
+    def look(self, now: float) -> Look:
+        """A dead pod is told of again until its deletion is asked for."""
+        looked, self._changed, self._watched = self._changed | self._watched, set(), set()
+        seen = Look(self._pools)
+        for name in looked:
+            pod = self._world.pods.get(name)
+            pool = None if pod is None else pod.metadata.labels.get(names.LABEL_POOL)
+            if pod is None or pool is None or not self._lives(pod, pool, seen, now=now):
+                self._drop(name)
+            else:
+                self._pool_of[name] = pool
+                self._pools.setdefault(pool, PoolPods()).put(self._view(pod))
+        return seen
+
+    def _lives(self, pod: Pod, pool: str, seen: Look, *, now: float) -> bool:
+        name = pod.metadata.name
+        if pod.metadata.deletion_timestamp is not None:
+            self._let_go(pod, seen, now=now)
+            return False
+        if self._is_deleted(pod):
+            return False
+        if name in self._world.claims:
+            self._claimed(name, pool)
+        else:
+            found = diagnose(facts.of_pod(self._world, pod), awaited=False, now=now, settings=self._settings)
+            if found.again_at is not None:
+                self._watched.add(name)
+                seen.due.append(found.again_at)
+            if found.verdict is not None:
+                self._watched.add(name)
+                seen.dead.append((pod, pool, found.verdict))
+            if found.ended:
+                return False
+        if name in self._world.ready_since:
+            self._ready(name, pool)
+        return True
+
+    def _let_go(self, pod: Pod, seen: Look, *, now: float) -> None:
+        """Of a lost node nobody will say that it has ended."""
+        silent = self._world.silent_since.get(pod.spec.node_name or "")
+        if silent is None:
+            return
+        self._watched.add(pod.metadata.name)
+        due = silent + self._settings.node_grace
+        if now < due:
+            seen.due.append(due)
+        else:
+            seen.abandoned.append(pod)
+
+    def _drop(self, name: str) -> None:
+        pool = self._pool_of.pop(name, None)
+        if pool is None:
+            return
+        self._pools[pool].drop(name)
+        if not self._pools[pool]:
+            del self._pools[pool]
+
+    def _view(self, pod: Pod) -> PodView:
+        name = pod.metadata.name
+        return PodView(
+            name,
+            pod.metadata.annotations.get(ANNOTATION_BUILD, ""),
+            since=self._world.first_seen[name],
+            node=pod.spec.node_name,
+            ready_since=self._world.ready_since.get(name),
+            claimed=self._world.claimed(name),
+            askable=pod.status.pod_ip is not None,
+            unschedulable=unschedulable(pod),
+            avoids=avoided(pod.metadata),
+        )

@@ -1,0 +1,106 @@
+"""Deletes pods, each once: those of ended Sandboxes that end within one second by one request."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from sandlot_contract.ids import is_instance_id
+from sandlot_kube.errors import KubeError
+from sandlot_kube.objects import Pod
+
+from ..world.world import World
+from .api import Api
+from .retry import until_done
+from .tasks import Tasks
+
+_log = logging.getLogger(__name__)
+_BATCH_SECONDS = 1.0  # the sidecars have ended the code in those pods, so that nobody waits for their end
+_BATCH_SIZE = 100  # names in one request's address
+
+
+class PodDeletion:
+    """`delete` and `delete_in_batch` return at once, and may be called as often as one likes."""
+
+    def __init__(self, world: World, api: Api) -> None:
+        self._world = world
+        self._api = api
+        self._tasks = Tasks()
+        self._asked: dict[str, bool] = {}  # uids of pods → whether without waiting for their node
+        self._batch: list[Pod] = []
+        self._timer: asyncio.TimerHandle | None = None
+        world.pod_listeners.append(self._on_pod)
+
+    def is_asked(self, pod: Pod) -> bool:
+        """Whether its deletion is under way."""
+        return pod.metadata.uid in self._asked
+
+    def delete(self, pod: Pod, *, force: bool = False) -> None:
+        """`force`: its node will never say that it has ended."""
+        if self._is_new(pod, force=force):
+            self._begin(pod, force=force)
+
+    def delete_in_batch(self, pod: Pod) -> None:
+        """Within a second, together with others."""
+        if not self._is_new(pod, force=False):
+            return
+        # A request for several names no pod by its uid; of an id of ours nobody ever makes another one.
+        if not is_instance_id(pod.metadata.name):
+            self._begin(pod, force=False)
+            return
+        self._batch.append(pod)
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_BATCH_SECONDS, self._begin_batch)
+
+    async def delete_unscheduled(self, pod: Pod) -> bool:
+        """False: the scheduler, or somebody else, has touched it, and it stays. Raises KubeError."""
+        deleted = await self._api.delete_pod(pod, unchanged=True)
+        if (
+            deleted and pod.metadata.name in self._world.pods
+        ):  # else the watch was faster, and tells no end of it
+            self._asked[pod.metadata.uid] = False
+        return deleted
+
+    async def close(self) -> None:
+        """Those that were not asked for yet are found by the next controller."""
+        if self._timer is not None:
+            self._timer.cancel()
+        await self._tasks.close()
+
+    def _on_pod(self, pod: Pod, gone: bool) -> None:
+        if gone:
+            self._asked.pop(pod.metadata.uid, None)
+
+    def _is_new(self, pod: Pod, *, force: bool) -> bool:
+        before = self._asked.get(pod.metadata.uid)
+        if before is not None and before >= force:
+            return False
+        self._asked[pod.metadata.uid] = force
+        return True
+
+    def _begin(self, pod: Pod, *, force: bool) -> None:
+        self._tasks.spawn(f"delete {pod.metadata.uid} {force}", self._delete(pod, force=force))
+
+    def _begin_batch(self) -> None:
+        self._timer = None
+        for begin in range(0, len(self._batch), _BATCH_SIZE):
+            some = self._batch[begin : begin + _BATCH_SIZE]
+            self._tasks.spawn(f"delete {some[0].metadata.uid} and others", self._delete_all(some))
+        self._batch = []
+
+    async def _delete_all(self, pods: list[Pod]) -> None:
+        if len(pods) > 1:
+            try:
+                await until_done(lambda: self._api.delete_pods([pod.metadata.name for pod in pods]))
+                return
+            except KubeError as error:
+                _log.info("%d pods are deleted one by one: %s", len(pods), error)
+        for pod in pods:
+            await self._delete(pod, force=False)
+
+    async def _delete(self, pod: Pod, *, force: bool) -> None:
+        try:
+            await until_done(lambda: self._api.delete_pod(pod, force=force))
+        except KubeError:
+            self._asked.pop(pod.metadata.uid, None)  # whoever looks at it again tries again
+            raise

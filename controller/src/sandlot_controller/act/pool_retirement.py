@@ -1,0 +1,73 @@
+"""Takes away pods that a pool has too many, or that are out of date: only with their sidecar's agreement."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from sandlot_kube.errors import KubeError
+from sandlot_kube.objects import Pod
+
+from ..plan.pools import Planner
+from ..tokens import InstanceTokens
+from ..world.world import World
+from .pod_deletion import PodDeletion
+from .sidecars import Sidecars, SidecarUnreachable
+from .tasks import Tasks
+
+_log = logging.getLogger(__name__)
+
+
+class PoolRetirement:
+    def __init__(
+        self,
+        world: World,
+        *,
+        planner: Planner,
+        deletion: PodDeletion,
+        sidecars: Sidecars,
+        tokens: InstanceTokens,
+        changed: Callable[[str], None],
+    ) -> None:
+        """`changed`: something about this pod is to be looked at."""
+        self._world = world
+        self._planner = planner
+        self._deletion = deletion
+        self._sidecars = sidecars
+        self._tokens = tokens
+        self._changed = changed
+        self._tasks = Tasks()
+
+    def begin(self, pool: str, pod: Pod) -> None:
+        """Returns at once."""
+        self._planner.retiring(pool, pod.metadata.name)
+        self._tasks.spawn(pod.metadata.name, self._retire(pool, pod))
+
+    async def close(self) -> None:
+        await self._tasks.close()
+
+    async def _retire(self, pool: str, pod: Pod) -> None:
+        name, gone = pod.metadata.name, False
+        try:
+            gone = await self._ask(pod)
+        except SidecarUnreachable as error:
+            _log.info("pool %s: %s stays for now: %s", pool, name, error)
+        except KubeError as error:
+            _log.warning("pool %s: %s could not be deleted: %s", pool, name, error)
+        finally:
+            self._planner.retired(pool, name, gone=gone, now=self._world.clock())
+            self._changed(name)
+            self._world.changed.set()
+
+    async def _ask(self, pod: Pod) -> bool:
+        """Whether it is on its way out."""
+        if pod.spec.node_name is None:
+            # Nothing runs there yet, unless the scheduler has found a node in this moment.
+            return await self._deletion.delete_unscheduled(pod)
+        assert pod.status.pod_ip is not None
+        token = self._tokens.instance(pod.metadata.name)
+        if not await self._sidecars.end_if_unclaimed(pod.status.pod_ip, token=token):
+            self._world.claimed_without_record(pod.metadata.name)
+            return False
+        self._deletion.delete(pod)
+        return True

@@ -1,0 +1,52 @@
+"""What the plan is told of a Sandbox, beyond its pod: what came before, and when its gateway is given up."""
+
+from __future__ import annotations
+
+from sandlot_kube import clock
+from sandlot_kube.objects import Sandbox
+
+from ..plan.sandboxes import Facts
+from ..world.world import World
+from . import facts
+
+# Its gateway has given a start up by then, so that nobody waits for a pod; one that had a pod may have had an owner.
+_LATE = 60.0
+# A gateway that could not say so for want of an API server says within this that it is still there.
+_RENEWAL = 15.0
+
+
+def of(
+    world: World, sandbox: Sandbox, *, had_pod: bool, made_at: float | None, now: float, wall: float
+) -> Facts:
+    """`wall`: the API server's time of `now`."""
+    name = sandbox.metadata.name
+    pod = world.pods.get(sandbox.spec.pod_name or name)
+    return Facts(
+        pod=None if pod is None else facts.of_pod(world, pod),
+        first_seen=world.first_seen[name],
+        pod_was_here=had_pod and pod is None,
+        told_late=_told_late(world, sandbox, now=now, wall=wall),
+        made_at=made_at,
+        lost=world.lost.get(sandbox.spec.pod_name or name),
+        waits_until=_waits_until(world, sandbox, now=now, wall=wall),
+        has_instance=sandbox.spec.waits and _has_instance(world, sandbox.spec.sandbox_id),
+    )
+
+
+def _waits_until(world: World, sandbox: Sandbox, *, now: float, wall: float) -> float:
+    until = clock.seconds(sandbox.spec.waiting_until)
+    if until is None:
+        return 0.0
+    return max(now + until - wall, world.told_since + _RENEWAL)
+
+
+def _told_late(world: World, sandbox: Sandbox, *, now: float, wall: float) -> bool:
+    created = clock.seconds(sandbox.metadata.creation_timestamp)
+    if created is None:
+        return False
+    seen = wall - (now - world.first_seen[sandbox.metadata.name])
+    return seen - created > _LATE
+
+
+def _has_instance(world: World, sandbox_id: str | None) -> bool:
+    return any(one.spec.sandbox_id == sandbox_id and not one.spec.waits for one in world.sandboxes.values())

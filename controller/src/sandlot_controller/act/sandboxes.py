@@ -1,0 +1,201 @@
+"""Keeps every Sandbox going: its pod at once when one is wanted, its status, the verdict when its pod dies."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from sandlot_contract import names
+from sandlot_contract.verdicts import SandboxVerdict
+from sandlot_kube import verdicts
+from sandlot_kube.objects import Pod, Sandbox
+from sandlot_kube.verdicts import Verdict
+from sandlot_kube.waiting import wait_set
+
+from ..metrics import Metrics
+from ..plan import sandboxes as plan
+from ..plan import status
+from ..plan.pod_life import PodFacts
+from ..plan.sandboxes import MISSING_GRACE, Create, Drop, End, Run, Tell
+from ..settings import Settings
+from ..tokens import InstanceTokens
+from ..world.world import World
+from . import sandbox_facts
+from .api import Api
+from .cold_starts import ColdStarts
+from .pod_deletion import PodDeletion
+from .retry import until_done
+from .status_writer import StatusWriter
+from .tasks import Tasks
+from .timers import Timers
+
+_log = logging.getLogger(__name__)
+
+
+class SandboxLoop:
+    """A cold start's pod is asked for within the callback of the watch: nothing is waited for before it."""
+
+    def __init__(
+        self,
+        world: World,
+        api: Api,
+        *,
+        deletion: PodDeletion,
+        settings: Settings,
+        tokens: InstanceTokens,
+        metrics: Metrics,
+    ) -> None:
+        self._world = world
+        self._api = api
+        self._deletion = deletion
+        self._settings = settings
+        self._metrics = metrics
+        self._tasks = Tasks()
+        self._timers = Timers()
+        self._wake = asyncio.Event()
+        self._open = False  # all watches have been listed: what is missing is missing
+        self._had_pod: set[str] = set()
+        self._measured: set[str] = set()
+        self._statuses = StatusWriter(clock=world.clock, written=self._look)
+        self._starts = ColdStarts(
+            world,
+            api,
+            settings=settings,
+            tokens=tokens,
+            metrics=metrics,
+            made=self._look,
+            failed=lambda sandbox, why: self._end(sandbox, Verdict(SandboxVerdict.START_FAILED, why)),
+        )
+        world.sandbox_listeners.append(self._on_sandbox)
+        world.pod_listeners.append(self._on_pod)
+
+    async def run(self) -> None:
+        """Until cancelled. Call it when the watches are synced."""
+        self._open = True
+        try:
+            for sandbox in list(self._world.sandboxes.values()):
+                self._look(sandbox.metadata.name)
+            for pod in list(self._world.pods.values()):
+                self._on_pod(pod, False)
+            while True:
+                self._wake.clear()
+                for name in self._timers.pop_due(self._world.clock()):
+                    if name in self._world.sandboxes:
+                        self._look(name)
+                    elif (pod := self._world.pods.get(name)) is not None:
+                        self._delete_orphan(pod)
+                self._starts.admit()
+                due = self._timers.next_at()
+                wait = None if due is None else max(0.0, due - self._world.clock())
+                await wait_set(self._wake, seconds=wait)
+        finally:
+            self._open = False
+            await self._starts.close()
+            await self._statuses.close()
+            await self._tasks.close()
+
+    # What the watches tell.
+
+    def _on_sandbox(self, sandbox: Sandbox, gone: bool) -> None:
+        name = sandbox.metadata.name
+        if not gone:
+            self._look(name)
+            return
+        self._timers.drop(name)
+        self._starts.forget(name)
+        self._statuses.forget(name)
+        self._had_pod.discard(name)
+        self._measured.discard(name)
+        if (pod := self._world.pods.get(name)) is not None:
+            self._delete_orphan(pod)
+
+    def _on_pod(self, pod: Pod, gone: bool) -> None:
+        name = self._world.claims.get(pod.metadata.name)
+        if name is None:
+            if not gone and self._open:
+                self._delete_orphan(pod)
+            return
+        if gone:
+            self._world.remember(pod.metadata.name, verdicts.of_deleted_pod(pod))
+        self._had_pod.add(name)
+        self._look(name)
+
+    # What follows.
+
+    def _look(self, name: str) -> None:
+        sandbox = self._world.sandboxes.get(name)
+        if sandbox is None or not self._open:
+            return
+        now = self._world.clock()
+        facts = sandbox_facts.of(
+            self._world,
+            sandbox,
+            had_pod=name in self._had_pod,
+            made_at=self._starts.made_at(name),
+            now=now,
+            wall=self._api.client.now(),
+        )
+        if facts.pod is not None and (facts.pod.ready_since is not None or verdicts.of_pod(facts.pod.pod)):
+            self._settled(name, facts.pod)
+        if self._statuses.is_writing(name):
+            return  # it is looked at again when that is over
+        if (until := self._statuses.waits_until(sandbox)) is not None:
+            self._look_at(name, until)  # what this version says is out of date: an end, say, is not in it
+            return
+        step = plan.step(sandbox, facts, now=now, settings=self._settings)
+        if step.again_at is not None:
+            self._look_at(name, step.again_at)
+        match step.action:
+            case Create():
+                self._starts.begin(name)
+            case Run():
+                assert facts.pod is not None
+                self._write(sandbox, status.running(sandbox, facts.pod.pod, now=self._api.client.now()))
+            case Tell(message):
+                self._write(sandbox, status.pending(sandbox, message=message, now=self._api.client.now()))
+            case Drop():
+                self._tasks.spawn(name, until_done(lambda: self._api.delete_sandbox(sandbox)))
+            case End(verdict):
+                self._end(sandbox, verdict)
+            case None:
+                if sandbox.status.phase == "Ended":
+                    self._starts.settled(name)
+
+    def _look_at(self, name: str, at: float) -> None:
+        self._timers.set(name, at)
+        self._wake.set()
+
+    def _settled(self, name: str, pod: PodFacts) -> None:
+        self._starts.settled(name)
+        is_cold = pod.pod.metadata.name == name
+        if is_cold and pod.ready_since is not None and name not in self._measured:
+            self._measured.add(name)
+            seconds = max(0.0, pod.ready_since - self._world.first_seen[name])
+            self._metrics.starts.labels("cold").observe(seconds)
+
+    def _end(self, sandbox: Sandbox, verdict: Verdict) -> None:
+        pod = self._world.pods.get(sandbox.spec.pod_name or sandbox.metadata.name)
+        patch = status.ended(sandbox, verdict, pod=pod, now=self._api.client.now())
+        if self._write(sandbox, patch):
+            _log.info("%s ended: %s: %s", sandbox.metadata.name, verdict.verdict, verdict.message)
+
+    def _write(self, sandbox: Sandbox, patch: status.Patch | None) -> bool:
+        """False: nothing is to be written, or another write is under way."""
+        if patch is None:
+            return False
+        # One that waits may be renewed, or get its instance, at this moment.
+        unchanged = sandbox.spec.waits
+        return self._statuses.write(
+            sandbox, lambda: self._api.patch_sandbox_status(sandbox, patch, unchanged=unchanged)
+        )
+
+    def _delete_orphan(self, pod: Pod) -> None:
+        """A cold start's pod whose resource is gone; those of pools are the pools' own."""
+        name = pod.metadata.name
+        if names.LABEL_FOR not in pod.metadata.labels or pod.metadata.deletion_timestamp is not None:
+            return
+        due = self._world.first_seen[name] + MISSING_GRACE
+        if self._world.clock() < due:
+            self._look_at(name, due)
+        else:
+            self._deletion.delete(pod)

@@ -1,0 +1,51 @@
+"""Decides whether a pod has died: by what it says of itself, by its node's silence, by how long it has been starting."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sandlot_kube import verdicts
+from sandlot_kube.objects import Pod
+from sandlot_kube.verdicts import Verdict
+
+from ..settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class PodFacts:
+    """Of one pod; times are of one monotonic clock."""
+
+    pod: Pod
+    first_seen: float
+    ready_since: float | None = None
+    uncertain_since: float | None = None  # it has ended, and the gateway may know why
+    silent_since: float | None = None  # its node
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    verdict: Verdict | None = None  # why it has died
+    ended: bool = False  # with or without a verdict: it is of no use any more
+    again_at: float | None = None  # when time alone may change this
+
+
+def diagnose(facts: PodFacts, *, awaited: bool, now: float, settings: Settings) -> Diagnosis:
+    """`awaited`: a caller waits for it; one of a pool may wait for its node as long as the cluster likes."""
+    found = verdicts.of_pod(facts.pod)
+    if found is not None:
+        # Its sidecar ended in order: retired by us, or claimed, and its record is to come.
+        since = now if facts.uncertain_since is None else facts.uncertain_since
+        if found.certain or now >= since + settings.end_grace:
+            return Diagnosis(found, ended=True)
+        return Diagnosis(ended=True, again_at=since + settings.end_grace)
+    due: list[float] = []
+    node = facts.pod.spec.node_name
+    if node and facts.silent_since is not None:
+        due.append(facts.silent_since + settings.node_grace)
+        if now >= due[-1]:
+            return Diagnosis(verdicts.of_lost_node(node, seconds=settings.node_grace), ended=True)
+    if facts.ready_since is None and (node or awaited):
+        due.append(facts.first_seen + settings.start_timeout)
+        if now >= due[-1]:
+            return Diagnosis(verdicts.of_slow_start(facts.pod, seconds=settings.start_timeout), ended=True)
+    return Diagnosis(again_at=min(due, default=None))

@@ -1,0 +1,54 @@
+"""What follows from the watches alone: since when a node is silent, since when a pod's end waits for its reason."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from sandlot_controller.world.nodes import Node
+from sandlot_controller.world.world import World
+from sandlot_kube.objects import Pod
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def pod(name: str, *, node: str | None = None, **status: Any) -> Pod:
+    return msgspec.convert({"metadata": {"name": name}, "spec": {"nodeName": node}, "status": status}, Pod)
+
+
+def node(name: str, ready: str) -> Node:
+    conditions = [{"type": "Ready", "status": ready}]
+    return msgspec.convert({"metadata": {"name": name}, "status": {"conditions": conditions}}, Node)
+
+
+def test_a_node_that_no_watch_has_shown_is_silent_until_it_is_shown() -> None:
+    clock = Clock()
+    world = World(clock=clock)
+    world.pod_changed(pod("i-1", node="n-1"))
+    clock.now = 2.0
+    world.pod_changed(pod("i-2", node="n-1"))
+    assert world.silent_since == {"n-1": 1.0}
+    world.node_changed(node("n-1", "Unknown"))
+    assert world.silent_since == {"n-1": 1.0}
+    world.node_changed(node("n-1", "True"))
+    assert world.silent_since == {}
+    world.pod_changed(pod("i-3", node="n-1"))
+    assert world.silent_since == {}
+
+
+def test_an_end_without_a_reason_counts_from_when_it_was_told_first() -> None:
+    clock = Clock()
+    world = World(clock=clock)
+    world.pod_changed(pod("i-1"))
+    assert world.uncertain_since == {}
+    for clock.now in (2.0, 3.0):
+        world.pod_changed(pod("i-1", phase="Succeeded"))
+    assert world.uncertain_since == {"i-1": 2.0}
+    world.pod_deleted(pod("i-1"))
+    assert world.uncertain_since == {}
