@@ -294,16 +294,16 @@ async def test_one_that_is_told_how_its_sandbox_has_ended_tells_its_commands(
 ) -> None:
     box = await make(heartbeat=0.2, claim={})
     await box.op("sleep 60", id="runs", detach=True)
-    stream = asyncio.ensure_future(box.frames("/v1/ops/runs/stream"))
 
     async def runs() -> bool:
         return (await box.call("GET", "/v1/ops/runs")).json()["state"] == "running"
 
     await until(runs)
-    box.webhooks.verdict = told
-    box.webhooks.statuses = [410]
-    assert (await box.webhooks.wait("ended"))["verdict"] == of_the_sandbox
-    kind, end = (await stream)[-1]
+    async with box.stream("GET", "/v1/ops/runs/stream") as stream:
+        box.webhooks.verdict = told
+        box.webhooks.statuses = [410]
+        assert (await box.webhooks.wait("ended"))["verdict"] == of_the_sandbox
+        kind, end = parse_frames(await stream.aread())[-1]
     assert (kind, json.loads(end)["verdict"]) == ("x", of_the_command)
     assert await box.wait_exit() == 0
 
