@@ -7,6 +7,7 @@ import signal
 from hypothesis import Phase, settings
 
 pytest_plugins = [
+    "tests.plugins.longest_first",
     "tests.plugins.skips",
     "tests.plugins.unstable",
     "tests.plugins.warned",

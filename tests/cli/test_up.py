@@ -28,6 +28,7 @@ def home() -> Iterator[Path]:
         yield Path(directory) / "home"
 
 
+@pytest.mark.longest
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_up(home: Path, number: signal.Signals) -> None:
     env = {key: value for key, value in os.environ.items() if not key.startswith("SANDLOT_")}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ from sandlot import Client, Pools
 
 from tests.leaks import no_leaks
 from tests.stack import Stack
+from tests.waiting import wait_until_empty
 
 GROUPS = Path("/sys/fs/cgroup/memory/sandlot")
 
@@ -19,10 +19,7 @@ def test_another_stack_s_sandbox_that_nobody_owns_is_nothing_left(stack: Stack, 
         pools = Pools(client=client)
         pools.set("other", size=1, image="host")
         pools.wait_warm("other", timeout=60)
-        deadline = time.monotonic() + 60
-        while any(path.read_text() for path in group_of(stack).rglob("cgroup.procs")):
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        wait_until_empty(lambda: [path for path in group_of(stack).rglob("cgroup.procs") if path.read_text()])
 
 
 def group_of(stack: Stack) -> Path:

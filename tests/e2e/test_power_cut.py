@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from sandlot import Client, Sandbox, SandboxLost
 
 from tests.e2e import processes
 from tests.stack import Stack
+from tests.waiting import wait_until_empty
 
 OTHER_BOOT = "00000000-0000-4000-8000-000000000000"
 
@@ -22,10 +22,7 @@ def power_cut(stack: Stack) -> list[Path]:
     stack.kill()
     for pid in processes.sidecars(stack):
         os.kill(pid, signal.SIGKILL)
-    deadline = time.monotonic() + 20
-    while processes.sidecars(stack):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_until_empty(lambda: processes.sidecars(stack))
     directories = sorted((stack.state_dir / "instances").iterdir())
     for directory in directories:
         path = directory / "instance.json"

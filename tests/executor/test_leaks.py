@@ -8,13 +8,13 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.executor.conftest import Make
 from tests.executor.driver import Command, Driver, RunnerChannel, processes_below
+from tests.waiting import wait_until_empty
 
 pytestmark = pytest.mark.root
 
@@ -53,10 +53,7 @@ def test_runners_come_and_go(box: Driver) -> None:
 
 def when_none_is_left(box: Driver) -> int:
     """The executor's descriptors once it has removed the groups of all runners."""
-    deadline = time.monotonic() + 60
-    while groups := [path for top in groups_of(box) for path in top.glob("r*")]:
-        assert time.monotonic() < deadline, groups
-        time.sleep(0.01)
+    wait_until_empty(lambda: [path for top in groups_of(box) for path in top.glob("r*")])
     box.ask("usage")
     return open_descriptors(box.process.pid)
 

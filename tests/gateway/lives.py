@@ -32,6 +32,8 @@ from sandlot_gateway.sidecars import ClaimAnswer
 from sandlot_gateway.tokens import Tokens
 from sandlot_gateway.webhooks import Webhooks
 
+from tests.waiting import loop_turns
+
 TOKENS = Tokens(b"k" * 32)
 TEMPLATE = Template("host")
 TENANT = Tenant("t")
@@ -124,12 +126,7 @@ class World:
 
     def settle(self) -> None:
         """Until every task waits for the world or for time."""
-
-        async def turns() -> None:
-            for _ in range(12):
-                await asyncio.sleep(0)
-
-        self.loop.run_until_complete(turns())
+        self.loop.run_until_complete(loop_turns(12))
 
     def pass_time(self, seconds: float) -> None:
         self.loop.now += seconds

@@ -12,6 +12,8 @@ from sandlot_gateway.directory import Directory
 from sandlot_gateway.engine.keyed import KeyedCreates
 from sandlot_gateway.sandboxes import Sandbox, Spec
 
+from tests.waiting import loop_turns
+
 
 @dataclass
 class Steps:
@@ -20,8 +22,7 @@ class Steps:
     turns: list[int]
 
     async def __call__(self) -> None:
-        for _ in range(self.turns.pop() if self.turns else 1):
-            await asyncio.sleep(0)
+        await loop_turns(self.turns.pop() if self.turns else 1)
 
 
 @dataclass
@@ -50,8 +51,7 @@ class Gateway:
 
     async def create(self, sandbox_id: str, *, after: int) -> str:
         """The id that its caller is told."""
-        for _ in range(after):
-            await asyncio.sleep(0)
+        await loop_turns(after)
         sandbox = Sandbox(sandbox_id, "t", Spec("n", "i", key="k"), created_at=0.0, updated_at=0.0)
         self.directory.add(sandbox)
         self.ours.add(sandbox_id)
@@ -103,8 +103,7 @@ def test_of_two_that_take_over_the_same_sandbox_one_does(begins: list[int], turn
     async def take_over(gateway: Gateway, *, after: int) -> bool:
         sandbox = Sandbox("sb-1", "t", Spec("n", "i", key="k"), created_at=0.0, updated_at=0.0)
         gateway.directory.add(sandbox)
-        for _ in range(after):
-            await asyncio.sleep(0)
+        await loop_turns(after)
         if (await gateway.keyed.ask(sandbox)).holder is not None:
             return False
         gateway.ours.add(sandbox.id)

@@ -40,6 +40,7 @@ async def create(gateway: Running, limit: asyncio.Semaphore) -> tuple[int, str |
     return answer.status_code, answer.json().get("id")
 
 
+@pytest.mark.longest
 @pytest.mark.slow
 async def test_no_instance_has_two_owners(machine: Machine) -> None:
     await stand_by(machine, INSTANCES)

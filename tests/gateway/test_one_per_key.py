@@ -112,9 +112,12 @@ class Killed:
     async def warm(self) -> None:
         """Until it has every warm pod that there is."""
         headers = {"Authorization": "Bearer key"}
-        async with asyncio.timeout(60), httpx.AsyncClient(base_url=self._url, headers=headers) as client:
-            while "sandlot_ready_instances 2.0" not in (await client.get("/metrics")).text:  # noqa: ASYNC110
-                await asyncio.sleep(0.05)
+        async with httpx.AsyncClient(base_url=self._url, headers=headers, timeout=60) as client:
+
+            async def has_all() -> bool:
+                return "sandlot_ready_instances 2.0" in (await client.get("/metrics")).text
+
+            await until(has_all)
 
     def kill(self) -> None:
         if self._process.returncode is None:

@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import psutil
+import pytest
 from sandlot_contract.sidecar import WEBHOOK_PATH
 from sandlot_gateway.webhook_listener import Bounds, WebhookListener
 from sandlot_gateway.webhooks import Answer
@@ -223,6 +224,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.longest
 async def test_slow_bodies_of_strangers_cost_neither_memory_nor_time(
     state_dir: Path, machine: Machine, tmp_path: Path
 ) -> None:

@@ -293,6 +293,7 @@ async def test_a_caller_that_goes_away_leaves_no_process(machine: Machine) -> No
             assert machine.left() == []
 
 
+@pytest.mark.longest
 @pytest.mark.slow
 async def test_fifty_sandboxes_at_once(machine: Machine) -> None:
     async with machine.gateway() as gateway:

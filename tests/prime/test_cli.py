@@ -57,6 +57,7 @@ def new(prime: Prime, server: Server, name: str, *more: str) -> str:
     return made["id"]
 
 
+@pytest.mark.longest
 def test_from_create_to_delete(prime: Prime, server: Server, home: Path):
     box = new(
         prime, server, "cli", "--env", "FROM_CREATE=made", "--", "sh", "-c", "echo logged; exec sleep 35"
@@ -83,6 +84,7 @@ def test_from_create_to_delete(prime: Prime, server: Server, home: Path):
     assert ended["status"] == "TERMINATED"
 
 
+@pytest.mark.longest
 def test_deletion_by_label_and_of_all(prime: Prime, server: Server):
     first, second = new(prime, server, "one"), new(prime, server, "two")
     prime("delete", "--label", "one", "--yes")

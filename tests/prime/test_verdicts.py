@@ -60,6 +60,7 @@ async def strike(cause: str, stack: Stack, box: Box) -> None:
             assert cause == "the sandbox's deadline"
 
 
+@pytest.mark.longest
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.cause)
 async def test_every_surface_says_of_every_end_what_the_table_says(
     stack: Stack, world: World, make_box: Callable[..., Box], row: Row

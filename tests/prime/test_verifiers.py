@@ -14,6 +14,7 @@ from tests.prime.server import Server
 pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
+@pytest.mark.longest
 @pytest.mark.parametrize(
     ("kind", "said", "metrics"),
     [
@@ -45,6 +46,7 @@ def test_rollouts_of_the_sandbox_environments(server: Server, kind: str, said: l
     assert all(0 < seen["metrics"][name] < 60 for name in timed)
 
 
+@pytest.mark.longest
 def test_rollout_of_the_prime_runtime(server: Server):
     seen = run_client(
         server,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -14,6 +13,8 @@ from connectrpc.code import Code
 from connectrpc.errors import ConnectError
 from sandlot_gateway.rpc.generated import command_session_pb2 as m
 from sandlot_gateway.rpc.generated.command_session_connect import CommandSessionClient
+
+from tests.waiting import until
 
 
 @dataclass
@@ -112,11 +113,11 @@ class Box:
         lines = listing.stdout.decode(errors="replace").splitlines()
         return sum(pattern in line and "for d in" not in line for line in lines)
 
-    async def until_running(self, pattern: str, count: int, *, timeout: float = 60.0) -> None:
-        """Each look is a command in the sandbox, so that this asks as often as the sandbox answers."""
-        deadline = time.monotonic() + timeout
-        while (found := await self.running(pattern)) != count:
-            assert time.monotonic() < deadline, f"{found} of {pattern!r} run, not {count}"
+    async def until_running(self, pattern: str, count: int) -> None:
+        async def so_many() -> bool:
+            return await self.running(pattern) == count
+
+        await until(so_many, what=f"{count} of {pattern!r} run")
 
     def delete(self) -> None:
         httpx.delete(

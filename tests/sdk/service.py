@@ -12,7 +12,7 @@ import os
 import shutil
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -20,8 +20,6 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from sandlot._protocol.frames import encode
-
-from tests.waiting import wait_until
 
 Headers = dict[str, str]
 
@@ -235,9 +233,6 @@ class Service:
             for seen in self.seen
             if seen.path.partition("?")[0].endswith(route) and method in (None, seen.method)
         ]
-
-    def wait_for(self, condition: Callable[[], object], *, seconds: float = 30.0) -> None:
-        wait_until(condition, seconds=seconds, pause=0.01)
 
     async def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()

@@ -16,7 +16,7 @@ from sandlot import AsyncClient, AsyncSandbox, Client, ConnectionFailed, Sandbox
 from sandlot._tasks_async import each
 
 from tests.sdk.service import Fault, Service
-from tests.waiting import until
+from tests.waiting import until, wait_until
 
 SYNC = """
 from sandlot import Sandbox
@@ -82,7 +82,7 @@ def environment(service: Service) -> dict[str, str]:
 
 
 async def until_running(service: Service, op_id: str) -> None:
-    await asyncio.to_thread(service.wait_for, lambda: op_id in service.ops and service.ops[op_id].process)
+    await asyncio.to_thread(wait_until, lambda: op_id in service.ops and service.ops[op_id].process)
 
 
 async def test_cancelling_an_exec_ends_the_command(service: Service) -> None:
@@ -126,7 +126,7 @@ async def test_a_create_given_up_before_its_answer_leaves_no_sandbox(service: Se
     service.faults.append(Fault("/sandbox", hold=True))
     async with AsyncClient(url=service.url, api_key=service.api_key) as client:
         task = asyncio.create_task(AsyncSandbox.create(client=client))
-        await asyncio.to_thread(service.wait_for, lambda: service.calls("/sandbox", "POST"))
+        await asyncio.to_thread(wait_until, lambda: service.calls("/sandbox", "POST"))
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -140,7 +140,7 @@ def test_control_c_ends_the_command_and_deletes_the_sandbox(service: Service, sc
     process = subprocess.Popen(
         [sys.executable, "-c", script], env=environment(service), stderr=subprocess.PIPE, text=True
     )
-    service.wait_for(lambda: "long" in service.ops and service.ops["long"].process, seconds=20)
+    wait_until(lambda: "long" in service.ops and service.ops["long"].process, seconds=20)
     process.send_signal(signal.SIGINT)
     _, error = process.communicate(timeout=20)
     assert "KeyboardInterrupt" in error.splitlines()[-1]
@@ -158,7 +158,7 @@ def test_control_c_ends_what_a_synchronous_batch_has_started(service: Service, s
         [sys.executable, "-c", script], env=environment(service), stderr=subprocess.PIPE, text=True
     )
     try:
-        service.wait_for(lambda: len([op for op in service.ops.values() if op.process]) == 3)
+        wait_until(lambda: len([op for op in service.ops.values() if op.process]) == 3)
         process.send_signal(signal.SIGINT)
         _, error = process.communicate(timeout=20)
     finally:
@@ -166,7 +166,7 @@ def test_control_c_ends_what_a_synchronous_batch_has_started(service: Service, s
         process.wait()
     assert "KeyboardInterrupt" in error.splitlines()[-1]
     assert len(service.ops) == 3, "another command was begun"
-    service.wait_for(lambda: all(op.document is not None for op in service.ops.values()))
+    wait_until(lambda: all(op.document is not None for op in service.ops.values()))
     assert {op.document["verdict"] for op in service.ops.values() if op.document} == {"killed"}
     left = [box for box in service.sandboxes.values() if box["status"] != "TERMINATED"]
     assert len(left) == (1 if script is MAP_OF_CODE else 0)  # nothing can end the code of a thread
@@ -176,7 +176,7 @@ def test_the_first_error_ends_what_a_synchronous_batch_has_started(service: Serv
     def work(box: Sandbox, item: int) -> None:
         if item:
             box.exec("sleep 60", op_id=f"long-{item}")
-        service.wait_for(lambda: len([op for op in service.ops.values() if op.process]) == 2)
+        wait_until(lambda: len([op for op in service.ops.values() if op.process]) == 2)
         raise ValueError("the first")
 
     with Client(url=service.url, api_key=service.api_key) as client:
@@ -221,7 +221,7 @@ def test_a_cancelled_thread_sends_nothing_again(service: Service) -> None:
     def work(box: Sandbox, item: int) -> None:
         if item:
             box.exec("true")
-        service.wait_for(lambda: service.calls("/exec"))
+        wait_until(lambda: service.calls("/exec"))
         raise ValueError("the first")
 
     with Client(url=service.url, api_key=service.api_key) as client:
@@ -240,7 +240,7 @@ def test_the_shared_client_is_closed_with_its_event_loop(service: Service) -> No
         timeout=60,
     )
     assert (run.stdout, run.stderr, run.returncode) == ("fine\nfine\n", "", 0)
-    service.wait_for(lambda: service.open_now == 0)
+    wait_until(lambda: service.open_now == 0)
 
 
 async def test_a_cancelled_create_with_a_key_of_the_callers_deletes_nothing(service: Service) -> None:
@@ -249,7 +249,7 @@ async def test_a_cancelled_create_with_a_key_of_the_callers_deletes_nothing(serv
         box = await AsyncSandbox.create(client=client, idempotency_key="mine")
         service.faults.append(Fault("/sandbox", hold=True))
         again = asyncio.create_task(AsyncSandbox.create(client=client, idempotency_key="mine"))
-        await asyncio.to_thread(service.wait_for, lambda: len(service.calls("/sandbox", "POST")) == 2)
+        await asyncio.to_thread(wait_until, lambda: len(service.calls("/sandbox", "POST")) == 2)
         again.cancel()
         with pytest.raises(asyncio.CancelledError):
             await again
@@ -286,7 +286,7 @@ async def test_input_of_a_stream_that_is_given_up_ends_its_command(service: Serv
         box = await AsyncSandbox.create(client=client)
         service.faults.append(Fault("/stdin", hold=True))
         starting = asyncio.create_task(box.exec("cat", stdin=b"x", op_id="long", stream=True))
-        await asyncio.to_thread(service.wait_for, lambda: service.calls("/ops/long/stdin", "POST"))
+        await asyncio.to_thread(wait_until, lambda: service.calls("/ops/long/stdin", "POST"))
         starting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await starting
@@ -300,7 +300,7 @@ async def test_a_write_after_a_cancelled_one_begins_where_the_server_is(service:
             await process.write(b"one ")
             service.faults.append(Fault("/stdin", hold=True))
             writing = asyncio.create_task(process.write(b"lost "))
-            await asyncio.to_thread(service.wait_for, lambda: len(service.calls("/ops/long/stdin")) == 2)
+            await asyncio.to_thread(wait_until, lambda: len(service.calls("/ops/long/stdin")) == 2)
             writing.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await writing

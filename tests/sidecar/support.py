@@ -35,7 +35,8 @@ class Receiver:
         self.host = host
         self.port = 0
         self.events: list[dict[str, Any]] = []
-        self.statuses: list[int] = []  # answers to give before 200
+        self.statuses: list[int] = []  # answers to give first
+        self.status = 200  # and then
         self.verdict: str | None = None  # what they say of the sandbox
         self.answering = asyncio.Event()  # cleared, answers wait
         self.answering.set()
@@ -66,7 +67,7 @@ class Receiver:
             event["headers"] = headers
             event["signed"] = hmac.compare_digest(headers["X-Sandlot-Signature"], wanted)
             event["received_at"] = time.monotonic()
-            status = self.statuses.pop(0) if self.statuses else 200
+            status = self.statuses.pop(0) if self.statuses else self.status
             event["answered"] = status
             self.events.append(event)
             self._changed.set()

@@ -260,6 +260,7 @@ async def test_a_restored_sandbox_cannot_be_reset(make) -> None:
     assert await run(box, "cat /a") == "x"
 
 
+@pytest.mark.longest
 @pytest.mark.slow
 async def test_an_archive_that_nobody_brings_is_waited_for_a_minute(make) -> None:
     box: Sidecar = await make(claim={"restore": True})

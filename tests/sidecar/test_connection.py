@@ -15,6 +15,8 @@ from sandlot_sidecar.server.file_send import send_file
 from sandlot_sidecar.server.http import NOBODY, SANDBOX, Http, Route
 from sandlot_sidecar.server.request import Request
 
+from tests.waiting import loop_turns
+
 
 class Wire:
     """A transport that keeps what is written to it."""
@@ -80,8 +82,7 @@ def head(path: str, token: str | None) -> bytes:
 
 async def settled() -> None:
     """Whatever can be done without more bytes is done."""
-    for _ in range(20):
-        await asyncio.sleep(0)
+    await loop_turns(20)
 
 
 @pytest.mark.parametrize(

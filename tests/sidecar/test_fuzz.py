@@ -66,6 +66,7 @@ def check(answer: httpx.Response) -> None:
         assert answer.request.method == "HEAD" or document.get("message") or "stdout" in document
 
 
+@pytest.mark.longest
 async def test_any_document(box: Sidecar) -> None:
     @FUZZ
     @given(route=st.sampled_from(ROUTES), document=DOCUMENTS)
@@ -89,6 +90,7 @@ async def test_any_document(box: Sidecar) -> None:
     assert (await box.exec("echo still here"))["stdout"] == "still here\n"
 
 
+@pytest.mark.longest
 async def test_any_query(box: Sidecar) -> None:
     texts = st.text(max_size=20) | st.sampled_from(
         ["/tmp/x", "1", "-1", "0644", "root", "1e400", "nan", "99999999999999999999"]

@@ -483,6 +483,7 @@ async def test_cpu_seconds_are_counted(box: Sidecar) -> None:
     assert 0.25 < answer["usage"]["cpu"] < 3
 
 
+@pytest.mark.longest
 async def test_a_thousand_ops_leave_nothing(box: Sidecar) -> None:
     for _ in range(5):
         await box.exec("true")

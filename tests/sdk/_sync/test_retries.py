@@ -24,6 +24,7 @@ from sandlot._sync import client as client_module
 from sandlot._sync import commands, stream
 
 from tests.sdk.service import Fault, Service
+from tests.waiting import wait_until
 
 FULL = {"error": "busy", "message": "full"}
 LOST = {"/exec": Fault("/exec", refuse=True), "/ops": Fault("/ops", refuse=True)}
@@ -377,7 +378,7 @@ def test_a_stream_without_even_a_sign_of_life_is_opened_again(
         )  # of one the head does not come, of the others no output
 
         def go() -> None:
-            service.wait_for(lambda: len(service.calls(route, method)) >= 4)
+            wait_until(lambda: len(service.calls(route, method)) >= 4)
             (service.root / "go").touch()
 
         going = threading.Thread(target=go)
