@@ -93,7 +93,8 @@ async def running(state_dir: Path, machine: Machine, **options: Any) -> AsyncIte
         task.result()
     gateway, url = announced.result()
     headers = {"Authorization": f"Bearer {KEY}"}
-    async with httpx.AsyncClient(base_url=url, headers=headers, timeout=30) as client:
+    # Without TLS: to read all authorities' certificates takes 24 ms of a core.
+    async with httpx.AsyncClient(base_url=url, headers=headers, timeout=30, verify=False) as client:
         try:
             yield Running(gateway, url, backends[0], machine, client, ending, task)
         finally:

@@ -16,7 +16,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from typing import Any
 
-import httpx
 import pytest
 import pytest_asyncio
 
@@ -24,7 +23,7 @@ from tests.cable import Cable, cable
 from tests.complaints import WARNINGS_SHOWN
 from tests.executor.container import Container
 from tests.executor.gvisor import NEEDS_RUNSC, GvisorPod
-from tests.sidecar.support import Sidecar
+from tests.sidecar.support import Sidecar, plain_client
 from tests.sidecar.test_gvisor_egress import Box
 from tests.sidecar.test_hostile import resident
 from tests.sidecar.test_pod import PodSidecar
@@ -89,12 +88,8 @@ class Arena:
     async def _ask(self) -> None:
         """With the token, over a connection of its own, which nothing may push out."""
         before = time.monotonic()
-        fresh = httpx.AsyncClient(
-            transport=httpx.AsyncHTTPTransport(uds=None if self.url else self.attacker.socket),
-            base_url=self.url or "http://sidecar",
-            timeout=SLOWEST,
-        )
-        async with fresh:
+        socket = None if self.url else self.attacker.socket
+        async with plain_client(socket, self.url, timeout=SLOWEST) as fresh:
             state = await fresh.get("/v1/state", headers={"Authorization": f"Bearer {self.attacker.token}"})
         assert state.json()["phase"] == "claimed", state.text
         self.slowest = max(self.slowest, time.monotonic() - before)
