@@ -73,8 +73,13 @@ class Sidecar:
             "limits": {"cpu": template.cpu, "memory": template.memory, "pids": template.pids},
         }
         self._process: asyncio.subprocess.Process | None = None
+        self._starting = asyncio.Lock()  # an end that comes meanwhile is of the process that is on its way
 
     async def start(self) -> None:
+        async with self._starting:
+            await self._start()
+
+    async def _start(self) -> None:
         path = Path(self.directory) / "config.json"
         path.write_text(json.dumps(self.config))
         path.chmod(0o600)
@@ -118,8 +123,9 @@ class Sidecar:
 
     async def end(self) -> None:
         """As a kubelet does: SIGTERM, then SIGKILL."""
-        if self._process is None:
-            return
+        async with self._starting:
+            if self._process is None:
+                return
         if self._process.returncode is None:
             self._process.terminate()
             try:

@@ -75,10 +75,9 @@ class Node:
             yield self
         finally:
             watching.cancel()
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.gather(watching, *self._tasks, return_exceptions=True)
+            self._ending |= self._seen
             await asyncio.gather(*(sidecar.end() for sidecar in self.sidecars.values()))
+            await asyncio.gather(watching, *self._tasks, return_exceptions=True)
             await self.client.request("DELETE", paths.nodes(self.name))
             await self.client.close()
 
@@ -109,6 +108,8 @@ class Node:
             for container in pod["spec"]["containers"]
             if container["name"] == CONTAINER_SIDECAR
         ]
+        if name in self._ending:
+            return  # a process that is started now has nobody who ends it
         config = json.loads(env[CONFIG_VARIABLE])
         sidecar = Sidecar(
             instance_id=name, token=config["token"], template=Template(IMAGE), webhook=config["webhook"]

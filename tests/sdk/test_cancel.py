@@ -261,10 +261,10 @@ async def test_what_is_undone_for_a_cancelled_create_is_not_sent_again_to_a_busy
     service: Service,
 ) -> None:
     async with AsyncClient(url=service.url, api_key=service.api_key) as client:
-        full = Fault("/sandbox", status=503, body={"error": "busy"}, headers={"Retry-After": "1"})
+        full = Fault("/sandbox", status=503, body={"error": "busy"}, headers={"Retry-After": "10"})
         service.faults.extend([full] * 50)
         with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.9):  # before it would be sent again
+            async with asyncio.timeout(1):  # before it would be sent again
                 await AsyncSandbox.create(client=client)
         sent = len(service.calls("/sandbox", "POST"))
         assert sent == 2  # the create, and one question what has become of it
