@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.netlink import Network, make_network, remove_network
+from tests.ports import NUMBER
 from tests.probe import SERVER
 
 
@@ -34,7 +35,7 @@ class Cable:
 @contextmanager
 def cable(kind: str, *, network: int) -> Iterator[Cable]:
     """`kind`: a letter for the names of its devices; `network`: 198.18 or 198.19's last number."""
-    number = os.getpid() % 250
+    number = NUMBER + 1
     near, far = f"sl{kind}h{os.getpid()}", f"sl{kind}n{os.getpid()}"
     net, net6 = f"198.{network}.{number}", f"fd{network}:{number:x}:"
     made = Cable(f"sandlot-{kind}-{os.getpid()}", f"{net}.2", f"{net6}:2", f"{net}.1", f"{net6}:1")

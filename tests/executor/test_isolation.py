@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -260,8 +261,7 @@ def test_the_machines_own_files_are_hidden(make: Make, tmp_path: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("needs root: real namespaces, mounts and cgroups")
     (tmp_path / "secret").write_text(SECRET)
-    hidden = Path("/opt/sandlot-test-hidden")
-    hidden.mkdir(exist_ok=True)
+    hidden = Path(tempfile.mkdtemp(prefix="sandlot-test-", dir="/opt"))
     (hidden / "secret").write_text(SECRET)
     try:
         box = make(root={"lower": ["/"], "mask": [str(hidden), "/no/such", "/etc/shadow"]})

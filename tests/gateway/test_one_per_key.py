@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import os
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -15,6 +14,7 @@ import httpx
 import pytest
 from sandlot_kube import clock
 
+from tests import ports
 from tests.gateway.test_kubernetes_backend import (
     FIELDS,
     TEMPLATE,
@@ -29,12 +29,12 @@ from tests.waiting import until
 __all__ = ["apiserver", "pytestmark", "world"]
 
 SECRETS = {"KEY": "value-of-the-secret"}
-_numbers = itertools.count(1)
+_numbers = itertools.count(50_000)  # those of the kubelet's sidecars are low
 
 
 def address() -> str:
     """One on loopback that no other test has."""
-    return f"127.{64 + os.getpid() % 128}.{200 + os.getpid() // 128 % 50}.{next(_numbers) % 250 + 1}"
+    return ports.address(next(_numbers))
 
 
 @asynccontextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from urllib.parse import quote
@@ -283,11 +284,11 @@ async def test_an_upload_over_a_directory_is_refused_once(box: Sidecar) -> None:
 @pytest.fixture
 def outside() -> Iterator[Path]:
     """A file of the machine that no sandbox may reach."""
-    path = Path("/tmp/sandlot-outside-of-the-sandbox")
-    path.write_text("host")
-    yield path
-    assert path.read_text() == "host"
-    path.unlink()
+    with tempfile.NamedTemporaryFile(prefix="sandlot-outside-", dir="/tmp") as file:
+        path = Path(file.name)
+        path.write_text("host")
+        yield path
+        assert path.read_text() == "host"
 
 
 async def test_no_path_leads_out(make, outside: Path) -> None:
