@@ -9,7 +9,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 from sandlot_contract import names
-from sandlot_controller.act.live_pods import LivePods
+from sandlot_controller.act.live_pods import LivePods, Look
 from sandlot_controller.settings import Settings
 from sandlot_controller.world.nodes import Node
 from sandlot_controller.world.world import World
@@ -104,3 +104,58 @@ def test_what_is_kept_is_what_a_look_at_everything_finds(told: list[tuple[Any, .
             }
             for ready in (True, False):
                 assert found[pool].count(build, ready=ready) == pods.count(build, ready=ready)
+
+
+class Pods:
+    """Live pods of a world with a clock of the test's, of which one is deleted."""
+
+    def __init__(self) -> None:
+        self.now = 1.0
+        self.deleted: set[str] = set()
+        self.world = World(clock=lambda: self.now)
+        self.world.node_changed(node("n-1", "True"))
+        self.live = LivePods(
+            self.world,
+            settings=SETTINGS,
+            is_deleted=lambda one: one.metadata.name in self.deleted,
+            claimed=lambda *_: None,
+            ready=lambda *_: None,
+        )
+
+    def look(self, *, after: float = 0.0) -> Look:
+        self.now += after
+        return self.live.look(self.now)
+
+
+def test_a_dead_one_is_told_until_its_deletion_is_asked_for() -> None:
+    pods = Pods()
+    pods.world.pod_changed(pod("i-1", "p", "n-1", ready=False, leaves=False))
+    assert pods.look().due == [1.0 + SETTINGS.start_timeout]
+    for _ in range(2):
+        seen = pods.look(after=SETTINGS.start_timeout)
+        assert [(one.metadata.name, pool, why.verdict) for one, pool, why in seen.dead] == [
+            ("i-1", "p", "start_failed")
+        ]
+        assert seen.pools == {}
+    pods.deleted.add("i-1")
+    assert pods.look().dead == []
+
+
+def test_one_whose_sidecar_has_ended_counts_as_gone_before_it_is_dead() -> None:
+    pods = Pods()
+    over = pod("i-1", "p", "n-1", ready=True, leaves=False)
+    over.status.phase = "Succeeded"
+    pods.world.pod_changed(over)
+    seen = pods.look()
+    assert (seen.pools, seen.dead, seen.due) == ({}, [], [1.0 + SETTINGS.end_grace])
+    assert len(pods.look(after=SETTINGS.end_grace).dead) == 1
+
+
+def test_one_on_its_way_out_is_waited_for_unless_its_node_is_lost() -> None:
+    pods = Pods()
+    pods.world.pod_changed(pod("i-1", "p", "n-1", ready=True, leaves=True))
+    assert pods.look(after=1000.0).abandoned == []
+    pods.world.node_changed(node("n-1", "Unknown"))
+    seen = pods.look()
+    assert (seen.abandoned, seen.due) == ([], [pods.now + SETTINGS.node_grace])
+    assert [one.metadata.name for one in pods.look(after=SETTINGS.node_grace).abandoned] == ["i-1"]

@@ -15,16 +15,13 @@ _LATE = 60.0
 _RENEWAL = 15.0
 
 
-def of(
-    world: World, sandbox: Sandbox, *, had_pod: bool, made_at: float | None, now: float, wall: float
-) -> Facts:
+def of(world: World, sandbox: Sandbox, *, made_at: float | None, now: float, wall: float) -> Facts:
     """`wall`: the API server's time of `now`."""
     name = sandbox.metadata.name
     pod = world.pods.get(sandbox.spec.pod_name or name)
     return Facts(
         pod=None if pod is None else facts.of_pod(world, pod),
         first_seen=world.first_seen[name],
-        pod_was_here=had_pod and pod is None,
         told_late=_told_late(world, sandbox, now=now, wall=wall),
         made_at=made_at,
         lost=world.lost.get(sandbox.spec.pod_name or name),

@@ -54,7 +54,6 @@ class SandboxLoop:
         self._timers = Timers()
         self._wake = asyncio.Event()
         self._open = False  # all watches have been listed: what is missing is missing
-        self._had_pod: set[str] = set()
         self._measured: set[str] = set()
         self._statuses = StatusWriter(clock=world.clock, written=self._look)
         self._starts = ColdStarts(
@@ -104,7 +103,6 @@ class SandboxLoop:
         self._timers.drop(name)
         self._starts.forget(name)
         self._statuses.forget(name)
-        self._had_pod.discard(name)
         self._measured.discard(name)
         if (pod := self._world.pods.get(name)) is not None:
             self._delete_orphan(pod)
@@ -117,7 +115,6 @@ class SandboxLoop:
             return
         if gone:
             self._world.remember(pod.metadata.name, verdicts.of_deleted_pod(pod))
-        self._had_pod.add(name)
         self._look(name)
 
     # What follows.
@@ -130,7 +127,6 @@ class SandboxLoop:
         facts = sandbox_facts.of(
             self._world,
             sandbox,
-            had_pod=name in self._had_pod,
             made_at=self._starts.made_at(name),
             now=now,
             wall=self._api.client.now(),

@@ -23,10 +23,9 @@ class Facts:
 
     pod: PodFacts | None
     first_seen: float  # the resource
-    pod_was_here: bool = False  # and is gone
     told_late: bool = False  # so long after it was made that its pod may have come and gone before
     made_at: float | None = None  # its pod was created by us, whether or not the watch has shown it
-    lost: Verdict | None = None  # what was found when the pod was taken away
+    lost: Verdict | None = None  # it had a pod, which is gone: why
     waits_until: float = 0.0  # of one that waits for an instance: its gateway is lost then
     has_instance: bool = False  # of the same: another resource says so
 
@@ -109,19 +108,18 @@ def _without_pod(sandbox: Sandbox, facts: Facts, *, now: float) -> Step:
     warm = sandbox.spec.pod_name is not None
     if facts.lost is not None:
         return Step(End(facts.lost))
-    if facts.made_at is not None and not facts.pod_was_here:
+    if facts.made_at is not None:
         due = facts.made_at + _SHOWN_GRACE
         return Step(End(verdicts.of_missing_pod())) if now >= due else Step(again_at=due)
     # A cold one that was claimed or that ran had a pod; another one would be empty.
     had_one = (
-        facts.pod_was_here
-        or sandbox.status.phase == "Running"
+        sandbox.status.phase == "Running"
         or sandbox.spec.sandbox_id is not None
         or (sandbox.spec.made_for is not None and facts.told_late)
     )
     if not warm and not had_one:
         return Step(Create())
     due = facts.first_seen + MISSING_GRACE
-    if facts.pod_was_here or now >= due:
+    if now >= due:
         return Step(End(verdicts.of_missing_pod()))
     return Step(again_at=due)
