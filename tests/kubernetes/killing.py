@@ -8,7 +8,7 @@ import urllib.request
 from typing import Any
 
 import pytest
-from sandlot import Sandbox
+from sandlot import Client, Pools, Sandbox
 
 from tests.cluster import faults
 from tests.kubernetes.boxes import resource_of, until
@@ -80,6 +80,15 @@ def warm_everywhere(stack: Stack, *, size: int) -> None:
         return all(_gauge(stack, one, "sandlot_ready_instances") >= size for one in pods(stack, "gateway"))
 
     until(all_have, seconds=180)
+
+
+def pool_is_warm_everywhere(stack: Stack, name: str) -> bool:
+    """Whether every gateway has one of it to give away: the controller may hear first that its pod is ready."""
+    for gateway in pods(stack, "gateway"):
+        with Client(url=f"http://{gateway['status']['podIP']}:8642", api_key=stack.api_key) as client:
+            if not any(pool.name == name and pool.ready for pool in Pools(client=client).list()):
+                return False
+    return True
 
 
 def _gauge(stack: Stack, gateway: dict[str, Any], name: str) -> float:

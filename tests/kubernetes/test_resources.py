@@ -13,6 +13,7 @@ from sandlot import Client, Sandbox
 
 from tests.cluster.shell import CommandFailed
 from tests.kubernetes.boxes import resource_of, resources, until, warm
+from tests.kubernetes.killing import pool_is_warm_everywhere
 from tests.kubernetes.stack import IMAGE, Stack
 
 TEMPLATE = {"image": IMAGE, "cpu": 0.5, "memory": 128 << 20, "disk": 256 << 20}
@@ -86,6 +87,7 @@ def test_a_pool_applied_by_hand_fills_and_is_claimed_from(stack: Stack, client: 
         assert shown["SIZE"] == "1"
         assert {shown["STARTING"], shown["CLAIMED"]} <= {"0", ""}
         (pod,) = pods(stack, f"sandlot.dev/pool={name}")
+        until(lambda: pool_is_warm_everywhere(stack, name))
         with Sandbox.create(IMAGE, client=client, cpu=0.5, memory=128 << 20, disk=256 << 20) as box:
             assert box.info.pool_hit
             assert box.exec("echo from the pool", timeout=30).stdout == "from the pool\n"
