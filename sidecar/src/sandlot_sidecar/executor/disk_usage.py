@@ -41,16 +41,17 @@ class DiskUsage:
         files, limit = count + number - at, held.files_limit(self._plan.disk)
         return self._answer(self._used(), files, [count, at]) if files <= limit else None
 
-    def measure(self) -> dict[str, Any]:
+    def measure(self, *, grows: bool) -> dict[str, Any]:
         """Bytes and files of the writable layer, and how many there may be of each.
 
-        `cost`: seconds of CPU that this took, a thread's own. `counted`: for the next look.
+        `grows`: there may be too many files already, and it is asked whether they grow: a count that stops where
+        they are too many would not tell. `cost`: seconds of CPU that this took, a thread's own. `counted`: for the next look.
         """
         store = self._plan.store
         assert store is not None
         began = time.thread_time()
         number = held.newest(store.directory) if store.bounded else 0
-        walk = held.Walk(most=held.files_limit(self._plan.disk))
+        walk = held.Walk(most=held.COUNTED if grows else held.files_limit(self._plan.disk))
         walk.tree(self._boot.root.upper)
         if not store.bounded:
             walk.deleted(self._boot.home, device=self._boot.device)

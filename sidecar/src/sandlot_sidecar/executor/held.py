@@ -13,6 +13,7 @@ DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # A file costs gVisor's kernel 2.8 KiB of the pod's memory and Linux 1 KiB, however little is in it.
 BYTES_A_FILE = 4 << 10
 FEWEST, MOST = 1 << 14, 1 << 18
+COUNTED = 1 << 19  # where there are too many already, so many are counted, to tell whether they grow
 DEEPEST = 500  # each level of the walk holds a descriptor
 DESCRIPTORS = 200_000  # looked at by one walk
 FULL_BELOW = 128 << 10  # bytes left that count as a full disk

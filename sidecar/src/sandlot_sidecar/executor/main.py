@@ -111,9 +111,9 @@ class Executor:
                 return
             if message.get("do") == "disk":
                 disk = self.sandbox.disk()
-                at_once = disk.quick(message.get("counted"))
+                at_once, grows = disk.quick(message.get("counted")), bool(message.get("grows"))
                 if at_once is None:
-                    self._jobs.start(seq, lambda: (disk.measure(), []))
+                    self._jobs.start(seq, lambda: (disk.measure(grows=grows), []))
                 else:
                     self._replies.answer(seq, (at_once, []))
                 return

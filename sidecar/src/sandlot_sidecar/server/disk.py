@@ -40,6 +40,7 @@ class Disk:
         self._used = self._files = 0
         self._spilled = 0  # bytes of kept output, which no walk meets
         self._limit: int | None = None
+        self._files_limit = 0
         self._counted: list[int] | None = None  # lets the next look begin where the last one ended
         self._timer: asyncio.TimerHandle | None = None
         self._busy = False
@@ -82,7 +83,8 @@ class Disk:
 
     async def _measure(self) -> None:
         try:
-            answer, _ = await self._ops.executor.ask("disk", counted=self._counted)
+            grows = self._killed or self._files > self._files_limit
+            answer, _ = await self._ops.executor.ask("disk", counted=self._counted, grows=grows)
         except SidecarError:
             return  # the executor is gone, and so is the sandbox; or a reset has ended the measuring
         finally:
@@ -100,6 +102,7 @@ class Disk:
         self._spilled = self._ops.spilled()
         used = self._used + self._spilled
         limit, most = answer["limit"], answer["files_limit"]
+        self._files_limit = most
         self._limit = None if answer["hard"] else limit
         soon = pause(cost=answer.get("cost", 0.0), room=limit - used, files=most - self._files)
         self._not_before = time.monotonic() + soon
