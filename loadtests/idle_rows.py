@@ -12,6 +12,7 @@ from sandlot_gateway.backends.local.backend import LocalBackend
 from sandlot_gateway.backends.local.settings import LocalSettings
 from sandlot_gateway.core.backend import Events
 from sandlot_gateway.core.instances import Instance
+from sandlot_gateway.core.slots import Phase
 from sandlot_gateway.data.pool import HttpPool
 from sandlot_gateway.tokens import Tokens
 
@@ -58,6 +59,12 @@ class _Ready(Events):
         self, instance_id: str, *, verdict: str, message: str, exit_code: int | None = None
     ) -> None:
         self._news.put_nowait(f"{instance_id}: {verdict}: {message}")
+
+    def phase(self, instance_id: str) -> Phase | None:
+        return Phase.WARM
+
+    def owner(self, instance_id: str) -> str | None:
+        return None
 
     def warm_count(self, pool: str) -> int:
         return 0

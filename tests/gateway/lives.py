@@ -335,7 +335,14 @@ class Below:
         return
 
     def ended(
-        self, instance_id: str, *, verdict: str, message: str | None, exit_code: int | None, heard: bool
+        self,
+        instance_id: str,
+        *,
+        claim: Claim | None,
+        verdict: str,
+        message: str | None,
+        exit_code: int | None,
+        heard: bool,
     ) -> None:
         return
 

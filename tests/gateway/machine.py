@@ -154,7 +154,14 @@ class StubBackend:
         self.ends.append((sandbox_id, verdict))
 
     def ended(
-        self, instance_id: str, *, verdict: str, message: str | None, exit_code: int | None, heard: bool
+        self,
+        instance_id: str,
+        *,
+        claim: Claim | None,
+        verdict: str,
+        message: str | None,
+        exit_code: int | None,
+        heard: bool,
     ) -> None:
         self.ends.append((instance_id, verdict))
 

@@ -10,9 +10,8 @@ from typing import Any
 
 from sandlot_contract.template import Template
 from sandlot_gateway.backends.kubernetes.asking import Asker
-from sandlot_gateway.backends.kubernetes.instances import Entry, Instances
+from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.data.pool import HttpPool
-from sandlot_gateway.tokens import Tokens
 
 ID = "i-0123456789abcdef"
 
@@ -41,18 +40,17 @@ class Sidecar:
 
 @asynccontextmanager
 async def asking(
-    told: Callable[[Asker, Entry, dict[str, Any]], bool],
-) -> AsyncIterator[tuple[Asker, Entry, Sidecar]]:
+    told: Callable[[Asker, Instance, dict[str, Any]], bool],
+) -> AsyncIterator[tuple[Asker, Instance, Sidecar]]:
     sidecar = Sidecar()
     server = await asyncio.start_server(sidecar.serve, "127.0.0.1", 0)
     pool = HttpPool()
-    asker = Asker(pool=pool, told=lambda entry, state: told(asker, entry, state))
-    entry = Instances(tokens=Tokens(b"k" * 32), domain="sandboxes").add(ID, Template("python:3.12"))
+    asker = Asker(pool=pool, told=lambda instance, state: told(asker, instance, state))
     host, port = server.sockets[0].getsockname()
-    entry.instance.address = f"{host}:{port}"
+    instance = Instance(ID, Template("python:3.12"), f"{host}:{port}", token="secret")
     try:
         async with asyncio.timeout(20):
-            yield asker, entry, sidecar
+            yield asker, instance, sidecar
     finally:
         await asker.close()
         await pool.close()
@@ -63,17 +61,17 @@ async def test_a_question_in_the_moment_of_an_answer_is_asked() -> None:
     phases: list[str] = []
     both = asyncio.Event()
 
-    def told(asker: Asker, entry: Entry, state: dict[str, Any]) -> bool:
+    def told(asker: Asker, instance: Instance, state: dict[str, Any]) -> bool:
         phases.append(state["phase"])
         if len(phases) == 1:
             sidecar.phase = "claimed"
-            asyncio.get_running_loop().call_soon(asker.ask, entry)  # as an event of the same round does
+            asyncio.get_running_loop().call_soon(asker.ask, instance)  # as an event of the same round does
         else:
             both.set()
         return True
 
-    async with asking(told) as (asker, entry, sidecar):
-        asker.ask(entry)
+    async with asking(told) as (asker, instance, sidecar):
+        asker.ask(instance)
         await both.wait()
     assert phases == ["warm", "claimed"]
 
@@ -81,16 +79,16 @@ async def test_a_question_in_the_moment_of_an_answer_is_asked() -> None:
 async def test_a_question_right_after_one_was_given_up_is_asked() -> None:
     answered = asyncio.Event()
 
-    def told(asker: Asker, entry: Entry, state: dict[str, Any]) -> bool:
+    def told(asker: Asker, instance: Instance, state: dict[str, Any]) -> bool:
         answered.set()
         return True
 
-    async with asking(told) as (asker, entry, sidecar):
+    async with asking(told) as (asker, instance, sidecar):
         sidecar.free.clear()
-        asker.ask(entry)
+        asker.ask(instance)
         await sidecar.asked.acquire()
         asker.leave(ID)
-        asker.ask(entry)
+        asker.ask(instance)
         await sidecar.asked.acquire()
         sidecar.free.set()
         await answered.wait()
@@ -100,16 +98,16 @@ async def test_one_that_is_being_asked_is_not_asked_twice() -> None:
     answers: list[dict[str, Any]] = []
     answered = asyncio.Event()
 
-    def told(asker: Asker, entry: Entry, state: dict[str, Any]) -> bool:
+    def told(asker: Asker, instance: Instance, state: dict[str, Any]) -> bool:
         answers.append(state)
         answered.set()
         return True
 
-    async with asking(told) as (asker, entry, sidecar):
+    async with asking(told) as (asker, instance, sidecar):
         sidecar.free.clear()
-        asker.ask(entry)
+        asker.ask(instance)
         await sidecar.asked.acquire()
-        asker.ask(entry)
+        asker.ask(instance)
         sidecar.free.set()
         await answered.wait()
         await asker.settle(timeout=10)

@@ -21,6 +21,7 @@ from sandlot_gateway.backends.kubernetes.settings import KubernetesSettings
 from sandlot_gateway.backends.kubernetes.translate import sandbox_body
 from sandlot_gateway.core.backend import Unavailable
 from sandlot_gateway.core.instances import Instance
+from sandlot_gateway.core.slots import Heard
 from sandlot_gateway.serve import serve
 from sandlot_gateway.settings import Settings
 from sandlot_gateway.sidecars import ClaimAnswer
@@ -551,7 +552,7 @@ async def test_what_another_gateway_has_claimed_is_not_ended_by_one_that_never_h
                 other.webhook, **sidecar.word("ended", phase="ended", verdict="deadline")
             )
             assert answer.status_code == 200, answer.text
-            await until(lambda: not (entry := other.gateway.backend._instances.get(pod)) or entry.leaving)
+            await until(lambda: other.gateway.backend.instance(pod) is None)
             await other.gateway.backend._records.flush(timeout=10)
         finally:
             sidecar.signal(signal.SIGCONT)
@@ -568,15 +569,14 @@ async def test_what_is_claimed_while_a_slow_sidecar_is_asked_to_end_is_not_given
         await gateway.warm()
         made = await gateway.made()
         backend, sidecar = gateway.gateway.backend, kubelet.sidecars[pod]
-        entry = backend._instances.get(pod)
-        assert entry is not None
-        # The sidecar has accepted the claim, and its answer was not read yet.
-        claim, entry.claim = entry.claim, None
+        slots, instance = gateway.gateway.supply.slots, backend.instance(pod)
+        assert slots.discard(pod)
+        slots.gone(pod)
         sidecar.signal(signal.SIGSTOP)
         try:
             giving_up = asyncio.create_task(backend.destroy(pod))
             await loop_turns()
-            backend.claimed(entry.instance, claim, ours=True)
+            assert slots.heard_owned(instance, 1, made["id"]) is Heard.NEWS
             await asyncio.wait_for(giving_up, 60)
         finally:
             sidecar.signal(signal.SIGCONT)
@@ -593,12 +593,11 @@ async def test_what_comes_up_while_it_is_asked_to_end_in_vain_stays_on_offer(wor
         pod = await kubelet.pod(TEMPLATE, pool="default")
         await gateway.warm()
         backend, sidecar = gateway.gateway.backend, kubelet.sidecars[pod]
-        entry = backend._instances.get(pod)
-        assert entry is not None
-        entry.heard = False  # as of one that is still on its way
-        assert gateway.gateway.supply.shed("default") == pod
+        instance = backend.instance(pod)
+        assert instance is not None
+        assert gateway.gateway.supply.shed("default") == pod  # as of one that is still on its way
         with socket.create_server(("127.0.0.1", 0)) as silent:
-            entry.instance.address = f"127.0.0.1:{silent.getsockname()[1]}"
+            instance.address = f"127.0.0.1:{silent.getsockname()[1]}"
             giving_up = asyncio.create_task(backend.destroy(pod))
             await loop_turns()
             word = sidecar.word("ready", phase="warm", address=sidecar.config["listen"])
@@ -606,8 +605,7 @@ async def test_what_comes_up_while_it_is_asked_to_end_in_vain_stays_on_offer(wor
             assert told.status_code == 200, told.text
             await asyncio.wait_for(giving_up, 60)
         made = await gateway.made()
-        assert entry.claim is not None
-        assert entry.claim.sandbox_id == made["id"]
+        assert gateway.gateway.supply.slots.owner(pod) == made["id"]
         await backend._records.flush(timeout=10)
         assert (await kubelet.record(made["id"])).status.verdict is None
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from sandlot_contract.template import Template
 from sandlot_gateway.backends.kubernetes.deaths import death_of, is_over
-from sandlot_gateway.backends.kubernetes.instances import Instances
+from sandlot_gateway.backends.kubernetes.instances import Instances, Origin, SeenPod
 from sandlot_gateway.tokens import Tokens
 from sandlot_kube.objects import (
     ContainerState,
@@ -41,7 +41,7 @@ def state(**fields: Any) -> dict[str, Any]:
 
 def test_dns_until_something_better_is_known_and_the_webhook_over_the_watch() -> None:
     known = instances()
-    instance = known.add(ID, TEMPLATE, cold=True).instance
+    instance = known.add(ID, TEMPLATE, origin=Origin.OWN_START).instance
     # The dot at the end: looked up as it stands.
     assert instance.address == f"{ID}.sandboxes.boxes.svc.cluster.local.:8700"
     known.from_pod(pod())
@@ -72,25 +72,30 @@ def test_a_pod_tells_template_pool_and_whether_it_was_made_for_a_sandbox() -> No
     known = instances()
     warm = known.from_pod(pod(**{"sandlot.dev/pool": "default"}))
     assert warm is not None
-    assert (warm.instance.template, warm.instance.pool, warm.cold) == (TEMPLATE, "default", False)
+    assert (warm.instance.template, warm.instance.pool, warm.origin) == (TEMPLATE, "default", Origin.POOL)
     assert warm.instance.token == Tokens(b"k" * 32).instance(ID)
     cold = known.from_pod(pod(**{"sandlot.dev/for": ID}))
-    assert cold is warm
-    assert cold.cold is True
+    assert cold is not None
+    assert (cold.instance, cold.origin) == (warm.instance, Origin.OTHERS_START)
+
+
+def test_what_this_gateway_has_started_stays_its_own() -> None:
+    known = instances()
+    assert known.add(ID, TEMPLATE, origin=Origin.OWN_START).origin.cold is True
+    own = known.from_pod(pod(**{"sandlot.dev/for": ID}))
+    assert own is not None
+    assert own.origin is Origin.OWN_START
 
 
 def test_a_start_begins_when_its_pod_has_a_node() -> None:
     known = instances()
-    entry = known.add(ID, TEMPLATE, cold=True)
-    known.from_pod(pod())
-    assert entry.placed_at is None
+    known.add(ID, TEMPLATE, origin=Origin.OWN_START)
+    assert known.from_pod(pod()).pod == SeenPod(node=None, placed_at=None)
     bound = msgspec.structs.replace(pod(), spec=PodSpec(node_name="node-1"))
-    known.from_pod(bound)
-    placed_at = entry.placed_at
-    assert placed_at is not None
-    assert entry.node == "node-1"
-    known.from_pod(bound)
-    assert entry.placed_at == placed_at
+    placed = known.from_pod(bound).pod
+    assert placed.placed_at is not None
+    assert placed.node == "node-1"
+    assert known.from_pod(bound).pod == placed
 
 
 @pytest.mark.parametrize("template", ["", "{", '{"cpu": 1}'])
@@ -117,6 +122,8 @@ def test_what_is_gone_stays_gone() -> None:
     known.add(ID, TEMPLATE)
     known.remove(ID)
     assert known.is_gone(ID)
+    assert known.take_address(ID) == f"{ID}.sandboxes.boxes.svc.cluster.local.:8700"
+    assert known.take_address(ID) == "", "another pod may have it by now"
     assert known.from_pod(pod(ip="10.0.0.7")) is None
     assert len(known) == 0
 

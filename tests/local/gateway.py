@@ -14,6 +14,7 @@ from typing import Any
 from sandlot_gateway.backends.local.backend import LocalBackend
 from sandlot_gateway.backends.local.settings import LocalSettings
 from sandlot_gateway.core.instances import Instance
+from sandlot_gateway.core.slots import Phase
 from sandlot_gateway.data.pool import Answer, HttpPool
 from sandlot_gateway.tokens import Tokens
 
@@ -76,6 +77,11 @@ class Gateway:
         self.warm.pop(instance_id, None)
         self.lost[instance_id] = (verdict, message)
         self._tell()
+
+    def phase(self, instance_id: str) -> Phase | None:
+        if instance_id in self.warm:
+            return Phase.WARM
+        return Phase.ENDING if instance_id in self.ready_at or instance_id in self.found else None
 
     def warm_count(self, pool: str) -> int:
         return sum(1 for instance in self.warm.values() if instance.pool == pool)

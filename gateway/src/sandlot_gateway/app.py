@@ -8,8 +8,6 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from sandlot_contract.verdicts import SandboxVerdict
-
 from sandlot_gateway.archive import Archive
 from sandlot_gateway.checkpoints.service import Checkpoints
 from sandlot_gateway.checkpoints.store import StoreLimits
@@ -19,7 +17,7 @@ from sandlot_gateway.control.services import Services
 from sandlot_gateway.core.backend import Backend
 from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.core.ready import by_chance, first_come
-from sandlot_gateway.core.slots import Slots
+from sandlot_gateway.core.slots import Phase, Slots
 from sandlot_gateway.core.supply import SupplySettings
 from sandlot_gateway.credentials import Credentials
 from sandlot_gateway.data.breaker import Limits
@@ -239,10 +237,8 @@ class Gateway:
         await self.supply.close()
         if self.settings.end_sandboxes_on_exit:
             for sandbox in self.directory.live():
-                self.directory.end(
-                    sandbox,
-                    verdict=SandboxVerdict.DELETED,
-                    message="the gateway was ended with its sandboxes",
+                self.lifecycle.ends.record(
+                    sandbox, verdict="deleted", message="the gateway was ended with its sandboxes"
                 )
             await self.backend.destroy_all()
         await self.lifecycle.close()
@@ -291,6 +287,12 @@ class Gateway:
             request=request,
             ended_at=ended_at,
         )
+
+    def phase(self, instance_id: str) -> Phase | None:
+        return self.supply.slots.phase(instance_id)
+
+    def owner(self, instance_id: str) -> str | None:
+        return self.supply.slots.owner(instance_id)
 
     def warm_count(self, pool: str) -> int:
         return self.supply.slots.warm.count(pool)

@@ -10,7 +10,7 @@ from sandlot_contract.statuses import TERMINAL, Status
 from sandlot_contract.template import PIDS, Template
 from sandlot_contract.verdicts import SandboxVerdict
 
-from sandlot_gateway.core.owners import Promise
+from sandlot_gateway.core.owners import Claim, Promise
 from sandlot_gateway.data.routes import Route
 from sandlot_gateway.egress import Egress
 
@@ -159,6 +159,11 @@ class Sandbox(msgspec.Struct, gc=False, omit_defaults=True):
         """What other gateways tell of it before it has an instance: nothing of what callers put secrets into."""
         spec = msgspec.structs.replace(self.spec, env={}, start_command=None, start_kind=None, extra={})
         return msgspec.to_builtins({"spec": spec, "created_at": self.created_at, "tenant": self.tenant})
+
+    def ownership(self) -> Claim:
+        """What a backend keeps of who owns an instance."""
+        at = self.started_at or self.created_at
+        return Claim(self.id, self.tenant, at=at, labels=tuple(self.spec.labels), request=self.request())
 
     def promise(self) -> Promise:
         """For a backend that lets other gateways know of it."""

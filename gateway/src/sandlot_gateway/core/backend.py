@@ -13,6 +13,7 @@ from sandlot_contract.template import Template
 
 from .instances import ImageCheck, Instance, PoolSpec, PoolStatus
 from .owners import Claim, KeyAnswer, KeyQuestion, Promise
+from .slots import Phase
 
 
 class BackendError(Exception):
@@ -72,6 +73,14 @@ class Events(Protocol):
 
     def record_refused(self, what: str) -> None:
         """A write of a record that will never be taken: of a `claim`, an `end`, a `removal` or a `promise`."""
+
+    def phase(self, instance_id: str) -> Phase | None:
+        """As `Slots.phase`: whose an instance is says the gateway, and no backend keeps it."""
+        ...
+
+    def owner(self, instance_id: str) -> str | None:
+        """As `Slots.owner`."""
+        ...
 
     def warm_count(self, pool: str) -> int:
         """How many instances of this pool are ready and unclaimed, so that the backend knows what is missing."""
@@ -194,11 +203,19 @@ class Backend(Protocol):
         """A sandbox has ended before it had an instance, promised by whatever gateway or not. Returns at once."""
 
     def ended(
-        self, instance_id: str, *, verdict: str, message: str | None, exit_code: int | None, heard: bool
+        self,
+        instance_id: str,
+        *,
+        claim: Claim | None,
+        verdict: str,
+        message: str | None,
+        exit_code: int | None,
+        heard: bool,
     ) -> None:
         """Its sandbox has ended, and this is why. Returns at once; of several calls the first counts.
 
-        `heard`: by its sidecar's word, and not by a decision of this gateway.
+        `claim` is None where the gateway does not know the sandbox, nor whether there was one. `heard`: by its
+        sidecar's word, and not by a decision of this gateway.
         """
 
     def sought(self, sandbox_id: str) -> None:

@@ -20,13 +20,14 @@ _REMEMBERED = 10_000  # lost slots; a word of one that comes later would bring b
 
 
 class Phase(enum.Enum):
-    """Of a slot's generation, as far as this gateway knows. A slot that is gone is none."""
+    """Of a slot's generation, as far as this gateway knows."""
 
     UNHEARD = enum.auto()  # started, or reset, or another gateway's: its sidecar's next word tells
     WARM = enum.auto()  # ready, and nobody's
     CLAIMING = enum.auto()  # given to a create, which asks its sidecar
     OWNED = enum.auto()
     ENDING = enum.auto()  # its owner is done, or its claim has failed: being reset or taken away
+    GONE = enum.auto()  # lost, and no slot any more
 
 
 class Heard(enum.Enum):
@@ -91,6 +92,13 @@ class Slots:
 
     def get(self, instance_id: str) -> Slot | None:
         return self._slots.get(instance_id)
+
+    def phase(self, instance_id: str) -> Phase | None:
+        """None: its sidecar was not heard yet, or what was given up is forgotten."""
+        slot = self._slots.get(instance_id)
+        if slot is not None:
+            return slot.phase
+        return Phase.GONE if instance_id in self._lost else None
 
     def owner(self, instance_id: str) -> str | None:
         """The sandbox that owns it."""

@@ -12,7 +12,6 @@ from sandlot_contract.verdicts import SandboxVerdict
 from sandlot_gateway.checkpoints.service import RestoreFailed
 from sandlot_gateway.core.backend import Backend
 from sandlot_gateway.core.instances import Instance
-from sandlot_gateway.core.owners import Claim
 from sandlot_gateway.core.supply_events import CannotStart, StartFailed
 from sandlot_gateway.directory import Directory
 from sandlot_gateway.sandboxes import Sandbox
@@ -146,7 +145,7 @@ class BringUp:
             )
             return
         sandbox.started_at = claimed.state.get("claimed_at") or self._clock()
-        self._backend.claimed(claimed.instance, claim_of(sandbox), ours=True)
+        self._backend.claimed(claimed.instance, sandbox.ownership(), ours=True)
         self._directory.running(sandbox, address=claimed.instance.address, token=claimed.token)
         self._ran(sandbox)
 
@@ -202,10 +201,3 @@ class BringUp:
 
     async def close(self, *, timeout: float) -> None:
         await self._tasks.close(timeout=timeout)
-
-
-def claim_of(sandbox: Sandbox) -> Claim:
-    """What a backend keeps of who owns an instance."""
-    at = sandbox.started_at or sandbox.created_at
-    labels = tuple(sandbox.spec.labels)
-    return Claim(sandbox.id, sandbox.tenant, at=at, labels=labels, request=sandbox.request())

@@ -98,7 +98,12 @@ class Ends:
         self._observer.ended(sandbox)
         if sandbox.instance_id is not None:
             self._backend.ended(
-                sandbox.instance_id, verdict=verdict, message=message, exit_code=exit_code, heard=heard
+                sandbox.instance_id,
+                claim=sandbox.ownership(),
+                verdict=verdict,
+                message=message,
+                exit_code=exit_code,
+                heard=heard,
             )
         else:
             self._backend.promise_ended(sandbox.id, verdict=verdict, message=message)
@@ -128,12 +133,15 @@ class Ends:
         owner = slot.sandbox_id if slot is not None and slot.phase is Phase.OWNED else None
         sandbox = self._directory.get(owner) if owner is not None else None
         sandbox = sandbox or self._unconfirmed_again(instance_id)
-        if sandbox is not None and sandbox.instance_id == instance_id:
-            if verdict == SandboxVerdict.GIVEN_BACK:
+        if sandbox is None or (sandbox.instance_id == instance_id and verdict == SandboxVerdict.GIVEN_BACK):
+            claim = sandbox.ownership() if sandbox is not None else None
+            if sandbox is not None:
                 self._unlearn(sandbox)
-            else:
-                self.record(sandbox, verdict=verdict, message=message, exit_code=exit_code, heard=heard)
-        self._backend.ended(instance_id, verdict=verdict, message=message, exit_code=exit_code, heard=heard)
+            self._backend.ended(
+                instance_id, claim=claim, verdict=verdict, message=message, exit_code=exit_code, heard=heard
+            )
+        elif sandbox.instance_id == instance_id:
+            self.record(sandbox, verdict=verdict, message=message, exit_code=exit_code, heard=heard)
         if slot is None or slot.phase is not Phase.ENDING:
             self._retirer.destroy(instance_id)
 

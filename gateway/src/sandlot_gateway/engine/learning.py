@@ -15,7 +15,7 @@ from sandlot_gateway.sandboxes import NotOurs, Sandbox, promised, recovered
 from sandlot_gateway.tasks import Tasks
 from sandlot_gateway.tokens import Tokens
 
-from .bringup import BringUp, claim_of
+from .bringup import BringUp
 from .ends import Ends
 from .following import Following
 from .pending import PendingStore
@@ -67,7 +67,7 @@ class Learning:
                 owner = state.get("sandbox_id")
                 self._ends.discard(instance, owner=owner if isinstance(owner, str) else None)
             return
-        self._backend.claimed(instance, claim_of(sandbox), ours=False)
+        self._backend.claimed(instance, sandbox.ownership(), ours=False)
         if not restoring:
             self._adopt(instance, sandbox)
 

@@ -8,10 +8,8 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from sandlot_contract.phases import Phase
-
+from ...core.instances import Instance
 from ...data.pool import HttpPool, PoolError
-from .instances import Entry
 
 _log = logging.getLogger(__name__)
 
@@ -29,7 +27,7 @@ class Asker:
     """
 
     def __init__(
-        self, *, pool: HttpPool, told: Callable[[Entry, dict[str, Any]], bool], at_once: int = 64
+        self, *, pool: HttpPool, told: Callable[[Instance, dict[str, Any]], bool], at_once: int = 64
     ) -> None:
         self._pool = pool
         self._told = told
@@ -39,13 +37,13 @@ class Asker:
         self._untried: set[str] = set()
         self._all_tried = asyncio.Event()
 
-    def ask(self, entry: Entry) -> None:
+    def ask(self, instance: Instance) -> None:
         """Returns at once; one that is being asked already is not asked twice."""
-        instance_id = entry.instance.id
+        instance_id = instance.id
         before = self._tasks.get(instance_id)
         # One that is done may not be forgotten yet: its answer is from before this question.
         if before is None or before.done():
-            task = asyncio.get_running_loop().create_task(self._ask(entry))
+            task = asyncio.get_running_loop().create_task(self._ask(instance))
             self._tasks[instance_id] = task
             self._untried.add(instance_id)
             task.add_done_callback(lambda task: self._finished(instance_id, task))
@@ -85,8 +83,7 @@ class Asker:
         if not self._untried:
             self._all_tried.set()
 
-    async def _ask(self, entry: Entry) -> None:
-        instance = entry.instance
+    async def _ask(self, instance: Instance) -> None:
         headers = [("authorization", f"Bearer {instance.token}")]
         loop = asyncio.get_running_loop()
         eager_until = loop.time() + _EAGER
@@ -108,8 +105,8 @@ class Asker:
                 answer is not None
                 and answer.status == 200
                 and isinstance(state, dict)
-                and state.get("phase") != Phase.STARTING
-                and self._told(entry, state)
+                and state.get("phase") != "starting"
+                and self._told(instance, state)
             ):
                 return
             self._tried(instance.id)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import Any
 
@@ -122,12 +121,14 @@ class KubernetesBackend:
             records=self._records,
             states=self._states,
             watches=self._watches,
+            reporter=self._reporter,
         )
         self._recorder = Recorder(
             self._instances,
             records=self._records,
             states=self._states,
             watches=self._watches,
+            reporter=self._reporter,
             late_record=settings.late_record,
             late_end=settings.late_end,
         )
@@ -147,12 +148,14 @@ class KubernetesBackend:
             states=self._states,
             watches=self._watches,
             sidecars=sidecars,
+            reporter=self._reporter,
         )
         peers = Peers(settings.peers, pool=pool, token=tokens.peer()) if settings.peers else None
         self._discovery = ClaimDiscovery(
             self._instances,
             states=self._states,
             watches=self._watches,
+            reporter=self._reporter,
             peers=peers,
             look_pause=settings.look_pause,
         )
@@ -178,8 +181,7 @@ class KubernetesBackend:
 
     async def destroy_all(self) -> None:
         """Pools are the cluster's and not this gateway's: their warm pods stay."""
-        own = [entry for entry in self._instances if entry.claim is not None or entry.cold]
-        await asyncio.gather(*(self.destroy(entry.instance.id) for entry in own))
+        await self._destroyer.destroy_all()
         await self._records.flush(timeout=10.0)
 
     # Starts.
@@ -191,13 +193,18 @@ class KubernetesBackend:
 
     def begun(self, instance_id: str) -> float | None:
         """A pod is made in its turn (coldStartsPerNode), and may wait for room: the controller gives up one that has none."""
-        entry = self._instances.get(instance_id)
-        return entry.placed_at if entry is not None else 0.0
+        seen = self._instances.get(instance_id)
+        if seen is None:
+            return 0.0
+        return seen.pod.placed_at if seen.pod is not None else None
 
     async def check_image(self, image: str) -> ImageCheck:
         """The gateway asks no registry: nodes fetch images, with credentials and a network of their own."""
         check_image(Template(image=image))
-        if any(entry.heard and entry.instance.template.image == image for entry in self._instances):
+        if any(
+            seen.instance.template.image == image and self._reporter.phase(seen.instance.id) is not None
+            for seen in self._instances
+        ):
             return ImageCheck("a sandbox of this image is running")
         text = (
             "not checked whether the registry has it: the node that starts a sandbox fetches it. "
@@ -217,8 +224,8 @@ class KubernetesBackend:
     # What sidecars and other gateways say.
 
     def instance(self, instance_id: str) -> Instance | None:
-        entry = self._instances.get(instance_id)
-        return None if entry is None or entry.leaving else entry.instance
+        seen = self._instances.get(instance_id)
+        return None if seen is None else seen.instance
 
     def hear(self, instance_id: str, state: dict[str, Any]) -> Instance | None:
         return self._states.hear(instance_id, state)
@@ -241,9 +248,18 @@ class KubernetesBackend:
         self._records.promises.end(sandbox_id, self._records.ending(verdict, message=message, exit_code=None))
 
     def ended(
-        self, instance_id: str, *, verdict: str, message: str | None, exit_code: int | None, heard: bool
+        self,
+        instance_id: str,
+        *,
+        claim: Claim | None,
+        verdict: str,
+        message: str | None,
+        exit_code: int | None,
+        heard: bool,
     ) -> None:
-        self._recorder.ended(instance_id, verdict=verdict, message=message, exit_code=exit_code, heard=heard)
+        self._recorder.ended(
+            instance_id, claim=claim, verdict=verdict, message=message, exit_code=exit_code, heard=heard
+        )
 
     async def destroy(self, instance_id: str) -> None:
         await self._destroyer.destroy(instance_id)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from sandlot_contract.verdicts import SandboxVerdict
+import asyncio
 
+from ...core.slots import Phase
 from ...sidecars import Sidecars
 from .giving_up import Outcome, Written, decide
-from .instances import Instances
+from .instances import Instances, Origin, Seen
 from .recorder import Recorder
 from .records import Records
+from .reporter import Reporter
 from .states import SidecarStates
 from .watches import Watches
 
@@ -23,6 +25,7 @@ class Destroyer:
         states: SidecarStates,
         watches: Watches,
         sidecars: Sidecars,
+        reporter: Reporter,
     ) -> None:
         self._instances = instances
         self._records = records
@@ -30,33 +33,56 @@ class Destroyer:
         self._states = states
         self._watches = watches
         self._sidecars = sidecars
+        self._reporter = reporter
 
     async def destroy(self, instance_id: str) -> None:
         """As `Backend.destroy`."""
-        entry = self._instances.get(instance_id)
-        if entry is None or entry.leaving:
+        seen = self._instances.get(instance_id)
+        if seen is None:
             return
-        before = entry.standing
-        answer = "unknown" if before.claimed else await self._sidecars.end_unclaimed(entry.instance)
-        known = self._records.of_pod(instance_id)
+        if self._recorder.has_end(instance_id):
+            self._remove(seen)
+            return
+        gone = self._reporter.phase(instance_id) is Phase.GONE
+        answer = "ended" if gone else await self._sidecars.end_unclaimed(seen.instance)
+        seen = self._instances.get(instance_id)
+        if seen is None:
+            return
+        # Where only its last words were heard, whoever has claimed it writes its end, or the controller.
+        claimed = self._records.has_owner(instance_id) or self._recorder.has_end(instance_id)
         written = Written(
-            cold=entry.cold,
-            end_coming=self._recorder.leaves_end(instance_id),
-            # Where only its last words were heard, whoever has claimed it writes its end, or the controller.
-            claimed_elsewhere=(known is not None and known.claimed) or (entry.over and not entry.made_here),
+            cold=seen.origin.cold,
+            claimed=claimed or (gone and seen.origin is not Origin.OWN_START),
             blind=self._watches.failure is not None,
         )
-        outcome = decide(before, answer, entry.standing, written)
+        phase = self._reporter.phase(instance_id)
+        outcome = decide(answer, phase, written)
         if outcome is Outcome.KEEP:
             return
         if outcome is Outcome.ASK:
-            self._states.ask(entry)
+            self._states.ask(seen.instance)
             return
-        entry.leaving = True
-        self._states.stop_asking(instance_id)
+        self._remove(seen)
         if outcome is Outcome.DROP:
-            self._records.drop(instance_id, template=entry.instance.template)
+            self._records.drop(instance_id, template=seen.instance.template)
         elif outcome is Outcome.WRITE_END:
             self._recorder.write_end(
-                entry, verdict=SandboxVerdict.SANDBOX_LOST, message="the gateway gave it up", exit_code=None
+                seen, None, verdict="sandbox_lost", message="the gateway gave it up", exit_code=None
             )
+        if phase not in (None, Phase.ENDING, Phase.GONE):  # its sidecar has ended while it was on offer
+            self._reporter.instance_lost(
+                instance_id, verdict="start_failed", message="it was given up", exit_code=None
+            )
+
+    async def destroy_all(self) -> None:
+        """Pools are the cluster's and not this gateway's: their warm pods stay."""
+        own = [
+            seen.instance.id
+            for seen in self._instances
+            if seen.origin.cold or self._recorder.has_end(seen.instance.id)
+        ]
+        await asyncio.gather(*(self.destroy(instance_id) for instance_id in own))
+
+    def _remove(self, seen: Seen) -> None:
+        self._states.forget(seen.instance.id)
+        self._instances.remove(seen.instance.id)

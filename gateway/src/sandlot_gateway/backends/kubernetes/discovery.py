@@ -8,6 +8,7 @@ from ...core.owners import KeyAnswer, KeyQuestion
 from ...tasks import Tasks
 from .instances import Instances
 from .peers import Peers
+from .reporter import Reporter
 from .states import SidecarStates
 from .watches import Watches
 
@@ -19,6 +20,7 @@ class ClaimDiscovery:
         *,
         states: SidecarStates,
         watches: Watches,
+        reporter: Reporter,
         peers: Peers | None,
         look_pause: float,
     ) -> None:
@@ -26,6 +28,7 @@ class ClaimDiscovery:
         self._instances = instances
         self._states = states
         self._watches = watches
+        self._reporter = reporter
         self._peers = peers
         self._look_pause = look_pause
         self._look_again_at = 0.0  # on the loop's clock
@@ -62,15 +65,15 @@ class ClaimDiscovery:
 
     async def _seek(self, peers: Peers, sandbox_id: str) -> None:
         instance_id = await peers.holder(sandbox_id)
-        entry = self._instances.get(instance_id) if instance_id is not None else None
-        if entry is not None and entry.claim is None and not entry.leaving:
-            self._states.ask(entry)
+        seen = self._instances.get(instance_id) if instance_id is not None else None
+        if seen is not None and self._reporter.owner(seen.instance.id) is None:
+            self._states.ask(seen.instance)
 
     def _look_at_all(self) -> None:
         if self._looking is not None:
             self._looking.cancel()
             self._looking = None
         self._look_again_at = asyncio.get_running_loop().time() + self._look_pause
-        for entry in self._instances:
-            if entry.claim is None and not entry.leaving:
-                self._states.ask(entry)
+        for seen in self._instances:
+            if self._reporter.owner(seen.instance.id) is None:
+                self._states.ask(seen.instance)

@@ -1,10 +1,11 @@
-"""What becomes of an instance that this gateway wants to be rid of: a decision by what was known and what was answered."""
+"""What becomes of an instance that the gateway has given up: a decision by its sidecar's answer and what is written."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from ...core.slots import Phase
 from ...sidecars import Ending
 
 
@@ -12,16 +13,8 @@ class Outcome(Enum):
     KEEP = auto()  # a create here has it, or may have been offered it
     ASK = auto()  # somebody has it, or may: learn who from its sidecar
     LEAVE = auto()  # no sandbox here has it any more, and others write what is to be written
-    DROP = auto()  # as LEAVE, and the Sandbox that only this start was for is deleted
-    WRITE_END = auto()  # as LEAVE, and its Sandbox gets an end
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """What this gateway knows of an instance at one moment."""
-
-    claimed: bool  # by a sandbox that it knows
-    heard: bool  # its sidecar has said what it is: creates are offered it
+    DROP = auto()  # as LEAVE, and the Sandbox that only its start was for is deleted
+    WRITE_END = auto()  # as LEAVE, and it gets a Sandbox with an end, by which the controller takes its pod
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,28 +22,27 @@ class Written:
     """What of it is written, or will be, after the answer."""
 
     cold: bool | None  # it has a Sandbox of its own; None: not known yet
-    end_coming: bool = False  # another gateway seems to write its end
-    claimed_elsewhere: bool = False  # the Sandbox has an owner that this gateway has not heard of
+    claimed: bool = False  # a Sandbox has it with an owner, or an end
     blind: bool = False  # Sandboxes cannot be seen at this time
 
 
-def decide(before: Standing, answer: Ending, now: Standing, written: Written) -> Outcome:
-    """`answer`: of a sidecar that was asked to end unless it has an owner, "unknown" where none was asked.
+def decide(answer: Ending, phase: Phase | None, written: Written) -> Outcome:
+    """`answer`: of a sidecar that was asked to end unless it has an owner. `phase`: the ledger's, after it.
 
     Only the sidecar tells a claim and such an end apart. What it has not answered may have been claimed while it was
     asked, here or by another gateway, and an end on suspicion would be its new owner's.
     """
-    if now.claimed and not before.claimed:
+    if phase is Phase.OWNED:
         return Outcome.KEEP
-    if answer == "unknown" and now.heard and not before.heard:
-        return Outcome.KEEP  # it came up meanwhile; whoever was offered it may be about to claim it
     if answer == "owned":
         return Outcome.ASK
-    if answer == "unknown" and not now.claimed and now.heard and written.blind:
+    if answer == "unknown" and phase not in (None, Phase.ENDING, Phase.GONE):
+        return Outcome.KEEP  # it came up meanwhile; whoever was offered it may be about to claim it
+    if answer == "unknown" and phase is Phase.ENDING and written.blind:
         return Outcome.ASK
-    if written.end_coming or (written.claimed_elsewhere and not now.claimed):
+    if written.claimed:
         return Outcome.LEAVE
-    if written.cold and not now.claimed:
+    if written.cold:
         return Outcome.DROP
     # A pool's pod whose sidecar has ended is seen and taken away by the controller.
     return Outcome.LEAVE if answer == "ended" else Outcome.WRITE_END

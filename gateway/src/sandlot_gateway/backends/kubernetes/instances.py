@@ -1,4 +1,7 @@
-"""What this gateway knows of each instance: from a start of its own, a pod, or the sidecar's own words."""
+"""What this gateway has seen of each instance: by a start of its own, a pod, or its sidecar's word.
+
+Whose an instance is, and whether its sidecar was heard, says the gateway's ledger alone (core/slots.py).
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,8 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from enum import IntEnum
+from dataclasses import dataclass, replace
+from enum import Enum, IntEnum, auto
 from functools import lru_cache
 from typing import Any
 
@@ -19,16 +22,14 @@ from sandlot_kube import template as templates
 from sandlot_kube.objects import Pod
 
 from ...core.instances import Instance
-from ...core.owners import Claim
 from ...data.dial import split_host_port
 from ...sandboxes import NotOurs, recovered
 from ...tokens import Tokens
-from .giving_up import Standing
 from .translate import from_kube
 
 _log = logging.getLogger(__name__)
 
-_REMEMBERED = 10_000  # instances that are gone, so that a late word of theirs does not bring them back
+_REMEMBERED = 10_000  # instances that were removed, so that a late word of theirs does not bring them back
 
 
 class Source(IntEnum):
@@ -39,68 +40,94 @@ class Source(IntEnum):
     WEBHOOK = 2
 
 
-@dataclass(slots=True, eq=False)
-class Entry:
-    instance: Instance
-    source: Source
-    cold: bool | None = None  # made for a Sandbox of its own name; None: not known yet
-    pod_seen: bool = False
-    node: str | None = None  # where its pod is, once it has been seen
-    placed_at: float | None = None  # when that was, on the monotonic clock
-    made_here: bool = False  # by a start of this gateway
-    heard: bool = False  # the sidecar has said what it is
-    warm_since: float | None = None  # it has said that nobody has claimed it, on the monotonic clock
-    claim: Claim | None = None
-    over: bool = False  # its sidecar has said so
-    end_told: bool = False  # its Sandbox has its end, or will have
-    leaving: bool = False  # nobody shall have it (again)
-    began: float = field(default_factory=time.monotonic)
+class Origin(Enum):
+    """What an instance was made for."""
+
+    UNKNOWN = auto()  # its pod was not seen yet
+    POOL = auto()
+    OTHERS_START = (
+        auto()
+    )  # a Sandbox of its own name, by another gateway or by this one before its last start
+    OWN_START = auto()
 
     @property
-    def standing(self) -> Standing:
-        return Standing(claimed=self.claim is not None, heard=self.heard)
+    def cold(self) -> bool | None:
+        """Whether the instance has a Sandbox of its own name; None: not known yet."""
+        return None if self is Origin.UNKNOWN else self is not Origin.POOL
+
+
+@dataclass(frozen=True, slots=True)
+class SeenPod:
+    node: str | None
+    placed_at: float | None  # when it was first seen to have a node, on the monotonic clock
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What was observed of one instance; `since` on the monotonic clock."""
+
+    instance: Instance
+    source: Source  # of its address
+    origin: Origin
+    since: float
+    pod: SeenPod | None = None
+
+    @property
+    def node(self) -> str | None:
+        return self.pod.node if self.pod is not None else None
 
 
 class Instances:
-    """By id. `domain` is what follows an instance's name in the headless Service's DNS."""
+    """By id, until each is given up or gone. `domain` follows an instance's name in the headless Service's DNS."""
 
     def __init__(self, *, tokens: Tokens, domain: str) -> None:
         self._tokens = tokens
         self._domain = domain
-        self._entries: dict[str, Entry] = {}
-        self._gone: OrderedDict[str, None] = OrderedDict()
+        self._seen: dict[str, Seen] = {}
+        self._gone: OrderedDict[str, str] = OrderedDict()  # by id: the address, while the pod is there
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._seen)
 
-    def __iter__(self) -> Iterator[Entry]:
-        return iter(list(self._entries.values()))
+    def __iter__(self) -> Iterator[Seen]:
+        return iter(list(self._seen.values()))
 
-    def get(self, instance_id: str) -> Entry | None:
-        return self._entries.get(instance_id)
+    def __contains__(self, instance_id: object) -> bool:
+        return instance_id in self._seen
+
+    def get(self, instance_id: str) -> Seen | None:
+        return self._seen.get(instance_id)
 
     def is_gone(self, instance_id: str) -> bool:
         return instance_id in self._gone
 
-    def add(self, instance_id: str, template: Template, *, cold: bool | None = None) -> Entry:
+    def take_address(self, instance_id: str) -> str:
+        """Of one that was removed, once its pod is gone, too: another may get it. Empty when it was taken."""
+        address = self._gone.get(instance_id, "")
+        if address:
+            self._gone[instance_id] = ""
+        return address
+
+    def add(self, instance_id: str, template: Template, *, origin: Origin = Origin.UNKNOWN) -> Seen:
         """At the address that DNS will have for it once its pod runs."""
         # The dot at the end spares the search path: with it, every look-up would be five.
         address = f"{instance_id}.{self._domain}.:{SIDECAR_PORT}"
         instance = Instance(instance_id, template, address, self._tokens.instance(instance_id))
-        entry = self._entries[instance_id] = Entry(instance, Source.DNS, cold=cold)
-        return entry
+        seen = self._seen[instance_id] = Seen(instance, Source.DNS, origin, time.monotonic())
+        return seen
 
     def remove(self, instance_id: str) -> None:
-        self._entries.pop(instance_id, None)
-        self._gone[instance_id] = None
+        """No word of it, and nothing that the watch shows of its pod, brings it back."""
+        seen = self._seen.pop(instance_id, None)
+        self._gone.setdefault(instance_id, seen.instance.address if seen is not None else "")
         if len(self._gone) > _REMEMBERED:
             self._gone.popitem(last=False)
 
-    def from_pod(self, pod: Pod) -> Entry | None:
-        """The entry of a pod, brought up to date; None when the pod is none of ours or was over before."""
+    def from_pod(self, pod: Pod) -> Seen | None:
+        """None when the pod is none of ours, or was given up or over before."""
         name = pod.metadata.name
-        entry = self._entries.get(name)
-        if entry is None:
+        seen = self._seen.get(name)
+        if seen is None:
             if name in self._gone:
                 return None
             try:
@@ -108,37 +135,45 @@ class Instances:
             except msgspec.DecodeError as error:
                 _log.warning("the template of pod %s cannot be read: %s", name, error)
                 return None
-            entry = self.add(name, template)
-        entry.pod_seen = True
-        entry.node = pod.spec.node_name
-        if entry.node is not None and entry.placed_at is None:
-            entry.placed_at = time.monotonic()
-        entry.cold = LABEL_FOR in pod.metadata.labels
-        entry.instance.pool = pod.metadata.labels.get(LABEL_POOL)
+            seen = self.add(name, template)
+        node = pod.spec.node_name
+        placed_at = seen.pod.placed_at if seen.pod is not None else None
+        if node is not None and placed_at is None:
+            placed_at = time.monotonic()
+        origin = seen.origin
+        if LABEL_FOR not in pod.metadata.labels:
+            origin = Origin.POOL
+        elif origin is not Origin.OWN_START:
+            origin = Origin.OTHERS_START
+        seen = self._seen[name] = replace(seen, origin=origin, pod=SeenPod(node, placed_at))
+        seen.instance.pool = pod.metadata.labels.get(LABEL_POOL)
         if pod.status.pod_ip is not None:
-            self._place(entry, _join(pod.status.pod_ip), Source.WATCH)
-        return entry
+            seen = self._place(seen, _join(pod.status.pod_ip), Source.WATCH)
+        return seen
 
     def from_state(
         self, instance_id: str, state: dict[str, Any], *, template: Template | None
-    ) -> Entry | None:
-        """The entry of a sidecar that has told its state; None when nobody can say what template it is of."""
-        entry = self._entries.get(instance_id)
-        if entry is None:
+    ) -> Seen | None:
+        """By a sidecar that has told its state; None when nobody can say what template it is of."""
+        seen = self._seen.get(instance_id)
+        if seen is None:
             try:
                 template = recovered(state, now=0.0).spec.template()
             except NotOurs:
                 if template is None:
                     return None
-            entry = self.add(instance_id, template)
+            seen = self.add(instance_id, template)
         address = state.get("address")
         if isinstance(address, str) and _is_reachable(address):
-            self._place(entry, address, Source.WEBHOOK)
-        return entry
+            seen = self._place(seen, address, Source.WEBHOOK)
+        return seen
 
-    def _place(self, entry: Entry, address: str, source: Source) -> None:
-        if source >= entry.source:
-            entry.instance.address, entry.source = address, source
+    def _place(self, seen: Seen, address: str, source: Source) -> Seen:
+        if source < seen.source:
+            return seen
+        seen.instance.address = address
+        seen = self._seen[seen.instance.id] = replace(seen, source=source)
+        return seen
 
 
 @lru_cache(1024)

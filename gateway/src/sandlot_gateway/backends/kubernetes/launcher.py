@@ -14,8 +14,9 @@ from sandlot_kube.errors import KubeError, KubeUnreachable
 
 from ...core.instances import Instance
 from ...core.owners import Promise
-from .instances import Entry, Instances
+from .instances import Instances, Origin
 from .records import Records
+from .reporter import Reporter
 from .settings import KubernetesSettings
 from .states import SidecarStates
 from .timers import KeyedTimers
@@ -34,6 +35,7 @@ class Launcher:
         records: Records,
         states: SidecarStates,
         watches: Watches,
+        reporter: Reporter,
     ) -> None:
         self._client = client
         self._namespace = namespace
@@ -42,6 +44,7 @@ class Launcher:
         self._records = records
         self._states = states
         self._watches = watches
+        self._reporter = reporter
         self._unheard = KeyedTimers(after=settings.dns_after)  # starts, until DNS is asked for them
 
     async def launch(self, template: Template, *, wanted: Promise | None) -> Instance:
@@ -49,8 +52,7 @@ class Launcher:
         check_image(template)
         instance_id = new_instance_id()
         # Before the request: its sidecar's first words may be here before the answer.
-        entry = self._instances.add(instance_id, template, cold=True)
-        entry.made_here = True
+        instance = self._instances.add(instance_id, template, origin=Origin.OWN_START).instance
         spec: dict[str, Any] = {"template": to_kube(template), "state": "Started"}
         if wanted is not None:
             spec |= {
@@ -73,20 +75,21 @@ class Launcher:
             self._records.drop(instance_id, template=template)
             raise
         self._records.made(instance_id, wanted=wanted.sandbox_id if wanted else None)
-        self._expect(entry)
-        return entry.instance
+        self._expect(instance)
+        return instance
 
     def close(self) -> None:
         self._unheard.close()
 
-    def _expect(self, entry: Entry) -> None:
+    def _expect(self, instance: Instance) -> None:
         """Its webhook may go astray and the watch of pods stand still: then the headless Service names it."""
-        self._unheard.start(entry.instance.id, partial(self._look_for, entry))
+        self._unheard.start(instance.id, partial(self._look_for, instance))
 
-    def _look_for(self, entry: Entry) -> None:
-        if entry.heard or entry.leaving or self._instances.get(entry.instance.id) is not entry:
+    def _look_for(self, instance: Instance) -> None:
+        seen = self._instances.get(instance.id)
+        if seen is None or self._reporter.phase(instance.id) is not None:
             return
-        if entry.pod_seen and self._watches.failure is None:
-            self._expect(entry)  # the watch tells its address as soon as it has one
+        if seen.pod is not None and self._watches.failure is None:
+            self._expect(instance)  # the watch tells its address as soon as it has one
         else:
-            self._states.ask(entry)
+            self._states.ask(instance)

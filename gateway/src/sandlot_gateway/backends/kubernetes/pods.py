@@ -25,24 +25,20 @@ class Pods:
     def replaced(self, pods: list[Pod]) -> None:
         names = {pod.metadata.name for pod in pods}
         now = time.monotonic()
-        for entry in self._instances:
+        for seen in self._instances:
             # One that was only heard of may be newer than the list; a cold one may wait for its pod.
-            fresh = not entry.pod_seen and (entry.cold or now - entry.began < self._starting_for)
-            if entry.instance.id not in names and not fresh:
-                self._losses.pod_ended(entry, None)
+            fresh = seen.pod is None and (seen.origin.cold or now - seen.since < self._starting_for)
+            if seen.instance.id not in names and not fresh:
+                self._losses.pod_ended(seen.instance.id, None)
         for pod in pods:
             self.changed(pod)
 
     def changed(self, pod: Pod) -> None:
-        entry = self._instances.from_pod(pod)
-        if entry is None:
-            return
+        seen = self._instances.from_pod(pod)
         if is_over(pod):
-            self._losses.pod_ended(entry, pod)
-        else:
-            self._states.expect(entry, reachable=pod.status.pod_ip is not None)
+            self._losses.pod_ended(pod.metadata.name, pod)
+        elif seen is not None:
+            self._states.expect(seen, reachable=pod.status.pod_ip is not None)
 
     def deleted(self, pod: Pod) -> None:
-        entry = self._instances.get(pod.metadata.name)
-        if entry is not None:
-            self._losses.pod_ended(entry, pod)
+        self._losses.pod_ended(pod.metadata.name, pod)

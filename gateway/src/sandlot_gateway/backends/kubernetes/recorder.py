@@ -8,8 +8,9 @@ from sandlot_contract.verdicts import SandboxVerdict
 
 from ...core.instances import Instance
 from ...core.owners import Claim
-from .instances import Entry, Instances
+from .instances import Instances, Seen
 from .records import Records
+from .reporter import Reporter
 from .states import SidecarStates
 from .timers import KeyedTimers
 from .watches import Watches
@@ -23,6 +24,7 @@ class Recorder:
         records: Records,
         states: SidecarStates,
         watches: Watches,
+        reporter: Reporter,
         late_record: float,
         late_end: float,
     ) -> None:
@@ -33,60 +35,73 @@ class Recorder:
         self._records = records
         self._states = states
         self._watches = watches
-        self._late_records = KeyedTimers(after=late_record)  # claims of other gateways without one
+        self._reporter = reporter
+        self._late_records = KeyedTimers(after=late_record)
+        self._late: dict[str, Claim] = {}  # claims of other gateways that no record tells of yet
         # Ends that another gateway seems to have asked for: this one writes them only where that one does not.
         self._late_ends = KeyedTimers(after=late_end)
 
     def claimed(self, instance: Instance, claim: Claim, *, ours: bool) -> None:
         """As `Backend.claimed`."""
-        entry = self._instances.get(instance.id)
-        if entry is None or entry.leaving:
+        seen = self._instances.get(instance.id)
+        if seen is None:
             return
-        entry.claim = claim
         if ours:
-            entry.heard = True
             self._states.stop_asking(instance.id)
-            self._write_claim(entry, claim)
+            self._write_claim(seen, claim)
         elif not self._records.confirmed(instance.id, claim.sandbox_id):
-            self._expect_record(entry, claim)
+            self._expect_record(instance.id, claim)
 
     def ended(
-        self, instance_id: str, *, verdict: str, message: str | None, exit_code: int | None, heard: bool
+        self,
+        instance_id: str,
+        *,
+        claim: Claim | None,
+        verdict: str,
+        message: str | None,
+        exit_code: int | None,
+        heard: bool,
     ) -> None:
         """As `Backend.ended`."""
-        entry = self._instances.get(instance_id)
-        if entry is None:
-            return
-        entry.over = entry.over or heard
-        if entry.claim is None:
+        late = self._late.pop(instance_id, None)
+        self._late_records.cancel(instance_id)
+        claim = claim or late
+        seen, known = self._instances.get(instance_id), self._records.of_pod(instance_id)
+        if seen is None or claim is None:
             return
         if verdict == SandboxVerdict.GIVEN_BACK and not self._records.confirmed(
-            instance_id, entry.claim.sandbox_id
+            instance_id, claim.sandbox_id
         ):
-            entry.claim = None  # written, it would be the sandbox's own record, and its end
+            return  # written, it would be the sandbox's own record, and its end
+        if known is not None and known.ended is not None:
+            if known.owner == claim.sandbox_id and not known.told:
+                self._records.name_owner(instance_id, claim, template=seen.instance.template)
             return
-        # Of this one's own `deleted`, too: its sidecar says so again, and its pod may end when the Sandbox is removed.
-        if entry.end_told or instance_id in self._late_ends or self._records.has_end(instance_id):
+        if known is None and late is None and not self._records.has_owner(instance_id):
+            return  # its Sandbox was deleted, which was its end
+        # Of this one's own `deleted`, too: its sidecar says so again.
+        if self.has_end(instance_id):
             return
-        write = partial(self.write_end, entry, verdict=verdict, message=message, exit_code=exit_code)
-        if heard and verdict == SandboxVerdict.DELETED:
+        write = partial(self.write_end, seen, claim, verdict=verdict, message=message, exit_code=exit_code)
+        if heard and verdict == "deleted":
             # Asked for by another gateway, or by this one before its last start.
             self._late_ends.start(instance_id, write)
         else:
             write()
 
-    def write_end(self, entry: Entry, *, verdict: str, message: str | None, exit_code: int | None) -> None:
-        """With its claim, so that the end has an owner."""
-        instance = entry.instance
-        entry.end_told = True
-        if entry.claim is not None:
-            self._write_claim(entry, entry.claim)
+    def write_end(
+        self, seen: Seen, claim: Claim | None, *, verdict: str, message: str | None, exit_code: int | None
+    ) -> None:
+        """With its claim, if it had one, so that the end has an owner."""
+        if claim is not None:
+            self._write_claim(seen, claim)
         ended = self._records.ending(verdict, message=message, exit_code=exit_code)
-        self._records.end(instance.id, ended, template=instance.template, cold=entry.cold)
+        instance = seen.instance
+        self._records.end(instance.id, ended, template=instance.template, cold=seen.origin.cold)
 
-    def leaves_end(self, instance_id: str) -> bool:
-        """To the gateway that seems to have asked for it."""
-        return instance_id in self._late_ends
+    def has_end(self, instance_id: str) -> bool:
+        """Its Sandbox has it, or will have: from here, or from the gateway that seems to have asked for it."""
+        return instance_id in self._late_ends or self._records.has_end(instance_id)
 
     def end_seen(self, instance_id: str) -> None:
         """It is in the Sandbox."""
@@ -99,19 +114,23 @@ class Recorder:
     def close(self) -> None:
         self._late_records.close()
 
-    def _write_claim(self, entry: Entry, claim: Claim) -> None:
-        instance = entry.instance
-        self._records.claim(instance.id, claim, template=instance.template, cold=entry.cold, node=entry.node)
+    def _write_claim(self, seen: Seen, claim: Claim) -> None:
+        instance = seen.instance
+        self._records.claim(
+            instance.id, claim, template=instance.template, cold=seen.origin.cold, node=seen.node
+        )
 
-    def _expect_record(self, entry: Entry, claim: Claim) -> None:
+    def _expect_record(self, instance_id: str, claim: Claim) -> None:
         """Of another gateway's claim: that one writes it, unless it has died. Timed from when it is heard of here."""
-        if entry.instance.id not in self._late_records:
-            self._late_records.start(entry.instance.id, partial(self._record_overdue, entry, claim))
+        self._late[instance_id] = claim
+        if instance_id not in self._late_records:
+            self._late_records.start(instance_id, partial(self._record_overdue, instance_id))
 
-    def _record_overdue(self, entry: Entry, claim: Claim) -> None:
-        if entry.leaving or entry.claim is None or self._instances.get(entry.instance.id) is not entry:
+    def _record_overdue(self, instance_id: str) -> None:
+        claim, seen = self._late.pop(instance_id), self._instances.get(instance_id)
+        if seen is None or self._reporter.owner(instance_id) != claim.sandbox_id:
             return
         if not self._watches.sandboxes_synced:
-            self._expect_record(entry, claim)  # it may be there, unseen
-        elif not self._records.confirmed(entry.instance.id, claim.sandbox_id):
-            self._write_claim(entry, claim)
+            self._expect_record(instance_id, claim)  # it may be there, unseen
+        elif not self._records.confirmed(instance_id, claim.sandbox_id):
+            self._write_claim(seen, claim)

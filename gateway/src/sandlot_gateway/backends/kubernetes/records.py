@@ -87,6 +87,11 @@ class Records:
             record is not None and record.ended is not None
         )
 
+    def has_owner(self, instance_id: str) -> bool:
+        """The same of the sandbox that owns it."""
+        known, record = self.of_pod(instance_id), self._records.get(instance_id)
+        return (known is not None and known.claimed) or (record is not None and record.claim is not None)
+
     async def resource_of(self, sandbox_id: str) -> str | None:
         """The name of the Sandbox that tells of it, waiting a moment for one that is being written."""
         if self._known.name_of(sandbox_id) is None:

@@ -1,4 +1,4 @@
-"""Tells the gateway what the backend finds out, from the moment on that the gateway listens."""
+"""The gateway as the backend sees it: told what is found out, and asked whose an instance is, once it listens."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from sandlot_kube.ends import Ended
 
 from ...core.backend import Events
 from ...core.instances import Instance
+from ...core.slots import Phase
 
 
 class Reporter:
@@ -18,12 +19,14 @@ class Reporter:
         self._local_time = local_time
         self._events: Events | None = None
 
-    @property
-    def listening(self) -> bool:
-        return self._events is not None
-
     def listen(self, events: Events) -> None:
         self._events = events
+
+    def phase(self, instance_id: str) -> Phase | None:
+        return self._events.phase(instance_id) if self._events is not None else None
+
+    def owner(self, instance_id: str) -> str | None:
+        return self._events.owner(instance_id) if self._events is not None else None
 
     def instance_found(self, instance: Instance, state: dict[str, Any]) -> None:
         if self._events is not None:

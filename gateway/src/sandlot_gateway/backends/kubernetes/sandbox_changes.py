@@ -5,7 +5,6 @@ from __future__ import annotations
 from sandlot_kube.ends import Ended
 
 from ...core.instances import Instance
-from ...core.owners import Claim
 from ...sidecars import Sidecars
 from ...tasks import Tasks
 from .instances import Instances
@@ -40,24 +39,20 @@ class SandboxChanges:
 
     def changed(self, known: Known) -> None:
         """`known` is new, or has got its owner or its end."""
-        entry = self._instances.get(known.pod)
+        seen, owner = self._instances.get(known.pod), self._reporter.owner(known.pod)
         if known.ended is not None:
             self._recorder.end_seen(known.pod)
-            if entry is not None and entry.claim is not None and self._records.of_pod(known.pod) is None:
+            if seen is not None and owner is not None and self._records.of_pod(known.pod) is None:
                 # Deleted. The controller takes the pod; should none run, the code in there ends all the same.
-                self._tasks.spawn(self._end_sidecar(entry.instance, known.ended, of=entry.claim))
-            elif entry is not None and entry.claim is not None and known.owner is not None and not known.told:
-                self._records.name_owner(known.pod, entry.claim, template=entry.instance.template)
+                self._tasks.spawn(self._end_sidecar(seen.instance, known.ended, only_of=owner))
             self._losses.lose(known.pod, ended=known.ended)
             if known.owner is not None:
                 self._reporter.sandbox_over(known.owner, known.ended, request=known.request)
-        elif known.claimed and entry is not None and entry.claim is None and not entry.leaving:
-            self._states.ask(entry)  # another gateway's: learn whose it is
+        elif known.claimed and seen is not None and owner is None:
+            self._states.ask(seen.instance)  # another gateway's: learn whose it is
 
     async def close(self) -> None:
         await self._tasks.close()
 
-    async def _end_sidecar(self, instance: Instance, ended: Ended, *, of: Claim) -> None:
-        await self._sidecars.end(
-            instance, verdict=ended.verdict, message=ended.message, only_of=of.sandbox_id
-        )
+    async def _end_sidecar(self, instance: Instance, ended: Ended, *, only_of: str) -> None:
+        await self._sidecars.end(instance, verdict=ended.verdict, message=ended.message, only_of=only_of)

@@ -5,13 +5,11 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from sandlot_contract.phases import Phase
-
 from ...core.backend import LeftAlone, Unavailable
 from ...core.instances import Instance
 from ...data.pool import HttpPool
 from .asking import Asker
-from .instances import Entry, Instances
+from .instances import Instances, Origin, Seen
 from .pools import Pools
 from .poolstarts import PoolStarts
 from .records import Records
@@ -37,6 +35,8 @@ class SidecarStates:
         self._starts = starts
         self._reporter = reporter
         self._claimed_within = claimed_within
+        # When those that are left to the gateways that have started them were heard first, on the monotonic clock.
+        self._left_since: dict[str, float] = {}
         self._asker = Asker(pool=pool, told=self._told)
 
     def hear(self, instance_id: str, state: dict[str, Any]) -> Instance | None:
@@ -44,32 +44,30 @@ class SidecarStates:
         if self._instances.is_gone(instance_id):
             return None
         template = self._pools.template(str(state.get("template")))
-        entry = self._instances.from_state(instance_id, state, template=template)
-        if entry is None:
+        seen = self._instances.from_state(instance_id, state, template=template)
+        if seen is None:
             raise Unavailable(f"the template of {instance_id} is not known yet")
-        if entry.leaving:
-            return None
-        if self._is_stale(entry, state):
+        if self._is_stale(seen, state):
             # Offered here, an instance that another gateway has started for a create of its own would be claimed by
             # one of this gateway's in that moment.
-            self._asker.ask(entry)
+            self._asker.ask(seen.instance)
             raise LeftAlone
-        self._heard(entry, state)
-        return entry.instance
+        if state.get("phase") != "starting":
+            self.forget(instance_id)
+        return seen.instance
 
-    def expect(self, entry: Entry, *, reachable: bool) -> None:
+    def expect(self, seen: Seen, *, reachable: bool) -> None:
         """Its pod is there and runs, as far as one can see; `reachable`: at an address that is known."""
-        if entry.heard or entry.leaving:
+        if self._reporter.phase(seen.instance.id) is not None:
             return
-        if entry.instance.pool is not None:
-            self._starts.add(entry)
+        if seen.instance.pool is not None:
+            self._starts.add(seen)
         if reachable:
-            self._asker.ask(entry)
+            self._asker.ask(seen.instance)
 
-    def ask(self, entry: Entry) -> None:
-        """Whatever it said before: until it has answered, it counts as not heard. Returns at once."""
-        entry.heard = False
-        self._asker.ask(entry)
+    def ask(self, instance: Instance) -> None:
+        """Whatever it said before. Returns at once."""
+        self._asker.ask(instance)
 
     def stop_asking(self, instance_id: str) -> None:
         """Nobody needs its answer any more."""
@@ -79,6 +77,7 @@ class SidecarStates:
         """No word of it is waited for any more, nor is it a start of its pool."""
         self._asker.leave(instance_id)
         self._starts.discard(instance_id)
+        self._left_since.pop(instance_id, None)
 
     async def settle(self, *, timeout: float) -> None:
         """Until each that is asked has been asked once, whatever came of it."""
@@ -87,33 +86,28 @@ class SidecarStates:
     async def close(self) -> None:
         await self._asker.close()
 
-    def _told(self, entry: Entry, state: dict[str, Any]) -> bool:
-        """The answer to a question, unless a webhook was faster. False: ask again."""
-        if entry.heard or entry.leaving or not self._reporter.listening:
+    def _told(self, instance: Instance, state: dict[str, Any]) -> bool:
+        """The answer to a question, which no webhook was faster than: that would have ended it. False: ask again."""
+        seen = self._instances.get(instance.id)
+        if seen is None:
             return True
-        if self._is_stale(entry, state):
+        if self._is_stale(seen, state):
             return False
-        self._instances.from_state(entry.instance.id, state, template=entry.instance.template)
-        self._heard(entry, state)
-        self._reporter.instance_found(entry.instance, state)
-        return entry.heard  # not any more, if whoever was told of it has found that more is to be asked
+        self._instances.from_state(instance.id, state, template=instance.template)
+        self.forget(instance.id)
+        self._reporter.instance_found(instance, state)
+        return True
 
-    def _heard(self, entry: Entry, state: dict[str, Any]) -> None:
-        if state.get("phase") != Phase.STARTING:
-            entry.heard = True
-            self.forget(entry.instance.id)
-
-    def _is_stale(self, entry: Entry, state: dict[str, Any]) -> bool:
+    def _is_stale(self, seen: Seen, state: dict[str, Any]) -> bool:
         """From before a claim whose Sandbox was faster: taken for the truth, it would hide the owner."""
-        known = self._records.of_pod(entry.instance.id)
-        if state.get("phase") != Phase.WARM or known is None:
+        known = self._records.of_pod(seen.instance.id)
+        if state.get("phase") != "warm" or known is None:
             return False
-        return known.claimed or (known.made_for is not None and self._is_left(entry))
+        return known.claimed or (known.made_for is not None and self._is_left(seen))
 
-    def _is_left(self, entry: Entry) -> bool:
+    def _is_left(self, seen: Seen) -> bool:
         """The gateway that has started it is about to claim it, and only its sidecar tells of that."""
-        if entry.made_here:
+        if seen.origin is Origin.OWN_START:
             return False
         now = time.monotonic()
-        entry.warm_since = entry.warm_since or now
-        return now - entry.warm_since < self._claimed_within
+        return now - self._left_since.setdefault(seen.instance.id, now) < self._claimed_within

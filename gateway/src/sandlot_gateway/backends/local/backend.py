@@ -103,6 +103,7 @@ class LocalBackend:
             keeper=self._keeper,
             pool=pool,
             max_resets=settings.max_resets,
+            is_ending=self._remover.is_ending,
         )
         self._takeover = Takeover(
             self._entries,
@@ -178,11 +179,8 @@ class LocalBackend:
         return await self.launch(spec.template, pool=spec.name)
 
     def ready(self, instance_id: str) -> None:
-        entry = self._entries.get(instance_id)
-        if entry is not None:
-            entry.was_ready = True
-            self._planner.ready(instance_id)
-            self._keeper.wake()
+        self._planner.ready(instance_id)
+        self._keeper.wake()
 
     async def recycle(self, instance: Instance, *, generation: int) -> bool:
         return await self._resetter.recycle(instance, generation=generation)
@@ -231,7 +229,14 @@ class LocalBackend:
         """The same."""
 
     def ended(
-        self, instance_id: str, *, verdict: str, message: str | None, exit_code: int | None, heard: bool
+        self,
+        instance_id: str,
+        *,
+        claim: Claim | None,
+        verdict: str,
+        message: str | None,
+        exit_code: int | None,
+        heard: bool,
     ) -> None:
         """`destroy` follows, and leaves nothing to be asked."""
 

@@ -22,7 +22,6 @@ class Entry:
     directory: InstanceDir
     record: Record
     began: float  # the loop's clock
-    was_ready: bool = False
     spawned: asyncio.Event = field(default_factory=asyncio.Event)  # the start is over, well or not
     exited: asyncio.Event = field(default_factory=asyncio.Event)
     exit_code: int | None = None  # None: not known, as of a process that an earlier gateway started

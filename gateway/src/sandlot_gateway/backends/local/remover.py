@@ -6,9 +6,8 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
-from sandlot_contract.verdicts import SandboxVerdict
-
 from ...core.backend import Events
+from ...core.slots import Phase
 from ...data.pool import HttpPool, PoolError
 from .background import Background
 from .cgroups import Cgroups
@@ -45,23 +44,29 @@ class Remover:
         """Who is told of what is lost from now on."""
         self._events = events
 
+    def has_started(self, instance_id: str) -> bool:
+        """Its sidecar has said what it is, since its start or its last reset."""
+        phase = self._events.phase(instance_id) if self._events is not None else None
+        return phase not in (None, Phase.UNHEARD)
+
+    def is_ending(self, instance_id: str) -> bool:
+        """Its owner is done with it, and no next generation of it was heard."""
+        return self._events is not None and self._events.phase(instance_id) is Phase.ENDING
+
     def exited(self, entry: Entry) -> None:
         """The process is gone: nobody asked for it, unless the entry is leaving."""
         if entry.leaving is not None or self._events is None:
             return
         tail = log_tail(entry.directory)
         code = "" if entry.exit_code is None else f" with status {entry.exit_code}"
-        verb = "ended" if entry.was_ready else "ended before it was ready"
+        started = self.has_started(entry.instance.id)
+        verb = "ended" if started else "ended before it was ready"
         message = f"the sidecar {verb}{code}" + (f": {tail}" if tail else "")
-        self.lost(
-            entry,
-            verdict=SandboxVerdict.SIDECAR_LOST if entry.was_ready else SandboxVerdict.START_FAILED,
-            message=message,
-        )
+        self.lost(entry, verdict="sidecar_lost" if started else "start_failed", message=message)
 
     def lost(self, entry: Entry, *, verdict: str, message: str) -> None:
         instance = entry.instance
-        if not entry.was_ready and instance.pool is not None:
+        if instance.pool is not None and self._keeper.planner.is_pending(instance.id):
             now = asyncio.get_running_loop().time()
             self._keeper.planner.failed(instance.pool, instance.id, now=now, message=message)
         self.destroy_soon(instance.id)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 from ...core.instances import Instance
 from ...data.pool import HttpPool, PoolError
@@ -24,13 +25,15 @@ class Resetter:
         keeper: PoolKeeper,
         pool: HttpPool,
         max_resets: int,
+        is_ending: Callable[[str], bool],
     ) -> None:
-        """`max_resets`: how often an instance is used again."""
+        """`max_resets`: how often an instance is used again. `is_ending`: its sidecar has not said that it is ready."""
         self._entries = entries
         self._background = background
         self._keeper = keeper
         self._pool = pool
         self._max_resets = max_resets
+        self._is_ending = is_ending
 
     async def recycle(self, instance: Instance, *, generation: int) -> bool:
         """As `Backend.recycle`."""
@@ -45,7 +48,7 @@ class Resetter:
         if name is None:
             return False
         planner.began(name, instance.id)
-        entry.was_ready, entry.began = False, now
+        entry.began = now
         done = await self._reset(entry, name, generation=generation)
         if not done:
             planner.gone(instance.id)
@@ -63,7 +66,7 @@ class Resetter:
         except (PoolError, OSError) as error:
             log.warning("instance %s: no answer to its reset: %s", instance.id, error)
             # Its `ready` may have come all the same, and then it may have an owner already.
-            return entry.was_ready
+            return not self._is_ending(instance.id)
         if answer.status != 200 or not isinstance(state, dict) or state.get("equal") is not True:
             why = state.get("proof") or state.get("message") if isinstance(state, dict) else answer.status
             log.warning("instance %s: not equal to fresh after a reset: %s", instance.id, why)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from sandlot_contract.phases import Phase
 from sandlot_contract.verdicts import SandboxVerdict
 
 from ...core.backend import Events
@@ -72,10 +71,9 @@ class Takeover:
         loop = asyncio.get_running_loop()
         instance = Instance(record.id, record.template, directory.address, token, record.pool)
         entry = Entry(instance, directory, record, began=loop.time())
-        entry.was_ready = found.state.get("phase") != Phase.STARTING
         entry.spawned.set()
         self._entries[record.id] = entry
-        if not entry.was_ready and record.pool is not None:
+        if found.state.get("phase") == "starting" and record.pool is not None:
             self._planner.began(record.pool, record.id)
         entry.watch(found.pidfd, process=None, on_exit=self._remover.exited)
         events.instance_found(instance, found.state)

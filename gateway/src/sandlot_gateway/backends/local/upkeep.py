@@ -38,7 +38,7 @@ class Upkeep:
             await asyncio.sleep(self._every)
             now = asyncio.get_running_loop().time()
             for entry in list(self._entries.values()):
-                if not entry.was_ready and entry.leaving is None:
+                if entry.leaving is None and not self._remover.has_started(entry.instance.id):
                     self._end_if_overdue(entry, now)
                 await self._background.in_thread(bound_log, entry.directory)
             for directory in await self._background.in_thread(self._layout.instance_dirs):
