@@ -5,16 +5,15 @@ Waiting creates and starts under way are here and nowhere else; whose each slot 
 
 from __future__ import annotations
 
-from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
-from sandlot_contract.template import Template
 from sandlot_contract.verdicts import SandboxVerdict
 
-from .instances import Instance, PoolSpec, PoolStatus
-from .slots import Phase, Slots
+from .demand import Demand, Seen
+from .instances import Instance
+from .matching import Matching
+from .slots import Slots
 from .starts import Ask, Start, Starts, Told
 from .supply_events import (
     Asked,
@@ -30,7 +29,6 @@ from .supply_events import (
     LaunchRefused,
     Looked,
     Lost,
-    Nudge,
     Offered,
     Prime,
     QueueFull,
@@ -43,7 +41,6 @@ from .supply_events import (
 )
 from .waiting import Waiter, WaitList
 
-_OVERDUE = 3.0  # times as long as starts have taken of late
 _TURNS = 4  # times `start_timeout` for a start whose turn, or room, does not come
 _LOOK_EVERY = 1.0  # seconds: a pool's own start that was counted on may have failed without a word
 
@@ -72,18 +69,6 @@ class SupplySettings:
     attempts: int = 2  # starts that may fail for one create
 
 
-class Seen(Protocol):
-    """What the backend says at the moment of the step."""
-
-    def pools(self) -> Sequence[PoolStatus]: ...
-
-    def pool(self, name: str) -> PoolSpec | None: ...
-
-    def begun(self, instance_id: str) -> float | None:
-        """When its start began; None while it waits for its turn or for room; 0.0 for one that is not known."""
-        ...
-
-
 class SupplyCore:
     """An instance that is ready goes to the create that it was started for, since the backend's record says so already;
     to the longest waiting one of its template when that has gone, or when a start of its own is overdue. With nobody
@@ -95,17 +80,16 @@ class SupplyCore:
         self.slots = slots
         self._settings = settings
         self._seen = seen
-        # A tenant that fills the line does not keep the others out of it.
-        self._sure_of_tenant = min(settings.max_waiting, max(1, settings.max_waiting // 10))
         self._line: WaitList[Ask] = WaitList()
         self._waiters: dict[AskId, Waiter[Ask]] = {}
         self._starts = Starts()
-        # Instances of no pool, and when the next create has come too late for them; the oldest first.
-        self._spares: dict[str, float] = {}
+        self._demand = Demand(line=self._line, starts=self._starts, seen=seen)
+        self._matching = Matching(
+            slots=slots, line=self._line, seen=seen, spare_seconds=settings.spare_seconds
+        )
         self._blocked_until: float | None = None
         self._refusal: LaunchRefused | None = None  # why nothing can be started while it is blocked
         self._look_at: float | None = None
-        self._mean_start = 1.0
         self._now = 0.0
         self._effects: list[Effect] = []
         self._to_pump = False
@@ -138,19 +122,12 @@ class SupplyCore:
 
     def look_at(self) -> float | None:
         """When the next `Looked` is due, if nothing else happens."""
-        own = (self._starts.next_due(), self._blocked_until, self._look_at)
-        times = [at for at in own if at is not None]
-        if self._spares:
-            times.append(next(iter(self._spares.values())))
-        return min(times, default=None)
+        times = (self._starts.next_due(), self._blocked_until, self._look_at, self._matching.next_due())
+        return min((at for at in times if at is not None), default=None)
 
     def shed(self, pool: str) -> Instance | None:
-        """Take one ready instance of this pool out for good; of a template that the pool has no more, if there is one."""
-        spec = self._seen.pool(pool)
-        instance = self.slots.shed(pool, keep=spec.template.key if spec is not None else None)
-        if instance is not None:
-            self._spares.pop(instance.id, None)
-        return instance
+        """Take one ready instance of this pool out for good."""
+        return self._matching.shed(pool)
 
     def position(self, ask: AskId) -> int:
         """1 for the next; also for one that waits no more."""
@@ -170,33 +147,25 @@ class SupplyCore:
     def _asked(self, event: Asked) -> None:
         key = event.template.key
         self._to_pump = False
-        instance = self._take(key, event.pool, event.tenant)
+        instance = self._matching.take(key, pool=event.pool, tenant=event.tenant)
         if instance is not None:
             self._effects.append(Grant(event.ask, instance, pool_hit=True, queued=0.0, start=0.0))
-            self._nudge(instance)
             return
-        if not event.again and self._is_full(event.tenant):
+        if not event.again and self._line.is_full(event.tenant, limit=self._settings.max_waiting):
             position = len(self._line) + 1
-            retry_after = min(60.0, max(1.0, self._mean_start * position / self._settings.max_starts))
+            retry_after = min(
+                60.0, max(1.0, self._matching.mean_start * position / self._settings.max_starts)
+            )
             self._effects.append(Refuse(event.ask, QueueFull(position=position, retry_after=retry_after)))
             return
         refusal = self._refusal
-        if (
-            refusal is not None
-            and not event.patient
-            and self._on_the_way(self._own_starts())[key] <= self._line.waiting(key)
-        ):
+        if refusal is not None and not event.patient and self._demand.unmet(key) >= 0:
             self._effects.append(Refuse(event.ask, _cannot_start(refusal)))
             return
         waiter = Waiter(event.template, key, event.tenant, Ask(event.ask, self._now), waiting=False)
         self._line.add(waiter, front=event.again)
         self._waiters[event.ask] = waiter
         self._to_pump = event.at_once
-
-    def _is_full(self, tenant: str) -> bool:
-        """Each tenant has a few places for sure, beyond `max_waiting` when others have taken these."""
-        is_full = len(self._line) >= self._settings.max_waiting
-        return is_full and self._line.of_tenant(tenant) >= self._sure_of_tenant
 
     def _withdrawn(self, ask: AskId) -> None:
         waiter = self._waiters.get(ask)
@@ -213,39 +182,16 @@ class SupplyCore:
         self._line.remove(waiter)
         del self._waiters[waiter.value.id]
 
-    def _take(self, key: str, pool: str | None, tenant: str) -> Instance | None:
-        def allowed(name: str) -> bool:
-            return self._owner(name) in (None, tenant)
-
-        instance = self.slots.take(key, pool=pool, allowed=allowed) if pool is not None else None
-        instance = instance or self.slots.take(key, allowed=allowed)
-        if instance is not None:
-            self._spares.pop(instance.id, None)
-        return instance
-
-    def _owner(self, pool: str) -> str | None:
-        """Whose this pool is. A pool that is gone leaves instances that nobody has used: any tenant may have them."""
-        spec = self._seen.pool(pool)
-        return spec.owner if spec is not None else None
-
-    def _nudge(self, instance: Instance) -> None:
-        if instance.pool is not None:
-            self._effects.append(Nudge(instance.pool))
-
     # Instances.
 
     def _offered(self, instance: Instance) -> None:
         start = self._starts.arrived(instance.id, Offered(instance), now=self._now)
-        if start is not None:
-            self._mean_start += 0.2 * (self._now - start.began - self._mean_start)
-        waiter = self._whose(start) or self._next_for(instance)
+        waiter = self._matching.waiter_for(instance, start, now=self._now)
         if waiter is not None:
             self._serve(waiter, instance)
         else:
-            self.slots.wait(instance)
+            self._matching.keep(instance, now=self._now)
             self._effects.append(Prime(instance.address))
-            if instance.pool is None:
-                self._spares[instance.id] = self._now + self._settings.spare_seconds
 
     def _serve(self, waiter: Waiter[Ask], instance: Instance) -> None:
         ask = waiter.value
@@ -258,25 +204,9 @@ class SupplyCore:
         queued = since - ask.asked_at
         took = self._now - since
         self._effects.append(Grant(ask.id, instance, pool_hit=False, queued=queued, start=took))
-        self._nudge(instance)
-
-    def _whose(self, start: Start | None) -> Waiter[Ask] | None:
-        """Whom an instance was started for, unless it has gone or somebody has waited much longer than starts take."""
-        if start is None or start.waiter is None or not start.waiter.waiting:
-            return None
-        head = self._line.head(start.key)
-        since = head.value.started_at if head is not None else None
-        overdue = since is not None and self._now - since > _OVERDUE * self._mean_start
-        return None if overdue else start.waiter
-
-    def _next_for(self, instance: Instance) -> Waiter[Ask] | None:
-        """Who has waited longest of those that may have it."""
-        owner = self._owner(instance.pool) if instance.pool is not None else None
-        key = instance.template.key
-        return self._line.head(key) if owner is None else self._line.first_of(key, owner)
 
     def _gone(self, instance_id: str, event: Lost | Taken) -> None:
-        self._spares.pop(instance_id, None)
+        self._matching.forget(instance_id)
         start = self._starts.arrived(instance_id, event, now=self._now)
         if start is not None:
             self._fail_if_lost(start, event)
@@ -305,7 +235,7 @@ class SupplyCore:
             self._blocked_until = self._now + event.retry_after
         if event.refuse:
             self._refusal = event
-            on_the_way = self._on_the_way(self._own_starts())
+            on_the_way = self._demand.on_the_way()
             for key in self._line.in_turn():
                 # Those who wait for a start that is under way are not told.
                 while self._line.waiting(key) > on_the_way[key] and (waiter := self._line.head(key)):
@@ -327,11 +257,8 @@ class SupplyCore:
         """Destroy a start that has not begun and that no create needs: its turn would come before those of others."""
         if not start.unwanted or start.instance_id is None:
             return
-        if self._seen.begun(start.instance_id) is None and self._is_spare(start.key):
+        if self._seen.begun(start.instance_id) is None and self._demand.unmet(start.key) < 0:
             self._destroy(start)
-
-    def _is_spare(self, key: str) -> bool:
-        return self._on_the_way(self._own_starts())[key] > self._line.waiting(key)
 
     def _destroy(self, start: Start) -> None:
         assert start.instance_id is not None
@@ -347,14 +274,9 @@ class SupplyCore:
             self._blocked_until = self._refusal = None
         if self._look_at is not None and now >= self._look_at:
             self._look_at = None
-        for instance_id, until in list(self._spares.items()):
-            if until > now:
-                break
-            del self._spares[instance_id]
-            slot = self.slots.get(instance_id)
-            if slot is not None and slot.phase is Phase.WARM:
-                self.slots.discard(instance_id)
-                self._effects.append(Destroy(instance_id))
+        for instance_id in self._matching.overdue(now):
+            self.slots.discard(instance_id)
+            self._effects.append(Destroy(instance_id))
         for start in self._starts:
             if start.instance_id is not None and start.due <= now:
                 self._overdue(start, start.instance_id)
@@ -381,50 +303,9 @@ class SupplyCore:
             self._look_at = self._now + _LOOK_EVERY
         if self._blocked_until is not None:
             return
-        own = self._own_starts()
-        on_the_way = self._on_the_way(own)
-        for key in self._line.in_turn():
-            missing = min(
-                self._line.waiting(key) - on_the_way[key], self._settings.max_starts - len(self._starts)
-            )
-            if missing <= 0:
-                continue
-            line = self._line.in_line(key)
-            uncovered = self._uncovered(line, own)
-            for _ in range(missing):
-                self._launch(line[0].template, uncovered.popleft() if uncovered else None)
-
-    def _launch(self, template: Template, waiter: Waiter[Ask] | None) -> None:
-        start = self._starts.begin(template.key, waiter, now=self._now)
-        self._effects.append(Launch(start.id, template, waiter.value.id if waiter is not None else None))
-
-    def _uncovered(self, line: list[Waiter[Ask]], own: Counter[tuple[str, str | None]]) -> deque[Waiter[Ask]]:
-        """Those that no start is meant for, nor one of their tenant's own pools; the next one first."""
-        left = own.copy()
-        found: deque[Waiter[Ask]] = deque()
-        for waiter in line:
-            if waiter.value.start is not None:
-                continue
-            if left[waiter.key, waiter.tenant]:
-                left[waiter.key, waiter.tenant] -= 1
-            else:
-                found.append(waiter)
-        return found
-
-    def _own_starts(self) -> Counter[tuple[str, str | None]]:
-        """How many starts of pools are under way, by template and owner."""
-        starts: Counter[tuple[str, str | None]] = Counter()
-        for status in self._seen.pools():
-            starts[status.spec.template.key, status.spec.owner] += status.starting
-        return starts
-
-    def _on_the_way(self, own: Counter[tuple[str, str | None]]) -> Counter[str]:
-        """How many starts of each template are under way that somebody who waits may have."""
-        on_the_way = self._starts.count_by_key()
-        for (key, owner), starting in own.items():
-            # A tenant's own pool starts for its creates only: others must not count on it.
-            on_the_way[key] += starting if owner is None else min(starting, self._line.waiting_of(key, owner))
-        return on_the_way
+        for template, waiter in self._demand.missing(max_starts=self._settings.max_starts):
+            start = self._starts.begin(template.key, waiter, now=self._now)
+            self._effects.append(Launch(start.id, template, waiter.value.id if waiter is not None else None))
 
 
 def _cannot_start(refusal: LaunchRefused) -> CannotStart:

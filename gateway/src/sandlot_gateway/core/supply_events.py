@@ -182,17 +182,10 @@ class Destroy:
 
 
 @dataclass(frozen=True, slots=True)
-class Nudge:
-    """A warm instance of this pool was taken."""
-
-    pool: str
-
-
-@dataclass(frozen=True, slots=True)
 class Prime:
     """An instance waits to be claimed: its claim need not wait for a connection."""
 
     address: str
 
 
-Effect = Grant | Refuse | Launch | Destroy | Nudge | Prime
+Effect = Grant | Refuse | Launch | Destroy | Prime

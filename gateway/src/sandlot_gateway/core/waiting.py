@@ -72,9 +72,9 @@ class WaitList(Generic[T]):
         """Who of this tenant is next for an instance of this template."""
         return min(self._of(key, tenant), default=None)
 
-    def of_tenant(self, tenant: str) -> int:
-        """How many of its creates wait, whatever for."""
-        return self._of_tenant[tenant]
+    def is_full(self, tenant: str, *, limit: int) -> bool:
+        """Each tenant has a tenth of the places for sure, beyond `limit` when others have taken these."""
+        return self._size >= limit and self._of_tenant[tenant] >= min(limit, max(1, limit // 10))
 
     def waiting_of(self, key: str, tenant: str) -> int:
         return sum(1 for _ in self._of(key, tenant))

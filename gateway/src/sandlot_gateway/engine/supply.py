@@ -30,7 +30,6 @@ from sandlot_gateway.core.supply_events import (
     LaunchRefused,
     Looked,
     Lost,
-    Nudge,
     Offered,
     Prime,
     Refuse,
@@ -205,9 +204,11 @@ class Supply:
 
     def _act(self, effect: Effect) -> None:
         match effect:
-            case Grant(ask):
+            case Grant(ask, instance):
                 if (future := self._settle(ask)) is not None:
                     future.set_result(effect)
+                if instance.pool is not None:
+                    self._backend.nudge(instance.pool)
             case Refuse(ask, error):
                 if (future := self._settle(ask)) is not None:
                     future.set_exception(error)
@@ -216,8 +217,6 @@ class Supply:
                 self._tasks.spawn(self._launch(effect, wanted() if wanted is not None else None))
             case Destroy(instance_id):
                 self._tasks.spawn(self._destroy(instance_id))
-            case Nudge(pool):
-                self._backend.nudge(pool)
             case Prime(address):
                 if self._prime is not None:
                     self._tasks.spawn(self._prime(address))

@@ -1,0 +1,81 @@
+"""How many starts the creates that wait still lack, and for whom each of them is meant."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from .instances import PoolSpec, PoolStatus, Template
+from .starts import Ask, Starts
+from .waiting import Waiter, WaitList
+
+_Owned = tuple[str, str | None]  # (template key, tenant): a tenant's own pool starts for its creates only
+
+
+class Seen(Protocol):
+    """What the backend says at the moment of a step."""
+
+    def pools(self) -> Sequence[PoolStatus]: ...
+
+    def pool(self, name: str) -> PoolSpec | None: ...
+
+    def begun(self, instance_id: str) -> float | None:
+        """When its start began; None while it waits for its turn or for room; 0.0 for one that is not known."""
+        ...
+
+
+class Demand:
+    """Starts count for whoever waits, also those of pools: nothing is started twice for one want."""
+
+    def __init__(self, *, line: WaitList[Ask], starts: Starts, seen: Seen) -> None:
+        self._line = line
+        self._starts = starts
+        self._seen = seen
+
+    def on_the_way(self) -> Counter[str]:
+        """How many starts of each template are under way that somebody who waits may have."""
+        return self._on_the_way(self._own_starts())
+
+    def unmet(self, key: str) -> int:
+        """How many wait beyond the starts that are under way; below 0 for starts that nobody waits for."""
+        return self._line.waiting(key) - self.on_the_way()[key]
+
+    def missing(self, *, max_starts: int) -> Iterator[tuple[Template, Waiter[Ask] | None]]:
+        """The starts to be begun now, each before the next is asked for, and whom each is meant for."""
+        own = self._own_starts()
+        on_the_way = self._on_the_way(own)
+        for key in self._line.in_turn():
+            missing = min(self._line.waiting(key) - on_the_way[key], max_starts - len(self._starts))
+            if missing <= 0:
+                continue
+            line = self._line.in_line(key)
+            uncovered = self._uncovered(line, own)
+            for _ in range(missing):
+                yield line[0].template, uncovered.popleft() if uncovered else None
+
+    def _uncovered(self, line: list[Waiter[Ask]], own: Counter[_Owned]) -> deque[Waiter[Ask]]:
+        """Those that no start is meant for, nor one of their tenant's own pools; the next one first."""
+        left = own.copy()
+        found: deque[Waiter[Ask]] = deque()
+        for waiter in line:
+            if waiter.value.start is not None:
+                continue
+            if left[waiter.key, waiter.tenant]:
+                left[waiter.key, waiter.tenant] -= 1
+            else:
+                found.append(waiter)
+        return found
+
+    def _own_starts(self) -> Counter[_Owned]:
+        """How many starts of pools are under way."""
+        starts: Counter[_Owned] = Counter()
+        for status in self._seen.pools():
+            starts[status.spec.template.key, status.spec.owner] += status.starting
+        return starts
+
+    def _on_the_way(self, own: Counter[_Owned]) -> Counter[str]:
+        on_the_way = self._starts.count_by_key()
+        for (key, owner), starting in own.items():
+            on_the_way[key] += starting if owner is None else min(starting, self._line.waiting_of(key, owner))
+        return on_the_way

@@ -1,0 +1,88 @@
+"""Which instance a create gets that asks for one, and which create an instance that is ready."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from .demand import Seen
+from .instances import Instance
+from .slots import Phase, Slots
+from .starts import Ask, Start
+from .waiting import Waiter, WaitList
+
+_OVERDUE = 3.0  # times as long as starts have taken of late
+
+
+class Matching:
+    """A tenant's own pool serves its creates only. Instances of no pool are kept for the next create for a while."""
+
+    def __init__(self, *, slots: Slots, line: WaitList[Ask], seen: Seen, spare_seconds: float) -> None:
+        self._slots = slots
+        self._line = line
+        self._seen = seen
+        self._spare_seconds = spare_seconds
+        # Instances of no pool, and when the next create has come too late for them; the oldest first.
+        self._spares: dict[str, float] = {}
+        self.mean_start = 1.0  # seconds that starts have taken of late
+
+    def take(self, key: str, *, pool: str | None, tenant: str) -> Instance | None:
+        """A warm one: of the pool that is named if there is one, else of any that the tenant may have."""
+
+        def allowed(name: str) -> bool:
+            return self._owner(name) in (None, tenant)
+
+        instance = self._slots.take(key, pool=pool, allowed=allowed) if pool is not None else None
+        instance = instance or self._slots.take(key, allowed=allowed)
+        if instance is not None:
+            self.forget(instance.id)
+        return instance
+
+    def shed(self, pool: str) -> Instance | None:
+        """One of this pool, for good; of a template that the pool has no more, if there is one."""
+        spec = self._seen.pool(pool)
+        instance = self._slots.shed(pool, keep=spec.template.key if spec is not None else None)
+        if instance is not None:
+            self.forget(instance.id)
+        return instance
+
+    def waiter_for(self, instance: Instance, start: Start | None, *, now: float) -> Waiter[Ask] | None:
+        """Whom it was started for, unless that one has gone or another is overdue; else who has waited longest."""
+        if start is not None:
+            self.mean_start += 0.2 * (now - start.began - self.mean_start)
+            if start.waiter is not None and start.waiter.waiting and not self._is_overdue(start.key, now):
+                return start.waiter
+        owner = self._owner(instance.pool) if instance.pool is not None else None
+        key = instance.template.key
+        return self._line.head(key) if owner is None else self._line.first_of(key, owner)
+
+    def keep(self, instance: Instance, *, now: float) -> None:
+        """Nobody wants it now."""
+        self._slots.wait(instance)
+        if instance.pool is None:
+            self._spares[instance.id] = now + self._spare_seconds
+
+    def forget(self, instance_id: str) -> None:
+        self._spares.pop(instance_id, None)
+
+    def next_due(self) -> float | None:
+        """When the oldest of those that are kept has been kept long enough."""
+        return next(iter(self._spares.values()), None)
+
+    def overdue(self, now: float) -> Iterator[str]:
+        """Those that nobody has wanted for too long."""
+        while (due := self.next_due()) is not None and due <= now:
+            instance_id = next(iter(self._spares))
+            del self._spares[instance_id]
+            if self._slots.phase(instance_id) is Phase.WARM:
+                yield instance_id
+
+    def _is_overdue(self, key: str, now: float) -> bool:
+        """Whether somebody has waited much longer than starts take."""
+        head = self._line.head(key)
+        since = head.value.started_at if head is not None else None
+        return since is not None and now - since > _OVERDUE * self.mean_start
+
+    def _owner(self, pool: str) -> str | None:
+        """Whose this pool is. A pool that is gone leaves instances that nobody has used: any tenant may have them."""
+        spec = self._seen.pool(pool)
+        return spec.owner if spec is not None else None
