@@ -7,7 +7,8 @@ import time
 from pathlib import Path
 
 import pytest
-from sandlot_gateway.checkpoints.store import Checkpoint, Store, StoreFull, StoreLimits
+from sandlot_gateway.checkpoints.quota import StoreFull, StoreLimits
+from sandlot_gateway.checkpoints.store import Checkpoint, Store
 
 from tests.gateway.conftest import running
 from tests.gateway.machine import Machine

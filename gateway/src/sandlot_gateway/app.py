@@ -6,18 +6,17 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 from sandlot_gateway.archive import Archive
+from sandlot_gateway.backend_events import BackendEvents
+from sandlot_gateway.checkpoints.quota import StoreLimits
 from sandlot_gateway.checkpoints.service import Checkpoints
-from sandlot_gateway.checkpoints.store import StoreLimits
 from sandlot_gateway.control.api import control_api
 from sandlot_gateway.control.counters import Counters
 from sandlot_gateway.control.services import Services
 from sandlot_gateway.core.backend import Backend
-from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.core.ready import by_chance, first_come
-from sandlot_gateway.core.slots import Phase, Slots
+from sandlot_gateway.core.slots import Slots
 from sandlot_gateway.core.supply import SupplySettings
 from sandlot_gateway.credentials import Credentials
 from sandlot_gateway.data.breaker import Limits
@@ -205,7 +204,14 @@ class Gateway:
             self.directory.add(sandbox)
         for sandbox in running:
             self.lifecycle.ends.expect(sandbox)
-        await self.backend.start(self)
+        await self.backend.start(
+            BackendEvents(
+                supply=self.supply,
+                lifecycle=self.lifecycle,
+                found=self.webhooks.found,
+                refused=lambda what: self.metrics.records_refused.labels(what).inc(),
+            )
+        )
         for spec in self.settings.pools():
             await self.backend.set_pool(spec)
         self.lifecycle.learning.resume()
@@ -250,55 +256,6 @@ class Gateway:
         await self.backend.stop()
         await self.pool.close()
         self.archive.close()
-
-    # What the backend tells (core.backend.Events).
-
-    def instance_found(self, instance: Instance, state: dict[str, Any]) -> None:
-        self.webhooks.found(instance, state)
-
-    def instance_lost(
-        self, instance_id: str, *, verdict: str, message: str, exit_code: int | None = None
-    ) -> None:
-        self.lifecycle.ends.gone(instance_id, verdict=verdict, message=message, exit_code=exit_code)
-
-    def promise_found(self, sandbox_id: str, request: dict[str, Any]) -> None:
-        self.lifecycle.learning.promised(sandbox_id, request)
-
-    def record_refused(self, what: str) -> None:
-        self.metrics.records_refused.labels(what).inc()
-
-    def sandbox_over(
-        self,
-        sandbox_id: str,
-        *,
-        verdict: str,
-        message: str | None,
-        exit_code: int | None,
-        promised: bool,
-        request: dict[str, Any] | None = None,
-        ended_at: float | None = None,
-    ) -> None:
-        self.lifecycle.learning.over(
-            sandbox_id,
-            verdict=verdict,
-            message=message,
-            exit_code=exit_code,
-            promised=promised,
-            request=request,
-            ended_at=ended_at,
-        )
-
-    def phase(self, instance_id: str) -> Phase | None:
-        return self.supply.slots.phase(instance_id)
-
-    def owner(self, instance_id: str) -> str | None:
-        return self.supply.slots.owner(instance_id)
-
-    def warm_count(self, pool: str) -> int:
-        return self.supply.slots.warm.count(pool)
-
-    def give_up(self, pool: str) -> str | None:
-        return self.supply.shed(pool)
 
     # Inside.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +10,7 @@ from sandlot_contract.tokens import MIN_KEY
 
 from sandlot_gateway.core.backend import BackendError
 from sandlot_gateway.settings import Settings
+from sandlot_gateway.wholefile import write_whole
 
 
 def master_key(settings: Settings) -> bytes:
@@ -36,10 +36,5 @@ def secret_file(path: Path, make: Callable[[], bytes]) -> bytes:
     try:
         return path.read_bytes()
     except FileNotFoundError:
-        temporary = path.with_name(f"{path.name}.{os.getpid()}.new")
-        with os.fdopen(os.open(temporary, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "wb") as file:
-            file.write(make())
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
+        write_whole(path, make(), durable=True)
         return path.read_bytes()

@@ -32,6 +32,7 @@ from sandlot_gateway.settings import Settings
 from sandlot_gateway.tasks import Tasks
 from sandlot_gateway.tls import TlsServer
 from sandlot_gateway.tokens import Tokens
+from sandlot_gateway.wholefile import write_whole
 
 _log = logging.getLogger(__name__)
 
@@ -274,10 +275,7 @@ def _url(host: str, port: int) -> str:
 def _write_endpoint(path: Path, url: str, entries: list[str]) -> None:
     """What clients of this machine read; `entries`: of API keys."""
     api_key = entries[0].partition(":")[0]
-    temporary = path.with_name(f"{path.name}.new")
-    with os.fdopen(os.open(temporary, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "w") as file:
-        json.dump({"url": url, "api_key": api_key, "pid": os.getpid()}, file)
-    temporary.replace(path)
+    write_whole(path, json.dumps({"url": url, "api_key": api_key, "pid": os.getpid()}).encode())
 
 
 def _raise_descriptor_limit() -> None:

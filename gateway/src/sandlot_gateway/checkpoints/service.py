@@ -8,7 +8,8 @@ import os
 import time
 from pathlib import Path
 
-from sandlot_gateway.checkpoints.store import Checkpoint, Part, Store, StoreFull, StoreLimits
+from sandlot_gateway.checkpoints.quota import StoreFull, StoreLimits
+from sandlot_gateway.checkpoints.store import Checkpoint, Part, Store
 from sandlot_gateway.checkpoints.transfer import Refused, fetch_layer, send_layer
 from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.data.pool import DialError, HttpPool, UpstreamError

@@ -10,21 +10,20 @@ import fcntl
 import os
 import re
 import secrets
-import threading
 import time
-from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
+from sandlot_gateway.checkpoints.quota import Quota, StoreFull, StoreLimits
+from sandlot_gateway.wholefile import write_whole
+
 State = Literal["PENDING", "DURABLE", "FAILED", "DELETING"]
 
 _ID = re.compile(r"cp-[0-9a-f]{24}\Z")
 _FAILED_KEPT = 100  # of one tenant; a failure is there to be read, and its document is some 500 bytes
-_MEASURE_EVERY = 0.25  # seconds; in between, what this process writes is added up
 _ABANDONED_AFTER = 3600.0  # seconds, for files that no document names
 
 
@@ -47,40 +46,13 @@ class Checkpoint(msgspec.Struct, omit_defaults=True):
     error: str | None = None
 
 
-class StoreFull(Exception):
-    """A limit is reached; the message names it and says what to do."""
-
-
-@dataclass(frozen=True, slots=True)
-class StoreLimits:
-    """Bytes are those of archives. `tenant_count` leaves FAILED checkpoints out: those go `failed_keep` seconds later."""
-
-    total_bytes: int = 20 << 30
-    tenant_bytes: int = 10 << 30
-    tenant_count: int = 1000
-    failed_keep: float = 3600.0
-
-
-@dataclass(slots=True)
-class _Usage:
-    """Bytes of all archives, those that are being written too."""
-
-    total: int = 0
-    of_tenant: Counter[str] = field(default_factory=Counter)
-
-
 class Store:
-    """Methods raise OSError for what the disk does. Several gateways may work in one directory, and each measures it:
-    together they may exceed a limit by what they write between two measurements.
-    """
+    """Methods raise OSError for what the disk does. Several gateways may work in one directory."""
 
     def __init__(self, directory: Path, *, limits: StoreLimits) -> None:
         self._directory = directory
         self._limits = limits
-        self._tenants: dict[str, str] = {}  # by id, of those that have an archive
-        self._usage = _Usage()
-        self._measured_at = float("-inf")
-        self._writing = threading.Lock()  # archives are written in threads
+        self._quota = Quota(directory, limits=limits, tenant_of=self._tenant_of)
 
     def new_id(self) -> str:
         return f"cp-{secrets.token_hex(12)}"
@@ -88,28 +60,14 @@ class Store:
     def save(self, checkpoint: Checkpoint) -> None:
         """Whole or not at all."""
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        path = self._document(checkpoint.id)
-        temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}.new")
         checkpoint.updated_at = time.time()
-        fd = os.open(temporary, os.O_CREAT | os.O_WRONLY | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
-            with os.fdopen(fd, "wb") as file:
-                file.write(msgspec.json.encode(checkpoint))
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
+        write_whole(self._document(checkpoint.id), msgspec.json.encode(checkpoint), durable=True)
 
     def get(self, checkpoint_id: str) -> Checkpoint | None:
         if not _ID.match(checkpoint_id):
             return None
-        try:
-            found = msgspec.json.decode(self._document(checkpoint_id).read_bytes(), type=Checkpoint)
-        except (FileNotFoundError, msgspec.DecodeError):
-            return None
-        return self._settled(found)
+        found = self._read(checkpoint_id)
+        return self._settled(found) if found is not None else None
 
     def all(self) -> list[Checkpoint]:
         """Oldest first."""
@@ -124,7 +82,9 @@ class Store:
         path = self._part(checkpoint.id)
         flags = os.O_CREAT | os.O_WRONLY | os.O_EXCL | os.O_CLOEXEC
         part = Part(
-            os.open(path, flags, 0o600), path=path, admit=lambda size: self._admit(checkpoint.tenant, size)
+            os.open(path, flags, 0o600),
+            path=path,
+            admit=lambda size: self._quota.admit(checkpoint.tenant, size),
         )
         try:
             fcntl.flock(part.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -168,7 +128,7 @@ class Store:
 
     def used(self) -> int:
         """Bytes of all archives, those that are being written too."""
-        return self._measure().total
+        return self._quota.used()
 
     def sweep(self) -> None:
         """Take away what no document names: a gateway that was killed leaves such files."""
@@ -193,58 +153,18 @@ class Store:
                 f"tenant {tenant!r} has {len(kept)} checkpoints, and may have {limits.tenant_count}"
                 f" (checkpoint_tenant_count): delete some{oldest}"
             )
-        with self._writing:
-            self._refuse_full(tenant, self._measure(), size=1, hint=oldest)
+        self._quota.check(tenant, hint=oldest)
 
-    def _admit(self, tenant: str, size: int) -> None:
-        """Count so many bytes more that are about to be written. Raises StoreFull."""
-        with self._writing:
-            stale = time.monotonic() - self._measured_at > _MEASURE_EVERY
-            usage = self._measure() if stale else self._usage
-            try:
-                self._refuse_full(tenant, usage, size=size)
-            except StoreFull:
-                usage = self._measure()  # one may have been deleted since
-                self._refuse_full(tenant, usage, size=size)
-            usage.total += size
-            usage.of_tenant[tenant] += size
+    def _tenant_of(self, checkpoint_id: str) -> str | None:
+        found = self._read(checkpoint_id)
+        return found.tenant if found is not None else None
 
-    def _refuse_full(self, tenant: str, usage: _Usage, *, size: int, hint: str = "") -> None:
-        limits, own = self._limits, usage.of_tenant[tenant]
-        if own + size > limits.tenant_bytes:
-            raise StoreFull(
-                f"the checkpoints of tenant {tenant!r} have {own} bytes, and may have {limits.tenant_bytes}"
-                f" (checkpoint_tenant_bytes): delete some{hint}"
-            )
-        if usage.total + size > limits.total_bytes:
-            raise StoreFull(
-                f"all tenants' checkpoints together may have {limits.total_bytes} bytes (checkpoint_total), and have them:"
-                f" delete some, or ask the operator for more{hint}"
-            )
-
-    def _measure(self) -> _Usage:
-        usage, tenants = _Usage(), dict[str, str]()
-        with contextlib.suppress(FileNotFoundError):
-            for entry in os.scandir(self._directory):
-                if entry.name.endswith((".tar.gz", ".part")):
-                    with contextlib.suppress(FileNotFoundError):
-                        size = entry.stat().st_size
-                        checkpoint_id = entry.name.partition(".")[0]
-                        tenants[checkpoint_id] = tenant = self._tenant_of(checkpoint_id)
-                        usage.total += size
-                        usage.of_tenant[tenant] += size
-        self._tenants = {one: tenant for one, tenant in tenants.items() if tenant}
-        self._usage, self._measured_at = usage, time.monotonic()
-        return usage
-
-    def _tenant_of(self, checkpoint_id: str) -> str:
-        """Empty for one without a document, which is nobody's."""
-        tenant = self._tenants.get(checkpoint_id)
-        if tenant is None:
-            with contextlib.suppress(FileNotFoundError, msgspec.DecodeError):
-                document = self._document(checkpoint_id).read_bytes()
-                tenant = msgspec.json.decode(document, type=Checkpoint).tenant
-        return tenant or ""
+    def _read(self, checkpoint_id: str) -> Checkpoint | None:
+        """As its document says; None without one that can be read."""
+        try:
+            return msgspec.json.decode(self._document(checkpoint_id).read_bytes(), type=Checkpoint)
+        except (FileNotFoundError, msgspec.DecodeError):
+            return None
 
     def _settled(self, checkpoint: Checkpoint) -> Checkpoint | None:
         """As it is, also when the gateway that worked on it is dead."""
@@ -271,11 +191,9 @@ class Store:
             os.close(fd)
 
     def _without_part(self, checkpoint: Checkpoint) -> Checkpoint | None:
-        with contextlib.suppress(FileNotFoundError, msgspec.DecodeError):
-            # Its writer may have been done a moment ago.
-            again = msgspec.json.decode(self._document(checkpoint.id).read_bytes(), type=Checkpoint)
-            if again.state != "PENDING":
-                return again
+        again = self._read(checkpoint.id)
+        if again is not None and again.state != "PENDING":
+            return again  # its writer was done a moment ago
         archive = self._archive(checkpoint.id)
         if not archive.exists():
             self.fail(checkpoint, "the gateway ended before it was written")

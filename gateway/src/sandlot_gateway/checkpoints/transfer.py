@@ -11,7 +11,8 @@ from sandlot_contract.headers import BYTES_KEY
 
 from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.data.conn import Connection
-from sandlot_gateway.data.pool import HttpPool, UpstreamError, host_header, request_bytes
+from sandlot_gateway.data.outgoing import host_header, request_bytes
+from sandlot_gateway.data.pool import HttpPool, UpstreamError
 
 _PIECE = 1 << 20
 _PATIENCE = 120.0  # seconds without a byte; a sidecar measures all files before its first one

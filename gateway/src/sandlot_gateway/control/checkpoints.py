@@ -7,8 +7,9 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, BeforeValidator, Field
 
+from sandlot_gateway.checkpoints.quota import StoreFull
 from sandlot_gateway.checkpoints.service import Busy, Checkpoints
-from sandlot_gateway.checkpoints.store import Checkpoint, StoreFull
+from sandlot_gateway.checkpoints.store import Checkpoint
 from sandlot_gateway.control.errors import ApiError, body_errors, errors, not_found
 from sandlot_gateway.control.models import Done, Strict, unique
 from sandlot_gateway.control.present import iso, json_response

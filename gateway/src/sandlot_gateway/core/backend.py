@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from sandlot_contract.template import Template
-
-from .instances import ImageCheck, Instance, PoolSpec, PoolStatus
-from .owners import Claim, KeyAnswer, KeyQuestion, Promise
+from .instances import ImageCheck, Instance, PoolSpec, PoolStatus, Template
+from .owners import Claim, KeyAnswer, KeyQuestion, Promise, RecordedEnd
 from .slots import Phase
 
 
@@ -55,21 +53,8 @@ class Events(Protocol):
     def promise_found(self, sandbox_id: str, request: dict[str, Any]) -> None:
         """Another gateway has promised this sandbox and works on it; `request` is the Promise's."""
 
-    def sandbox_over(
-        self,
-        sandbox_id: str,
-        *,
-        verdict: str,
-        message: str | None,
-        exit_code: int | None,
-        promised: bool,
-        request: dict[str, Any] | None = None,
-        ended_at: float | None = None,
-    ) -> None:
-        """Its record says that it has ended. `promised`: the record of its promise, so that no instance's end follows.
-
-        `request` as in `promise_found`, if the record has it: another gateway's may have ended unheard of here.
-        """
+    def sandbox_over(self, end: RecordedEnd) -> None:
+        """Its record says that it has ended."""
 
     def record_refused(self, what: str) -> None:
         """A write of a record that will never be taken: of a `claim`, an `end`, a `removal` or a `promise`."""

@@ -34,6 +34,23 @@ class Promise:
 
 
 @dataclass(frozen=True, slots=True)
+class RecordedEnd:
+    """The end of a sandbox as its record says it.
+
+    `promised`: the record of its promise, so that no instance's end follows. `request` as a Promise's, if the record has
+    it: another gateway's may have ended unheard of here. `at` in Unix seconds.
+    """
+
+    sandbox_id: str
+    verdict: str
+    message: str | None
+    exit_code: int | None
+    promised: bool
+    request: dict[str, Any] | None = None
+    at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class KeyQuestion:
     """Which sandbox has this tenant's idempotency key? Asked by a gateway that would bring up `sandbox_id` for it."""
 

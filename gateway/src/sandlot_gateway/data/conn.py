@@ -10,6 +10,7 @@ from typing import cast
 from .errors import UpstreamError, WireError
 from .wire import ResponseReader
 
+_PEEK = 0x02 | 0x40  # MSG_PEEK | MSG_DONTWAIT
 READ_HIGH = 256 * 1024  # bytes held for a slow consumer before reading pauses
 
 
@@ -71,6 +72,20 @@ class Connection(asyncio.Protocol):
     def write(self, data: bytes) -> None:
         if not self.lost:  # uvloop raises RuntimeError
             self.transport.write(data)
+
+    def is_quiet(self) -> bool:
+        """Whether the kernel holds neither bytes nor the end of a connection that is idle.
+
+        The loop may not have looked yet: a peer that closed a moment ago would otherwise get the next request, and
+        nobody could say whether it ran.
+        """
+        try:
+            self.sock.recv(1, _PEEK)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return False
 
     def write_eof(self) -> None:
         """Half-close: the peer reads the end, and can still send."""

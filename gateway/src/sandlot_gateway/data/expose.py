@@ -6,19 +6,20 @@ import asyncio
 import contextlib
 import json
 import logging
-import os
 import random
 import secrets
 import time
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal, Protocol
 
-from .bridge import PortListener
+from ..tasks import Tasks
+from ..wholefile import write_whole
 from .pool import HttpPool
-from .routes import Route, Routes
-from .tunnel import open_tunnel
+from .routes import Routes
+from .tcp_listeners import TcpListeners
+from .tunnel import tunnel_key
 
 log = logging.getLogger("sandlot.expose")
 
@@ -95,20 +96,17 @@ class Exposures:
     ) -> None:
         self._routes = routes
         self._pool = pool
-        self._listen_host = listen_host
+        self._tcp = TcpListeners(routes=routes, pool=pool, host=listen_host)
         self._ports = None if ports is None else list(ports)
         self._store = store if shared is None else None
         self._shared = shared
         self._unconfirmed: set[str] = set()  # written by this gateway, not yet told of
-        self._removed: dict[
-            str, str
-        ] = {}  # ids and their sandboxes: what is told late must not bring one back
+        self._removed: dict[str, str] = {}  # ids and their sandboxes: what is told late brings none back
         self._awaited: dict[str, asyncio.Event] = {}
         if shared is not None:
             shared.subscribe(self._told)
         self._all: dict[str, Exposure] = {}
-        self._listeners: dict[str, PortListener] = {}
-        self._closing: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
 
     async def start(self) -> None:
         """Bring back what the store holds. A TCP port that somebody else has by now is given up, with a log line."""
@@ -169,9 +167,7 @@ class Exposures:
                 raise ExposeError(
                     f"no free port on the gateway's host: {error}; remove an exposure, or free a port"
                 ) from error
-            exposure = Exposure(
-                **{**asdict(exposure), "listen_host": self._listen_host, "listen_port": bound}
-            )
+            exposure = replace(exposure, listen_host=self._tcp.host, listen_port=bound)
         self._all[exposure.id] = exposure
         self._save()
         return exposure
@@ -188,8 +184,7 @@ class Exposures:
                 return True  # told of it meanwhile
         self._drop(exposure)
         self._save()
-        if self._closing:
-            await asyncio.wait(set(self._closing))
+        await self._tcp.closed()
         return True
 
     def list(self, tenant: str, *, sandbox_id: str | None = None) -> list[Exposure]:
@@ -230,15 +225,8 @@ class Exposures:
 
     async def close(self) -> None:
         """Stop listening; the store keeps everything for the next start."""
-        for listener in list(self._listeners.values()):
-            self._close_later(listener)
-        self._listeners.clear()
-        if self._closing:
-            await asyncio.wait(set(self._closing))
-
-    def tunnel_key(self, route: Route, port: int) -> str:
-        """The pool's key of kept-alive connections through this sandbox's tunnel to one port."""
-        return f"{route.sandbox_id}:{port}@{route.address}"
+        await self._tasks.close()
+        await self._tcp.close_all()
 
     async def _add_shared(self, exposure: Exposure, shared: Shared) -> Exposure:
         """On a port that is free here and that no other gateway gives away at the same moment."""
@@ -258,7 +246,7 @@ class Exposures:
                     await self._listen(exposure, [port])
                 except OSError:
                     continue
-                exposure = replace(exposure, listen_host=self._listen_host, listen_port=port)
+                exposure = replace(exposure, listen_host=self._tcp.host, listen_port=port)
             self._all[exposure.id] = exposure
             self._unconfirmed.add(exposure.id)
             kept = False
@@ -285,7 +273,7 @@ class Exposures:
                 continue
             self._all[exposure.id] = exposure
             if exposure.listen_port is not None:
-                self._own(self._listen_too(exposure, exposure.listen_port))
+                self._tasks.spawn(self._listen_too(exposure, exposure.listen_port))
             event = self._awaited.pop(exposure.id, None)
             if event is not None:
                 event.set()
@@ -295,58 +283,25 @@ class Exposures:
             await self._listen(exposure, [port])
         except OSError as error:
             log.warning("port %s of an exposure is not served by this gateway: %s", port, error)
-        if exposure.id not in self._all and (listener := self._listeners.pop(exposure.id, None)):
-            await listener.close()
+        if exposure.id not in self._all:
+            self._tcp.close(exposure.id)
 
     def _drop(self, exposure: Exposure) -> None:
         del self._all[exposure.id]
         self._unconfirmed.discard(exposure.id)
-        listener = self._listeners.pop(exposure.id, None)
-        if listener is not None:
-            self._close_later(listener)
+        self._tcp.close(exposure.id)
         route = self._routes.find(exposure.sandbox_id)
         if route is not None:
-            self._pool.forget(self.tunnel_key(route, exposure.port))
-
-    def _close_later(self, listener: PortListener) -> None:
-        self._own(listener.close())
-
-    def _own(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._closing.add(task)
-        task.add_done_callback(self._closing.discard)
+            self._pool.forget(tunnel_key(route, exposure.port))
 
     async def _listen(self, exposure: Exposure, ports: list[int]) -> int:
-        """Open the first port that is free; raises OSError when none is."""
-
-        async def tunnel():
-            route = self._routes.find(exposure.sandbox_id)
-            if route is None or route.status != "RUNNING":
-                return None
-            self._routes.touched(exposure.sandbox_id)
-            return await open_tunnel(pool=self._pool, route=route, port=exposure.port)
-
-        failure: OSError | None = None
-        for port in ports:
-            listener = PortListener(tunnel)
-            try:
-                bound = await listener.open(self._listen_host, port)
-            except OSError as error:
-                failure = error
-                continue
-            self._listeners[exposure.id] = listener
-            return bound
-        raise failure or OSError("no port is configured")
+        return await self._tcp.open(exposure.id, ports, sandbox_id=exposure.sandbox_id, port=exposure.port)
 
     def _save(self) -> None:
         if self._store is None:
             return
-        temporary = self._store.with_name(f"{self._store.name}.{os.getpid()}.new")
+        rows = [asdict(exposure) for exposure in self._all.values()]
         try:
-            temporary.touch(mode=0o600)
-            temporary.write_text(json.dumps([asdict(exposure) for exposure in self._all.values()]))
-            temporary.replace(self._store)
+            write_whole(self._store, json.dumps(rows).encode())
         except OSError as error:
             log.warning("the exposures cannot be written to %s: %s", self._store, error)
-            with contextlib.suppress(OSError):
-                temporary.unlink()

@@ -13,7 +13,7 @@ from .forward import RequestHead, forward
 from .pool import HttpPool
 from .request import Parsed
 from .routes import Route, Routes
-from .tunnel import Refused, open_tunnel
+from .tunnel import Refused, open_tunnel, tunnel_key
 from .wire import Headers
 
 _log = logging.getLogger(__name__)
@@ -83,7 +83,7 @@ class ExposedHttp:
         try:
             return await forward(
                 pool=self._pool,
-                key=self._exposures.tunnel_key(route, exposure.port),
+                key=tunnel_key(route, exposure.port),
                 dial_with=lambda: self._open(route, exposure.port),
                 head=RequestHead(lines, request.length, method),
                 first=first,

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import re
-from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -15,8 +13,10 @@ import msgspec
 from .conn import Connection
 from .dial import DialSettings
 from .errors import DialError, PoolError, UpstreamError
+from .idle import IdleConnections
 from .line import LineSettings
 from .lines import Dial, Lines
+from .outgoing import host_header, request_bytes
 from .wire import Headers
 
 __all__ = [
@@ -31,10 +31,6 @@ __all__ = [
 ]
 
 PRIME_TIMEOUT = 10.0  # seconds
-_TARGET = re.compile(r"[!-~]+\Z")
-_METHOD = re.compile(r"[A-Z]+\Z")
-_FIELD_NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")
-_FIELD_VALUE = re.compile(rb"[\t\x20-\x7e\x80-\xff]*\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +82,11 @@ class HttpPool:
     def __init__(self, *, settings: PoolSettings | None = None, observer: PoolObserver | None = None) -> None:
         self._settings = settings or PoolSettings()
         self._observer = observer
-        self._idle: dict[str, deque[Connection]] = {}
-        self._idle_count = 0
+        self._idle = IdleConnections(
+            timeout=self._settings.idle_timeout,
+            max_per_key=self._settings.max_idle_per_host,
+            max_all=self._settings.max_idle,
+        )
         self._busy: set[Connection] = set()
         self._lines = Lines(
             settings=self._settings.line,
@@ -100,7 +99,7 @@ class HttpPool:
 
     @property
     def idle_connections(self) -> int:
-        return self._idle_count
+        return len(self._idle)
 
     @property
     def busy_connections(self) -> int:
@@ -151,8 +150,8 @@ class HttpPool:
 
     def take(self, key: str) -> Connection | None:
         """An idle connection for one request, if there is one."""
-        while (connection := self._take_idle(key)) is not None:
-            if not connection.lost and _is_quiet(connection):
+        while (connection := self._idle.take(key)) is not None:
+            if not connection.lost and connection.is_quiet():
                 self._busy.add(connection)
                 return connection
             connection.close()
@@ -189,7 +188,7 @@ class HttpPool:
         closed = 0
         while True:
             connection = await self._lines.wait(key, dial_with, known_alive=known_alive)
-            if not connection.lost and _is_quiet(connection):
+            if not connection.lost and connection.is_quiet():
                 return connection
             self._busy.discard(connection)
             connection.close()
@@ -215,17 +214,6 @@ class HttpPool:
         """The upstream is known to be dead: nobody waits for a connection to it any longer."""
         self._lines.dismiss(key, reason)
 
-    def _take_idle(self, key: str) -> Connection | None:
-        idle = self._idle.get(key)
-        if not idle:
-            return None
-        connection = idle.pop()
-        self._idle_count -= 1
-        if not idle:
-            del self._idle[key]
-        connection.idle = False
-        return connection
-
     def _dialled(self, ok: bool) -> None:
         if self._observer is not None:
             self._observer.dialled(ok=ok)
@@ -238,7 +226,8 @@ class HttpPool:
             self._busy.add(connection)
         else:
             self._busy.discard(connection)
-            self._keep(connection)
+            self._idle.keep(connection)
+            self._sweep_later()
 
     def release(self, connection: Connection, *, reusable: bool = True) -> None:
         """Keep a connection whose response was read to its end; close any other at once."""
@@ -251,31 +240,16 @@ class HttpPool:
 
     async def prime(self, key: str) -> None:
         """Have a connection at hand for the first request, however late it comes. Raises DialError."""
-        if not self._idle.get(key):
+        if key not in self._idle:
             connection = await self.acquire(key, timeout=PRIME_TIMEOUT)
             self._busy.discard(connection)
-            self._keep(connection, until=math.inf)
-
-    def _keep(self, connection: Connection, *, until: float | None = None) -> None:
-        idle = self._idle.get(connection.address, ())
-        if len(idle) >= self._settings.max_idle_per_host or self._idle_count >= self._settings.max_idle:
-            connection.close()
-            return
-        loop = asyncio.get_running_loop()
-        connection.idle = True
-        connection.idle_until = loop.time() + self._settings.idle_timeout if until is None else until
-        connection.on_idle_lost = self._idle_lost
-        self._idle.setdefault(connection.address, deque()).append(connection)
-        self._idle_count += 1
-        self._sweep_later()
+            self._idle.keep(connection, until=math.inf)
+            self._sweep_later()
 
     def forget(self, key: str) -> None:
         """The upstream of a key is gone for good: close its idle connections, and let nobody wait for another."""
         self.give_up(key, "it has ended")
-        for connection in self._idle.pop(key, ()):
-            self._idle_count -= 1
-            connection.idle = False
-            connection.close()
+        self._idle.close(key)
 
     def cut(self, key: str) -> None:
         """Close all connections of a key whose machine is gone: nothing of it will ever say so."""
@@ -290,93 +264,20 @@ class HttpPool:
         if self._sweeper is not None:
             self._sweeper.cancel()
             self._sweeper = None
-        for key in list(self._idle):
-            self.forget(key)
+        self._idle.close_all()
         for connection in list(self._busy):
             connection.close()
         # The loop closes the descriptors in its next iterations; a caller that counts them should not see them.
         await asyncio.sleep(0)
         await asyncio.sleep(0)
 
-    def _idle_lost(self, connection: Connection) -> None:
-        idle = self._idle[connection.address]
-        idle.remove(connection)
-        self._idle_count -= 1
-        if not idle:
-            del self._idle[connection.address]
-
     def _sweep(self) -> None:
-        loop = asyncio.get_running_loop()
-        now = loop.time()
-        for key, idle in list(self._idle.items()):
-            for connection in [one for one in idle if one.idle_until <= now]:
-                idle.remove(connection)
-                self._idle_count -= 1
-                connection.idle = False
-                connection.close()
-            if not idle:
-                del self._idle[key]
+        self._idle.sweep()
         self._sweeper = None
-        if self._lines.forget_old() or self._idle:
+        if self._lines.forget_old() or len(self._idle):
             self._sweep_later()
 
     def _sweep_later(self) -> None:
         if self._sweeper is None and not self._closed:
             loop = asyncio.get_running_loop()
             self._sweeper = loop.call_later(self._settings.idle_timeout / 4, self._sweep)
-
-
-def host_header(address: str) -> bytes:
-    """The Host of requests to an address: a Unix socket has no name of its own."""
-    return b"sidecar" if address.startswith("unix:") else address.encode()
-
-
-def request_bytes(
-    method: str,
-    target: str,
-    *,
-    host: bytes,
-    headers: Iterable[tuple[str | bytes, str | bytes]] = (),
-    body: bytes | None = b"",
-) -> bytes:
-    """The head of a request, and its body when it is known (None: none is announced).
-
-    Raises ValueError for anything that would end a line early.
-    """
-    if not _METHOD.match(method):
-        raise ValueError(f"not a method: {method!r}")
-    if not _TARGET.match(target):
-        raise ValueError(f"not a request target: {target!r}")
-    lines = [b"%b %b HTTP/1.1\r\nhost: %b\r\n" % (method.encode(), target.encode(), host)]
-    for name, value in headers:
-        name_bytes = name.encode("latin-1") if isinstance(name, str) else name
-        value_bytes = value.encode("latin-1") if isinstance(value, str) else value
-        if not _FIELD_NAME.match(name_bytes) or not _FIELD_VALUE.match(value_bytes):
-            raise ValueError(f"not a header: {name!r}")
-        lines.append(b"%b: %b\r\n" % (name_bytes, value_bytes))
-    if body is None:
-        lines.append(b"\r\n")
-    elif body or method in ("POST", "PUT", "PATCH"):
-        lines.append(b"content-length: %d\r\n\r\n" % len(body))
-        lines.append(body)
-    else:
-        lines.append(b"\r\n")
-    return b"".join(lines)
-
-
-def _is_quiet(connection: Connection) -> bool:
-    """Whether the kernel holds neither bytes nor the end of an idle connection.
-
-    The loop may not have looked yet: a peer that closed a moment ago would otherwise get the next request, and
-    nobody could say whether it ran.
-    """
-    try:
-        connection.sock.recv(1, _PEEK)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    return False
-
-
-_PEEK = 0x02 | 0x40  # MSG_PEEK | MSG_DONTWAIT

@@ -17,7 +17,8 @@ from .answers import TOKEN_REJECTED, Receive, Refusal, Send, unreachable
 from .conn import Connection
 from .errors import DialError, PoolError, UpstreamError, WireError
 from .frames import FrameReader
-from .pool import Answer, HttpPool, request_bytes
+from .outgoing import request_bytes
+from .pool import Answer, HttpPool
 from .routes import Route
 from .sockets import INTERNAL, reason
 

@@ -8,7 +8,8 @@ import msgspec
 
 from .conn import Connection
 from .errors import DialError, UpstreamError
-from .pool import HttpPool, request_bytes
+from .outgoing import request_bytes
+from .pool import HttpPool
 from .routes import Route
 
 ANSWER_TIMEOUT = 30.0  # seconds for a sidecar that has the request: it connects to its own loopback
@@ -16,6 +17,11 @@ ANSWER_TIMEOUT = 30.0  # seconds for a sidecar that has the request: it connects
 
 class Refused(DialError):
     """The sandbox runs, and nothing listens on that port in it."""
+
+
+def tunnel_key(route: Route, port: int) -> str:
+    """The pool's key of kept-alive connections through this sandbox's tunnel to one port."""
+    return f"{route.sandbox_id}:{port}@{route.address}"
 
 
 async def open_tunnel(*, pool: HttpPool, route: Route, port: int) -> Connection:

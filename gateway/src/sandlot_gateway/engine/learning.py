@@ -10,6 +10,7 @@ from sandlot_contract.verdicts import SandboxVerdict
 
 from sandlot_gateway.core.backend import Backend
 from sandlot_gateway.core.instances import Instance
+from sandlot_gateway.core.owners import RecordedEnd
 from sandlot_gateway.directory import Directory
 from sandlot_gateway.sandboxes import NotOurs, Sandbox, promised, recovered
 from sandlot_gateway.tasks import Tasks
@@ -114,51 +115,33 @@ class Learning:
         except NotOurs as error:
             _log.warning("a pending create cannot be read: %s", error, extra={"sandbox": sandbox_id})
 
-    def over(
-        self,
-        sandbox_id: str,
-        *,
-        verdict: str,
-        message: str | None,
-        exit_code: int | None,
-        promised: bool,
-        request: dict[str, Any] | None,
-        ended_at: float | None,
-    ) -> None:
-        """Its record says so: another gateway was asked for its end, or its own gateway is lost.
+    def over(self, end: RecordedEnd) -> None:
+        """Another gateway was asked for its end, or its own gateway is lost.
 
         The end of a promise ends it whatever it has become since; that of an instance's record only where nobody
         has heard of the instance yet. One that nobody here knows is known as ended, if its record tells enough.
         """
-        sandbox = self._directory.get(sandbox_id)
-        if verdict == SandboxVerdict.GIVEN_BACK and not promised:
+        if end.verdict == SandboxVerdict.GIVEN_BACK and not end.promised:
             return
+        sandbox = self._directory.get(end.sandbox_id)
         if sandbox is None:
-            if request is not None:
-                self._ended(sandbox_id, request, verdict, message=message, exit_code=exit_code, at=ended_at)
-        elif promised:
-            self._ends.delete(sandbox, verdict=verdict, message=message)
-        elif sandbox.status == "PENDING" and not self._bringup.under_way(sandbox_id):
-            self._ends.record(sandbox, verdict=verdict, message=message, exit_code=exit_code)
+            if end.request is not None:
+                self._ended(end, end.request)
+        elif end.promised:
+            self._ends.delete(sandbox, verdict=end.verdict, message=end.message)
+        elif sandbox.status == "PENDING" and not self._bringup.under_way(end.sandbox_id):
+            self._ends.record(sandbox, verdict=end.verdict, message=end.message, exit_code=end.exit_code)
 
-    def _ended(
-        self,
-        sandbox_id: str,
-        request: dict[str, Any],
-        verdict: str,
-        *,
-        message: str | None,
-        exit_code: int | None,
-        at: float | None,
-    ) -> None:
+    def _ended(self, end: RecordedEnd, request: dict[str, Any]) -> None:
         """It ended before it was heard of here: its caller asks any gateway what became of it."""
         try:
-            sandbox = promised(sandbox_id, request, now=self._clock())
+            sandbox = promised(end.sandbox_id, request, now=self._clock())
         except NotOurs as error:
-            _log.warning("an ended sandbox cannot be read: %s", error, extra={"sandbox": sandbox_id})
+            _log.warning("an ended sandbox cannot be read: %s", error, extra={"sandbox": end.sandbox_id})
             return
         sandbox.spec.key = None  # what came of a key is told by the gateways that saw it live
-        sandbox.finish(verdict, at=at or self._clock(), message=message, exit_code=exit_code)
+        at = end.at or self._clock()
+        sandbox.finish(end.verdict, at=at, message=end.message, exit_code=end.exit_code)
         self._directory.add(sandbox)
 
     # From this gateway's disk.

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-import os
 from pathlib import Path
 
 import msgspec
 
 from sandlot_gateway.sandboxes import Sandbox
 from sandlot_gateway.sealing import BadSeal, Seal
+from sandlot_gateway.wholefile import write_whole
 
 _log = logging.getLogger(__name__)
 _SUFFIX = ".sealed"
@@ -34,12 +34,8 @@ class PendingStore:
     def save(self, sandbox: Sandbox, *, secrets: dict[str, str]) -> None:
         """Raises OSError when the disk does not take it."""
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        path = self._path(sandbox.id)
-        temporary = path.with_suffix(".tmp")
-        flags = os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC
-        with os.fdopen(os.open(temporary, flags, 0o600), "wb") as file:
-            file.write(self._seal.seal(msgspec.json.encode(_Entry(sandbox, secrets)), name=sandbox.id))
-        temporary.replace(path)
+        sealed = self._seal.seal(msgspec.json.encode(_Entry(sandbox, secrets)), name=sandbox.id)
+        write_whole(self._path(sandbox.id), sealed)
         self._kept.add(sandbox.id)
 
     def remove(self, sandbox_id: str) -> None:

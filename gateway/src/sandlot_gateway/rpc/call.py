@@ -14,7 +14,8 @@ from ..data.conn import Connection
 from ..data.door import Door
 from ..data.errors import UpstreamError
 from ..data.frames import FrameReader
-from ..data.pool import Answer, HttpPool, host_header, request_bytes
+from ..data.outgoing import host_header, request_bytes
+from ..data.pool import Answer, HttpPool
 from ..data.routes import Route
 from . import events, failures
 from .characters import Characters

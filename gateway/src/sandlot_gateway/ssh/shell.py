@@ -17,7 +17,8 @@ from ..data.answers import TOKEN_REJECTED
 from ..data.conn import Connection
 from ..data.errors import PoolError, WireError
 from ..data.frames import FrameReader
-from ..data.pool import Answer, HttpPool, host_header, request_bytes
+from ..data.outgoing import host_header, request_bytes
+from ..data.pool import Answer, HttpPool
 from ..data.routes import Route
 
 log = logging.getLogger("sandlot.ssh")

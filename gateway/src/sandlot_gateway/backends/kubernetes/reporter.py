@@ -10,6 +10,7 @@ from sandlot_kube.ends import Ended
 
 from ...core.backend import Events
 from ...core.instances import Instance
+from ...core.owners import RecordedEnd
 from ...core.slots import Phase
 
 
@@ -53,12 +54,15 @@ class Reporter:
 
     def _over(self, sandbox_id: str, ended: Ended, *, promised: bool, request: dict[str, Any] | None) -> None:
         if self._events is not None:
+            at = clock.seconds(ended.at)
             self._events.sandbox_over(
-                sandbox_id,
-                verdict=ended.verdict,
-                message=ended.message,
-                exit_code=ended.exit_code,
-                promised=promised,
-                request=request,
-                ended_at=None if (at := clock.seconds(ended.at)) is None else self._local_time(at),
+                RecordedEnd(
+                    sandbox_id,
+                    verdict=ended.verdict,
+                    message=ended.message,
+                    exit_code=ended.exit_code,
+                    promised=promised,
+                    request=request,
+                    at=None if at is None else self._local_time(at),
+                )
             )

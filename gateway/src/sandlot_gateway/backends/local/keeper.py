@@ -6,7 +6,6 @@ import asyncio
 import itertools
 import json
 import logging
-import os
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -16,6 +15,7 @@ from sandlot_contract.template import Template
 
 from ...core.backend import BackendError, Events
 from ...core.instances import Instance, PoolSpec, PoolStatus
+from ...wholefile import write_whole
 from .planner import Planner
 
 log = logging.getLogger(__name__)
@@ -97,10 +97,8 @@ class PoolKeeper:
         await asyncio.gather(*(self._destroy(instance_id) for instance_id in leaving))
 
     def _save(self) -> None:
-        temporary = self._path.with_suffix(".tmp")
         specs = [asdict(spec) for spec in self.planner.specs()]
-        temporary.write_text(json.dumps({"pools": specs}, indent=1))
-        os.replace(temporary, self._path)
+        write_whole(self._path, json.dumps({"pools": specs}, indent=1).encode())
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()

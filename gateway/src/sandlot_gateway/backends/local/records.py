@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sandlot_contract.template import Template
-
+from ...core.instances import Template
+from ...wholefile import write_whole
 from .processes import ProcessKey
 
 
@@ -30,9 +29,7 @@ class Record:
         document: dict[str, Any] = asdict(self) | {
             "process": None if self.process is None else self.process.to_json()
         }
-        temporary = path.with_suffix(".tmp")
-        temporary.write_text(json.dumps(document))
-        os.replace(temporary, path)
+        write_whole(path, json.dumps(document).encode())
 
 
 def load_record(path: Path) -> Record | None:

@@ -1,0 +1,58 @@
+"""What the backend tells the gateway and asks of it, given to the parts that act on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from sandlot_gateway.core.instances import Instance
+from sandlot_gateway.core.owners import RecordedEnd
+from sandlot_gateway.core.slots import Phase
+from sandlot_gateway.engine.lifecycle import Lifecycle
+from sandlot_gateway.engine.supply import Supply
+
+
+class BackendEvents:
+    """As core.backend.Events. `found` hears of sidecars with their state documents, `refused` of records."""
+
+    def __init__(
+        self,
+        *,
+        supply: Supply,
+        lifecycle: Lifecycle,
+        found: Callable[[Instance, dict[str, Any]], None],
+        refused: Callable[[str], None],
+    ) -> None:
+        self._supply = supply
+        self._lifecycle = lifecycle
+        self._found = found
+        self._refused = refused
+
+    def instance_found(self, instance: Instance, state: dict[str, Any]) -> None:
+        self._found(instance, state)
+
+    def instance_lost(
+        self, instance_id: str, *, verdict: str, message: str, exit_code: int | None = None
+    ) -> None:
+        self._lifecycle.ends.gone(instance_id, verdict=verdict, message=message, exit_code=exit_code)
+
+    def promise_found(self, sandbox_id: str, request: dict[str, Any]) -> None:
+        self._lifecycle.learning.promised(sandbox_id, request)
+
+    def sandbox_over(self, end: RecordedEnd) -> None:
+        self._lifecycle.learning.over(end)
+
+    def record_refused(self, what: str) -> None:
+        self._refused(what)
+
+    def phase(self, instance_id: str) -> Phase | None:
+        return self._supply.slots.phase(instance_id)
+
+    def owner(self, instance_id: str) -> str | None:
+        return self._supply.slots.owner(instance_id)
+
+    def warm_count(self, pool: str) -> int:
+        return self._supply.slots.warm.count(pool)
+
+    def give_up(self, pool: str) -> str | None:
+        return self._supply.shed(pool)

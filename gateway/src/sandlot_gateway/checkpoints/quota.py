@@ -1,0 +1,104 @@
+"""How many bytes of checkpoints there may be: measured in their directory, and counted in between."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+_MEASURE_EVERY = 0.25  # seconds; in between, what this process writes is added up
+
+
+class StoreFull(Exception):
+    """A limit is reached; the message names it and says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreLimits:
+    """Bytes are those of archives. `tenant_count` leaves FAILED checkpoints out: those go `failed_keep` seconds later."""
+
+    total_bytes: int = 20 << 30
+    tenant_bytes: int = 10 << 30
+    tenant_count: int = 1000
+    failed_keep: float = 3600.0
+
+
+@dataclass(slots=True)
+class _Usage:
+    """Bytes of all archives, those that are being written too."""
+
+    total: int = 0
+    of_tenant: Counter[str] = field(default_factory=Counter)
+
+
+class Quota:
+    """Several gateways may work in one directory, and each measures it: together they may exceed a limit by what they
+    write between two measurements. `tenant_of` reads whose a checkpoint is; None without a document.
+    """
+
+    def __init__(
+        self, directory: Path, *, limits: StoreLimits, tenant_of: Callable[[str], str | None]
+    ) -> None:
+        self._directory = directory
+        self._limits = limits
+        self._read_tenant = tenant_of
+        self._tenants: dict[str, str] = {}  # by id, of those that have an archive
+        self._usage = _Usage()
+        self._measured_at = float("-inf")
+        self._writing = threading.Lock()  # archives are written in threads
+
+    def used(self) -> int:
+        """Bytes of all archives, those that are being written too."""
+        return self._measure().total
+
+    def check(self, tenant: str, *, hint: str) -> None:
+        """Raises StoreFull where not a byte more may be written."""
+        with self._writing:
+            self._refuse_full(tenant, self._measure(), size=1, hint=hint)
+
+    def admit(self, tenant: str, size: int) -> None:
+        """Count so many bytes more that are about to be written. Raises StoreFull."""
+        with self._writing:
+            stale = time.monotonic() - self._measured_at > _MEASURE_EVERY
+            usage = self._measure() if stale else self._usage
+            try:
+                self._refuse_full(tenant, usage, size=size)
+            except StoreFull:
+                usage = self._measure()  # one may have been deleted since
+                self._refuse_full(tenant, usage, size=size)
+            usage.total += size
+            usage.of_tenant[tenant] += size
+
+    def _refuse_full(self, tenant: str, usage: _Usage, *, size: int, hint: str = "") -> None:
+        limits, own = self._limits, usage.of_tenant[tenant]
+        if own + size > limits.tenant_bytes:
+            raise StoreFull(
+                f"the checkpoints of tenant {tenant!r} have {own} bytes, and may have {limits.tenant_bytes}"
+                f" (checkpoint_tenant_bytes): delete some{hint}"
+            )
+        if usage.total + size > limits.total_bytes:
+            raise StoreFull(
+                f"all tenants' checkpoints together may have {limits.total_bytes} bytes (checkpoint_total), and have them:"
+                f" delete some, or ask the operator for more{hint}"
+            )
+
+    def _measure(self) -> _Usage:
+        usage, tenants = _Usage(), dict[str, str]()
+        with contextlib.suppress(FileNotFoundError):
+            for entry in os.scandir(self._directory):
+                if entry.name.endswith((".tar.gz", ".part")):
+                    with contextlib.suppress(FileNotFoundError):
+                        size = entry.stat().st_size
+                        checkpoint_id = entry.name.partition(".")[0]
+                        tenant = self._tenants.get(checkpoint_id) or self._read_tenant(checkpoint_id) or ""
+                        if tenant:
+                            tenants[checkpoint_id] = tenant
+                        usage.total += size
+                        usage.of_tenant[tenant] += size
+        self._tenants, self._usage, self._measured_at = tenants, usage, time.monotonic()
+        return usage
