@@ -205,6 +205,38 @@ async def test_what_was_promised_and_is_of_another_pod_by_now_is_left_alone() ->
     assert methods(sent) == [("PATCH", "/sb-0"), ("POST", ""), ("GET", "/sb-0")]
 
 
+async def test_what_is_written_about_one_sandbox_is_written_in_order() -> None:
+    """A claim does not overtake its promise: it would not find what it is to be written into."""
+    taken = asyncio.Event()
+
+    async def slow(request: web.Request) -> web.StreamResponse:
+        await taken.wait()
+        return await CREATED(request)
+
+    async with scripted() as (script, client):
+        script.lists = [slow, CHANGED]
+        records = Records(client, namespace="boxes", seen=lambda known: None)
+        making = asyncio.create_task(records.promises.make(PROMISE, timeout=10))
+        await script.asked.wait()
+        records.claim(POD, CLAIM, template=TEMPLATE, cold=False)
+        writing = asyncio.create_task(records.flush(timeout=10))
+        await loop_turns()
+        assert [request.method for request in script.requests] == ["POST"]
+        taken.set()
+        await asyncio.gather(making, writing)
+        sent = [(request.method, request.path.removeprefix(COLLECTION)) for request in script.requests]
+        assert sent == [("POST", ""), ("PATCH", "/sb-0")]
+        await records.close(timeout=5.0)
+
+
+async def test_the_end_of_a_sandbox_whose_instance_was_not_heard_of_is_written_into_its_record() -> None:
+    async with writing(CHANGED) as (records, sent, _):
+        records.changed(resource(POD, pod=None, sandbox_id="sb-0", state="Running"))
+        records.promises.end("sb-0", END)
+        await records.close(timeout=5.0)
+    assert methods(sent) == [("PATCH", f"/{POD}/status")]
+
+
 async def test_a_cold_ones_promise_is_taken_away_and_that_is_no_end() -> None:
     over: list[str] = []
     async with scripted() as (script, client):

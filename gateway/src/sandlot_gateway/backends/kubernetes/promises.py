@@ -6,11 +6,12 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import msgspec
 from sandlot_contract.verdicts import SandboxVerdict
-from sandlot_kube import backoff, clock, ends, paths
+from sandlot_kube import clock, ends, paths
 from sandlot_kube.client import KubeClient
 from sandlot_kube.ends import Ended
 from sandlot_kube.errors import KubeError
@@ -20,6 +21,7 @@ from sandlot_kube.waiting import wait_set
 from ...core.owners import Promise
 from .translate import asked_for, safe_name, sandbox_body, to_kube
 from .unless_missing import unless_missing
+from .writes import Writes
 
 _log = logging.getLogger(__name__)
 
@@ -56,10 +58,8 @@ class Promises:
         found: Callable[[str, dict[str, Any]], None],
         over: Callable[[str, Ended], None],
         record_of: Callable[[str], str | None],
-        refused: Callable[[str], None] = lambda what: None,
-        at_once: int = 32,
-        shortest_wait: float = 0.2,
-        longest_wait: float = 10.0,
+        refused: Callable[[str], None],
+        writes: Writes,
     ) -> None:
         self._client = client
         self._namespace = namespace
@@ -68,9 +68,7 @@ class Promises:
         self._over = over
         self._record_of = record_of
         self._refused = refused
-        self._slots = asyncio.Semaphore(at_once)
-        self._shortest_wait = shortest_wait
-        self._longest_wait = longest_wait
+        self._writes = writes
         self._there: dict[str, str] = {}  # by name: the ids of those that wait
         self._works: dict[str, _Work] = {}  # by name
 
@@ -132,7 +130,7 @@ class Promises:
         name = safe_name(promise.sandbox_id)
         work = self._works.get(name)
         if work is None:
-            work = self._begin(_Work(promise.sandbox_id, promise))
+            work = self._begin(name, _Work(promise.sandbox_id, promise))
         try:
             async with asyncio.timeout(timeout):
                 await work.tried.wait()
@@ -155,7 +153,7 @@ class Promises:
         if not elsewhere:
             self.left(name)
         elif work is not None or name in self._there:
-            work = work or self._begin(_Work(sandbox_id, None, there=True))
+            work = work or self._begin(name, _Work(sandbox_id, None, there=True))
             work.dropped = True
             work.news.set()
 
@@ -166,7 +164,7 @@ class Promises:
         work = self._works.get(name)
         # It may have an instance by now that was not heard of here: then the record of that one is ended.
         if work is None and (record is not None or name in self._there):
-            work = self._begin(_Work(sandbox_id, None, there=True))
+            work = self._begin(name, _Work(sandbox_id, None, there=True))
         if work is not None and work.ended is None:
             work.ended = ended
             work.news.set()
@@ -183,8 +181,7 @@ class Promises:
 
     # Inside.
 
-    def _begin(self, work: _Work) -> _Work:
-        name = safe_name(work.sandbox_id)
+    def _begin(self, name: str, work: _Work) -> _Work:
         self._works[name] = work
         work.task = asyncio.get_running_loop().create_task(self._run(name, work))
         return work
@@ -196,38 +193,26 @@ class Promises:
             work.news.set()
 
     async def _run(self, name: str, work: _Work) -> None:
-        failures = 0
         try:
             while not work.done:
                 work.news.clear()
-                pause: float | None = None
-                try:
-                    if not work.paused or work.dropped or work.ended is not None:
-                        async with self._slots:
-                            pause = await self._step(name, work)
-                    failures = 0
-                except KubeError as error:
-                    if error.status in (400, 413, 422):
-                        self._refused("promise")
-                        _log.error(
-                            "the API server refused the promise of Sandbox %s, which a crash loses: %s",
-                            name,
-                            error,
-                        )
-                        return
-                    failures += 1
-                    level = logging.WARNING if failures == 1 else logging.DEBUG
-                    _log.log(level, "Sandbox %s is written later: %s", name, error)
-                    pause = backoff.pause(failures, shortest=self._shortest_wait, longest=self._longest_wait)
+                pause = await self._writes.taken(work.sandbox_id, name, partial(self._step, name, work))
                 if not work.done:
                     await wait_set(work.news, seconds=pause)
+        except KubeError as error:
+            self._refused("promise")
+            _log.error(
+                "the API server refused the promise of Sandbox %s, which a crash loses: %s", name, error
+            )
         finally:
             work.tried.set()
             if self._works.get(name) is work:
                 del self._works[name]
 
-    async def _step(self, name: str, work: _Work) -> float:
-        """One request, two at most; how many seconds later the next is due."""
+    async def _step(self, name: str, work: _Work) -> float | None:
+        """One request, two at most; how many seconds later the next is due, None where news alone can tell."""
+        if work.done or (work.paused and not work.dropped and work.ended is None):
+            return None
         path = paths.sandboxes(self._namespace, name)
         if work.dropped:
             # Also when no create of ours was answered: it may have been taken all the same.

@@ -35,6 +35,12 @@ class Record:
         return self.instance_id if self.cold or self.claim is None else safe_name(self.claim.sandbox_id)
 
     @property
+    def sandbox_id(self) -> str:
+        """Whom the record is about; the instance, where nobody has claimed it."""
+        claimed = self.claim.sandbox_id if self.claim is not None else self.instance_id
+        return self.promised or claimed
+
+    @property
     def done(self) -> bool:
         claimed = self.claim is None or self.claim_there
         return claimed and (self.ended is None or self.end_there) and not self.drop

@@ -6,11 +6,12 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from sandlot_contract.template import Template
 from sandlot_contract.verdicts import SandboxVerdict
-from sandlot_kube import backoff, clock, ends
+from sandlot_kube import clock, ends
 from sandlot_kube.client import KubeClient
 from sandlot_kube.ends import Ended
 from sandlot_kube.errors import KubeError
@@ -24,10 +25,10 @@ from .promises import Promises
 from .record import Record
 from .record_writer import RecordWriter
 from .translate import asked_for
+from .writes import Writes
 
 _log = logging.getLogger(__name__)
 _OTHERS_RECORD = 15.0  # seconds; an API server that is under load takes as long for a write
-_FOR_EVER = (400, 413, 422)  # statuses of a write that the API server will never take
 
 
 class Records:
@@ -48,7 +49,6 @@ class Records:
         promise_found: Callable[[str, dict[str, Any]], None] = lambda sandbox_id, request: None,
         promise_over: Callable[[str, Ended], None] = lambda sandbox_id, ended: None,
         refused: Callable[[str], None] = lambda what: None,
-        at_once: int = 32,
         shortest_wait: float = 0.2,
         longest_wait: float = 10.0,
     ) -> None:
@@ -56,10 +56,8 @@ class Records:
         self._seen = seen
         self._notes = notes
         self._refused = refused
-        self._slots = asyncio.Semaphore(at_once)
+        self._writes = Writes(shortest_wait=shortest_wait, longest_wait=longest_wait)
         self._lull = Lull()
-        self._shortest_wait = shortest_wait
-        self._longest_wait = longest_wait
         self._known = KnownSandboxes()
         self.promises = Promises(
             client,
@@ -69,8 +67,7 @@ class Records:
             over=promise_over,
             refused=refused,
             record_of=self._known.name_of,
-            shortest_wait=shortest_wait,
-            longest_wait=longest_wait,
+            writes=self._writes,
         )
         self._writer = RecordWriter(client, namespace=namespace, known=self._known, promises=self.promises)
         self._records: dict[str, Record] = {}  # by instance; only what is not there yet
@@ -251,34 +248,25 @@ class Records:
             record.task = asyncio.get_running_loop().create_task(self._write(record))
 
     async def _write(self, record: Record) -> None:
-        failures = 0
         try:
             # A create is answered before its record is written: the records of 20 at once, and what watches them, would
             # take the cores that their first commands need.
             await self._lull.wait()
             while not record.done:
                 try:
-                    async with self._slots:
-                        await self._writer.step(record)
-                    failures = 0
+                    await self._writes.taken(
+                        record.sandbox_id, record.name, partial(self._writer.step, record)
+                    )
                 except KubeError as error:
-                    if error.status in _FOR_EVER:
-                        name = record.name
-                        what, kept = record.reduce()
-                        self._refused(what)
-                        _log.error(
-                            "the API server refused the %s of Sandbox %s, which is %s: %s",
-                            what,
-                            name,
-                            kept,
-                            error,
-                        )
-                        continue
-                    failures += 1
-                    level = logging.WARNING if failures == 1 else logging.DEBUG
-                    _log.log(level, "Sandbox %s is written later: %s", record.name, error)
-                    await asyncio.sleep(
-                        backoff.pause(failures, shortest=self._shortest_wait, longest=self._longest_wait)
+                    name = record.name
+                    what, kept = record.reduce()
+                    self._refused(what)
+                    _log.error(
+                        "the API server refused the %s of Sandbox %s, which is %s: %s",
+                        what,
+                        name,
+                        kept,
+                        error,
                     )
         finally:
             self._records.pop(record.instance_id, None)

@@ -1,0 +1,63 @@
+"""Writes of Sandboxes: those about one sandbox one after the other, each until the API server takes it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+from sandlot_kube import backoff
+from sandlot_kube.errors import KubeError
+
+_log = logging.getLogger(__name__)
+_FOR_EVER = (400, 413, 422)  # statuses of a write that the API server will never take
+_AT_ONCE = 32
+
+T = TypeVar("T")
+
+
+class Writes:
+    """A sandbox may stand in two resources, the one that was promised and its instance's: with two requests under way
+    the one could undo what the other has just written.
+    """
+
+    def __init__(self, *, shortest_wait: float, longest_wait: float) -> None:
+        """In seconds, between two tries."""
+        self._shortest_wait = shortest_wait
+        self._longest_wait = longest_wait
+        self._slots = asyncio.Semaphore(_AT_ONCE)
+        self._turns: dict[str, tuple[asyncio.Lock, int]] = {}  # by sandbox, with how many wait or have it
+
+    async def taken(self, sandbox_id: str, name: str, step: Callable[[], Awaitable[T]]) -> T:
+        """The step's answer, which is asked for again where it fails. Raises KubeError for what is never taken.
+
+        `name`: of the resource, for the log.
+        """
+        failures = 0
+        while True:
+            try:
+                async with self._turn(sandbox_id), self._slots:
+                    return await step()
+            except KubeError as error:
+                if error.status in _FOR_EVER:
+                    raise
+                failures += 1
+                level = logging.WARNING if failures == 1 else logging.DEBUG
+                _log.log(level, "Sandbox %s is written later: %s", name, error)
+            await asyncio.sleep(
+                backoff.pause(failures, shortest=self._shortest_wait, longest=self._longest_wait)
+            )
+
+    @asynccontextmanager
+    async def _turn(self, sandbox_id: str) -> AsyncIterator[None]:
+        lock, users = self._turns.get(sandbox_id, (asyncio.Lock(), 0))
+        self._turns[sandbox_id] = lock, users + 1
+        try:
+            async with lock:
+                yield
+        finally:
+            _, users = self._turns.pop(sandbox_id)
+            if users > 1:
+                self._turns[sandbox_id] = lock, users - 1
