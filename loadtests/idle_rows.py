@@ -12,7 +12,7 @@ from sandlot_gateway.backends.local.backend import LocalBackend
 from sandlot_gateway.backends.local.settings import LocalSettings
 from sandlot_gateway.core.backend import Events
 from sandlot_gateway.core.instances import Instance
-from sandlot_gateway.core.slots import Phase
+from sandlot_gateway.core.slots import Loss, Phase
 from sandlot_gateway.data.pool import HttpPool
 from sandlot_gateway.tokens import Tokens
 
@@ -55,10 +55,8 @@ class _Ready(Events):
     def instance_found(self, instance: Instance, state: dict[str, Any]) -> None:
         raise AssertionError("a fresh state directory holds no instance")
 
-    def instance_lost(
-        self, instance_id: str, *, verdict: str, message: str, exit_code: int | None = None
-    ) -> None:
-        self._news.put_nowait(f"{instance_id}: {verdict}: {message}")
+    def instance_lost(self, instance_id: str, loss: Loss) -> None:
+        self._news.put_nowait(f"{instance_id}: {loss.verdict}: {loss.message}")
 
     def phase(self, instance_id: str) -> Phase | None:
         return Phase.WARM

@@ -18,7 +18,7 @@ from sandlot_gateway.checkpoints.service import RestoreFailed
 from sandlot_gateway.core.backend import BackendError, Unavailable
 from sandlot_gateway.core.instances import ImageCheck, Instance, PoolSpec, PoolStatus
 from sandlot_gateway.core.owners import Claim, Promise
-from sandlot_gateway.core.slots import Slots
+from sandlot_gateway.core.slots import Loss, Slots
 from sandlot_gateway.core.supply import SupplySettings
 from sandlot_gateway.core.supply_events import CannotStart, QueueFull
 from sandlot_gateway.directory import Directory
@@ -334,16 +334,7 @@ class Below:
     def promise_ended(self, sandbox_id: str, *, verdict: str, message: str | None) -> None:
         return
 
-    def ended(
-        self,
-        instance_id: str,
-        *,
-        claim: Claim | None,
-        verdict: str,
-        message: str | None,
-        exit_code: int | None,
-        heard: bool,
-    ) -> None:
+    def ended(self, instance_id: str, end: Loss, *, claim: Claim | None, heard: bool) -> None:
         return
 
     def pools(self) -> list[PoolStatus]:

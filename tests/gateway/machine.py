@@ -11,6 +11,7 @@ from sandlot_contract.template import Template
 from sandlot_gateway.core.backend import BackendError, Events
 from sandlot_gateway.core.instances import ImageCheck, Instance, PoolSpec, PoolStatus
 from sandlot_gateway.core.owners import Claim, Promise
+from sandlot_gateway.core.slots import Loss
 from sandlot_gateway.tokens import Tokens
 
 from tests.gateway.sidecars import StubSidecar, new_instance_id
@@ -136,7 +137,7 @@ class StubBackend:
     def lose(self, instance_id: str, *, verdict: str = "sidecar_lost", message: str = "killed") -> None:
         """The sidecar's process dies."""
         assert self.events is not None
-        self.events.instance_lost(instance_id, verdict=verdict, message=message)
+        self.events.instance_lost(instance_id, Loss(verdict, message))
 
     def instance(self, instance_id: str) -> Instance | None:
         return self.machine.instances.get(instance_id)
@@ -153,17 +154,8 @@ class StubBackend:
     def promise_ended(self, sandbox_id: str, *, verdict: str, message: str | None) -> None:
         self.ends.append((sandbox_id, verdict))
 
-    def ended(
-        self,
-        instance_id: str,
-        *,
-        claim: Claim | None,
-        verdict: str,
-        message: str | None,
-        exit_code: int | None,
-        heard: bool,
-    ) -> None:
-        self.ends.append((instance_id, verdict))
+    def ended(self, instance_id: str, end: Loss, *, claim: Claim | None, heard: bool) -> None:
+        self.ends.append((instance_id, end.verdict))
 
     def sought(self, sandbox_id: str) -> None:
         return

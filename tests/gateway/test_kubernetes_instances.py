@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from sandlot_contract.template import Template
-from sandlot_gateway.backends.kubernetes.deaths import death_of, is_over
 from sandlot_gateway.backends.kubernetes.instances import Instances, Origin, SeenPod
+from sandlot_gateway.backends.kubernetes.pods import death_of, is_over
+from sandlot_gateway.core.instances import Template
 from sandlot_gateway.tokens import Tokens
 from sandlot_kube.objects import (
     ContainerState,
@@ -173,6 +173,7 @@ def test_when_a_pod_is_over() -> None:
 )
 def test_a_death_nobody_explains(status: PodStatus | None, started: bool, verdict: str, says: str) -> None:
     dead = None if status is None else Pod(metadata=Metadata(name=ID), status=status)
-    found, message = death_of(dead, started=started)
-    assert found == verdict
-    assert says in message
+    loss = death_of(dead, started=started)
+    assert loss.verdict == verdict
+    assert loss.message is not None
+    assert says in loss.message

@@ -93,9 +93,10 @@ class ReadyQueueMachine(RuleBasedStateMachine):
         assert len(self.queue) == len(self.model)
         for pool in POOLS[1:]:
             assert self.queue.count(pool) == sum(its == pool for _, its in self.model.values())
-        for template in TEMPLATES:
-            in_model = sum(made.template.key == template.key for made, _ in self.model.values())
-            assert self.queue.count_template(template.key) == in_model
+            for template in TEMPLATES:
+                in_model = [made for made, its in self.model.values() if its == pool]
+                in_model = [made for made in in_model if made.template.key == template.key]
+                assert self.queue.count_of(pool, template.key) == len(in_model)
 
 
 class MixedQueueMachine(ReadyQueueMachine):

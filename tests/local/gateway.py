@@ -14,7 +14,7 @@ from typing import Any
 from sandlot_gateway.backends.local.backend import LocalBackend
 from sandlot_gateway.backends.local.settings import LocalSettings
 from sandlot_gateway.core.instances import Instance
-from sandlot_gateway.core.slots import Phase
+from sandlot_gateway.core.slots import Loss, Phase
 from sandlot_gateway.data.pool import Answer, HttpPool
 from sandlot_gateway.tokens import Tokens
 
@@ -73,9 +73,9 @@ class Gateway:
             self.warm[instance.id] = instance
         self._tell()
 
-    def instance_lost(self, instance_id: str, *, verdict: str, message: str) -> None:
+    def instance_lost(self, instance_id: str, loss: Loss) -> None:
         self.warm.pop(instance_id, None)
-        self.lost[instance_id] = (verdict, message)
+        self.lost[instance_id] = (loss.verdict, loss.message or "")
         self._tell()
 
     def phase(self, instance_id: str) -> Phase | None:

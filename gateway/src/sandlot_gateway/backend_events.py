@@ -7,7 +7,7 @@ from typing import Any
 
 from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.core.owners import RecordedEnd
-from sandlot_gateway.core.slots import Phase
+from sandlot_gateway.core.slots import Loss, Phase
 from sandlot_gateway.engine.lifecycle import Lifecycle
 from sandlot_gateway.engine.supply import Supply
 
@@ -31,10 +31,10 @@ class BackendEvents:
     def instance_found(self, instance: Instance, state: dict[str, Any]) -> None:
         self._found(instance, state)
 
-    def instance_lost(
-        self, instance_id: str, *, verdict: str, message: str, exit_code: int | None = None
-    ) -> None:
-        self._lifecycle.ends.gone(instance_id, verdict=verdict, message=message, exit_code=exit_code)
+    def instance_lost(self, instance_id: str, loss: Loss) -> None:
+        self._lifecycle.ends.gone(
+            instance_id, verdict=loss.verdict, message=loss.message, exit_code=loss.exit_code
+        )
 
     def promise_found(self, sandbox_id: str, request: dict[str, Any]) -> None:
         self._lifecycle.learning.promised(sandbox_id, request)

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from .instances import ImageCheck, Instance, PoolSpec, PoolStatus, Template
 from .owners import Claim, KeyAnswer, KeyQuestion, Promise, RecordedEnd
-from .slots import Phase
+from .slots import Loss, Phase
 
 
 class BackendError(Exception):
@@ -45,9 +45,7 @@ class Events(Protocol):
     def instance_found(self, instance: Instance, state: dict[str, Any]) -> None:
         """A sidecar that this gateway did not hear of before is alive; `state` is its state document."""
 
-    def instance_lost(
-        self, instance_id: str, *, verdict: str, message: str, exit_code: int | None = None
-    ) -> None:
+    def instance_lost(self, instance_id: str, loss: Loss) -> None:
         """The instance is gone (its process died, it could not start) and will send no `ended` of its own."""
 
     def promise_found(self, sandbox_id: str, request: dict[str, Any]) -> None:
@@ -187,16 +185,7 @@ class Backend(Protocol):
     def promise_ended(self, sandbox_id: str, *, verdict: str, message: str | None) -> None:
         """A sandbox has ended before it had an instance, promised by whatever gateway or not. Returns at once."""
 
-    def ended(
-        self,
-        instance_id: str,
-        *,
-        claim: Claim | None,
-        verdict: str,
-        message: str | None,
-        exit_code: int | None,
-        heard: bool,
-    ) -> None:
+    def ended(self, instance_id: str, end: Loss, *, claim: Claim | None, heard: bool) -> None:
         """Its sandbox has ended, and this is why. Returns at once; of several calls the first counts.
 
         `claim` is None where the gateway does not know the sandbox, nor whether there was one. `heard`: by its

@@ -104,9 +104,6 @@ class ReadyQueue:
         """How many of this pool have this template, since it may have had another."""
         return len(self._lines.get((pool, template_key), ()))
 
-    def count_template(self, template_key: str) -> int:
-        return len(self._lines.get((None, template_key), ()))
-
 
 def _lines_of(instance: Instance, pool: str | None) -> list[_Line]:
     everybody: _Line = (None, instance.template.key)

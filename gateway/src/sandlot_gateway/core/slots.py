@@ -41,7 +41,7 @@ class Heard(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Why a slot is gone."""
+    """Why a slot is gone, and how its sandbox has ended."""
 
     verdict: str
     message: str | None

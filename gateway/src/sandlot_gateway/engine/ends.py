@@ -97,14 +97,8 @@ class Ends:
         self._pending.remove(sandbox.id)
         self._observer.ended(sandbox)
         if sandbox.instance_id is not None:
-            self._backend.ended(
-                sandbox.instance_id,
-                claim=sandbox.ownership(),
-                verdict=verdict,
-                message=message,
-                exit_code=exit_code,
-                heard=heard,
-            )
+            end = Loss(verdict, message, exit_code)
+            self._backend.ended(sandbox.instance_id, end, claim=sandbox.ownership(), heard=heard)
         else:
             self._backend.promise_ended(sandbox.id, verdict=verdict, message=message)
         _log.info("a sandbox ended", extra={"sandbox": sandbox.id, "verdict": verdict, "why": message})
@@ -129,7 +123,8 @@ class Ends:
 
         `heard`: its sidecar said so.
         """
-        slot = self._supply.lost(instance_id, Loss(verdict, message, exit_code=exit_code))
+        loss = Loss(verdict, message, exit_code)
+        slot = self._supply.lost(instance_id, loss)
         owner = slot.sandbox_id if slot is not None and slot.phase is Phase.OWNED else None
         sandbox = self._directory.get(owner) if owner is not None else None
         sandbox = sandbox or self._unconfirmed_again(instance_id)
@@ -137,9 +132,7 @@ class Ends:
             claim = sandbox.ownership() if sandbox is not None else None
             if sandbox is not None:
                 self._unlearn(sandbox)
-            self._backend.ended(
-                instance_id, claim=claim, verdict=verdict, message=message, exit_code=exit_code, heard=heard
-            )
+            self._backend.ended(instance_id, loss, claim=claim, heard=heard)
         elif sandbox.instance_id == instance_id:
             self.record(sandbox, verdict=verdict, message=message, exit_code=exit_code, heard=heard)
         if slot is None or slot.phase is not Phase.ENDING:

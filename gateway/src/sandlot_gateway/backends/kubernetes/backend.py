@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import Any
 
 from sandlot_contract.template import Template
@@ -12,6 +13,7 @@ from sandlot_kube.errors import BadKubeConfig
 from ...core.backend import BackendError, Events, Notes, OtherGateways
 from ...core.instances import ImageCheck, Instance, PoolSpec, PoolStatus
 from ...core.owners import Claim, Promise
+from ...core.slots import Loss
 from ...data.pool import HttpPool
 from ...sidecars import Sidecars
 from ...tokens import Tokens
@@ -19,12 +21,10 @@ from .destroyer import Destroyer
 from .discovery import ClaimDiscovery
 from .instances import Instances
 from .launcher import Launcher
-from .losses import Losses
 from .notes import KubernetesNotes
 from .peers import Peers
 from .pods import Pods
 from .pools import Pools
-from .poolstarts import PoolStarts
 from .recorder import Recorder
 from .records import Records
 from .reporter import Reporter
@@ -78,27 +78,31 @@ class KubernetesBackend:
             seen=lambda known: self._sandbox_changes.changed(known),
             notes=notes,
             promise_lasts=settings.promise,
-            promise_found=self._reporter.promise_found,
-            promise_over=self._reporter.promise_over,
-            refused=self._reporter.record_refused,
+            promise_found=lambda sandbox_id, request: self._reporter.events.promise_found(
+                sandbox_id, request
+            ),
+            promise_over=partial(self._reporter.sandbox_over, promised=True),
+            refused=lambda what: self._reporter.events.record_refused(what),
         )
-        starts = PoolStarts(counted_for=settings.starting_for)
-        self._pools = Pools(self._client, namespace=namespace, starting=starts.count)
+        self._pools = Pools(
+            self._client, namespace=namespace, starting=lambda pool: self._states.starting(pool)
+        )
         self._states = SidecarStates(
             self._instances,
             records=self._records,
             pools=self._pools,
-            starts=starts,
             pool=pool,
             reporter=self._reporter,
             claimed_within=settings.claimed_within,
+            starting_for=settings.starting_for,
         )
-        self._losses = Losses(
+        self._pods = Pods(
             self._instances,
             records=self._records,
             states=self._states,
             pool=pool,
             reporter=self._reporter,
+            starting_for=settings.starting_for,
             verdict_wait=settings.verdict_wait,
         )
         self._watches = Watches(
@@ -106,12 +110,7 @@ class KubernetesBackend:
             namespace=namespace,
             sandboxes=self._records,
             pools=self._pools,
-            pods=Pods(
-                self._instances,
-                states=self._states,
-                losses=self._losses,
-                starting_for=settings.starting_for,
-            ),
+            pods=self._pods,
         )
         self._launcher = Launcher(
             self._client,
@@ -137,7 +136,7 @@ class KubernetesBackend:
             records=self._records,
             recorder=self._recorder,
             states=self._states,
-            losses=self._losses,
+            pods=self._pods,
             sidecars=sidecars,
             reporter=self._reporter,
         )
@@ -162,7 +161,7 @@ class KubernetesBackend:
         self.others: OtherGateways | None = self._discovery if peers else None
 
     async def start(self, events: Events) -> None:
-        self._reporter.listen(events)
+        self._reporter.events = events
         self._watches.start()
         if not await self._watches.synced(timeout=self._settings.sync_timeout):
             _log.warning("starting without the API server: %s", self._watches.failure)
@@ -175,7 +174,7 @@ class KubernetesBackend:
         await self._states.close()
         await self._discovery.close()
         await self._sandbox_changes.close()
-        for part in (self._losses, self._launcher, self._recorder):
+        for part in (self._pods, self._launcher, self._recorder):
             part.close()
         await self._client.close()
 
@@ -202,7 +201,8 @@ class KubernetesBackend:
         """The gateway asks no registry: nodes fetch images, with credentials and a network of their own."""
         check_image(Template(image=image))
         if any(
-            seen.instance.template.image == image and self._reporter.phase(seen.instance.id) is not None
+            seen.instance.template.image == image
+            and self._reporter.events.phase(seen.instance.id) is not None
             for seen in self._instances
         ):
             return ImageCheck("a sandbox of this image is running")
@@ -245,21 +245,10 @@ class KubernetesBackend:
         await self._records.promises.make(promise, timeout=self._settings.promise_wait)
 
     def promise_ended(self, sandbox_id: str, *, verdict: str, message: str | None) -> None:
-        self._records.promises.end(sandbox_id, self._records.ending(verdict, message=message, exit_code=None))
+        self._records.promises.end(sandbox_id, self._records.ending(Loss(verdict, message)))
 
-    def ended(
-        self,
-        instance_id: str,
-        *,
-        claim: Claim | None,
-        verdict: str,
-        message: str | None,
-        exit_code: int | None,
-        heard: bool,
-    ) -> None:
-        self._recorder.ended(
-            instance_id, claim=claim, verdict=verdict, message=message, exit_code=exit_code, heard=heard
-        )
+    def ended(self, instance_id: str, end: Loss, *, claim: Claim | None, heard: bool) -> None:
+        self._recorder.ended(instance_id, end, claim=claim, heard=heard)
 
     async def destroy(self, instance_id: str) -> None:
         await self._destroyer.destroy(instance_id)

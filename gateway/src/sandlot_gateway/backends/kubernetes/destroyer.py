@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from ...core.slots import Phase
+from ...core.slots import Loss, Phase
 from ...sidecars import Sidecars
 from .giving_up import Outcome, Written, decide
 from .instances import Instances, Origin, Seen
@@ -43,7 +43,7 @@ class Destroyer:
         if self._recorder.has_end(instance_id):
             self._remove(seen)
             return
-        gone = self._reporter.phase(instance_id) is Phase.GONE
+        gone = self._reporter.events.phase(instance_id) is Phase.GONE
         answer = "ended" if gone else await self._sidecars.end_unclaimed(seen.instance)
         seen = self._instances.get(instance_id)
         if seen is None:
@@ -55,7 +55,7 @@ class Destroyer:
             claimed=claimed or (gone and seen.origin is not Origin.OWN_START),
             blind=self._watches.failure is not None,
         )
-        phase = self._reporter.phase(instance_id)
+        phase = self._reporter.events.phase(instance_id)
         outcome = decide(answer, phase, written)
         if outcome is Outcome.KEEP:
             return
@@ -66,13 +66,9 @@ class Destroyer:
         if outcome is Outcome.DROP:
             self._records.drop(instance_id, template=seen.instance.template)
         elif outcome is Outcome.WRITE_END:
-            self._recorder.write_end(
-                seen, None, verdict="sandbox_lost", message="the gateway gave it up", exit_code=None
-            )
+            self._recorder.write_end(seen, None, Loss("sandbox_lost", "the gateway gave it up"))
         if phase not in (None, Phase.ENDING, Phase.GONE):  # its sidecar has ended while it was on offer
-            self._reporter.instance_lost(
-                instance_id, verdict="start_failed", message="it was given up", exit_code=None
-            )
+            self._reporter.events.instance_lost(instance_id, Loss("start_failed", "it was given up"))
 
     async def destroy_all(self) -> None:
         """Pools are the cluster's and not this gateway's: their warm pods stay."""

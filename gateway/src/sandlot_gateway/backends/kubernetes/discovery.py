@@ -66,7 +66,7 @@ class ClaimDiscovery:
     async def _seek(self, peers: Peers, sandbox_id: str) -> None:
         instance_id = await peers.holder(sandbox_id)
         seen = self._instances.get(instance_id) if instance_id is not None else None
-        if seen is not None and self._reporter.owner(seen.instance.id) is None:
+        if seen is not None and self._reporter.events.owner(seen.instance.id) is None:
             self._states.ask(seen.instance)
 
     def _look_at_all(self) -> None:
@@ -75,5 +75,5 @@ class ClaimDiscovery:
             self._looking = None
         self._look_again_at = asyncio.get_running_loop().time() + self._look_pause
         for seen in self._instances:
-            if self._reporter.owner(seen.instance.id) is None:
+            if self._reporter.events.owner(seen.instance.id) is None:
                 self._states.ask(seen.instance)

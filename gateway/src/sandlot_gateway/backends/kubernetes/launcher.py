@@ -87,7 +87,7 @@ class Launcher:
 
     def _look_for(self, instance: Instance) -> None:
         seen = self._instances.get(instance.id)
-        if seen is None or self._reporter.phase(instance.id) is not None:
+        if seen is None or self._reporter.events.phase(instance.id) is not None:
             return
         if seen.pod is not None and self._watches.failure is None:
             self._expect(instance)  # the watch tells its address as soon as it has one

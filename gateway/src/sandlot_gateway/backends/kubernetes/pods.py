@@ -3,24 +3,45 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 
+from sandlot_kube import verdicts
+from sandlot_kube.ends import Ended
 from sandlot_kube.objects import Pod
 
-from .deaths import is_over
+from ...core.slots import Loss, Phase
+from ...data.pool import HttpPool
 from .instances import Instances
-from .losses import Losses
+from .records import Records
+from .reporter import Reporter
 from .states import SidecarStates
+from .timers import KeyedTimers
 
 
 class Pods:
+    """One that is over is lost at once, or when the controller has had its time to say why."""
+
     def __init__(
-        self, instances: Instances, *, states: SidecarStates, losses: Losses, starting_for: float
+        self,
+        instances: Instances,
+        *,
+        records: Records,
+        states: SidecarStates,
+        pool: HttpPool,
+        reporter: Reporter,
+        starting_for: float,
+        verdict_wait: float,
     ) -> None:
-        """`starting_for`: seconds that an instance may be known without its pod being in a list."""
+        """`starting_for`: seconds that an instance may be known without its pod being in a list. `verdict_wait`: seconds
+        for the controller to say why a pod ended.
+        """
         self._instances = instances
+        self._records = records
         self._states = states
-        self._losses = losses
+        self._pool = pool
+        self._reporter = reporter
         self._starting_for = starting_for
+        self._verdicts = KeyedTimers(after=verdict_wait)
 
     def replaced(self, pods: list[Pod]) -> None:
         names = {pod.metadata.name for pod in pods}
@@ -29,16 +50,65 @@ class Pods:
             # One that was only heard of may be newer than the list; a cold one may wait for its pod.
             fresh = seen.pod is None and (seen.origin.cold or now - seen.since < self._starting_for)
             if seen.instance.id not in names and not fresh:
-                self._losses.pod_ended(seen.instance.id, None)
+                self._over(seen.instance.id, None)
         for pod in pods:
             self.changed(pod)
 
     def changed(self, pod: Pod) -> None:
         seen = self._instances.from_pod(pod)
         if is_over(pod):
-            self._losses.pod_ended(pod.metadata.name, pod)
+            self._over(pod.metadata.name, pod)
         elif seen is not None:
             self._states.expect(seen, reachable=pod.status.pod_ip is not None)
 
     def deleted(self, pod: Pod) -> None:
-        self._losses.pod_ended(pod.metadata.name, pod)
+        self._over(pod.metadata.name, pod)
+
+    def lose(self, instance_id: str, *, pod: Pod | None = None, ended: Ended | None = None) -> None:
+        """It is over: by the Sandbox's word (`ended`) if there is one, else by what the pod looked like at last."""
+        self._verdicts.cancel(instance_id)
+        self._states.forget(instance_id)
+        if ended is not None:
+            loss = Loss(ended.verdict, ended.message or ended.verdict, ended.exit_code)
+        else:
+            started = self._reporter.events.phase(instance_id) not in (None, Phase.GONE)
+            loss = death_of(pod, started=started)
+        self._reporter.events.instance_lost(instance_id, loss)
+        self._instances.remove(instance_id)
+        self._let_go(instance_id, loss)
+
+    def close(self) -> None:
+        self._verdicts.close()
+
+    def _over(self, instance_id: str, pod: Pod | None) -> None:
+        seen = self._instances.get(instance_id)
+        if seen is None:
+            self._let_go(instance_id, death_of(pod, started=True))
+            return
+        known = self._records.of_pod(instance_id)
+        ended = known.ended if known is not None else None
+        if ended is not None or (self._reporter.events.owner(instance_id) is None and not seen.origin.cold):
+            self.lose(instance_id, pod=pod, ended=ended)  # nobody has more to say
+        elif instance_id not in self._verdicts:
+            self._verdicts.start(instance_id, partial(self.lose, instance_id, pod=pod))
+
+    def _let_go(self, instance_id: str, loss: Loss) -> None:
+        if address := self._instances.take_address(instance_id):
+            # From a lost node no end of a connection ever comes; elsewhere the last answer may still be on its way.
+            (self._pool.cut if loss.verdict == "node_lost" else self._pool.forget)(address)
+
+
+def is_over(pod: Pod) -> bool:
+    """It ends, or a container of it has: neither is ever started again."""
+    return (
+        pod.metadata.deletion_timestamp is not None
+        or pod.status.phase in ("Failed", "Succeeded")
+        or any(container.state.terminated for container in pod.status.container_statuses)
+    )
+
+
+def death_of(pod: Pod | None, *, started: bool) -> Loss:
+    """For the case that the controller gives no reason; `pod` as it was last seen, None when it is not there any more."""
+    found = verdicts.of_missing_pod() if pod is None else verdicts.of_deleted_pod(pod)
+    lost = found.verdict in (verdicts.SANDBOX_LOST, verdicts.SIDECAR_LOST)
+    return Loss(verdicts.START_FAILED if lost and not started else found.verdict, found.message)

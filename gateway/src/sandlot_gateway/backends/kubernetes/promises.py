@@ -20,8 +20,7 @@ from sandlot_kube.waiting import wait_set
 
 from ...core.owners import Promise
 from .translate import asked_for, safe_name, sandbox_body, to_kube
-from .unless_missing import unless_missing
-from .writes import Writes
+from .writes import Writes, unless_missing
 
 _log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from .known import Known, KnownSandboxes
 from .promises import Promises
 from .record import Record
 from .translate import asked, safe_name, sandbox_body, to_kube
-from .unless_missing import unless_missing
+from .writes import unless_missing
 
 
 class RecordWriter:

@@ -8,6 +8,7 @@ from sandlot_contract.verdicts import SandboxVerdict
 
 from ...core.instances import Instance
 from ...core.owners import Claim
+from ...core.slots import Loss
 from .instances import Instances, Seen
 from .records import Records
 from .reporter import Reporter
@@ -52,16 +53,7 @@ class Recorder:
         elif not self._records.confirmed(instance.id, claim.sandbox_id):
             self._expect_record(instance.id, claim)
 
-    def ended(
-        self,
-        instance_id: str,
-        *,
-        claim: Claim | None,
-        verdict: str,
-        message: str | None,
-        exit_code: int | None,
-        heard: bool,
-    ) -> None:
+    def ended(self, instance_id: str, end: Loss, *, claim: Claim | None, heard: bool) -> None:
         """As `Backend.ended`."""
         late = self._late.pop(instance_id, None)
         self._late_records.cancel(instance_id)
@@ -69,7 +61,7 @@ class Recorder:
         seen, known = self._instances.get(instance_id), self._records.of_pod(instance_id)
         if seen is None or claim is None:
             return
-        if verdict == SandboxVerdict.GIVEN_BACK and not self._records.confirmed(
+        if end.verdict == SandboxVerdict.GIVEN_BACK and not self._records.confirmed(
             instance_id, claim.sandbox_id
         ):
             return  # written, it would be the sandbox's own record, and its end
@@ -82,21 +74,19 @@ class Recorder:
         # Of this one's own `deleted`, too: its sidecar says so again.
         if self.has_end(instance_id):
             return
-        write = partial(self.write_end, seen, claim, verdict=verdict, message=message, exit_code=exit_code)
-        if heard and verdict == "deleted":
+        write = partial(self.write_end, seen, claim, end)
+        if heard and end.verdict == "deleted":
             # Asked for by another gateway, or by this one before its last start.
             self._late_ends.start(instance_id, write)
         else:
             write()
 
-    def write_end(
-        self, seen: Seen, claim: Claim | None, *, verdict: str, message: str | None, exit_code: int | None
-    ) -> None:
+    def write_end(self, seen: Seen, claim: Claim | None, end: Loss) -> None:
         """With its claim, if it had one, so that the end has an owner."""
         if claim is not None:
             self._write_claim(seen, claim)
-        ended = self._records.ending(verdict, message=message, exit_code=exit_code)
         instance = seen.instance
+        ended = self._records.ending(end)
         self._records.end(instance.id, ended, template=instance.template, cold=seen.origin.cold)
 
     def has_end(self, instance_id: str) -> bool:
@@ -128,7 +118,7 @@ class Recorder:
 
     def _record_overdue(self, instance_id: str) -> None:
         claim, seen = self._late.pop(instance_id), self._instances.get(instance_id)
-        if seen is None or self._reporter.owner(instance_id) != claim.sandbox_id:
+        if seen is None or self._reporter.events.owner(instance_id) != claim.sandbox_id:
             return
         if not self._watches.sandboxes_synced:
             self._expect_record(instance_id, claim)  # it may be there, unseen

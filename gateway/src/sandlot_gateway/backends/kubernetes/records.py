@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any
 
 from sandlot_contract.template import Template
-from sandlot_contract.verdicts import SandboxVerdict
 from sandlot_kube import clock, ends
 from sandlot_kube.client import KubeClient
 from sandlot_kube.ends import Ended
@@ -18,6 +17,7 @@ from sandlot_kube.errors import KubeError
 from sandlot_kube.objects import Sandbox
 
 from ...core.owners import Claim
+from ...core.slots import Loss
 from .known import Known, KnownSandboxes
 from .lull import Lull
 from .notes import KubernetesNotes
@@ -140,7 +140,7 @@ class Records:
     def _forget(self, name: str) -> None:
         known = self._known.remove(name)
         if known is not None and known.ended is None:
-            ended = self.ending(SandboxVerdict.DELETED, message="its Sandbox was deleted", exit_code=None)
+            ended = self.ending(Loss("deleted", "its Sandbox was deleted"))
             self._seen(replace(known, ended=ended))
 
     # What shall be there.
@@ -190,9 +190,10 @@ class Records:
             self._lull.claim()
             self._work(record)
 
-    def ending(self, verdict: str, *, message: str | None, exit_code: int | None) -> Ended:
-        """An end at this time."""
-        return Ended(verdict, clock.text(self._client.now()), message=message, exit_code=exit_code)
+    def ending(self, end: Loss) -> Ended:
+        """At this time."""
+        at = clock.text(self._client.now())
+        return Ended(end.verdict, at, message=end.message, exit_code=end.exit_code)
 
     def end(self, instance_id: str, ended: Ended, *, template: Template, cold: bool | None) -> None:
         """A pod without a Sandbox gets one, so that the controller takes the pod away."""

@@ -9,7 +9,7 @@ from ...sidecars import Sidecars
 from ...tasks import Tasks
 from .instances import Instances
 from .known import Known
-from .losses import Losses
+from .pods import Pods
 from .recorder import Recorder
 from .records import Records
 from .reporter import Reporter
@@ -24,7 +24,7 @@ class SandboxChanges:
         records: Records,
         recorder: Recorder,
         states: SidecarStates,
-        losses: Losses,
+        pods: Pods,
         sidecars: Sidecars,
         reporter: Reporter,
     ) -> None:
@@ -32,20 +32,20 @@ class SandboxChanges:
         self._records = records
         self._recorder = recorder
         self._states = states
-        self._losses = losses
+        self._pods = pods
         self._sidecars = sidecars
         self._reporter = reporter
         self._tasks = Tasks()
 
     def changed(self, known: Known) -> None:
         """`known` is new, or has got its owner or its end."""
-        seen, owner = self._instances.get(known.pod), self._reporter.owner(known.pod)
+        seen, owner = self._instances.get(known.pod), self._reporter.events.owner(known.pod)
         if known.ended is not None:
             self._recorder.end_seen(known.pod)
             if seen is not None and owner is not None and self._records.of_pod(known.pod) is None:
                 # Deleted. The controller takes the pod; should none run, the code in there ends all the same.
                 self._tasks.spawn(self._end_sidecar(seen.instance, known.ended, only_of=owner))
-            self._losses.lose(known.pod, ended=known.ended)
+            self._pods.lose(known.pod, ended=known.ended)
             if known.owner is not None:
                 self._reporter.sandbox_over(known.owner, known.ended, request=known.request)
         elif known.claimed and seen is not None and owner is None:

@@ -11,7 +11,6 @@ from ...data.pool import HttpPool
 from .asking import Asker
 from .instances import Instances, Origin, Seen
 from .pools import Pools
-from .poolstarts import PoolStarts
 from .records import Records
 from .reporter import Reporter
 
@@ -23,18 +22,21 @@ class SidecarStates:
         *,
         records: Records,
         pools: Pools,
-        starts: PoolStarts,
         pool: HttpPool,
         reporter: Reporter,
         claimed_within: float,
+        starting_for: float,
     ) -> None:
-        """`claimed_within`: seconds that what another gateway has started is left to that one."""
+        """`claimed_within`: seconds that what another gateway has started is left to that one. `starting_for`: seconds
+        after which a pool's pod whose sidecar is silent counts as no start any more.
+        """
         self._instances = instances
         self._records = records
         self._pools = pools
-        self._starts = starts
+        self._starts: dict[str, Seen] = {}  # of pools
         self._reporter = reporter
         self._claimed_within = claimed_within
+        self._starting_for = starting_for
         # When those that are left to the gateways that have started them were heard first, on the monotonic clock.
         self._left_since: dict[str, float] = {}
         self._asker = Asker(pool=pool, told=self._told)
@@ -58,12 +60,17 @@ class SidecarStates:
 
     def expect(self, seen: Seen, *, reachable: bool) -> None:
         """Its pod is there and runs, as far as one can see; `reachable`: at an address that is known."""
-        if self._reporter.phase(seen.instance.id) is not None:
+        if self._reporter.events.phase(seen.instance.id) is not None:
             return
         if seen.instance.pool is not None:
-            self._starts.add(seen)
+            self._starts[seen.instance.id] = seen
         if reachable:
             self._asker.ask(seen.instance)
+
+    def starting(self, pool: str) -> int:
+        """How many instances the pool has on their way."""
+        since = time.monotonic() - self._starting_for
+        return sum(seen.instance.pool == pool and seen.since > since for seen in self._starts.values())
 
     def ask(self, instance: Instance) -> None:
         """Whatever it said before. Returns at once."""
@@ -76,7 +83,7 @@ class SidecarStates:
     def forget(self, instance_id: str) -> None:
         """No word of it is waited for any more, nor is it a start of its pool."""
         self._asker.leave(instance_id)
-        self._starts.discard(instance_id)
+        self._starts.pop(instance_id, None)
         self._left_since.pop(instance_id, None)
 
     async def settle(self, *, timeout: float) -> None:
@@ -95,7 +102,7 @@ class SidecarStates:
             return False
         self._instances.from_state(instance.id, state, template=instance.template)
         self.forget(instance.id)
-        self._reporter.instance_found(instance, state)
+        self._reporter.events.instance_found(instance, state)
         return True
 
     def _is_stale(self, seen: Seen, state: dict[str, Any]) -> bool:

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from typing import TypeVar
 
 from sandlot_kube import backoff
+from sandlot_kube.client import MERGE_PATCH, KubeClient
 from sandlot_kube.errors import KubeError
 
 _log = logging.getLogger(__name__)
@@ -61,3 +62,12 @@ class Writes:
             _, users = self._turns.pop(sandbox_id)
             if users > 1:
                 self._turns[sandbox_id] = lock, users - 1
+
+
+async def unless_missing(client: KubeClient, method: str, path: str, *, body: object = None) -> None:
+    """A Sandbox that was deleted takes its pod along, which is more than an end could. Raises KubeError but for a 404."""
+    try:
+        await client.request(method, path, body=body, content_type=MERGE_PATCH)
+    except KubeError as error:
+        if error.status != 404:
+            raise

@@ -16,6 +16,7 @@ from sandlot_contract.template import Template
 from ...core.backend import Events, Notes, OtherGateways
 from ...core.instances import ImageCheck, Instance, PoolSpec, PoolStatus
 from ...core.owners import Claim, Promise
+from ...core.slots import Loss
 from ...data.pool import HttpPool
 from ...tokens import Tokens
 from .background import Background
@@ -228,16 +229,7 @@ class LocalBackend:
     def promise_ended(self, sandbox_id: str, *, verdict: str, message: str | None) -> None:
         """The same."""
 
-    def ended(
-        self,
-        instance_id: str,
-        *,
-        claim: Claim | None,
-        verdict: str,
-        message: str | None,
-        exit_code: int | None,
-        heard: bool,
-    ) -> None:
+    def ended(self, instance_id: str, end: Loss, *, claim: Claim | None, heard: bool) -> None:
         """`destroy` follows, and leaves nothing to be asked."""
 
     def sought(self, sandbox_id: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ...core.backend import Events
-from ...core.slots import Phase
+from ...core.slots import Loss, Phase
 from ...data.pool import HttpPool, PoolError
 from .background import Background
 from .cgroups import Cgroups
@@ -71,7 +71,7 @@ class Remover:
             self._keeper.planner.failed(instance.pool, instance.id, now=now, message=message)
         self.destroy_soon(instance.id)
         if self._events is not None:
-            self._events.instance_lost(instance.id, verdict=verdict, message=message)
+            self._events.instance_lost(instance.id, Loss(verdict, message))
 
     def destroy_soon(self, instance_id: str) -> None:
         self._background.spawn(self.destroy(instance_id), name=f"destroy {instance_id}")

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from sandlot_contract.verdicts import SandboxVerdict
-
 from ...core.backend import Events
 from ...core.instances import Instance
+from ...core.slots import Loss
 from ...data.pool import HttpPool
 from ...tokens import Tokens
 from .background import Background
@@ -82,4 +81,4 @@ class Takeover:
         log.info("instance %s is dead (%s), clearing it away", found.directory.id, found.why)
         await self._remover.clear(found.directory, found.record, search=True)
         message = f"the sandbox was lost while no gateway ran: {found.why}"
-        events.instance_lost(found.directory.id, verdict=SandboxVerdict.SIDECAR_LOST, message=message)
+        events.instance_lost(found.directory.id, Loss("sidecar_lost", message))
