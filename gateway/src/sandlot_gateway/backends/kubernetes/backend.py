@@ -32,6 +32,7 @@ from .sandbox_changes import SandboxChanges
 from .settings import KubernetesSettings
 from .states import SidecarStates
 from .translate import check_image
+from .view import View
 from .watches import Watches
 
 _log = logging.getLogger(__name__)
@@ -112,52 +113,15 @@ class KubernetesBackend:
             pools=self._pools,
             pods=self._pods,
         )
-        self._launcher = Launcher(
-            self._client,
-            namespace=namespace,
-            settings=settings,
-            instances=self._instances,
-            records=self._records,
-            states=self._states,
-            watches=self._watches,
-            reporter=self._reporter,
-        )
-        self._recorder = Recorder(
-            self._instances,
-            records=self._records,
-            states=self._states,
-            watches=self._watches,
-            reporter=self._reporter,
-            late_record=settings.late_record,
-            late_end=settings.late_end,
-        )
+        view = View(self._instances, self._records, self._states, self._watches, self._reporter)
+        self._launcher = Launcher(self._client, view, namespace=namespace, settings=settings)
+        self._recorder = Recorder(view, late_record=settings.late_record, late_end=settings.late_end)
         self._sandbox_changes = SandboxChanges(
-            self._instances,
-            records=self._records,
-            recorder=self._recorder,
-            states=self._states,
-            pods=self._pods,
-            sidecars=sidecars,
-            reporter=self._reporter,
+            view, recorder=self._recorder, pods=self._pods, sidecars=sidecars
         )
-        self._destroyer = Destroyer(
-            self._instances,
-            records=self._records,
-            recorder=self._recorder,
-            states=self._states,
-            watches=self._watches,
-            sidecars=sidecars,
-            reporter=self._reporter,
-        )
+        self._destroyer = Destroyer(view, recorder=self._recorder, sidecars=sidecars)
         peers = Peers(settings.peers, pool=pool, token=tokens.peer()) if settings.peers else None
-        self._discovery = ClaimDiscovery(
-            self._instances,
-            states=self._states,
-            watches=self._watches,
-            reporter=self._reporter,
-            peers=peers,
-            look_pause=settings.look_pause,
-        )
+        self._discovery = ClaimDiscovery(view, peers=peers, look_pause=settings.look_pause)
         self.others: OtherGateways | None = self._discovery if peers else None
 
     async def start(self, events: Events) -> None:

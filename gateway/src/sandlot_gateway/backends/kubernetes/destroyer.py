@@ -7,78 +7,61 @@ import asyncio
 from ...core.slots import Loss, Phase
 from ...sidecars import Sidecars
 from .giving_up import Outcome, Written, decide
-from .instances import Instances, Origin, Seen
+from .instances import Origin, Seen
 from .recorder import Recorder
-from .records import Records
-from .reporter import Reporter
-from .states import SidecarStates
-from .watches import Watches
+from .view import View
 
 
 class Destroyer:
-    def __init__(
-        self,
-        instances: Instances,
-        *,
-        records: Records,
-        recorder: Recorder,
-        states: SidecarStates,
-        watches: Watches,
-        sidecars: Sidecars,
-        reporter: Reporter,
-    ) -> None:
-        self._instances = instances
-        self._records = records
+    def __init__(self, view: View, *, recorder: Recorder, sidecars: Sidecars) -> None:
+        self._view = view
         self._recorder = recorder
-        self._states = states
-        self._watches = watches
         self._sidecars = sidecars
-        self._reporter = reporter
 
     async def destroy(self, instance_id: str) -> None:
         """As `Backend.destroy`."""
-        seen = self._instances.get(instance_id)
+        seen = self._view.instances.get(instance_id)
         if seen is None:
             return
         if self._recorder.has_end(instance_id):
             self._remove(seen)
             return
-        gone = self._reporter.events.phase(instance_id) is Phase.GONE
+        gone = self._view.phase(instance_id) is Phase.GONE
         answer = "ended" if gone else await self._sidecars.end_unclaimed(seen.instance)
-        seen = self._instances.get(instance_id)
+        seen = self._view.instances.get(instance_id)
         if seen is None:
             return
         # Where only its last words were heard, whoever has claimed it writes its end, or the controller.
-        claimed = self._records.has_owner(instance_id) or self._recorder.has_end(instance_id)
+        claimed = self._view.records.has_owner(instance_id) or self._recorder.has_end(instance_id)
         written = Written(
             cold=seen.origin.cold,
             claimed=claimed or (gone and seen.origin is not Origin.OWN_START),
-            blind=self._watches.failure is not None,
+            blind=self._view.watches.failure is not None,
         )
-        phase = self._reporter.events.phase(instance_id)
+        phase = self._view.phase(instance_id)
         outcome = decide(answer, phase, written)
         if outcome is Outcome.KEEP:
             return
         if outcome is Outcome.ASK:
-            self._states.ask(seen.instance)
+            self._view.states.ask(seen.instance)
             return
         self._remove(seen)
         if outcome is Outcome.DROP:
-            self._records.drop(instance_id, template=seen.instance.template)
+            self._view.records.drop(instance_id, template=seen.instance.template)
         elif outcome is Outcome.WRITE_END:
             self._recorder.write_end(seen, None, Loss("sandbox_lost", "the gateway gave it up"))
         if phase not in (None, Phase.ENDING, Phase.GONE):  # its sidecar has ended while it was on offer
-            self._reporter.events.instance_lost(instance_id, Loss("start_failed", "it was given up"))
+            self._view.reporter.events.instance_lost(instance_id, Loss("start_failed", "it was given up"))
 
     async def destroy_all(self) -> None:
         """Pools are the cluster's and not this gateway's: their warm pods stay."""
         own = [
             seen.instance.id
-            for seen in self._instances
+            for seen in self._view.instances
             if seen.origin.cold or self._recorder.has_end(seen.instance.id)
         ]
         await asyncio.gather(*(self.destroy(instance_id) for instance_id in own))
 
     def _remove(self, seen: Seen) -> None:
-        self._states.forget(seen.instance.id)
-        self._instances.remove(seen.instance.id)
+        self._view.states.forget(seen.instance.id)
+        self._view.instances.remove(seen.instance.id)

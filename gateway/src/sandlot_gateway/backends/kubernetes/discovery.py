@@ -6,29 +6,14 @@ import asyncio
 
 from ...core.owners import KeyAnswer, KeyQuestion
 from ...tasks import Tasks
-from .instances import Instances
 from .peers import Peers
-from .reporter import Reporter
-from .states import SidecarStates
-from .watches import Watches
+from .view import View
 
 
 class ClaimDiscovery:
-    def __init__(
-        self,
-        instances: Instances,
-        *,
-        states: SidecarStates,
-        watches: Watches,
-        reporter: Reporter,
-        peers: Peers | None,
-        look_pause: float,
-    ) -> None:
+    def __init__(self, view: View, *, peers: Peers | None, look_pause: float) -> None:
         """`look_pause`: seconds between two questions to all who have no owner, for one that is missed."""
-        self._instances = instances
-        self._states = states
-        self._watches = watches
-        self._reporter = reporter
+        self._view = view
         self._peers = peers
         self._look_pause = look_pause
         self._look_again_at = 0.0  # on the loop's clock
@@ -47,7 +32,7 @@ class ClaimDiscovery:
 
     def missed(self, new: bool) -> None:
         """Its record may not be written for a long time, without an API server: then only its sidecar can tell."""
-        if self._looking is not None or (not new and self._watches.failure is None):
+        if self._looking is not None or (not new and self._view.watches.failure is None):
             return
         loop = asyncio.get_running_loop()
         # Not left out when another look was a moment ago: whoever misses one tells of it once.
@@ -61,19 +46,19 @@ class ClaimDiscovery:
     async def _learn_claims(self) -> None:
         """A gateway has died: what it has claimed, and nothing tells of yet, its sidecars do."""
         self._look_at_all()
-        await self._states.settle(timeout=1.0)
+        await self._view.states.settle(timeout=1.0)
 
     async def _seek(self, peers: Peers, sandbox_id: str) -> None:
         instance_id = await peers.holder(sandbox_id)
-        seen = self._instances.get(instance_id) if instance_id is not None else None
-        if seen is not None and self._reporter.events.owner(seen.instance.id) is None:
-            self._states.ask(seen.instance)
+        seen = self._view.instances.get(instance_id) if instance_id is not None else None
+        if seen is not None and self._view.owner(seen.instance.id) is None:
+            self._view.states.ask(seen.instance)
 
     def _look_at_all(self) -> None:
         if self._looking is not None:
             self._looking.cancel()
             self._looking = None
         self._look_again_at = asyncio.get_running_loop().time() + self._look_pause
-        for seen in self._instances:
-            if self._reporter.events.owner(seen.instance.id) is None:
-                self._states.ask(seen.instance)
+        for seen in self._view.instances:
+            if self._view.owner(seen.instance.id) is None:
+                self._view.states.ask(seen.instance)

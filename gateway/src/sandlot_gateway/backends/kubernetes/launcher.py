@@ -14,37 +14,21 @@ from sandlot_kube.errors import KubeError, KubeUnreachable
 
 from ...core.instances import Instance
 from ...core.owners import Promise
-from .instances import Instances, Origin
-from .records import Records
-from .reporter import Reporter
+from .instances import Origin
 from .settings import KubernetesSettings
-from .states import SidecarStates
 from .timers import KeyedTimers
 from .translate import check_image, refusal, sandbox_body, to_kube
-from .watches import Watches
+from .view import View
 
 
 class Launcher:
     def __init__(
-        self,
-        client: KubeClient,
-        *,
-        namespace: str,
-        settings: KubernetesSettings,
-        instances: Instances,
-        records: Records,
-        states: SidecarStates,
-        watches: Watches,
-        reporter: Reporter,
+        self, client: KubeClient, view: View, *, namespace: str, settings: KubernetesSettings
     ) -> None:
         self._client = client
+        self._view = view
         self._namespace = namespace
         self._settings = settings
-        self._instances = instances
-        self._records = records
-        self._states = states
-        self._watches = watches
-        self._reporter = reporter
         self._unheard = KeyedTimers(after=settings.dns_after)  # starts, until DNS is asked for them
 
     async def launch(self, template: Template, *, wanted: Promise | None) -> Instance:
@@ -52,7 +36,7 @@ class Launcher:
         check_image(template)
         instance_id = new_instance_id()
         # Before the request: its sidecar's first words may be here before the answer.
-        instance = self._instances.add(instance_id, template, origin=Origin.OWN_START).instance
+        instance = self._view.instances.add(instance_id, template, origin=Origin.OWN_START).instance
         spec: dict[str, Any] = {"template": to_kube(template), "state": "Started"}
         if wanted is not None:
             spec |= {
@@ -66,15 +50,15 @@ class Launcher:
                 "POST", paths.sandboxes(self._namespace), body=body, timeout=self._settings.launch_timeout
             )
         except KubeError as error:
-            self._instances.remove(instance_id)
+            self._view.instances.remove(instance_id)
             if isinstance(error, KubeUnreachable):
-                self._records.drop(instance_id, template=template)  # it may be there all the same
+                self._view.records.drop(instance_id, template=template)  # it may be there all the same
             raise refusal(error, retry_after=self._settings.retry_after) from error
         except asyncio.CancelledError:
-            self._instances.remove(instance_id)
-            self._records.drop(instance_id, template=template)
+            self._view.instances.remove(instance_id)
+            self._view.records.drop(instance_id, template=template)
             raise
-        self._records.made(instance_id, wanted=wanted.sandbox_id if wanted else None)
+        self._view.records.made(instance_id, wanted=wanted.sandbox_id if wanted else None)
         self._expect(instance)
         return instance
 
@@ -86,10 +70,10 @@ class Launcher:
         self._unheard.start(instance.id, partial(self._look_for, instance))
 
     def _look_for(self, instance: Instance) -> None:
-        seen = self._instances.get(instance.id)
-        if seen is None or self._reporter.events.phase(instance.id) is not None:
+        seen = self._view.instances.get(instance.id)
+        if seen is None or self._view.phase(instance.id) is not None:
             return
-        if seen.pod is not None and self._watches.failure is None:
+        if seen.pod is not None and self._view.watches.failure is None:
             self._expect(instance)  # the watch tells its address as soon as it has one
         else:
-            self._states.ask(instance)
+            self._view.states.ask(instance)

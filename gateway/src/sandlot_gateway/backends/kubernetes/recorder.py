@@ -9,34 +9,17 @@ from sandlot_contract.verdicts import SandboxVerdict
 from ...core.instances import Instance
 from ...core.owners import Claim
 from ...core.slots import Loss
-from .instances import Instances, Seen
-from .records import Records
-from .reporter import Reporter
-from .states import SidecarStates
+from .instances import Seen
 from .timers import KeyedTimers
-from .watches import Watches
+from .view import View
 
 
 class Recorder:
-    def __init__(
-        self,
-        instances: Instances,
-        *,
-        records: Records,
-        states: SidecarStates,
-        watches: Watches,
-        reporter: Reporter,
-        late_record: float,
-        late_end: float,
-    ) -> None:
+    def __init__(self, view: View, *, late_record: float, late_end: float) -> None:
         """In seconds: another gateway's claim without a record gets it from this one after `late_record`, and an end
         that another gateway seems to have asked for is written after `late_end`.
         """
-        self._instances = instances
-        self._records = records
-        self._states = states
-        self._watches = watches
-        self._reporter = reporter
+        self._view = view
         self._late_records = KeyedTimers(after=late_record)
         self._late: dict[str, Claim] = {}  # claims of other gateways that no record tells of yet
         # Ends that another gateway seems to have asked for: this one writes them only where that one does not.
@@ -44,13 +27,13 @@ class Recorder:
 
     def claimed(self, instance: Instance, claim: Claim, *, ours: bool) -> None:
         """As `Backend.claimed`."""
-        seen = self._instances.get(instance.id)
+        seen = self._view.instances.get(instance.id)
         if seen is None:
             return
         if ours:
-            self._states.stop_asking(instance.id)
+            self._view.states.stop_asking(instance.id)
             self._write_claim(seen, claim)
-        elif not self._records.confirmed(instance.id, claim.sandbox_id):
+        elif not self._view.records.confirmed(instance.id, claim.sandbox_id):
             self._expect_record(instance.id, claim)
 
     def ended(self, instance_id: str, end: Loss, *, claim: Claim | None, heard: bool) -> None:
@@ -58,18 +41,18 @@ class Recorder:
         late = self._late.pop(instance_id, None)
         self._late_records.cancel(instance_id)
         claim = claim or late
-        seen, known = self._instances.get(instance_id), self._records.of_pod(instance_id)
+        seen, known = self._view.instances.get(instance_id), self._view.records.of_pod(instance_id)
         if seen is None or claim is None:
             return
-        if end.verdict == SandboxVerdict.GIVEN_BACK and not self._records.confirmed(
+        if end.verdict == SandboxVerdict.GIVEN_BACK and not self._view.records.confirmed(
             instance_id, claim.sandbox_id
         ):
             return  # written, it would be the sandbox's own record, and its end
         if known is not None and known.ended is not None:
             if known.owner == claim.sandbox_id and not known.told:
-                self._records.name_owner(instance_id, claim, template=seen.instance.template)
+                self._view.records.name_owner(instance_id, claim, template=seen.instance.template)
             return
-        if known is None and late is None and not self._records.has_owner(instance_id):
+        if known is None and late is None and not self._view.records.has_owner(instance_id):
             return  # its Sandbox was deleted, which was its end
         # Of this one's own `deleted`, too: its sidecar says so again.
         if self.has_end(instance_id):
@@ -86,12 +69,12 @@ class Recorder:
         if claim is not None:
             self._write_claim(seen, claim)
         instance = seen.instance
-        ended = self._records.ending(end)
-        self._records.end(instance.id, ended, template=instance.template, cold=seen.origin.cold)
+        ended = self._view.records.ending(end)
+        self._view.records.end(instance.id, ended, template=instance.template, cold=seen.origin.cold)
 
     def has_end(self, instance_id: str) -> bool:
         """Its Sandbox has it, or will have: from here, or from the gateway that seems to have asked for it."""
-        return instance_id in self._late_ends or self._records.has_end(instance_id)
+        return instance_id in self._late_ends or self._view.records.has_end(instance_id)
 
     def end_seen(self, instance_id: str) -> None:
         """It is in the Sandbox."""
@@ -106,7 +89,7 @@ class Recorder:
 
     def _write_claim(self, seen: Seen, claim: Claim) -> None:
         instance = seen.instance
-        self._records.claim(
+        self._view.records.claim(
             instance.id, claim, template=instance.template, cold=seen.origin.cold, node=seen.node
         )
 
@@ -117,10 +100,10 @@ class Recorder:
             self._late_records.start(instance_id, partial(self._record_overdue, instance_id))
 
     def _record_overdue(self, instance_id: str) -> None:
-        claim, seen = self._late.pop(instance_id), self._instances.get(instance_id)
-        if seen is None or self._reporter.events.owner(instance_id) != claim.sandbox_id:
+        claim, seen = self._late.pop(instance_id), self._view.instances.get(instance_id)
+        if seen is None or self._view.owner(instance_id) != claim.sandbox_id:
             return
-        if not self._watches.sandboxes_synced:
+        if not self._view.watches.sandboxes_synced:
             self._expect_record(instance_id, claim)  # it may be there, unseen
-        elif not self._records.confirmed(instance_id, claim.sandbox_id):
+        elif not self._view.records.confirmed(instance_id, claim.sandbox_id):
             self._write_claim(seen, claim)

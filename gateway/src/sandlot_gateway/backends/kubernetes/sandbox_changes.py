@@ -7,49 +7,33 @@ from sandlot_kube.ends import Ended
 from ...core.instances import Instance
 from ...sidecars import Sidecars
 from ...tasks import Tasks
-from .instances import Instances
 from .known import Known
 from .pods import Pods
 from .recorder import Recorder
-from .records import Records
-from .reporter import Reporter
-from .states import SidecarStates
+from .view import View
 
 
 class SandboxChanges:
-    def __init__(
-        self,
-        instances: Instances,
-        *,
-        records: Records,
-        recorder: Recorder,
-        states: SidecarStates,
-        pods: Pods,
-        sidecars: Sidecars,
-        reporter: Reporter,
-    ) -> None:
-        self._instances = instances
-        self._records = records
+    def __init__(self, view: View, *, recorder: Recorder, pods: Pods, sidecars: Sidecars) -> None:
+        self._view = view
         self._recorder = recorder
-        self._states = states
         self._pods = pods
         self._sidecars = sidecars
-        self._reporter = reporter
         self._tasks = Tasks()
 
     def changed(self, known: Known) -> None:
         """`known` is new, or has got its owner or its end."""
-        seen, owner = self._instances.get(known.pod), self._reporter.events.owner(known.pod)
+        seen, owner = self._view.instances.get(known.pod), self._view.owner(known.pod)
         if known.ended is not None:
             self._recorder.end_seen(known.pod)
-            if seen is not None and owner is not None and self._records.of_pod(known.pod) is None:
+            if seen is not None and owner is not None and self._view.records.of_pod(known.pod) is None:
                 # Deleted. The controller takes the pod; should none run, the code in there ends all the same.
                 self._tasks.spawn(self._end_sidecar(seen.instance, known.ended, only_of=owner))
             self._pods.lose(known.pod, ended=known.ended)
             if known.owner is not None:
-                self._reporter.sandbox_over(known.owner, known.ended, request=known.request)
+                self._view.reporter.sandbox_over(known.owner, known.ended, request=known.request)
         elif known.claimed and seen is not None and owner is None:
-            self._states.ask(seen.instance)  # another gateway's: learn whose it is
+            self._view.states.ask(seen.instance)  # another gateway's: learn whose it is
 
     async def close(self) -> None:
         await self._tasks.close()

@@ -1,0 +1,27 @@
+"""What each part that acts looks at: instances, records, sidecars' words, the watches, and the gateway's ledger."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...core.slots import Phase
+from .instances import Instances
+from .records import Records
+from .reporter import Reporter
+from .states import SidecarStates
+from .watches import Watches
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    instances: Instances
+    records: Records
+    states: SidecarStates
+    watches: Watches
+    reporter: Reporter
+
+    def phase(self, instance_id: str) -> Phase | None:
+        return self.reporter.events.phase(instance_id)
+
+    def owner(self, instance_id: str) -> str | None:
+        return self.reporter.events.owner(instance_id)
