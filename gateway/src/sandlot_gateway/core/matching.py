@@ -48,7 +48,8 @@ class Matching:
     def waiter_for(self, instance: Instance, start: Start | None, *, now: float) -> Waiter[Ask] | None:
         """Whom it was started for, unless that one has gone or another is overdue; else who has waited longest."""
         if start is not None:
-            self.mean_start += 0.2 * (now - start.began - self.mean_start)
+            # From when it was asked for, as `_is_overdue` counts: a launch that is slow to return makes nobody overdue.
+            self.mean_start += 0.2 * (now - start.asked_at - self.mean_start)
             if start.waiter is not None and start.waiter.waiting and not self._is_overdue(start.key, now):
                 return start.waiter
         owner = self._owner(instance.pool) if instance.pool is not None else None
