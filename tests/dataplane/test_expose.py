@@ -10,7 +10,8 @@ from contextlib import AsyncExitStack
 import pytest
 import websockets
 from sandlot_gateway.data.breaker import Limits
-from sandlot_gateway.data.expose import ExposeError, Exposures
+from sandlot_gateway.data.expose import Exposures
+from sandlot_gateway.data.exposure import ExposeError
 
 from tests.dataplane.gateway import Client
 from tests.dataplane.sidecar import tcp_to

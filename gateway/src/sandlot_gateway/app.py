@@ -7,6 +7,8 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 
+from sandlot_contract.verdicts import SandboxVerdict
+
 from sandlot_gateway.archive import Archive
 from sandlot_gateway.backend_events import BackendEvents
 from sandlot_gateway.checkpoints.quota import StoreLimits
@@ -244,7 +246,9 @@ class Gateway:
         if self.settings.end_sandboxes_on_exit:
             for sandbox in self.directory.live():
                 self.lifecycle.ends.record(
-                    sandbox, verdict="deleted", message="the gateway was ended with its sandboxes"
+                    sandbox,
+                    verdict=SandboxVerdict.DELETED,
+                    message="the gateway was ended with its sandboxes",
                 )
             await self.backend.destroy_all()
         await self.lifecycle.close()

@@ -12,7 +12,7 @@ from sandlot_gateway.control.models import Done, Port, Strict
 from sandlot_gateway.control.present import base_url, iso, json_response
 from sandlot_gateway.control.services import Have, Owned, Services, Who
 from sandlot_gateway.core.backend import BackendError
-from sandlot_gateway.data.expose import ExposeError, Exposure
+from sandlot_gateway.data.exposure import ExposeError, Exposure
 
 router = APIRouter(tags=["exposures"])
 

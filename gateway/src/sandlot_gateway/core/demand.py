@@ -6,7 +6,9 @@ from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
-from .instances import PoolSpec, PoolStatus, Template
+from sandlot_contract.template import Template
+
+from .instances import PoolSpec, PoolStatus
 from .starts import Ask, Starts
 from .waiting import Waiter, WaitList
 

@@ -44,19 +44,6 @@ from .waiting import Waiter, WaitList
 _TURNS = 4  # times `start_timeout` for a start whose turn, or room, does not come
 _LOOK_EVERY = 1.0  # seconds: a pool's own start that was counted on may have failed without a word
 
-# Ends that only a sandbox with an owner has: an instance with one of them did start.
-_OF_OWNED: frozenset[str] = frozenset(
-    {
-        SandboxVerdict.DELETED,
-        SandboxVerdict.DEADLINE,
-        SandboxVerdict.IDLE,
-        SandboxVerdict.EXITED,
-        SandboxVerdict.RESET_FAILED,
-        SandboxVerdict.INIT_KILLED,
-        SandboxVerdict.GIVEN_BACK,
-    }
-)
-
 
 @dataclass(frozen=True, slots=True)
 class SupplySettings:
@@ -214,7 +201,7 @@ class SupplyCore:
     def _fail_if_lost(self, start: Start, told: Told) -> None:
         # Another gateway's create had the one whose end only an owner has. Two such ends, taken for failed starts, would
         # end a create that waits here, with the other one's verdict.
-        if isinstance(told, Lost) and told.verdict not in _OF_OWNED:
+        if isinstance(told, Lost) and not told.had_owner:
             error = StartFailed(told.message, verdict=told.verdict, error_type=told.verdict.upper())
             self._failed(start, error, final=told.verdict == SandboxVerdict.IMAGE_PULL)
 

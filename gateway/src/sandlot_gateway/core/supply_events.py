@@ -14,6 +14,19 @@ from sandlot_contract.verdicts import SandboxVerdict
 
 from sandlot_gateway.core.instances import Instance
 
+# Ends that only a sandbox with an owner has: an instance with one of them did start.
+_OF_OWNED: frozenset[str] = frozenset(
+    {
+        SandboxVerdict.DELETED,
+        SandboxVerdict.DEADLINE,
+        SandboxVerdict.IDLE,
+        SandboxVerdict.EXITED,
+        SandboxVerdict.RESET_FAILED,
+        SandboxVerdict.INIT_KILLED,
+        SandboxVerdict.GIVEN_BACK,
+    }
+)
+
 AskId = NewType("AskId", int)
 StartId = NewType("StartId", int)
 
@@ -119,6 +132,11 @@ class Lost:
     instance_id: str
     verdict: str
     message: str
+
+    @property
+    def had_owner(self) -> bool:
+        """It did start, and a sandbox owned it."""
+        return self.verdict in _OF_OWNED
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,13 @@ import random
 import secrets
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Protocol
 
 from ..tasks import Tasks
 from ..wholefile import write_whole
+from .exposure import ExposeError, Exposure, checked
 from .pool import HttpPool
 from .routes import Routes
 from .tcp_listeners import TcpListeners
@@ -24,37 +25,8 @@ from .tunnel import tunnel_key
 log = logging.getLogger("sandlot.expose")
 
 MAX_PER_SANDBOX = 64
-MAX_NAME = 50  # characters
 _TRIES = 8  # ports, before a create of a TCP exposure is refused
 _PATIENCE = 2.0  # seconds until another gateway's exposure is known here; it takes some 30 ms
-
-
-class ExposeError(Exception):
-    """An exposure that cannot be made; `field` names the argument at fault, or is None when the host is."""
-
-    def __init__(self, message: str, *, field: str | None = None) -> None:
-        super().__init__(message)
-        self.field = field
-
-
-@dataclass(frozen=True, slots=True)
-class Exposure:
-    """`id` is the right to use it: 144 random bits, so whoever has the address needs no other credential."""
-
-    id: str
-    sandbox_id: str
-    tenant: str
-    port: int  # in the sandbox
-    name: str | None
-    protocol: Literal["HTTP", "TCP"]
-    created_at: float  # Unix seconds
-    listen_host: str | None = None  # TCP only
-    listen_port: int | None = None  # TCP only
-
-    @property
-    def path(self) -> str:
-        """Where an HTTP exposure is, below the gateway's address."""
-        return f"/expose/{self.id}/"
 
 
 class Shared(Protocol):
@@ -140,13 +112,7 @@ class Exposures:
         self, sandbox_id: str, tenant: str, port: int, name: str | None = None, protocol: str = "HTTP"
     ) -> Exposure:
         """Make one; for TCP the listener is open when this returns. Raises ExposeError."""
-        if not 1 <= port <= 65535:
-            raise ExposeError("port must be between 1 and 65535", field="port")
-        if name is not None and len(name) > MAX_NAME:
-            raise ExposeError(f"name must have at most {MAX_NAME} characters", field="name")
-        kind = protocol.upper()
-        if kind not in ("HTTP", "TCP"):
-            raise ExposeError("protocol must be HTTP or TCP", field="protocol")
+        kind = checked(port, name=name, protocol=protocol)
         if len(self.list(tenant, sandbox_id=sandbox_id)) >= MAX_PER_SANDBOX:
             raise ExposeError(f"a sandbox has at most {MAX_PER_SANDBOX} exposures: remove one first")
         exposure = Exposure(
@@ -155,7 +121,7 @@ class Exposures:
             tenant=tenant,
             port=port,
             name=name,
-            protocol="HTTP" if kind == "HTTP" else "TCP",
+            protocol=kind,
             created_at=time.time(),
         )
         if self._shared is not None:

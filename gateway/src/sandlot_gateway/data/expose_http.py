@@ -8,7 +8,8 @@ from collections.abc import Callable
 from .answers import Receive, Refusal, Scope, Send, no_such_route, sandbox_not_found
 from .conn import Connection
 from .errors import ClientGone, DialError, PoolError, WireError
-from .expose import Exposure, Exposures
+from .expose import Exposures
+from .exposure import Exposure
 from .forward import RequestHead, forward
 from .pool import HttpPool
 from .request import Parsed

@@ -15,8 +15,8 @@ from websockets.protocol import CLIENT, OPEN, Event, Protocol
 from .answers import Receive, Refusal, Scope, Send
 from .conn import Connection
 from .errors import PoolError, UpstreamError
-from .expose import Exposure
 from .expose_http import forwarded_lines, refusal
+from .exposure import Exposure
 from .pool import HttpPool
 from .request import Parsed
 from .routes import Route

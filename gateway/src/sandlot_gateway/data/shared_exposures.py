@@ -11,7 +11,7 @@ import msgspec
 from ..core.backend import Notes
 from ..notes import follow
 from ..tokens import Tokens
-from .expose import Exposure
+from .exposure import Exposure
 
 
 class _Kept(msgspec.Struct, frozen=True):

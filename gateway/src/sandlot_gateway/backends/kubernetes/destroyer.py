@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from sandlot_contract.verdicts import SandboxVerdict
+
 from ...core.slots import Loss, Phase
 from ...sidecars import Sidecars
 from .giving_up import Outcome, Written, decide
@@ -49,9 +51,11 @@ class Destroyer:
         if outcome is Outcome.DROP:
             self._view.records.drop(instance_id, template=seen.instance.template)
         elif outcome is Outcome.WRITE_END:
-            self._recorder.write_end(seen, None, Loss("sandbox_lost", "the gateway gave it up"))
+            self._recorder.write_end(seen, None, Loss(SandboxVerdict.SANDBOX_LOST, "the gateway gave it up"))
         if phase not in (None, Phase.ENDING, Phase.GONE):  # its sidecar has ended while it was on offer
-            self._view.reporter.events.instance_lost(instance_id, Loss("start_failed", "it was given up"))
+            self._view.reporter.events.instance_lost(
+                instance_id, Loss(SandboxVerdict.START_FAILED, "it was given up")
+            )
 
     async def destroy_all(self) -> None:
         """Pools are the cluster's and not this gateway's: their warm pods stay."""

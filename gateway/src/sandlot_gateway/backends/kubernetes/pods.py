@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from functools import partial
 
+from sandlot_contract.verdicts import SandboxVerdict
 from sandlot_kube import verdicts
 from sandlot_kube.ends import Ended
 from sandlot_kube.objects import Pod
@@ -95,7 +96,7 @@ class Pods:
     def _let_go(self, instance_id: str, loss: Loss) -> None:
         if address := self._instances.take_address(instance_id):
             # From a lost node no end of a connection ever comes; elsewhere the last answer may still be on its way.
-            (self._pool.cut if loss.verdict == "node_lost" else self._pool.forget)(address)
+            (self._pool.cut if loss.verdict == SandboxVerdict.NODE_LOST else self._pool.forget)(address)
 
 
 def is_over(pod: Pod) -> bool:
@@ -110,5 +111,5 @@ def is_over(pod: Pod) -> bool:
 def death_of(pod: Pod | None, *, started: bool) -> Loss:
     """For the case that the controller gives no reason; `pod` as it was last seen, None when it is not there any more."""
     found = verdicts.of_missing_pod() if pod is None else verdicts.of_deleted_pod(pod)
-    lost = found.verdict in (verdicts.SANDBOX_LOST, verdicts.SIDECAR_LOST)
-    return Loss(verdicts.START_FAILED if lost and not started else found.verdict, found.message)
+    lost = found.verdict in (SandboxVerdict.SANDBOX_LOST, SandboxVerdict.SIDECAR_LOST)
+    return Loss(SandboxVerdict.START_FAILED if lost and not started else found.verdict, found.message)

@@ -58,7 +58,7 @@ class Recorder:
         if self.has_end(instance_id):
             return
         write = partial(self.write_end, seen, claim, end)
-        if heard and end.verdict == "deleted":
+        if heard and end.verdict == SandboxVerdict.DELETED:
             # Asked for by another gateway, or by this one before its last start.
             self._late_ends.start(instance_id, write)
         else:

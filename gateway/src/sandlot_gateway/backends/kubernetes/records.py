@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from sandlot_contract.template import Template
+from sandlot_contract.verdicts import SandboxVerdict
 from sandlot_kube import clock, ends
 from sandlot_kube.client import KubeClient
 from sandlot_kube.ends import Ended
@@ -140,7 +141,7 @@ class Records:
     def _forget(self, name: str) -> None:
         known = self._known.remove(name)
         if known is not None and known.ended is None:
-            ended = self.ending(Loss("deleted", "its Sandbox was deleted"))
+            ended = self.ending(Loss(SandboxVerdict.DELETED, "its Sandbox was deleted"))
             self._seen(replace(known, ended=ended))
 
     # What shall be there.

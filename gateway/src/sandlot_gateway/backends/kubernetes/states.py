@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from sandlot_contract.phases import Phase
+
 from ...core.backend import LeftAlone, Unavailable
 from ...core.instances import Instance
 from ...data.pool import HttpPool
@@ -54,7 +56,7 @@ class SidecarStates:
             # one of this gateway's in that moment.
             self._asker.ask(seen.instance)
             raise LeftAlone
-        if state.get("phase") != "starting":
+        if state.get("phase") != Phase.STARTING:
             self.forget(instance_id)
         return seen.instance
 
@@ -108,7 +110,7 @@ class SidecarStates:
     def _is_stale(self, seen: Seen, state: dict[str, Any]) -> bool:
         """From before a claim whose Sandbox was faster: taken for the truth, it would hide the owner."""
         known = self._records.of_pod(seen.instance.id)
-        if state.get("phase") != "warm" or known is None:
+        if state.get("phase") != Phase.WARM or known is None:
             return False
         return known.claimed or (known.made_for is not None and self._is_left(seen))
 

@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ...core.instances import Template
+from sandlot_contract.template import Template
+
 from ...wholefile import write_whole
 from .processes import ProcessKey
 

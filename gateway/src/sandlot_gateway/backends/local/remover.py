@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
+from sandlot_contract.verdicts import SandboxVerdict
+
 from ...core.backend import Events
 from ...core.slots import Loss, Phase
 from ...data.pool import HttpPool, PoolError
@@ -62,7 +64,11 @@ class Remover:
         started = self.has_started(entry.instance.id)
         verb = "ended" if started else "ended before it was ready"
         message = f"the sidecar {verb}{code}" + (f": {tail}" if tail else "")
-        self.lost(entry, verdict="sidecar_lost" if started else "start_failed", message=message)
+        self.lost(
+            entry,
+            verdict=SandboxVerdict.SIDECAR_LOST if started else SandboxVerdict.START_FAILED,
+            message=message,
+        )
 
     def lost(self, entry: Entry, *, verdict: str, message: str) -> None:
         instance = entry.instance

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from sandlot_contract.phases import Phase
+from sandlot_contract.verdicts import SandboxVerdict
+
 from ...core.backend import Events
 from ...core.instances import Instance
 from ...core.slots import Loss
@@ -72,7 +75,7 @@ class Takeover:
         entry = Entry(instance, directory, record, began=loop.time())
         entry.spawned.set()
         self._entries[record.id] = entry
-        if found.state.get("phase") == "starting" and record.pool is not None:
+        if found.state.get("phase") == Phase.STARTING and record.pool is not None:
             self._planner.began(record.pool, record.id)
         entry.watch(found.pidfd, process=None, on_exit=self._remover.exited)
         events.instance_found(instance, found.state)
@@ -81,4 +84,4 @@ class Takeover:
         log.info("instance %s is dead (%s), clearing it away", found.directory.id, found.why)
         await self._remover.clear(found.directory, found.record, search=True)
         message = f"the sandbox was lost while no gateway ran: {found.why}"
-        events.instance_lost(found.directory.id, Loss("sidecar_lost", message))
+        events.instance_lost(found.directory.id, Loss(SandboxVerdict.SIDECAR_LOST, message))
