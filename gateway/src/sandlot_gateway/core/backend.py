@@ -6,7 +6,7 @@ answers a caller: readiness and ends arrive at the gateway from the sidecars the
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from sandlot_contract.template import Template
@@ -157,8 +157,11 @@ class Backend(Protocol):
         """After this generation's owner is done: offer the instance for a proven reset. False: end it instead."""
         ...
 
-    async def destroy(self, instance_id: str) -> None:
-        """Take the instance and all it left away. Idempotent."""
+    async def destroy(self, instance_id: str, *, given_back: bool = False) -> None:
+        """Take the instance and all it left away. Idempotent.
+
+        `given_back`: a claim of it has failed here, and other gateways may have heard of that claim.
+        """
         ...
 
     def instance(self, instance_id: str) -> Instance | None: ...
@@ -193,6 +196,9 @@ class Backend(Protocol):
         `claim` is None where the gateway does not know the sandbox, nor whether there was one. `heard`: by its
         sidecar's word, and not by a decision of this gateway.
         """
+
+    async def ends_written(self, sandbox_ids: Iterable[str], *, timeout: float) -> None:
+        """Until the ends of these are where other gateways find them, `timeout` seconds at most."""
 
     def sought(self, sandbox_id: str) -> None:
         """Somebody asks for a sandbox that another gateway may have made within the last minute. Returns at once."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import Protocol
 
@@ -76,10 +77,19 @@ class Ends:
         return True
 
     async def deleted_everywhere(self, *sandboxes: Sandbox) -> None:
-        """Wait for the sidecars of the deleted, where another gateway would go on using one that it holds for alive."""
-        if not self._backend.finds_all:
-            instances = [sandbox.instance_id for sandbox in sandboxes if sandbox.instance_id is not None]
-            await self._retirer.retired(instances, timeout=DELETE_WAIT)
+        """Wait for the sidecars of the deleted, where another gateway would go on using one that it holds for alive.
+
+        Of one whose sidecar has not said that it ended only the record tells other gateways: they may bring it up.
+        """
+        if self._backend.finds_all:
+            return
+        loop = asyncio.get_running_loop()
+        until = loop.time() + DELETE_WAIT
+        instances = {sandbox.instance_id for sandbox in sandboxes if sandbox.instance_id is not None}
+        ended = await self._retirer.retired(instances, timeout=DELETE_WAIT)
+        untold = [sandbox.id for sandbox in sandboxes if sandbox.instance_id not in ended]
+        if untold:
+            await self._backend.ends_written(untold, timeout=max(until - loop.time(), 0.0))
 
     def record(
         self,

@@ -27,6 +27,8 @@ _log = logging.getLogger(__name__)
 _DECIDED: frozenset[str] = frozenset(
     {SandboxVerdict.DELETED, SandboxVerdict.RESET_FAILED, SandboxVerdict.START_FAILED}
 )
+# Of these, the ones that a caller's request has led to.
+_ASKED_FOR: frozenset[str] = frozenset({SandboxVerdict.DELETED, SandboxVerdict.RESET_FAILED})
 
 
 class Learning:
@@ -119,7 +121,8 @@ class Learning:
         """Another gateway was asked for its end, or its own gateway is lost.
 
         The end of a promise ends it whatever it has become since; that of an instance's record only where nobody
-        has heard of the instance yet. One that nobody here knows is known as ended, if its record tells enough.
+        has heard of the instance yet, and what brings it up here goes on unless it was deleted. One that nobody here
+        knows is known as ended, if its record tells enough.
         """
         if end.verdict == SandboxVerdict.GIVEN_BACK and not end.promised:
             return
@@ -127,7 +130,8 @@ class Learning:
         if sandbox is None:
             if end.request is not None:
                 self._ended(end, end.request)
-        elif end.promised:
+        elif end.promised or (sandbox.status == "PENDING" and end.verdict in _ASKED_FOR):
+            # Also where it is brought up: the instance that has ended was that of a claim not heard of here.
             self._ends.delete(sandbox, verdict=end.verdict, message=end.message)
         elif sandbox.status == "PENDING" and not self._bringup.under_way(end.sandbox_id):
             self._ends.record(sandbox, verdict=end.verdict, message=end.message, exit_code=end.exit_code)

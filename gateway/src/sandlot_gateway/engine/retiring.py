@@ -31,23 +31,26 @@ class Retirer:
         self._supply = supply
         self._slots = supply.slots
         self._at_once = asyncio.Semaphore(at_once)
-        self._ways: dict[str, asyncio.Event] = {}  # by instance, of retired ones until they are out
+        # By instance, of retired ones until they are out: whether their sidecars have said that they ended.
+        self._ways: dict[str, asyncio.Future[bool]] = {}
         self._tasks = Tasks()
 
     def retire(self, ended: Generation, *, verdict: str) -> None:
         """Its owner is done: a slot that is ENDING, by the move that has made it so."""
-        way = self._ways[ended.instance.id] = asyncio.Event()
+        way = self._ways[ended.instance.id] = asyncio.get_running_loop().create_future()
         self._tasks.spawn(self._retire(ended, verdict=verdict, way=way))
 
-    async def retired(self, instance_ids: Iterable[str], *, timeout: float) -> None:
-        """Until those of them that are on their way out are out, `timeout` seconds at most."""
-        ways = [self._ways[instance_id] for instance_id in instance_ids if instance_id in self._ways]
-        try:
-            async with asyncio.timeout(timeout):
-                for way in ways:
-                    await way.wait()
-        except TimeoutError:
+    async def retired(self, instance_ids: Iterable[str], *, timeout: float) -> set[str]:
+        """Wait for those of them that are on their way out, `timeout` seconds at most.
+
+        Which of them have ended by their sidecars' word.
+        """
+        ways = {one: self._ways[one] for one in instance_ids if one in self._ways}
+        if ways:
+            await asyncio.wait(ways.values(), timeout=timeout)
+        if not all(way.done() for way in ways.values()):
             _log.info("an instance takes long to end")
+        return {one for one, way in ways.items() if way.done() and way.result()}
 
     def discard(self, instance: Instance, *, owner: str | None = None) -> None:
         """Nobody shall have this instance (again): as it is now, or as long as this sandbox owns it."""
@@ -56,7 +59,7 @@ class Retirer:
         else:
             begun = self._slots.discard(instance.id)
         if begun:
-            self._tasks.spawn(self._end(instance, verdict=SandboxVerdict.SANDBOX_LOST, only_of=owner))
+            self._tasks.spawn(self._discard(instance, owner=owner))
 
     def give_back(self, instance: Instance, sandbox_id: str) -> None:
         """Take it away unless another sandbox than this owns it, which its sidecar alone knows."""
@@ -69,16 +72,17 @@ class Retirer:
     async def close(self, *, timeout: float) -> None:
         await self._tasks.close(timeout=timeout)
 
-    async def _retire(self, ended: Generation, *, verdict: str, way: asyncio.Event) -> None:
+    async def _retire(self, ended: Generation, *, verdict: str, way: asyncio.Future[bool]) -> None:
         instance = ended.instance
+        confirmed = False
         try:
             async with self._at_once:
-                if await self._recycled(ended):
+                if confirmed := await self._recycled(ended):
                     self._slots.was_reset(instance.id, ended.generation)
                 else:
-                    await self._end(instance, verdict=verdict, only_of=ended.sandbox_id)
+                    confirmed = await self._end(instance, verdict=verdict, only_of=ended.sandbox_id)
         finally:
-            way.set()
+            way.set_result(confirmed)
             if self._ways.get(instance.id) is way:
                 del self._ways[instance.id]
             self._supply.capacity_freed()
@@ -90,8 +94,14 @@ class Retirer:
             _log.exception("an instance could not be recycled", extra={"instance": ended.instance.id})
             return False
 
-    async def _end(self, instance: Instance, *, verdict: str, only_of: str | None = None) -> None:
-        await self._asked(instance, await self._sidecars.end(instance, verdict=verdict, only_of=only_of))
+    async def _end(self, instance: Instance, *, verdict: str, only_of: str | None = None) -> bool:
+        """Whether its sidecar has said that it ended."""
+        answer = await self._sidecars.end(instance, verdict=verdict, only_of=only_of)
+        await self._asked(instance, answer)
+        return answer == "ended"
+
+    async def _discard(self, instance: Instance, *, owner: str | None) -> None:
+        await self._end(instance, verdict=SandboxVerdict.SANDBOX_LOST, only_of=owner)
 
     async def _give_back(self, instance: Instance, sandbox_id: str) -> None:
         answer = await self._ask(instance, sandbox_id)
@@ -101,21 +111,21 @@ class Retirer:
             await asyncio.sleep(PAUSE)
             answer = await self._ask(instance, sandbox_id)
             tries -= 1
-        await self._asked(instance, answer)
+        await self._asked(instance, answer, given_back=True)
 
-    async def _asked(self, instance: Instance, answer: Ending) -> None:
+    async def _asked(self, instance: Instance, answer: Ending, *, given_back: bool = False) -> None:
         """Its sidecar was asked to end, and another sandbox owns it, or it is to be taken away."""
         if answer == "owned":
             self._slots.gone(instance.id)
         else:
-            await self._destroy(instance.id)
+            await self._destroy(instance.id, given_back=given_back)
 
     async def _ask(self, instance: Instance, sandbox_id: str) -> Ending:
         return await self._sidecars.end(instance, verdict=SandboxVerdict.GIVEN_BACK, only_of=sandbox_id)
 
-    async def _destroy(self, instance_id: str) -> None:
+    async def _destroy(self, instance_id: str, *, given_back: bool = False) -> None:
         try:
-            await self._backend.destroy(instance_id)
+            await self._backend.destroy(instance_id, given_back=given_back)
         except Exception:
             _log.exception("an instance could not be destroyed", extra={"instance": instance_id})
         self._slots.gone(instance_id)

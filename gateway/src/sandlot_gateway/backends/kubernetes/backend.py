@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -214,8 +215,11 @@ class KubernetesBackend:
     def ended(self, instance_id: str, end: Loss, *, claim: Claim | None, heard: bool) -> None:
         self._recorder.ended(instance_id, end, claim=claim, heard=heard)
 
-    async def destroy(self, instance_id: str) -> None:
-        await self._destroyer.destroy(instance_id)
+    async def ends_written(self, sandbox_ids: Iterable[str], *, timeout: float) -> None:
+        await self._records.ends_written(set(sandbox_ids), timeout=timeout)
+
+    async def destroy(self, instance_id: str, *, given_back: bool = False) -> None:
+        await self._destroyer.destroy(instance_id, given_back=given_back)
 
     # Pools.
 

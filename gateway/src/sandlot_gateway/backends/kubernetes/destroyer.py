@@ -20,7 +20,7 @@ class Destroyer:
         self._recorder = recorder
         self._sidecars = sidecars
 
-    async def destroy(self, instance_id: str) -> None:
+    async def destroy(self, instance_id: str, *, given_back: bool = False) -> None:
         """As `Backend.destroy`."""
         seen = self._view.instances.get(instance_id)
         if seen is None:
@@ -48,7 +48,10 @@ class Destroyer:
             self._view.states.ask(seen.instance)
             return
         self._remove(seen)
-        if outcome is Outcome.DROP:
+        if outcome is Outcome.DROP and given_back:
+            # Deleted, it would be the sandbox's end where its claim was heard of.
+            self._recorder.write_end(seen, None, Loss(SandboxVerdict.GIVEN_BACK, "its claim failed"))
+        elif outcome is Outcome.DROP:
             self._view.records.drop(instance_id, template=seen.instance.template)
         elif outcome is Outcome.WRITE_END:
             self._recorder.write_end(seen, None, Loss(SandboxVerdict.SANDBOX_LOST, "the gateway gave it up"))

@@ -168,6 +168,11 @@ class Promises:
             work.ended = ended
             work.news.set()
 
+    def writing(self, sandbox_id: str) -> asyncio.Task[None] | None:
+        """What writes its end or its removal."""
+        work = self._works.get(safe_name(sandbox_id))
+        return work.task if work is not None and (work.ended is not None or work.dropped) else None
+
     async def close(self, *, timeout: float) -> None:
         """Ends are written; promises lapse, unless this gateway comes back."""
         ending = [work.task for work in self._works.values() if work.task and (work.ended or work.dropped)]

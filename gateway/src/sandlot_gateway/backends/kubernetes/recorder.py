@@ -49,7 +49,8 @@ class Recorder:
         ):
             return  # written, it would be the sandbox's own record, and its end
         if known is not None and known.ended is not None:
-            if known.owner == claim.sandbox_id and not known.told:
+            unnamed = known.owner == claim.sandbox_id and not known.told
+            if unnamed and end.verdict != SandboxVerdict.GIVEN_BACK:
                 self._view.records.name_owner(instance_id, claim, template=seen.instance.template)
             return
         if known is None and late is None and not self._view.records.has_owner(instance_id):

@@ -212,6 +212,18 @@ class Records:
         record.drop = True
         self._work(record)
 
+    async def ends_written(self, sandbox_ids: set[str], *, timeout: float) -> None:
+        """`timeout` in seconds."""
+        self._lull.end()
+        tasks = [
+            record.task
+            for record in self._records.values()
+            if record.task is not None and self._owner_of(record) in sandbox_ids
+        ]
+        tasks += [task for one in sandbox_ids if (task := self.promises.writing(one)) is not None]
+        if tasks:
+            await asyncio.wait(tasks, timeout=timeout)
+
     async def flush(self, *, timeout: float) -> None:
         """Until what was asked for is written."""
         self._lull.end()
@@ -244,6 +256,10 @@ class Records:
                 record.end_there = known.ended is not None
             self._records[instance_id] = record
         return record
+
+    def _owner_of(self, record: Record) -> str | None:
+        known = self.of_pod(record.instance_id)
+        return record.promised or (known.owner if known is not None else None)
 
     def _work(self, record: Record) -> None:
         if record.task is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Any
 
@@ -39,7 +40,7 @@ class SidecarStates:
         self._reporter = reporter
         self._claimed_within = claimed_within
         self._starting_for = starting_for
-        # When those that are left to the gateways that have started them were heard first, on the monotonic clock.
+        # When those that are left to the gateways that have started them were heard first, by the loop's time.
         self._left_since: dict[str, float] = {}
         self._asker = Asker(pool=pool, told=self._told)
 
@@ -118,5 +119,5 @@ class SidecarStates:
         """The gateway that has started it is about to claim it, and only its sidecar tells of that."""
         if seen.origin is Origin.OWN_START:
             return False
-        now = time.monotonic()
+        now = asyncio.get_running_loop().time()
         return now - self._left_since.setdefault(seen.instance.id, now) < self._claimed_within

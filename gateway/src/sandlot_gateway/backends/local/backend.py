@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -186,7 +186,10 @@ class LocalBackend:
     async def recycle(self, instance: Instance, *, generation: int) -> bool:
         return await self._resetter.recycle(instance, generation=generation)
 
-    async def destroy(self, instance_id: str) -> None:
+    async def ends_written(self, sandbox_ids: Iterable[str], *, timeout: float) -> None:
+        return
+
+    async def destroy(self, instance_id: str, *, given_back: bool = False) -> None:
         await self._remover.destroy(instance_id)
 
     # Pools.
