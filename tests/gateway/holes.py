@@ -11,12 +11,15 @@ from typing import Any
 from unittest.mock import patch
 
 from hypothesis.stateful import RuleBasedStateMachine
+from sandlot_gateway.backends.kubernetes.destroyer import Destroyer
+from sandlot_gateway.backends.kubernetes.records import Records
 from sandlot_gateway.core.slots import Heard, Loss, Phase, Slots
 from sandlot_gateway.core.starts import Starts
 from sandlot_gateway.engine.learning import Learning
 from sandlot_gateway.sandboxes import Sandbox
 
 from tests.gateway.lives import Wire
+from tests.gateway.test_lives_kubernetes import KubernetesLivesModel
 from tests.gateway.test_lives_model import LivesModel
 from tests.gateway.test_supply_model import SupplyModel
 
@@ -82,10 +85,31 @@ def an_end_that_was_heard_of_is_the_sandboxs_whatever_came_after() -> AbstractCo
     return patch.object(Learning, "_adopt", hasty)
 
 
+def a_start_that_is_given_up_is_the_sandboxs_end() -> AbstractContextManager[Any]:
+    """Its Sandbox was deleted, which another gateway that had heard of the claim took for the sandbox's own."""
+    destroy = Destroyer.destroy
+
+    async def silent(self: Destroyer, instance_id: str, *, given_back: bool = False) -> None:
+        await destroy(self, instance_id)
+
+    return patch.object(Destroyer, "destroy", silent)
+
+
+def a_delete_is_answered_before_anybody_else_can_know_it() -> AbstractContextManager[Any]:
+    """Killed in that moment, its gateway left a sandbox that another one brought up."""
+
+    async def hasty(self: Records, sandbox_ids: set[str], *, timeout: float) -> None:
+        return
+
+    return patch.object(Records, "ends_written", hasty)
+
+
 HOLES: list[tuple[Hole, type[RuleBasedStateMachine]]] = [
     (lost_before_its_launch_returned, SupplyModel),
     (lost_while_it_was_claimed, LivesModel),
     (ended_whoever_owns_it, LivesModel),
     (another_gateways_claim_is_not_heard_while_ones_own_is_under_way, LivesModel),
     (an_end_that_was_heard_of_is_the_sandboxs_whatever_came_after, LivesModel),
+    (a_start_that_is_given_up_is_the_sandboxs_end, KubernetesLivesModel),
+    (a_delete_is_answered_before_anybody_else_can_know_it, KubernetesLivesModel),
 ]

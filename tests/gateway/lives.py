@@ -6,9 +6,10 @@ import asyncio
 import hashlib
 import hmac
 import json
+import time
 import zlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,11 +33,13 @@ from sandlot_gateway.sidecars import ClaimAnswer
 from sandlot_gateway.tokens import Tokens
 from sandlot_gateway.webhooks import Webhooks
 
-from tests.waiting import loop_turns
-
 TOKENS = Tokens(b"k" * 32)
 TEMPLATE = Template("host")
 TENANT = Tenant("t")
+
+# What a call may come to when its answer, or the call itself, is lost.
+UNANSWERED = {"claim": "uncertain", "end": "unknown", "reset": False, "launch": "refused"}
+UNSENT = {"claim": "unreachable", "end": "unknown", "reset": False, "launch": "failed"}
 
 
 class VirtualTime(asyncio.SelectorEventLoop):
@@ -48,6 +51,14 @@ class VirtualTime(asyncio.SelectorEventLoop):
 
     def time(self) -> float:
         return self.now
+
+    async def rest(self) -> None:
+        """Until nothing is left to be run at this time."""
+        for _ in range(1000):
+            await asyncio.sleep(0)
+            if not self._ready:  # type: ignore[attr-defined]
+                return
+        raise AssertionError("its tasks never wait")
 
 
 @dataclass
@@ -111,6 +122,7 @@ class World:
         self.words: list[Word] = []
         self.losses: list[tuple[Gateway, str]] = []
         self.deleted: dict[str, Gateway] = {}  # by whom
+        self.answered: set[str] = set()  # deleted ones whose caller has been told so
         self.numbers = 0
         self.made = 0
         self.gateways: list[Gateway] = []
@@ -126,7 +138,7 @@ class World:
 
     def settle(self) -> None:
         """Until every task waits for the world or for time."""
-        self.loop.run_until_complete(loop_turns(12))
+        self.loop.run_until_complete(self.loop.rest())
 
     def pass_time(self, seconds: float) -> None:
         self.loop.now += seconds
@@ -141,6 +153,7 @@ class World:
         for sidecar in self.sidecars.values():
             if sidecar.owner is not None and self.deleted.get(sidecar.owner) is gateway:
                 del self.deleted[sidecar.owner]
+                self.answered.discard(sidecar.owner)
         self.dead.append(gateway)
         self.calls = [call for call in self.calls if call.gateway is not gateway or call.kind == "launch"]
         self.gateways[self.gateways.index(gateway)] = self.new_gateway(
@@ -152,6 +165,23 @@ class World:
             gateway.alive = False
             self.loop.run_until_complete(gateway.close())
         self.loop.close()
+
+    # What is under way, beside calls, words and losses.
+
+    def backlogs(self) -> list[Any]:
+        return []
+
+    def tell(self, watch: Any) -> None:
+        raise NotImplementedError
+
+    def more(self) -> bool:
+        """Something that would happen by itself does. False: there is nothing."""
+        return False
+
+    def lose_call(self, call: Call) -> None:
+        """It, or its answer. A launch of which nobody hears is none."""
+        if call.kind != "launch" or not call.arrived:
+            self.answer(call, (UNANSWERED if call.arrived else UNSENT)[call.kind])
 
     # What sidecars do.
 
@@ -189,6 +219,36 @@ class World:
             call.answer.set_result(result)
         self.settle()
 
+    def give_answer(self, call: Call) -> None:
+        """As it came to its end."""
+        self.answer(call, "launched" if call.kind == "launch" else call.result)
+
+    def hear(self, word: Word) -> None:
+        if word.gateway.alive:
+            word.gateway.receive(word)
+
+    def see(self, gateway: Gateway, instance_id: str) -> None:
+        if gateway.alive:
+            gateway.lose(instance_id)
+
+    def quiet(self) -> None:
+        """All that is under way arrives."""
+        for _ in range(2000):
+            for sidecar in [one for one in self.sidecars.values() if one.phase == "starting"]:
+                self.get_ready(sidecar)
+            if self.losses:
+                self.see(*self.losses.pop(0))
+            elif self.words:
+                self.hear(self.words.pop(0))
+            elif self.calls:
+                call = self.calls[0]
+                if not call.arrived:
+                    self.arrive(call)
+                self.give_answer(call)
+            elif not self.more():
+                return
+        raise AssertionError("messages without end")
+
     def _claim(self, sidecar: Sidecar, body: dict[str, Any]) -> ClaimAnswer:
         if sidecar.phase == "ended":
             return ClaimAnswer("gone", {})
@@ -213,8 +273,15 @@ class World:
         self.check_unwanted(sidecar)
         sidecar.phase, sidecar.verdict = "ended", body["verdict"]
         self.speak(sidecar, "ended")
-        self.losses += [(gateway, sidecar.instance_id) for gateway in self.gateways]
+        self.ended_itself(sidecar)
         return "ended"
+
+    def ended_itself(self, sidecar: Sidecar) -> None:
+        """The backends find out."""
+        self.losses += [(gateway, sidecar.instance_id) for gateway in self.gateways]
+
+    def unwanted(self, sidecar: Sidecar, state: dict[str, Any], verdict: str | None) -> None:
+        """A gateway has answered its word by 410."""
 
     def _reset(self, sidecar: Sidecar, body: dict[str, Any]) -> bool:
         if sidecar.phase != "claimed" or body["generation"] != sidecar.generation:
@@ -311,7 +378,10 @@ class Below:
         answer = await self._gateway.call("reset", instance.id, {"generation": generation})
         return answer is True
 
-    async def destroy(self, instance_id: str) -> None:
+    async def ends_written(self, sandbox_ids: Iterable[str], *, timeout: float) -> None:
+        return
+
+    async def destroy(self, instance_id: str, *, given_back: bool = False) -> None:
         if instance_id not in self.instances:
             return
         answer = await self._gateway.call("end", instance_id, {"verdict": "deleted", "only_unclaimed": True})
@@ -350,18 +420,31 @@ class Below:
 class Gateway:
     """The gateway's own parts above the wire, of one process."""
 
+    image = "host"
+
     def __init__(self, world: World, directory: Path) -> None:
         self.world = world
+        self.tokens = TOKENS
         self.alive = True
         self.made: dict[str, Sandbox] = {}  # by this gateway's own creates
         self.counts: Counter[str] = Counter()
         self.disk = directory
         world.loop.run_until_complete(self._build(directory))
 
-    async def _build(self, directory: Path) -> None:
-        wire: Any = Wire(self)
+    def machine(self) -> tuple[Any, Any]:
+        """Its backend and its way to sidecars."""
         self.below = Below(self)
-        backend: Any = self.below
+        return self.below, Wire(self)
+
+    async def begin(self) -> None:
+        """With what is there."""
+
+    def clock(self) -> float:
+        return time.time()
+
+    async def _build(self, directory: Path) -> None:
+        backend, wire = self.machine()
+        self.backend = backend
         observer: Any = self
         self.directory = Directory()
         settings = SupplySettings(max_starts=3, max_waiting=8)
@@ -371,13 +454,14 @@ class Gateway:
             supply=self.supply,
             sidecars=wire,
             backend=backend,
-            tokens=TOKENS,
+            tokens=self.tokens,
             pending=PendingStore(directory, seal=Seal(TOKENS.pending_key())),
             observer=observer,
             restore=self._restore,
+            clock=self.clock,
         )
         self.webhooks = Webhooks(
-            tokens=TOKENS,
+            tokens=self.tokens,
             backend=backend,
             supply=self.supply,
             directory=self.directory,
@@ -385,6 +469,7 @@ class Gateway:
             learning=self.lifecycle.learning,
             counted=self._count,
         )
+        await self.begin()
 
     def _rank(self, instance_id: str) -> int:
         """Each gateway has an order of its own, the same in each run."""
@@ -410,15 +495,20 @@ class Gateway:
     async def call(self, kind: str, instance_id: str, body: dict[str, Any]) -> Any:
         """Of a process that is dead nothing is sent, and nothing comes to it."""
         answer = self.world.loop.create_future()
+        call = Call(self, kind, instance_id, body, answer)
         if self.alive:
-            self.world.calls.append(Call(self, kind, instance_id, body, answer))
-        return await answer
+            self.world.calls.append(call)
+        try:
+            return await answer
+        finally:
+            if call in self.world.calls and call.kind != "launch":
+                self.world.calls.remove(call)  # whoever waited has given up
 
     # What a test does.
 
     def create(self, *, checkpoint: str | None = None) -> Sandbox | None:
         """None: its line is full."""
-        spec = Spec(name="x", image="host", checkpoint=checkpoint)
+        spec = Spec(name="x", image=self.image, checkpoint=checkpoint)
 
         async def begin() -> Sandbox:
             return self.lifecycle.create(spec, secrets={}, tenant=TENANT)
@@ -443,7 +533,13 @@ class Gateway:
         body = json.dumps(word.state).encode()
         key = TOKENS.instance(word.instance_id).encode()
         signature = "sha256=" + hmac.new(key, body, hashlib.sha256).hexdigest()
-        self._run(lambda: self.webhooks.receive(word.instance_id, signature, body))
+
+        def receive() -> None:
+            answer = self.webhooks.receive(word.instance_id, signature, body)
+            if answer.status == 410 and word.state["event"] != "ended":
+                self.world.unwanted(self.world.sidecars[word.instance_id], word.state, answer.verdict)
+
+        self._run(receive)
 
     def lose(self, instance_id: str) -> None:
         """Its backend has found that the pod is gone."""
@@ -458,6 +554,7 @@ class Gateway:
 
     def delete(self, sandbox: Sandbox) -> None:
         self.world.deleted[sandbox.id] = self
+        self.world.answered.add(sandbox.id)
         self._run(lambda: self.lifecycle.ends.delete(sandbox))
 
     def _run(self, action: Callable[[], Any]) -> None:

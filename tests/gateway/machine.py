@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -126,7 +127,10 @@ class StubBackend:
         status, told = sidecar._reset(keep=False)
         return status == 200 and told["equal"]
 
-    async def destroy(self, instance_id: str) -> None:
+    async def ends_written(self, sandbox_ids: Iterable[str], *, timeout: float) -> None:
+        return
+
+    async def destroy(self, instance_id: str, *, given_back: bool = False) -> None:
         self.destroyed.append(instance_id)
         self.machine.instances.pop(instance_id, None)
         sidecar = self.machine.sidecars.pop(instance_id, None)

@@ -15,13 +15,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from sandlot_gateway.core.slots import Phase
 
+from tests.gateway.api_server import Watch
 from tests.gateway.lives import Call, Gateway, Sidecar, Word, World
 
 choices = st.integers(0, 1 << 16)
-
-# What a call may come to when its answer, or the call itself, is lost.
-UNANSWERED = {"claim": "uncertain", "end": "unknown", "reset": False, "launch": "refused"}
-UNSENT = {"claim": "unreachable", "end": "unknown", "reset": False, "launch": "failed"}
 
 
 class LivesModel(RuleBasedStateMachine):
@@ -53,21 +50,24 @@ class LivesModel(RuleBasedStateMachine):
         """In some order, and all of it whole."""
         for choice in some:
             under_way = [*self.world.words, *self.world.calls, *self.world.losses, *self.sidecars("starting")]
+            under_way += self.world.backlogs()
             if not under_way:
                 return
             match pick(under_way, choice):
                 case Word() as word:
                     self.world.words.remove(word)
-                    self.hear(word)
+                    self.world.hear(word)
                 case Call(arrived=False) as call:
                     self.world.arrive(call)
                 case Call() as call:
-                    self.answer(call)
+                    self.world.give_answer(call)
                 case Sidecar() as sidecar:
                     self.world.get_ready(sidecar)
+                case Watch() as watch:
+                    self.world.tell(watch)
                 case loss:
                     self.world.losses.remove(loss)
-                    self.see(*loss)
+                    self.world.see(*loss)
 
     @precondition(lambda self: any(not call.arrived for call in self.world.calls))
     @rule(choice=choices)
@@ -77,16 +77,13 @@ class LivesModel(RuleBasedStateMachine):
     @precondition(lambda self: any(call.arrived for call in self.world.calls))
     @rule(choice=choices)
     def answer_arrives(self, choice: int) -> None:
-        self.answer(pick([call for call in self.world.calls if call.arrived], choice))
+        self.world.give_answer(pick([call for call in self.world.calls if call.arrived], choice))
 
     @precondition(lambda self: self.world.calls)
     @rule(choice=choices)
     def call_is_lost(self, choice: int) -> None:
         """Before it arrived or after. A launch of which nobody hears is none."""
-        call = pick(self.world.calls, choice)
-        if call.kind == "launch" and call.arrived:
-            return
-        self.world.answer(call, (UNANSWERED if call.arrived else UNSENT)[call.kind])
+        self.world.lose_call(pick(self.world.calls, choice))
 
     @precondition(lambda self: any(call.kind == "claim" for call in self.world.calls))
     @rule(choice=choices)
@@ -95,7 +92,7 @@ class LivesModel(RuleBasedStateMachine):
         call = pick([call for call in self.world.calls if call.kind == "claim"], choice)
         if not call.arrived:
             self.world.arrive(call)
-        self.world.answer(call, "uncertain")
+        self.world.lose_call(call)
 
     @precondition(lambda self: self.world.words)
     @rule(choice=choices, again=st.booleans())
@@ -103,7 +100,7 @@ class LivesModel(RuleBasedStateMachine):
         word = pick(self.world.words, choice)
         if not again:
             self.world.words.remove(word)
-        self.hear(word)
+        self.world.hear(word)
 
     @precondition(lambda self: self.world.words)
     @rule(choice=choices)
@@ -115,7 +112,7 @@ class LivesModel(RuleBasedStateMachine):
     def loss_is_seen(self, choice: int) -> None:
         loss = pick(self.world.losses, choice)
         self.world.losses.remove(loss)
-        self.see(*loss)
+        self.world.see(*loss)
 
     # What sidecars do.
 
@@ -162,34 +159,16 @@ class LivesModel(RuleBasedStateMachine):
 
     def all_goes_well(self) -> None:
         for _ in range(60):
-            self.quiet()
+            self.world.quiet()
             self.world.pass_time(5.0)
             if not (self.world.calls or self.world.words or self.world.losses):
                 for sidecar in self.sidecars("warm", "claimed"):
                     self.world.speak(sidecar, "heartbeat")
-                self.quiet()
-                waits = [gateway for gateway in self.world.gateways if gateway.supply.waiting]
+                self.world.quiet()
+                waits = [sandbox for _, sandbox in self.live() if sandbox.status == "PENDING"]
                 if not waits and not self.world.calls:
                     return
         raise AssertionError("it never comes to rest")
-
-    def quiet(self) -> None:
-        """All that is under way arrives."""
-        for _ in range(2000):
-            for sidecar in self.sidecars("starting"):
-                self.world.get_ready(sidecar)
-            if self.world.losses:
-                self.see(*self.world.losses.pop(0))
-            elif self.world.words:
-                self.hear(self.world.words.pop(0))
-            elif self.world.calls:
-                call = self.world.calls[0]
-                if not call.arrived:
-                    self.world.arrive(call)
-                self.answer(call)
-            else:
-                return
-        raise AssertionError("messages without end")
 
     def compare(self) -> None:
         owned = {sidecar.owner: sidecar for sidecar in self.sidecars("claimed")}
@@ -201,7 +180,7 @@ class LivesModel(RuleBasedStateMachine):
             assert set(running) == set(owned), f"a gateway does not know what runs: {running}, {owned}"
             for sandbox in running.values():
                 assert sandbox.instance_id == owned[sandbox.id].instance_id
-                assert sandbox.id not in self.world.deleted
+                assert sandbox.id not in self.world.answered
             phases = {
                 sidecar.instance_id: slot.phase
                 for sidecar in self.world.sidecars.values()
@@ -215,7 +194,7 @@ class LivesModel(RuleBasedStateMachine):
         while live := self.live():
             gateway, sandbox = live[0]
             gateway.delete(sandbox)
-            self.quiet()
+            self.world.quiet()
         self.world.pass_time(120.0)
         self.all_goes_well()
         assert not self.sidecars("claimed")
@@ -232,17 +211,6 @@ class LivesModel(RuleBasedStateMachine):
 
     def sidecars(self, *phases: str) -> list[Sidecar]:
         return [one for one in self.world.sidecars.values() if one.phase in phases]
-
-    def hear(self, word: Word) -> None:
-        if word.gateway.alive:
-            word.gateway.receive(word)
-
-    def see(self, gateway: Gateway, instance_id: str) -> None:
-        if gateway.alive:
-            gateway.lose(instance_id)
-
-    def answer(self, call: Call) -> None:
-        self.world.answer(call, "launched" if call.kind == "launch" else call.result)
 
 
 def pick(among: list[Any], choice: int) -> Any:

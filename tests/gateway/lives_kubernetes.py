@@ -1,0 +1,328 @@
+"""The world of lives.py on Kubernetes: the gateways' whole backend over an API server in memory, and a controller."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import msgspec
+from sandlot_contract import names
+from sandlot_gateway.backend_events import BackendEvents
+from sandlot_gateway.backends.kubernetes.backend import KubernetesBackend
+from sandlot_gateway.backends.kubernetes.settings import KubernetesSettings
+from sandlot_gateway.data.errors import DialError, UpstreamError
+from sandlot_gateway.data.pool import Answer
+from sandlot_gateway.engine.ends import DELETE_WAIT
+from sandlot_gateway.sandboxes import Sandbox
+from sandlot_gateway.sidecars import ClaimAnswer, Sidecars
+from sandlot_kube import clock, ends, template, verdicts
+from sandlot_kube.ends import Ended
+from sandlot_kube.errors import KubeError, KubeUnreachable
+from sandlot_kube.objects import Pod
+from sandlot_kube.objects import Sandbox as Resource
+from sandlot_kube.verdicts import Verdict
+
+from tests.gateway.api_server import NAMESPACE, PODS, SANDBOXES, ApiServer, Client, Watch
+from tests.gateway.lives import Call, Gateway, Sidecar, World
+
+_KINDS = {"/v1/claim": "claim", "/v1/end": "end", "/v1/state": "state"}
+_END_GRACE = 5.0  # the controller's, for an end that a gateway may know better
+
+
+class Faults(logging.Handler):
+    """What a part has met and logged, where it would go on all the same."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.records: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records.append(self.format(record))
+
+
+class KubernetesWorld(World):
+    def __init__(self, directory: Path, *, gateways: int) -> None:
+        self.answered_last: Gateway | None = None  # a delete
+        self.odd_since: dict[str, float] = {}
+        self.had_pod: set[str] = set()
+        self.api: ApiServer = None  # type: ignore[assignment]
+        # Sets of ids have an order of chance: an example would not go the same way twice.
+        self._ids = patch("secrets.token_hex", self._id)
+        self._ids.start()
+        self.faults = Faults()
+        logging.getLogger().addHandler(self.faults)
+        super().__init__(directory, gateways=gateways, recycles=False)
+
+    def new_gateway(self, *, disk: Path | None = None) -> Gateway:
+        if self.api is None:
+            self.api = ApiServer(time=self.loop.time)
+        self.made += 1
+        return KubernetesGateway(self, disk or self.directory / str(self.made))
+
+    def _id(self, size: int) -> str:
+        self.made += 1
+        return f"{self.made:0{2 * size}x}"
+
+    def kill(self, gateway: Gateway, *, keep_disk: bool = False) -> None:
+        """A delete that it has not answered is nobody's promise, whatever came of it."""
+        deleted = dict(self.deleted)
+        answered = set(self.answered)
+        super().kill(gateway, keep_disk=keep_disk)
+        self.deleted, self.answered = deleted, answered
+
+    def close(self) -> None:
+        async def end() -> None:
+            # One that is cancelled may begin another.
+            while tasks := asyncio.all_tasks() - {asyncio.current_task()}:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+
+        for gateway in [*self.gateways, *self.dead]:
+            gateway.alive = False
+        self.loop.run_until_complete(end())
+        self.loop.close()
+        self._ids.stop()
+        logging.getLogger().removeHandler(self.faults)
+
+    # What is under way.
+
+    def backlogs(self) -> list[Watch]:
+        return [watch for watch in self.api.watches if watch.reader.alive and watch.backlog()]
+
+    def tell(self, watch: Watch) -> None:
+        watch.tell()
+        self.settle()
+
+    def more(self) -> bool:
+        if watches := self.backlogs():
+            self.tell(watches[0])
+            return True
+        before = len(self.api.log)
+        self.control()
+        return len(self.api.log) != before
+
+    def arrive(self, call: Call) -> None:
+        if call.kind == "api":
+            call.arrived = True
+            try:
+                call.result = self.api.request(call.body["method"], call.instance_id, call.body["body"])
+            except KubeError as error:
+                call.result = error
+        elif call.instance_id not in self.sidecars or call.instance_id not in self.api.objects[PODS]:
+            call.arrived = True
+            call.result = DialError(call.instance_id, "nothing is there")
+        else:
+            super().arrive(call)
+
+    def lose_call(self, call: Call) -> None:
+        if call.kind == "api":
+            self.answer(call, KubeUnreachable("no answer"))
+        elif call.arrived:
+            self.answer(call, UpstreamError("no answer"))
+        else:
+            self.answer(call, DialError(call.instance_id, "no connection"))
+
+    def _state(self, sidecar: Sidecar, body: dict[str, Any]) -> dict[str, Any]:
+        return sidecar.state()
+
+    # What happens to pods.
+
+    def make_pod(self, name: str) -> None:
+        """Of a cold start."""
+        sandbox = self.sandbox(name)
+        sidecar = Sidecar(name, f"10.0.0.{len(self.sidecars) + 1}:8700")
+        self.sidecars[name] = sidecar
+        self.had_pod.add(name)
+        labels = {names.LABEL_FOR: name, names.LABEL_NAME: names.APP}
+        self.api.put(
+            PODS,
+            name,
+            {
+                "metadata": {
+                    "name": name,
+                    "labels": labels,
+                    "annotations": {names.ANNOTATION_TEMPLATE: template.encode(sandbox.spec.template)},
+                },
+                "spec": {"nodeName": "node"},
+                "status": {"phase": "Running", "podIP": sidecar.address.partition(":")[0]},
+            },
+        )
+
+    def die(self, sidecar: Sidecar, *, word: str | None = None) -> None:
+        sidecar.phase = "ended"
+        sidecar.verdict = word or "sandbox_lost"
+        if word is not None:
+            self.speak(sidecar, "ended")
+        self.pod_ended(sidecar, in_order=word is not None)
+
+    def ended_itself(self, sidecar: Sidecar) -> None:
+        self.pod_ended(sidecar, in_order=True)
+
+    def pod_ended(self, sidecar: Sidecar, *, in_order: bool) -> None:
+        pod = self.api.objects[PODS].get(sidecar.instance_id)
+        if pod is not None:
+            container = names.CONTAINER_SIDECAR if in_order else names.CONTAINER_SANDBOX
+            status = {"name": container, "state": {"terminated": {"exitCode": 0 if in_order else 137}}}
+            self.api.put(
+                PODS,
+                sidecar.instance_id,
+                pod | {"status": pod["status"] | {"containerStatuses": [status]}},
+            )
+
+    def delete_pod(self, name: str) -> None:
+        """Its sidecar is told to terminate, and says so."""
+        sidecar = self.sidecars[name]
+        if sidecar.phase != "ended":
+            self.check_unwanted(sidecar)
+            sidecar.phase, sidecar.verdict = "ended", "evicted"
+            self.speak(sidecar, "ended")
+        self.api.delete(PODS, name)
+
+    def unwanted(self, sidecar: Sidecar, state: dict[str, Any], verdict: str | None) -> None:
+        """A 410: about what was told."""
+        owner = state["sandbox_id"]
+        body = {"verdict": verdict or "deleted", "only_unclaimed": owner is None, "only_of": owner}
+        self._end(sidecar, {name: value for name, value in body.items() if value is not None})
+
+    # The controller.
+
+    def sandbox(self, name: str) -> Resource:
+        return msgspec.convert(self.api.objects[SANDBOXES][name], Resource)
+
+    def control(self) -> None:
+        """All that it would do by now, by what is there."""
+        for name in list(self.api.objects[PODS]):
+            if name not in self.api.objects[SANDBOXES]:
+                self.delete_pod(name)
+        for name in list(self.api.objects[SANDBOXES]):
+            self._control(name, self.sandbox(name))
+
+    def _control(self, name: str, sandbox: Resource) -> None:
+        pod_name = sandbox.spec.pod_name or name
+        pod = self.api.objects[PODS].get(pod_name)
+        if sandbox.status.phase == "Ended":
+            if pod is not None:
+                self.delete_pod(pod_name)
+        elif sandbox.spec.waits:
+            if self.api.now() >= (clock.seconds(sandbox.spec.waiting_until) or 0.0):
+                if self._has_instance(sandbox.spec.sandbox_id):
+                    self.api.delete(SANDBOXES, name)
+                else:
+                    # Its gateway could not renew it: that is the sandbox's end, also where it has got an instance since.
+                    self.deleted[sandbox.spec.sandbox_id or ""] = self.gateways[0]
+                    self._write_end(name, verdicts.of_lost_gateway())
+        elif pod is None:
+            if pod_name in self.had_pod or sandbox.spec.sandbox_id is not None:
+                self._write_end(name, verdicts.of_missing_pod())
+            else:
+                self.make_pod(name)
+        elif (found := verdicts.of_pod(msgspec.convert(pod, Pod))) is not None:
+            since = self.odd_since.setdefault(pod_name, self.loop.time())
+            if found.certain or self.loop.time() >= since + _END_GRACE:
+                self._write_end(name, found)
+
+    def _has_instance(self, sandbox_id: str | None) -> bool:
+        there = [self.sandbox(name) for name in self.api.objects[SANDBOXES]]
+        return any(one.spec.sandbox_id == sandbox_id and not one.spec.waits for one in there)
+
+    def _write_end(self, name: str, verdict: Verdict) -> None:
+        ended = Ended(verdict.verdict, clock.text(self.api.now()), message=verdict.message)
+        body = {"status": json.loads(msgspec.json.encode(ends.status(ended)))}
+        self.api.request("PATCH", f"{SANDBOXES}/{name}/status", body)
+
+
+class Pool:
+    """A gateway's `HttpPool`, over the world."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    async def fetch(
+        self, address: str, method: str, target: str, *, body: bytes = b"", timeout: float = 30.0, **_: Any
+    ) -> Answer:
+        world = self._gateway.world
+        host = address.partition(":")[0]
+        owner = next((one for one in world.sidecars.values() if one.address.partition(":")[0] == host), None)
+        instance_id = owner.instance_id if owner is not None else host.partition(".")[0]
+        kind = _KINDS[target]
+        try:
+            async with asyncio.timeout(timeout):
+                result = await self._gateway.call(kind, instance_id, json.loads(body) if body else {})
+        except TimeoutError:
+            raise UpstreamError("no answer in time") from None
+        match result:
+            case Exception():
+                raise result
+            case ClaimAnswer("claimed", state) | (dict() as state):
+                return Answer(200, [], json.dumps(state).encode())
+            case ClaimAnswer("gone"):
+                return Answer(410, [], b'{"error":"gone"}')
+            case ClaimAnswer("stale"):
+                return Answer(409, [], b'{"error":"stale_generation"}')
+            case ClaimAnswer():
+                return Answer(409, [], b'{"error":"claimed"}')
+            case _:
+                return Answer(200 if result == "ended" else 409, [], b"{}")
+
+    def cut(self, address: str) -> None:
+        return
+
+    def forget(self, address: str) -> None:
+        return
+
+
+class KubernetesGateway(Gateway):
+    image = "example.org/image:1"
+
+    def machine(self) -> tuple[Any, Any]:
+        world: Any = self.world
+        pool: Any = Pool(self)
+        client: Any = Client(world.api, self, send=self._send)
+        settings = KubernetesSettings(namespace=NAMESPACE, settle_timeout=0.0)
+        backend = KubernetesBackend(tokens=self.tokens, pool=pool, settings=settings, client=client)
+        return backend, Sidecars(pool)
+
+    async def begin(self) -> None:
+        self._tasks: list[asyncio.Task[None]] = []
+        await self.backend.start(
+            BackendEvents(
+                supply=self.supply, lifecycle=self.lifecycle, found=self.webhooks.found, refused=self._count
+            )
+        )
+        self.lifecycle.learning.resume()
+
+    def clock(self) -> float:
+        world: Any = self.world
+        return world.api.now()
+
+    async def _send(self, method: str, path: str, body: object) -> Any:
+        return await self.call("api", path, {"method": method, "body": body})
+
+    def answer_pending(self, sandbox: Sandbox) -> None:
+        """Its caller has waited long enough."""
+
+        async def answer() -> None:
+            await self.lifecycle.wait(sandbox, timeout=0.0)
+            await self.lifecycle.promise(sandbox)
+
+        self._run(lambda: self._tasks.append(asyncio.create_task(answer())))
+
+    def delete(self, sandbox: Sandbox) -> None:
+        """Its caller is told once this gateway says that it is gone everywhere."""
+        self.world.deleted[sandbox.id] = self
+
+        async def delete() -> None:
+            began = self.world.loop.time()
+            self.lifecycle.ends.delete(sandbox)
+            await self.lifecycle.ends.deleted_everywhere(sandbox)
+            # One that nobody could be told of in time is this gateway's alone, until it has told somebody.
+            if self.alive and self.world.loop.time() < began + DELETE_WAIT:
+                self.world.answered.add(sandbox.id)
+                self.world.answered_last = self
+
+        self._run(lambda: self._tasks.append(asyncio.create_task(delete())))

@@ -1,0 +1,182 @@
+"""Lives of sandboxes at several gateways with the whole Kubernetes backend, whose records are messages too."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize, precondition, rule
+from sandlot_gateway.sandboxes import Sandbox
+
+from tests.gateway.lives import Call, Sidecar
+from tests.gateway.lives_kubernetes import KubernetesWorld
+from tests.gateway.test_lives_model import LivesModel, choices, pick
+
+
+class KubernetesLivesModel(LivesModel):
+    world: KubernetesWorld
+
+    @initialize(gateways=st.integers(1, 3))
+    def begin(self, gateways: int) -> None:
+        self.directory = tempfile.TemporaryDirectory()
+        self.world = KubernetesWorld(Path(self.directory.name), gateways=gateways)
+
+    @precondition(lambda self: self.pending())
+    @rule(choice=choices)
+    def caller_is_answered(self, choice: int) -> None:
+        gateway, sandbox = pick(self.pending(), choice)
+        gateway.answer_pending(sandbox)
+
+    @precondition(lambda self: self.world.backlogs())
+    @rule(choice=choices)
+    def watch_tells(self, choice: int) -> None:
+        self.world.tell(pick(self.world.backlogs(), choice))
+
+    @precondition(lambda self: self.world.api.watches)
+    @rule(choice=choices, rarely=st.integers(0, 3))
+    def watch_fails(self, choice: int, rarely: int) -> None:
+        if not rarely:
+            pick(self.world.api.watches, choice).fail()
+            self.world.settle()
+
+    @rule()
+    def controller_acts(self) -> None:
+        self.world.control()
+
+    @rule(rarely=st.integers(0, 3))
+    def all_arrives(self, rarely: int) -> None:
+        """What is rare begins where most things have gone well."""
+        if not rarely:
+            self.world.quiet()
+
+    @precondition(lambda self: self.pending())
+    @rule(choice=choices)
+    def delete_pending(self, choice: int) -> None:
+        gateway, sandbox = pick(self.pending(), choice)
+        gateway.delete(sandbox)
+
+    @precondition(lambda self: self.world.answered_last in self.world.gateways)
+    @rule()
+    def gateway_is_killed_that_has_answered_a_delete(self) -> None:
+        self.world.kill(self.world.answered_last)
+
+    def compare(self) -> None:
+        super().compare()
+        assert not self.world.faults.records
+
+    def pending(self) -> list[tuple[Any, Any]]:
+        return [(gateway, one) for gateway, one in self.live() if one.status == "PENDING"]
+
+
+TestKubernetesLives = KubernetesLivesModel.TestCase
+TestKubernetesLives.settings = settings(max_examples=25, stateful_step_count=50, deadline=None)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[KubernetesWorld]:
+    world = KubernetesWorld(tmp_path, gateways=2)
+    yield world
+    world.close()
+    assert not world.faults.records
+
+
+def test_a_claim_in_an_instance_that_died_ends_no_sandbox_at_another_gateway(world: KubernetesWorld) -> None:
+    """Its start's Sandbox went with it, which other gateways took for the sandbox's own end."""
+    sandbox, first, claim = claimed_unheard(world)
+    world.die(first)
+    world.lose_call(claim)
+    goes_on(world)
+    [second] = [one for one in world.sidecars.values() if one.owner is not None]
+    assert second is not first
+    for gateway in world.gateways:
+        known = gateway.directory.get(sandbox.id)
+        assert (known.status, known.instance_id) == ("RUNNING", second.instance_id)
+
+
+def test_a_sandbox_that_was_deleted_where_its_claim_was_heard_of_gets_no_other_instance(
+    world: KubernetesWorld,
+) -> None:
+    """The gateway that brings it up is asked by nobody, and had not heard of the delete."""
+    sandbox, first, claim = claimed_unheard(world)
+    world.die(first)
+    deleted_and_killed(world, sandbox)
+    world.lose_call(claim)
+    goes_on(world)
+    assert [one for one in world.sidecars.values() if one.claim is not None] == [first]
+    for gateway in world.gateways:
+        known = gateway.directory.get(sandbox.id)
+        assert known is None or known.verdict == "deleted"
+
+
+def test_a_pending_sandbox_that_was_deleted_elsewhere_gets_no_instance(world: KubernetesWorld) -> None:
+    maker, _ = world.gateways
+    sandbox = maker.create()
+    maker.answer_pending(sandbox)
+    for call in [call for call in world.calls if sandbox.id in str(call.body)]:
+        world.arrive(call)
+        world.give_answer(call)
+    while watches := world.backlogs():
+        world.tell(watches[0])
+    deleted_and_killed(world, sandbox)
+    goes_on(world)
+    assert not [one for one in world.sidecars.values() if one.owner is not None]
+
+
+def claimed_unheard(world: KubernetesWorld) -> tuple[Sandbox, Sidecar, Call]:
+    """A claim that was accepted, which the other gateway has heard, and the one that asked not yet."""
+    maker, other = world.gateways
+    sandbox = maker.create()
+    assert sandbox is not None
+    arrive_until(world, "claim")
+    [claim] = [call for call in world.calls if call.kind == "claim"]
+    world.arrive(claim)
+    for word in [word for word in world.words if word.gateway is other]:
+        world.words.remove(word)
+        world.hear(word)
+    assert other.directory.get(sandbox.id).status == "RUNNING"
+    return sandbox, world.sidecars[claim.instance_id], claim
+
+
+def deleted_and_killed(world: KubernetesWorld, sandbox: Sandbox) -> None:
+    """The second gateway answers a delete, and is killed in that moment."""
+    gateway = world.gateways[1]
+    gateway.delete(gateway.directory.get(sandbox.id))
+    for _ in range(20):
+        if sandbox.id in world.answered:
+            break
+        call = next(call for call in world.calls if call.gateway is gateway)
+        world.arrive(call)
+        world.give_answer(call)
+    assert sandbox.id in world.answered
+    world.kill(gateway)
+
+
+def goes_on(world: KubernetesWorld) -> None:
+    for _ in range(10):
+        world.quiet()
+        world.pass_time(5.0)
+    for sidecar in [one for one in world.sidecars.values() if one.owner is not None]:
+        world.speak(sidecar, "heartbeat")
+    world.quiet()
+
+
+def arrive_until(world: KubernetesWorld, kind: str) -> None:
+    """All is well up to the first call of this kind."""
+    for _ in range(100):
+        if any(call.kind == kind for call in world.calls):
+            return
+        for sidecar in [one for one in world.sidecars.values() if one.phase == "starting"]:
+            world.get_ready(sidecar)
+        if world.calls:
+            world.arrive(world.calls[0])
+            world.give_answer(world.calls[0])
+        elif world.words:
+            world.hear(world.words.pop(0))
+        else:
+            assert world.more()
+    raise AssertionError(f"no {kind}")
