@@ -321,6 +321,21 @@ def test_one_that_is_lost_before_its_launch_returns_is_not_waited_for() -> None:
     assert [(type(effect), str(effect.error)) for effect in told] == [(Refuse, "its node has no room")]
 
 
+def test_a_launch_that_is_slow_to_return_gives_nobody_anothers_start() -> None:
+    """Its record names the create that it was started for: another one would have to be written into it."""
+    slots = Slots(rank=first_come())
+    core = SupplyCore(settings=BOUNDS, slots=slots, seen=World())
+    core.step(Asked(AskId(1), ONE, "alpha"), 0.0)
+    core.step(Asked(AskId(2), ONE, "alpha"), 0.0)
+    for number in (1, 2):
+        core.step(Launched(StartId(number), f"i-{number}"), 2.5)
+    later = Instance("i-2", ONE, "unix:/i-2", "token")
+    slots.heard_warm(later, 1)
+    [effect] = core.step(Offered(later), 2.8)
+    assert isinstance(effect, Grant)
+    assert effect.ask == AskId(2)
+
+
 def test_what_is_told_of_others_is_not_kept_for_ever() -> None:
     """A gateway that always has a launch under way hears of thousands of instances of pools."""
     core = SupplyCore(settings=BOUNDS, slots=Slots(rank=first_come()), seen=World())
