@@ -7,7 +7,6 @@ from .egress import body as egress
 from .errors import bad_input
 from .http import EITHER, INSTANCE, NOBODY, Route
 from .instance import VERDICTS
-from .metrics import render
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -96,4 +95,6 @@ class InstanceRoutes:
 
     def metrics(self, request: Request) -> None:
         """Prometheus text."""
+        from .metrics import render  # not before it is asked for: an idle sidecar keeps no memory for it
+
         request.respond(render(self._instance, self._http), kind="text/plain; version=0.0.4")

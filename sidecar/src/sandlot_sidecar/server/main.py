@@ -9,15 +9,12 @@ import resource
 import signal
 import socket
 
-from . import log, mark
+from . import late_routes, log, mark
 from .executor_client import ExecutorClient
-from .file_routes import FileRoutes
 from .http import Http
 from .instance import Instance
 from .instance_routes import InstanceRoutes
-from .layer_routes import LayerRoutes
 from .op_routes import OpRoutes
-from .tunnel import TunnelRoutes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,9 +42,7 @@ async def _serve(config: Config, executor: socket.socket) -> int:
     http.gate = instance.gate
     InstanceRoutes(instance, http).add_to(http)
     OpRoutes(instance).add_to(http)
-    FileRoutes(instance).add_to(http)
-    TunnelRoutes(instance).add_to(http)
-    LayerRoutes(instance).add_to(http)
+    late_routes.add_to(http, instance)
     listener, path = _listen(config.listen)
     server = await (
         loop.create_unix_server(http.connect, sock=listener, backlog=ACCEPTED_AT_ONCE)
