@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from sandlot_sidecar.config import Config
+from sandlot_sidecar.core.errors import ApiError
 from sandlot_sidecar.server import claim, record
-from sandlot_sidecar.server.errors import ApiError
 from sandlot_sidecar.server.instance import CLAIMED, WARM, Instance
 
 CONFIG = {"instance_id": "i", "token": "t", "listen": "127.0.0.1:1", "heartbeat": 0}

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from _operator import _compare_digest as compare_digest
 
+from ..core.errors import ApiError, bad_input
 from . import fields
 from .egress import body as egress
-from .errors import ApiError, bad_input
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from collections import deque
 from httptools.parser.errors import HttpParserError, HttpParserUpgrade
 from httptools.parser.parser import HttpRequestParser
 
+from ..core.errors import ApiError, bad_input
 from . import log, strangers
-from .errors import ApiError, bad_input
 from .request import LINES, MAX_JSON, BodyStream, Request
 from .text import unquote
 

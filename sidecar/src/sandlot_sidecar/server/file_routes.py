@@ -8,9 +8,9 @@ import json
 import os
 import time
 
+from ..core.errors import ApiError, bad_input
 from ..executor.errors import CODES
 from . import fields
-from .errors import ApiError, bad_input
 from .executor_client import STATUS
 from .file_send import MAX_READ, read_window, send_file
 from .http import Route

@@ -6,8 +6,8 @@ import asyncio
 import os
 import stat as modes
 
+from ..core.errors import ApiError, ClientGone
 from ..executor.errors import from_os
-from .errors import ApiError, ClientGone
 from .executor_client import STATUS
 from .ranges import parse_range, window
 

@@ -23,6 +23,17 @@ def frame(kind: int, payload: bytes) -> bytes:
     return bytes((kind,)) + len(payload).to_bytes(4, "big") + payload
 
 
+def spill_file(state_dir: str) -> int:
+    """A file without a name for output that memory has no room for."""
+    try:
+        return os.open(state_dir, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    except OSError:  # gVisor has no O_TMPFILE
+        path = f"{state_dir}/output-{os.urandom(8).hex()}"
+        fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        os.unlink(path)
+        return fd
+
+
 class FrameLog:
     """Appends frames up to a limit of output bytes; what is over it is counted and dropped.
 

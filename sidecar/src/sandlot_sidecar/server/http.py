@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from _operator import _compare_digest as compare_digest
 
+from ..core.errors import ApiError, ClientGone
 from . import log
 from .connection import Connection
-from .errors import ApiError, ClientGone
 from .strangers import Strangers
 from .tasks import Tasks
 

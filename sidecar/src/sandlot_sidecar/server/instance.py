@@ -7,6 +7,8 @@ import os
 import time
 
 from .. import kernel
+from ..core.errors import ApiError, SidecarError
+from ..core.op import Op, State
 from . import claim as claims
 from . import log, nameservers, statedoc
 from . import record as records
@@ -16,11 +18,8 @@ from .disk import Disk
 from .egress import body as egress
 from .egress.owned import OwnedPolicy
 from .environment import environment
-from .errors import ApiError, SidecarError
 from .executor_client import ExecutorClient, ExecutorGone
 from .journal import Journal
-from .machine import ENDED, Op
-from .oprun import INIT_IS_MORTAL
 from .ops import Ops
 from .restoration import Restoration
 from .spec import Spec
@@ -181,7 +180,7 @@ class Instance:
             spec.cwd = "/"
         op, _ = self.ops.create(spec, op_id=None)
         op.detached = True
-        await self.ops.wait_ended(op, timeout=PROOF_TIMEOUT + 5.0)
+        await self.ops.watchers.wait_ended(op, timeout=PROOF_TIMEOUT + 5.0)
         self.ops.table.drop(op)
         if op.verdict != "exited" or op.exit_code != 0:
             text = op.message or b"".join(op.log.output(b"e"[0])).decode("utf-8", "replace")[:500]
@@ -285,7 +284,7 @@ class Instance:
         if claim is not None and claim["start_command"] is not None:
             self.start_command = StartCommand(self.ops, claim["start_command"])
             if claim["meta"].get("main"):
-                self.ops.when_ended(self.start_command.op, self._main_ended)
+                self.ops.watchers.when_ended(self.start_command.op, self._main_ended)
 
     def _restored(self) -> None:
         self._run_start_command()
@@ -307,7 +306,7 @@ class Instance:
     def in_use(self) -> bool:
         """Its owner's work is under way: the start command is the sandbox's own."""
         table = self.ops.table
-        own = 1 if self.start_command is not None and self.start_command.op.state is not ENDED else 0
+        own = 1 if self.start_command is not None and self.start_command.op.state is not State.ENDED else 0
         return table.running + len(table.queue) - own > 0 or self.streams > 0
 
     def _time_is_up(self, verdict: str, message: str) -> None:
@@ -457,7 +456,7 @@ class Instance:
             self._lost("the sandbox's container has ended")
 
     def _init_given_up(self) -> None:
-        if not INIT_IS_MORTAL:
+        if not kernel.init_is_mortal():
             self._lost("the sandbox's first process dies again and again")
         elif self.record.verdict is None:
             message = "its commands killed the sandbox's first process again and again"

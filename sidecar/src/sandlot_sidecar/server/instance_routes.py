@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from ..core.errors import bad_input
 from . import fields
 from .egress import body as egress
-from .errors import bad_input
 from .http import EITHER, INSTANCE, NOBODY, Route
 from .instance import VERDICTS
 

@@ -6,8 +6,8 @@ import asyncio
 import json
 import os
 
+from ..core.errors import ApiError, ClientGone
 from . import fields
-from .errors import ApiError, ClientGone
 from .executor_client import STATUS
 from .http import INSTANCE, Route
 from .layer_process import LayerProcess

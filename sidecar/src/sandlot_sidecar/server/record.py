@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 
-from .errors import SidecarError
+from ..core.errors import SidecarError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 
-from .errors import ApiError, ClientGone, bad_input
+from ..core.errors import ApiError, ClientGone, bad_input
 from .text import parse_query
 
 TYPE_CHECKING = False

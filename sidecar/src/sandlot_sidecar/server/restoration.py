@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 
-from .errors import ApiError
+from ..core.errors import ApiError
 from .tasks import Tasks
 
 TYPE_CHECKING = False

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import socket
 
+from ..core.errors import bad_input
 from . import fields
-from .errors import bad_input
 from .http import Route
 from .request import LINES
 

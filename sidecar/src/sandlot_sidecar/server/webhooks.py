@@ -7,8 +7,8 @@ import json
 import os
 import time
 
+from ..core.errors import SidecarError
 from . import hmac256, log, lookup, mark
-from .errors import SidecarError
 from .tasks import Tasks
 
 TYPE_CHECKING = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..errors import ApiError, bad_input
+from ...core.errors import ApiError, bad_input
 from ..record import StoreError
 from . import body
 
