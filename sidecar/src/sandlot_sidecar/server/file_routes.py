@@ -55,12 +55,11 @@ class FileRoutes:
 
         async def counted(request: Request) -> None:
             instance = self._instance
-            instance.streams += 1
+            instance.use.stream_begins()
             try:
                 await work(request)
             finally:
-                instance.streams -= 1
-                instance.clock.activity()
+                instance.use.stream_ends()
 
         return counted
 

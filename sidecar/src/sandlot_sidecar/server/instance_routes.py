@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from ..core.ends import VERDICTS, End
 from ..core.errors import bad_input
 from . import fields
 from .egress import body as egress
 from .http import EITHER, INSTANCE, NOBODY, Route
-from .instance import VERDICTS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class InstanceRoutes:
         only_unclaimed = fields.flag(body, "only_unclaimed", default=False)
         message = fields.text(body, "message", limit=4096)
         only_of = fields.text(body, "only_of", limit=256)
-        await self._instance.end(verdict, message=message, only_unclaimed=only_unclaimed, only_of=only_of)
+        await self._instance.end(End(verdict, message), only_unclaimed=only_unclaimed, only_of=only_of)
         request.respond_json(self._instance.state())
 
     async def reset(self, request: Request) -> None:
@@ -89,7 +89,7 @@ class InstanceRoutes:
         if stream not in ("stdout", "stderr", "all"):
             raise bad_input("stream must be stdout, stderr or all", field="stream")
         tail = fields.query_int(query, "tail")
-        start = self._instance.start_command
+        start = self._instance.use.start_command
         data = b"" if start is None else start.log.text(stream, tail=fields.MAX_INT if tail is None else tail)
         request.respond(data, kind="text/plain; charset=utf-8")
 

@@ -9,6 +9,8 @@ import resource
 import signal
 import socket
 
+from ..core import ends
+from ..core.instance import Phase
 from . import late_routes, log, mark
 from .executor_client import ExecutorClient
 from .http import Http
@@ -39,7 +41,7 @@ async def _serve(config: Config, executor: socket.socket) -> int:
     http = Http(instance_token=config.token)
     instance = Instance(config=config, executor=ExecutorClient(executor))
     instance.on_token = http.set_sandbox_token
-    http.gate = instance.gate
+    http.gate = instance.life.gate
     InstanceRoutes(instance, http).add_to(http)
     OpRoutes(instance).add_to(http)
     late_routes.add_to(http, instance)
@@ -82,9 +84,9 @@ def _loop_failure(loop: asyncio.AbstractEventLoop, context: dict[str, object]) -
 
 async def _terminate(instance: Instance) -> None:
     """SIGTERM: the pod or the machine wants its place back."""
-    verdict = "evicted" if instance.record.claim is not None else "deleted"
-    await instance.end(verdict, message="the sidecar was told to terminate", patience=TERM_PATIENCE)
-    if instance.phase == "failed":
+    end = ends.terminated(owned=instance.record.claim is not None)
+    await instance.end(end, patience=TERM_PATIENCE)
+    if instance.life.phase is Phase.FAILED:
         instance.finished.set()
 
 

@@ -109,12 +109,15 @@ class Ops:
         op.io.begin_reading()
         return op
 
-    def restore(self, op_id: str) -> Op:
-        """An op of an earlier process, queued only to be ended: any later create of this id gets its end."""
-        log = FrameLog(limit=0, memory=0, open_file=self._spill_file)
-        op = self._new(Spec(command=""), op_id=op_id, fingerprint=ANY, log=log)
-        self.table.add(op, force=True)
-        return op
+    def restore(self, lost: list[str], over: list[str]) -> None:
+        """Ids of an earlier process: `over` had ended; any later create of one that is `lost` gets its end."""
+        for op_id in over:
+            self.table.remember(op_id)
+        for op_id in lost:
+            log = FrameLog(limit=0, memory=0, open_file=self._spill_file)
+            op = self._new(Spec(command=""), op_id=op_id, fingerprint=ANY, log=log)
+            self.table.add(op, force=True)
+            self.kill(op, "sidecar_lost", message="the sidecar was restarted and did not see the end")
 
     def _new(self, spec: Spec, *, op_id: str | None, fingerprint: bytes, log: Any) -> Op:
         op = Op(

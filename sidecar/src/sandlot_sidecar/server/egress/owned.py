@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from ...core.record import Record
     from ..executor_client import ExecutorClient
     from ..nameservers import NameServers
-    from ..record import Record
     from .hold import EgressHold
 
 
