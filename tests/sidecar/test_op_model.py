@@ -321,6 +321,7 @@ class Ops(RuleBasedStateMachine):
         for op_id, verdict in self.ended.items():
             op = table.ops.get(op_id)
             assert op is None or op.verdict == verdict
+        assert all(op.cause is None for op in self.in_state(State.EXPLAINING)), "it ended by itself"
         asked = {op.op_id for op, _ in self.asked}
         assert all(op.op_id in asked for op in self.in_state(State.EXPLAINING)), "nobody will end it"
 

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 class Phase(enum.Enum):
     """Where the instance is."""
 
-    STARTING = enum.auto()  # no command has run in it yet: nobody's, or an owner's of before a restart or reset
+    STARTING = (
+        enum.auto()
+    )  # no command has run in it yet: nobody's, or an owner's of before a restart or reset
     WARM = enum.auto()
     CLAIMING = enum.auto()  # an owner is being taken, and counts when all of it holds
     AWAITING = enum.auto()  # owned, and its checkpoint's files are to come: nothing runs until they are there
