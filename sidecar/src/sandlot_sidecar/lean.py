@@ -9,6 +9,7 @@ ones gets them. When a Python version does not work with the stand-ins, everythi
 from __future__ import annotations
 
 import _heapq
+import gc
 import sys
 import types
 
@@ -79,6 +80,31 @@ def _module(name: str, **names: object) -> types.ModuleType:
     return module
 
 
+def _part(name: str) -> types.ModuleType:
+    """A module of asyncio's own that has nothing; the package takes all of it, and expects it as an attribute then."""
+    module = _module(f"asyncio.{name}")
+
+    def all_names(attribute: str) -> tuple[str, ...]:
+        if attribute != "__all__":
+            raise AttributeError(attribute)
+        setattr(sys.modules["asyncio"], name, module)
+        return ()
+
+    module.__dict__["__getattr__"] = all_names
+    return module
+
+
+def _drop_watchers() -> None:
+    """asyncio's watchers of child processes are most of its part for Unix; what comes next takes their memory."""
+    import asyncio
+    from asyncio import unix_events
+
+    for name in [name for name in vars(unix_events) if name.endswith("ChildWatcher") and name[0] != "A"]:
+        delattr(unix_events, name)
+        asyncio.__dict__.pop(name, None)
+    gc.collect()
+
+
 def _stand_ins() -> dict[str, types.ModuleType | None]:
     anything = _Anything()
     typing = _module("typing", TYPE_CHECKING=False, Protocol=_Anything, Generic=_Anything, Any=_Anything)
@@ -127,7 +153,7 @@ def _stand_ins() -> dict[str, types.ModuleType | None]:
         "concurrent.futures._base": base,
         "asyncio.sslproto": _module("asyncio.sslproto"),
         "asyncio.staggered": _module("asyncio.staggered"),
-        "asyncio.taskgroups": _module("asyncio.taskgroups"),
+        **{f"asyncio.{name}": _part(name) for name in ("queues", "subprocess", "taskgroups", "threads")},
         "asyncio.base_subprocess": _module("asyncio.base_subprocess", BaseSubprocessTransport=_Anything),
         "httptools.parser.url_parser": _module("httptools.parser.url_parser", parse_url=_refuse),
     }
@@ -203,6 +229,7 @@ def import_asyncio() -> bool:
         import httptools  # noqa: F401
 
         asyncio.new_event_loop().close()
+        _drop_watchers()
     except Exception:
         worked = False
     finally:

@@ -13,7 +13,6 @@ from .framelog import START
 from .output import OpOutput
 from .recent import Recent
 from .spec import QUIET
-from .stdin import OpInput
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from ..core.op import Op
     from .pace import Pace
     from .runners import Runner, RunnerPool
+    from .stdin import OpInput
 
     class Ops(command.Defaults, Protocol):
         """What an op needs of those around it, and whom it tells."""
@@ -76,6 +76,8 @@ class OpRun:
         self.watchers: list[asyncio.Future[None]] = []
         terminal = op.spec.pty is not None
         if terminal or op.spec.stdin is True:
+            from .stdin import OpInput  # an idle sidecar keeps no memory for it
+
             op.stdin = Stdin.OPEN
             self.input = OpInput(self, terminal=terminal)
 

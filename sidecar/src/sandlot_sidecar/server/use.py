@@ -7,7 +7,6 @@ import time
 
 from ..core import ends
 from ..core.op import Op, State
-from .startcommand import StartCommand
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     from ..core.ends import End
     from ..core.record import Record
     from .ops import Ops
+    from .startcommand import StartCommand
 
 
 class Use:
@@ -48,6 +48,8 @@ class Use:
         """Where the claim has one."""
         claim = record.claim
         if claim is not None and claim["start_command"] is not None:
+            from .startcommand import StartCommand  # an idle sidecar keeps no memory for it
+
             self.start_command = StartCommand(self._ops, claim["start_command"])
             if claim["meta"].get("main"):
                 self._ops.watchers.when_ended(self.start_command.op, self._main_ended)
