@@ -1,6 +1,6 @@
 # What a person does with this repository. Every target sets up what it needs; see `make help`.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-cluster test test-cluster test-outages cluster cluster-images cluster-down check bench bench-cluster loadtest loadtest-cluster format generate lock clean model mutation
+.PHONY: help setup demo demo-cluster test test-cluster test-outages cluster cluster-images cluster-down check bench bench-cluster loadtest loadtest-cluster format generate lock clean model mutation site
 
 RUN := .venv/bin
 export PYTHONDONTWRITEBYTECODE :=
@@ -42,17 +42,19 @@ model: setup  ## run the models of state machines for MINUTES=10, each with new 
 mutation: setup  ## change the code in small ways and see which changes no test notices: GROUP=sdk-retry (or all)
 	nice -n 10 $(RUN)/python tools/mutation.py $(GROUP) $(ARGS)
 
-check: setup  ## lint, types, architecture contracts, generated files
+check: setup  ## lint, types, architecture contracts, generated files, links of the documentation
 	$(RUN)/ruff format --check .
 	$(RUN)/ruff check .
 	$(RUN)/python tools/async_to_sync.py --check
 	$(RUN)/python tools/protobuf.py --check
 	$(RUN)/python tools/chart_docs.py --check
+	$(RUN)/python tools/error_page.py --check
 	$(RUN)/python -m images generate --check
 	$(RUN)/lint-imports
-	set -e; for package in kube sidecar gateway controller sdk grade; do (cd $$package && ../$(RUN)/deptry src); done
+	set -e; for package in contract kube sidecar gateway controller sdk grade; do (cd $$package && ../$(RUN)/deptry src); done
 	$(RUN)/pyright --warnings
 	$(RUN)/python tools/check_text.py
+	bash tools/site.sh
 
 bench: setup  ## measure against floors in the same run; fails when a bound is missed
 	$(RUN)/python -m loadtests.bench
@@ -74,11 +76,15 @@ generate: setup  ## write the generated files again
 	$(RUN)/python tools/async_to_sync.py
 	$(RUN)/python tools/protobuf.py
 	$(RUN)/python tools/chart_docs.py
+	$(RUN)/python tools/error_page.py
 	$(RUN)/python -m images generate
+
+site: setup  ## the documentation as a site that needs no network, in site/; broken links and anchors fail
+	bash tools/site.sh
 
 lock: setup  ## resolve the dependencies again
 	bash tools/lock.sh
 
 clean:  ## remove what the targets made inside the tree
-	rm -rf .venv .pytest_cache .ruff_cache .hypothesis .import_linter_cache .coverage reports
+	rm -rf .venv .venv-site site .pytest_cache .ruff_cache .hypothesis .import_linter_cache .coverage reports
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from sandlot_contract.ports import CONTROLLER_PORT, GATEWAY_PORT, SIDECAR_PORT, WEBHOOK_PORT
+
 DEBIAN = "bookworm"
 REGISTRY = "sandlot.test"
 TAG = "dev"
@@ -96,31 +98,31 @@ IMAGES = (
         name="gateway",
         title="Sandlot's gateway",
         debian=RUNTIME,
-        packages=("kube", "sidecar", "gateway"),
+        packages=("contract", "kube", "sidecar", "gateway"),
         extras=("kubernetes", "ssh"),
         entrypoint=("python3", "-m", "sandlot_gateway"),
         user="65532:65532",
-        ports=(8641, 8642),
+        ports=(WEBHOOK_PORT, GATEWAY_PORT),
     ),
     Image(
         name="controller",
         title="Sandlot's Kubernetes controller",
         debian=RUNTIME,
-        packages=("kube", "controller"),
+        packages=("contract", "kube", "controller"),
         entrypoint=("python3", "-m", "sandlot_controller"),
         user="65532:65532",
-        ports=(8080,),
+        ports=(CONTROLLER_PORT,),
     ),
     Image(
         name="sidecar",
         title="Sandlot's sidecar: root, because it enters another container's namespaces",
         debian=RUNTIME,
-        packages=("sidecar",),
+        packages=("contract", "sidecar"),
         entrypoint=("python3", "-S", "-P", "-OO", "-m", "sandlot_sidecar", "--config-env"),
-        ports=(8700,),
+        ports=(SIDECAR_PORT,),
         # `-OO` reads bytecode of its own: without it every one of 256 sidecars on a node compiles the library at start.
         optimise=(0, 2),
-        bundle=("sandlot_sidecar", *LIBRARY),
+        bundle=("sandlot_contract", "sandlot_sidecar", *LIBRARY),
         holder=True,
     ),
     Image(

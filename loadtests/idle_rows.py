@@ -7,10 +7,11 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from sandlot_contract.template import Template
 from sandlot_gateway.backends.local.backend import LocalBackend
 from sandlot_gateway.backends.local.settings import LocalSettings
 from sandlot_gateway.core.backend import Events
-from sandlot_gateway.core.instances import Instance, Template
+from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.data.pool import HttpPool
 from sandlot_gateway.tokens import Tokens
 

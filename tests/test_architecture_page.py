@@ -7,7 +7,12 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = {"gateway": "sandlot_gateway", "sidecar": "sandlot_sidecar", "sdk": "sandlot"}
+PACKAGES = {
+    "contract": "sandlot_contract",
+    "gateway": "sandlot_gateway",
+    "sidecar": "sandlot_sidecar",
+    "sdk": "sandlot",
+}
 
 
 def names(file: Path) -> set[str]:
@@ -23,7 +28,7 @@ def names(file: Path) -> set[str]:
 
 def test_every_function_that_it_names_exists() -> None:
     text = (ROOT / "docs" / "architecture.md").read_text()
-    steps = re.findall(r"`(gateway|sidecar|sdk) (\S+\.py) (\S+)`", text)
+    steps = re.findall(r"`(contract|gateway|sidecar|sdk) (\S+\.py) (\S+)`", text)
     assert len(steps) > 20
     missing = []
     for package, path, name in steps:

@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# Resolves every dependency again and writes the pinned, hashed list that setup installs.
+# Resolves every dependency again and writes the pinned, hashed lists that setup and the site install.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 .venv/bin/uv lock --upgrade
 .venv/bin/uv export --quiet --format requirements-txt --all-packages --all-extras --group dev \
     --no-emit-workspace --no-annotate --no-header > requirements/dev.txt
+.venv/bin/uv export --quiet --format requirements-txt --only-group site \
+    --no-emit-workspace --no-annotate --no-header > requirements/site.txt
 rm -f uv.lock

@@ -9,7 +9,7 @@ from itertools import cycle
 
 from kubernetes import client as kubernetes
 from kubernetes.stream import stream
-from sandlot_kube.names import CONTAINER_SANDBOX
+from sandlot_contract.names import CONTAINER_SANDBOX
 
 from loadtests.floors import COMMAND
 

@@ -14,13 +14,15 @@ from typing import Any
 
 import msgspec
 import psutil
+from sandlot_contract.ids import new_sandbox_id
+from sandlot_contract.names import API_VERSION, POOL_KIND, SANDBOX_KIND
+from sandlot_contract.ports import SIDECAR_PORT
 from sandlot_controller.pod import pool_pod
 from sandlot_controller.settings import Settings
-from sandlot_gateway.sandboxes import Sandbox, Spec, new_id
+from sandlot_gateway.sandboxes import Sandbox, Spec
 from sandlot_gateway.tokens import Tokens
 from sandlot_kube import paths
 from sandlot_kube.client import KubeClient
-from sandlot_kube.names import API_VERSION, POOL_KIND, SANDBOX_KIND, SIDECAR_PORT
 from sandlot_kube.objects import SandboxPool
 
 from loadtests.cluster import parts
@@ -100,7 +102,7 @@ async def _make_objects(client: KubeClient, namespace: str) -> dict[str, bytes]:
         pod["metadata"]["annotations"][ADDRESS] = _address(number)
         now = time.time()
         spec = Spec(name=f"rollout-{number}", image="python:3.12", pool="kwok")
-        sandbox = Sandbox(id=new_id(now), tenant="default", spec=spec, created_at=now, updated_at=now)
+        sandbox = Sandbox(id=new_sandbox_id(now), tenant="default", spec=spec, created_at=now, updated_at=now)
         sandbox.pool_hit = True
         record = {
             "apiVersion": API_VERSION,

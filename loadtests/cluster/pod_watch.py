@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from sandlot_kube import clock, names, paths
+from sandlot_contract import names
+from sandlot_kube import clock, paths
 from sandlot_kube.client import KubeClient
 from sandlot_kube.objects import Pod
 from sandlot_kube.reflector import Reflector

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from sandlot import AsyncClient, AsyncSandbox
+from sandlot_contract.names import API_VERSION, POOL_KIND
 from sandlot_grade.report.stats import percentile
 from sandlot_kube import paths
 from sandlot_kube.client import KubeClient
-from sandlot_kube.names import API_VERSION, POOL_KIND
 
 from loadtests import own_network
 from loadtests.cluster import parts

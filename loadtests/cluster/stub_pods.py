@@ -12,8 +12,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import httptools
+from sandlot_contract.ports import SIDECAR_PORT
 from sandlot_gateway.tokens import Tokens
-from sandlot_kube.names import SIDECAR_PORT
 
 
 class StubPods:

@@ -16,6 +16,8 @@ from typing import Any
 import msgspec
 from kubernetes.client import ApiException
 from sandlot import AsyncClient, AsyncSandbox
+from sandlot_contract.ports import CONTROLLER_PORT, GATEWAY_PORT, WEBHOOK_PORT
+from sandlot_contract.sidecar import WEBHOOK_PATH
 from sandlot_kube import paths
 from sandlot_kube.errors import KubeError
 
@@ -37,10 +39,9 @@ MANY_SECONDS = 6.0  # a call may take seconds when 64 wait for it
 # Before it answers, a kubelet has gVisor's shims start a process for each container, of which there may be hundreds.
 LOOK_SECONDS = 90.0
 PODS = 4  # that the threads of the baseline share
-PORTS = {"gateway": 8642, "controller": 8080}  # where they tell Prometheus
+PORTS = {"gateway": GATEWAY_PORT, "controller": CONTROLLER_PORT}  # where they tell Prometheus
 _OPEN_FILES = re.compile(r"^process_open_fds (\S+)$", re.MULTILINE)
 _RESIDENT = re.compile(r"^process_resident_memory_bytes (\S+)$", re.MULTILINE)
-_REPORTS = 8641  # the one port of a gateway that sandboxes reach
 
 
 class Cluster:
@@ -227,7 +228,7 @@ class Cluster:
     async def door(self) -> Door:
         """The port that sidecars report to, of each gateway by its pod's own address."""
         pods = await self.site.pods(component="gateway")
-        return Door([(pod["status"]["podIP"], _REPORTS) for pod in pods], "/internal/sidecar")
+        return Door([(pod["status"]["podIP"], WEBHOOK_PORT) for pod in pods], WEBHOOK_PATH)
 
     async def gateway_memory(self) -> dict[str, int]:
         found: dict[str, int] = {}

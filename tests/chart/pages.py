@@ -10,7 +10,15 @@ import yaml
 
 from tests.chart.render import ROOT
 
-PAGES = ("docs/install.md", "docs/upgrade.md", "docs/metrics.md", "charts/sandlot/README.md")
+PAGES = (
+    "docs/install.md",
+    "docs/configure.md",
+    "docs/keys.md",
+    "docs/gvisor.md",
+    "docs/upgrade.md",
+    "docs/metrics.md",
+    "charts/sandlot/README.md",
+)
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 

@@ -126,7 +126,9 @@ class Shell:
 
 @pytest.mark.programs
 def test_the_commands_from_install_to_uninstall(shell: Shell) -> None:
-    said = shell.run(commands("docs/install.md") + '\necho "key: $SANDLOT_API_KEY"')
+    install, uninstall, removal = commands("docs/install.md").partition("helm uninstall")
+    between = [commands("docs/configure.md"), commands("docs/keys.md")]
+    said = shell.run("\n".join([install, *between, uninstall + removal, 'echo "key: $SANDLOT_API_KEY"']))
     assert "STATUS: deployed" in said
     key = said.rpartition("key: ")[2].strip()
     assert len(key) == 40, "what the page exports is not the key that the chart made"

@@ -20,5 +20,5 @@ def test_every_check_is_reported(cli: Run) -> None:
 def test_a_server_that_does_not_answer_is_found(cli: Run) -> None:
     done = cli("doctor", SANDLOT_URL="http://127.0.0.1:1")
     assert done.returncode == 1
-    assert "fail  server: 127.0.0.1:1" in done.stdout
+    assert "fail  server: cannot connect to 127.0.0.1:1" in done.stdout
     assert "→ check SANDLOT_URL" in done.stdout

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
+from sandlot_contract import names
 from sandlot_controller.api import Api
 from sandlot_controller.metrics import Metrics
 from sandlot_controller.objects import Node
@@ -16,7 +17,6 @@ from sandlot_controller.pool_living import Living
 from sandlot_controller.pool_plan import Planner
 from sandlot_controller.settings import Settings
 from sandlot_controller.world import World
-from sandlot_kube import names
 from sandlot_kube.access import Access
 from sandlot_kube.client import KubeClient
 from sandlot_kube.objects import Pod, Sandbox

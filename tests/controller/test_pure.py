@@ -17,7 +17,6 @@ from sandlot_controller.settings import BadSettings, Settings, Toleration, load
 from sandlot_controller.status import PoolCounts
 from sandlot_controller.timers import Timers
 from sandlot_controller.tokens import InstanceTokens
-from sandlot_gateway.tokens import Tokens
 from sandlot_kube import clock, verdicts
 from sandlot_kube.objects import Pod, Sandbox, SandboxPool
 from sandlot_kube.verdicts import Verdict
@@ -43,12 +42,6 @@ def sandbox(*, said: dict[str, Any] | None = None, **spec: Any) -> Sandbox:
         "status": said or {},
     }
     return msgspec.convert(body, Sandbox)
-
-
-@given(st.binary(min_size=16, max_size=64), st.from_regex(r"i-[0-9a-f]{16}", fullmatch=True))
-def test_the_instance_token_is_the_gateway_s(key: bytes, instance_id: str) -> None:
-    """Two programs that may not import each other make it; without this they could part."""
-    assert InstanceTokens(key).instance(instance_id) == Tokens(key).instance(instance_id)
 
 
 def test_a_short_key_is_refused() -> None:

@@ -468,7 +468,7 @@ async def test_one_tenant_has_not_all_websockets(exposed):
             async with websockets.connect(f"{url}{exposure.path}", proxy=None):
                 pass
         assert refused.value.response.status_code == 503
-        assert b"of this tenant" in refused.value.response.body
+        assert b"this tenant has too many" in refused.value.response.body
         async with websockets.connect(f"{url}{others.path}", proxy=None):
             pass
 

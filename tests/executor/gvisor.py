@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sandlot_contract
 import sandlot_sidecar
 
 from tests.executor.container import CAPABILITIES, LINKED, PATH, WAITS, given_files, holder, remove_group
@@ -128,8 +129,8 @@ class GvisorPod:
 
     def command(self, *, argv: list[str], env: dict[str, str], shared: str) -> list[str]:
         """What to start on this machine to run the sidecar's container; it sees `shared` under the same path."""
-        source = str(Path(sandlot_sidecar.__file__).parents[1])
-        borrowed = [sys.base_prefix, sys.prefix, source, shared]
+        sources = [str(Path(package.__file__).parents[1]) for package in (sandlot_contract, sandlot_sidecar)]
+        borrowed = [sys.base_prefix, sys.prefix, *sources, shared]
         listing = [f"{name}={value}" for name, value in env.items()]
         self._write("sidecar", args=argv, env=listing, capabilities=ALL, borrowed=borrowed)
         return [

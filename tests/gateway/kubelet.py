@@ -21,11 +21,7 @@ from typing import Any
 import httpx
 import msgspec
 import yaml
-from sandlot_gateway.tokens import Tokens
-from sandlot_kube import paths
-from sandlot_kube.client import MERGE_PATCH, KubeClient
-from sandlot_kube.errors import KubeError
-from sandlot_kube.names import (
+from sandlot_contract.names import (
     ANNOTATION_TEMPLATE,
     APP,
     COMPONENT_SANDBOX,
@@ -36,6 +32,10 @@ from sandlot_kube.names import (
     LABEL_POOL,
     LABEL_TEMPLATE,
 )
+from sandlot_gateway.tokens import Tokens
+from sandlot_kube import paths
+from sandlot_kube.client import MERGE_PATCH, KubeClient
+from sandlot_kube.errors import KubeError
 from sandlot_kube.objects import Sandbox
 from sandlot_kube.reflector import Reflector
 from sandlot_kube.template import Template, encode, key

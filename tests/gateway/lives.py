@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sandlot_contract.template import Template
 from sandlot_gateway.checkpoints.service import RestoreFailed
 from sandlot_gateway.core.backend import BackendError, Unavailable
-from sandlot_gateway.core.instances import ImageCheck, Instance, PoolSpec, PoolStatus, Template
+from sandlot_gateway.core.instances import ImageCheck, Instance, PoolSpec, PoolStatus
 from sandlot_gateway.core.owners import Claim, Promise
 from sandlot_gateway.core.slots import Slots
 from sandlot_gateway.core.supply import SupplySettings

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from sandlot_contract.template import Template
 from sandlot_gateway.core.backend import BackendError, Events
-from sandlot_gateway.core.instances import ImageCheck, Instance, PoolSpec, PoolStatus, Template
+from sandlot_gateway.core.instances import ImageCheck, Instance, PoolSpec, PoolStatus
 from sandlot_gateway.core.owners import Claim, Promise
 from sandlot_gateway.tokens import Tokens
 

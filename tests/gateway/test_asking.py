@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+from sandlot_contract.template import Template
 from sandlot_gateway.backends.kubernetes.asking import Asker
 from sandlot_gateway.backends.kubernetes.instances import Entry, Instances
-from sandlot_gateway.core.instances import Template
 from sandlot_gateway.data.pool import HttpPool
 from sandlot_gateway.tokens import Tokens
 

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sandlot_gateway.core.instances import Instance, PoolSpec, Template
+from sandlot_contract.ids import new_sandbox_id
+from sandlot_contract.template import Template
+from sandlot_gateway.core.instances import Instance, PoolSpec
 from sandlot_gateway.core.ready import first_come
 from sandlot_gateway.core.slots import Phase, Slots
 from sandlot_gateway.core.supply import SupplySettings
@@ -19,7 +21,7 @@ from sandlot_gateway.data.pool import HttpPool
 from sandlot_gateway.egress import Egress
 from sandlot_gateway.engine.claims import Abandoned, Claimed, Claimer, ClaimRefused, NoSidecar
 from sandlot_gateway.engine.supply import Supply
-from sandlot_gateway.sandboxes import Sandbox, Spec, new_id
+from sandlot_gateway.sandboxes import Sandbox, Spec
 from sandlot_gateway.sidecars import Sidecars
 from sandlot_gateway.tokens import Tokens
 
@@ -74,7 +76,11 @@ class Replica:
 def new_sandbox(**spec: Any) -> Sandbox:
     now = time.time()
     return Sandbox(
-        id=new_id(now), tenant="t", spec=Spec(name="x", image="host", **spec), created_at=now, updated_at=now
+        id=new_sandbox_id(now),
+        tenant="t",
+        spec=Spec(name="x", image="host", **spec),
+        created_at=now,
+        updated_at=now,
     )
 
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import httpx
 import pytest
-from sandlot_gateway.core.instances import PoolSpec, Template
+from sandlot_contract.template import Template
+from sandlot_gateway.core.instances import PoolSpec
 
 from tests.gateway.conftest import Running, running
 from tests.waiting import until

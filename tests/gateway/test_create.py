@@ -6,8 +6,9 @@ import asyncio
 import json
 
 import pytest
+from sandlot_contract.template import Template
 from sandlot_gateway.core.backend import BackendError, Unavailable
-from sandlot_gateway.core.instances import PoolSpec, Template
+from sandlot_gateway.core.instances import PoolSpec
 
 from tests.gateway.conftest import Running, running
 from tests.waiting import until

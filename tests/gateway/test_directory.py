@@ -9,8 +9,9 @@ import time
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sandlot_contract.ids import new_sandbox_id
 from sandlot_gateway.directory import Directory
-from sandlot_gateway.sandboxes import Sandbox, Spec, new_id
+from sandlot_gateway.sandboxes import Sandbox, Spec
 
 from tests.waiting import loop_turns
 
@@ -105,13 +106,13 @@ async def test_waiting_ends_with_the_change_and_with_the_time() -> None:
 
 async def test_a_sandbox_that_another_gateway_has_just_made_is_waited_for_longer() -> None:
     directory = Directory(patience=0.02, clock=lambda: 1000.0)
-    for unknown, least in (("no id", 0.0), (new_id(10.0), 0.02), (new_id(990.0), 0.15)):
+    for unknown, least in (("no id", 0.0), (new_sandbox_id(10.0), 0.02), (new_sandbox_id(990.0), 0.15)):
         began = time.monotonic()
         await directory.all_appear([unknown, unknown])
         assert least <= time.monotonic() - began + 0.005
         assert directory.get(unknown) is None
         assert directory.may_come(unknown) is (least == 0.15)
-    late = new_id(999.5)
+    late = new_sandbox_id(999.5)
     waiting = asyncio.create_task(directory.appear(late))
     await loop_turns()
     spec = Spec(name="late", image="host")
@@ -119,7 +120,7 @@ async def test_a_sandbox_that_another_gateway_has_just_made_is_waited_for_longer
     await waiting
     assert directory.get(late) is not None
     assert not directory.may_come(late)
-    assert not Directory(clock=lambda: 1000.0).may_come(new_id(990.0))  # no other gateway makes any
+    assert not Directory(clock=lambda: 1000.0).may_come(new_sandbox_id(990.0))  # no other gateway makes any
 
 
 _MANY = """

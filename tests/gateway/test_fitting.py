@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from sandlot_contract.template import Template
 from sandlot_gateway.control.fitting import Wanted, fit
-from sandlot_gateway.core.instances import PoolSpec, Template
+from sandlot_gateway.core.instances import PoolSpec
 
 from tests.gateway.conftest import Running
 from tests.waiting import until

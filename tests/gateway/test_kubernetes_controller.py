@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sandlot_contract.names import CONTAINER_SIDECAR
+from sandlot_contract.sidecar import CONFIG_VARIABLE
 from sandlot_kube import paths
 from sandlot_kube.client import MERGE_PATCH, KubeClient
 from sandlot_kube.errors import KubeError
-from sandlot_kube.names import CONTAINER_SIDECAR, ENV_SIDECAR_CONFIG
 from sandlot_kube.objects import Pod
 from sandlot_kube.reflector import Reflector
 from sandlot_kube.template import Template
@@ -108,7 +109,7 @@ class Node:
             for container in pod["spec"]["containers"]
             if container["name"] == CONTAINER_SIDECAR
         ]
-        config = json.loads(env[ENV_SIDECAR_CONFIG])
+        config = json.loads(env[CONFIG_VARIABLE])
         sidecar = Sidecar(
             instance_id=name, token=config["token"], template=Template(IMAGE), webhook=config["webhook"]
         )

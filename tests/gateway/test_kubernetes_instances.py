@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 import pytest
+from sandlot_contract.template import Template
 from sandlot_gateway.backends.kubernetes.deaths import death_of, is_over
 from sandlot_gateway.backends.kubernetes.instances import Instances
-from sandlot_gateway.core.instances import Template
 from sandlot_gateway.tokens import Tokens
 from sandlot_kube.objects import (
     ContainerState,

@@ -6,10 +6,10 @@ import asyncio
 import time
 
 import pytest
+from sandlot_contract.ids import new_sandbox_id
 from sandlot_gateway.app import Gateway
 from sandlot_gateway.backends.kubernetes.peers import Peers, PeerSettings
 from sandlot_gateway.data.pool import HttpPool
-from sandlot_gateway.sandboxes import new_id
 
 from tests.gateway.test_kubernetes_backend import TEMPLATE, Running, World, apiserver, pytestmark, world
 
@@ -50,7 +50,7 @@ async def test_a_gateway_says_which_instance_has_a_sandbox(world: World) -> None
         name = f"localhost:{port_of(a)}"
         assert await holder(a.gateway, name, made["id"]) == instance
         assert await holder(a.gateway, name, made["id"], own_port=int(port_of(a))) is None  # not of itself
-        assert await holder(a.gateway, name, new_id(time.time())) is None
+        assert await holder(a.gateway, name, new_sandbox_id(time.time())) is None
         assert await holder(a.gateway, "localhost:1", made["id"]) is None
         assert await holder(a.gateway, "no-such-name.invalid.:8642", made["id"]) is None
         await a.client.delete(f"/api/v1/sandbox/{made['id']}")
@@ -59,7 +59,7 @@ async def test_a_gateway_says_which_instance_has_a_sandbox(world: World) -> None
 
 async def test_nobody_but_a_gateway_is_told(world: World) -> None:
     async with world.gateway("a") as a:
-        path = f"/internal/sandboxes/{new_id(time.time())}/instance"
+        path = f"/internal/sandboxes/{new_sandbox_id(time.time())}/instance"
         for credential in (b"Bearer key", "Bearer spt_\u00e9".encode(), b"Basic a2V5", b""):
             assert (await a.client.get(path, headers={b"Authorization": credential})).status_code == 401
         assert (await a.client.get(path)).status_code == 401

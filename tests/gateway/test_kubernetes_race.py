@@ -8,8 +8,9 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from sandlot_contract.template import Template
 from sandlot_gateway.core.backend import Unavailable
-from sandlot_gateway.core.instances import Instance, Template
+from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.tokens import Tokens
 
 from tests.gateway.conftest import Running, running

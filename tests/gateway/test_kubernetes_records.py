@@ -11,11 +11,11 @@ from typing import Any
 import msgspec
 import pytest
 from aiohttp import web
+from sandlot_contract.template import Template
 from sandlot_gateway.backends.kubernetes.known import Known
 from sandlot_gateway.backends.kubernetes.lull import Lull
 from sandlot_gateway.backends.kubernetes.records import Records
 from sandlot_gateway.backends.kubernetes.translate import safe_name, to_kube
-from sandlot_gateway.core.instances import Template
 from sandlot_gateway.core.owners import Claim, Promise
 from sandlot_kube import clock, ends
 from sandlot_kube.ends import Ended

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
+from sandlot_contract.template import Template
 from sandlot_gateway.core.backend import Unavailable
-from sandlot_gateway.core.instances import PoolSpec, Template
+from sandlot_gateway.core.instances import PoolSpec
 from sandlot_gateway.settings import Settings
 
 from tests.waiting import loop_turns, until

@@ -9,7 +9,8 @@ from typing import Any
 
 import httpx
 import pytest
-from sandlot_gateway.core.instances import PoolSpec, Template
+from sandlot_contract.template import Template
+from sandlot_gateway.core.instances import PoolSpec
 
 from tests.gateway.conftest import Running, running
 from tests.gateway.machine import Machine

@@ -7,7 +7,8 @@ from collections import OrderedDict
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from sandlot_gateway.core.instances import Instance, Template
+from sandlot_contract.template import Template
+from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.core.ready import ReadyQueue, by_chance, first_come
 from sandlot_gateway.core.waiting import Waiter, WaitList
 

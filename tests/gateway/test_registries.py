@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
-from sandlot_gateway.registries import refusal, registry_of
+from sandlot_gateway.registries import refusal
 from sandlot_gateway.settings import Settings
 
 from tests.gateway.conftest import Running, running
@@ -89,18 +89,6 @@ def test_the_setting_is_a_list_by_commas_or_in_json(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("SANDLOT_REGISTRIES", "https://x")
     with pytest.raises(ValidationError, match="neither HOST"):
         Settings()
-
-
-def test_a_name_without_a_registry_is_the_hubs() -> None:
-    names = {
-        "python": "docker.io",
-        "a/b": "docker.io",
-        "a.b/c": "a.b",
-        "a:1/c": "a:1",
-        "A.b/c": "a.b",
-        "host": None,
-    }
-    assert {name: registry_of(name) for name in names} == names
 
 
 @pytest.mark.parametrize(

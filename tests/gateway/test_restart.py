@@ -12,9 +12,10 @@ from pathlib import Path
 
 import httpx
 import pytest
+from sandlot_contract.template import Template
 from sandlot_gateway.archive import Archive
 from sandlot_gateway.core.backend import BackendError
-from sandlot_gateway.core.instances import PoolSpec, Template
+from sandlot_gateway.core.instances import PoolSpec
 from sandlot_gateway.sandboxes import Sandbox, Spec
 from sandlot_gateway.settings import Settings
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from sandlot_gateway.core.instances import Instance, Template
+from sandlot_contract.template import Template
+from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.core.ready import first_come
 from sandlot_gateway.core.slots import Generation, Heard, Loss, Phase, Slots
 

@@ -9,7 +9,8 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from sandlot_gateway.core.instances import Instance, PoolSpec, PoolStatus, Template
+from sandlot_contract.template import Template
+from sandlot_gateway.core.instances import Instance, PoolSpec, PoolStatus
 from sandlot_gateway.core.ready import first_come
 from sandlot_gateway.core.slots import Heard, Loss, Slots
 from sandlot_gateway.core.supply import SupplyCore, SupplySettings

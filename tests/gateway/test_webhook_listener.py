@@ -15,7 +15,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import psutil
-from sandlot_gateway.webhook_listener import PATH, Bounds, WebhookListener
+from sandlot_contract.sidecar import WEBHOOK_PATH
+from sandlot_gateway.webhook_listener import Bounds, WebhookListener
 from sandlot_gateway.webhooks import Answer
 
 from tests.gateway.conftest import Running, running
@@ -46,7 +47,7 @@ class Listening:
     async def open(self, source: str = "127.0.0.1") -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         return await asyncio.open_connection("127.0.0.1", self.listener.port, local_addr=(source, 0))
 
-    async def post(self, body: bytes = b"{}", *, credential: str = "good", path: str = PATH) -> int:
+    async def post(self, body: bytes = b"{}", *, credential: str = "good", path: str = WEBHOOK_PATH) -> int:
         reader, writer = await self.open()
         try:
             writer.write(head(len(body), credential=credential, path=path) + body)
@@ -55,7 +56,7 @@ class Listening:
             writer.close()
 
 
-def head(length: int, *, credential: str = "good", instance: str = "i-1", path: str = PATH) -> bytes:
+def head(length: int, *, credential: str = "good", instance: str = "i-1", path: str = WEBHOOK_PATH) -> bytes:
     lines = [f"POST {path} HTTP/1.1", "Host: x", f"X-Sandlot-Instance: {instance}"]
     lines += [f"X-Sandlot-Sender: {credential}", f"Content-Length: {length}", "", ""]
     return "\r\n".join(lines).encode()
@@ -268,7 +269,7 @@ async def latency(box: Running, sandbox_id: str) -> float:
 
 async def test_clients_and_sidecars_have_listeners_of_their_own(box: Running) -> None:
     """A webhook is nothing to the one, and the API nothing to the other."""
-    answer = await box.client.post(PATH, json={})
+    answer = await box.client.post(WEBHOOK_PATH, json={})
     assert answer.status_code == 404
     sidecar = box.machine.of_sandbox((await box.create())["id"])
     token = sidecar.token.encode()

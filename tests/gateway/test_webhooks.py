@@ -6,7 +6,8 @@ import json
 import time
 
 import pytest
-from sandlot_gateway.core.instances import Instance, PoolSpec, Template
+from sandlot_contract.template import Template
+from sandlot_gateway.core.instances import Instance, PoolSpec
 from sandlot_gateway.core.slots import Heard
 
 from tests.gateway.conftest import Running

@@ -1,4 +1,4 @@
-"""A template has the same key and the same fields here and in the gateway."""
+"""A template in a resource has the fields, the defaults and the key of the contract's."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sandlot_gateway.core.instances import Template as GatewayTemplate
+from sandlot_contract.template import FIELDS
+from sandlot_contract.template import Template as ContractTemplate
 from sandlot_kube.template import Template, decode, encode, key
 
 templates = st.builds(
@@ -23,9 +24,14 @@ templates = st.builds(
 
 
 @given(templates)
-def test_the_key_is_the_gateways(template: Template) -> None:
+def test_the_key_is_the_contracts(template: Template) -> None:
     fields = {name: getattr(template, name) for name in Template.__struct_fields__}
-    assert key(template) == GatewayTemplate(**fields).key
+    assert key(template) == ContractTemplate(**fields).key
+
+
+def test_the_fields_are_the_contracts_in_its_order() -> None:
+    """Their order is the key's."""
+    assert Template.__struct_fields__ == FIELDS
 
 
 @given(templates)
@@ -34,13 +40,13 @@ def test_json_and_back_is_the_same_template(template: Template) -> None:
     assert key(decode(encode(template))) == key(template)
 
 
-def test_the_defaults_are_the_gateways() -> None:
-    assert key(Template("python:3.12")) == GatewayTemplate("python:3.12").key
+def test_the_defaults_are_the_contracts() -> None:
+    assert key(Template("python:3.12")) == ContractTemplate("python:3.12").key
 
 
 def test_a_whole_number_of_cores_has_the_key_of_the_same_float() -> None:
     """The API server stores 2.0 as 2."""
-    assert key(decode('{"image": "a", "cpu": 2}')) == GatewayTemplate("a", cpu=2.0).key
+    assert key(decode('{"image": "a", "cpu": 2}')) == ContractTemplate("a", cpu=2.0).key
 
 
 def test_the_names_are_the_resources() -> None:

@@ -7,7 +7,7 @@ import socket
 import tempfile
 
 import pytest
-from sandlot_kube.names import SIDECAR_PORT
+from sandlot_contract.ports import SIDECAR_PORT
 
 from loadtests.bench_cluster import SPEC
 from loadtests.bounds import read_bounds

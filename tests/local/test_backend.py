@@ -12,9 +12,9 @@ import time
 from pathlib import Path
 
 import pytest
+from sandlot_contract.template import Template
 from sandlot_gateway.backends.local.lock import InUse
 from sandlot_gateway.core.backend import BackendError, Unavailable
-from sandlot_gateway.core.instances import Template
 
 from tests.local.conftest import Machine
 

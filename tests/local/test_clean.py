@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from sandlot_contract.template import Template
 from sandlot_gateway.backends.local.clean import clean
 from sandlot_gateway.backends.local.lock import InUse
-from sandlot_gateway.core.instances import Template
 
 from tests.local.conftest import Machine
 from tests.local.test_backend import kill_a_gateway

@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sandlot_contract.template import Template
 from sandlot_gateway.backends.local.hidden import (
     Hidden,
     running_state_dirs,
     usual_state_dirs,
     without_links,
 )
-from sandlot_gateway.core.instances import Template
 
 from tests.local.conftest import Machine
 

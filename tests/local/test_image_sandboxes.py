@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from sandlot_gateway.core.instances import Template
+from sandlot_contract.template import Template
 
 from tests.local.conftest import Machine
 from tests.local.oci import entry, layer, one_image, symlink

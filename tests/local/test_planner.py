@@ -8,8 +8,9 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from sandlot_contract.template import Template
 from sandlot_gateway.backends.local.planner import Plan, Planner, PlanSettings
-from sandlot_gateway.core.instances import PoolSpec, Template
+from sandlot_gateway.core.instances import PoolSpec
 
 HOST = Template("host")
 OTHER = Template("/images/other.tar")

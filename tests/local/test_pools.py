@@ -8,7 +8,8 @@ import signal
 from pathlib import Path
 
 import pytest
-from sandlot_gateway.core.instances import Instance, PoolSpec, Template
+from sandlot_contract.template import Template
+from sandlot_gateway.core.instances import Instance, PoolSpec
 
 from tests.local.conftest import Machine
 from tests.local.gateway import Gateway
@@ -100,7 +101,7 @@ async def test_a_pool_that_cannot_start_says_why_and_recovers(machine: Machine) 
         await gateway.backend.set_pool(PoolSpec("a", Template(str(missing)), 2))
         await until(lambda: gateway.backend.pools()[0].failures)
         (status,) = gateway.backend.pools()
-        assert status.message == f"{missing}: no such file"
+        assert status.message == f"{missing}: no such file on the gateway's machine"
         await gateway.backend.set_pool(PoolSpec("a", SMALL, 1))
         await until_warm(gateway, 1)
         (status,) = gateway.backend.pools()

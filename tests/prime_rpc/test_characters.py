@@ -6,11 +6,10 @@ import itertools
 
 from hypothesis import given
 from hypothesis import strategies as st
+from sandlot_contract.frames import STDERR, STDOUT
 from sandlot_gateway.rpc.characters import Characters
 
 from tests.prime_rpc.support import Box, Seen, bash, new_session
-
-OUT, ERR = b"o", b"e"
 
 
 def pieces_of(data: bytes, cuts: list[int]) -> list[bytes]:
@@ -18,36 +17,36 @@ def pieces_of(data: bytes, cuts: list[int]) -> list[bytes]:
     return [data[begin:end] for begin, end in itertools.pairwise(places)]
 
 
-def passed(frames: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+def passed(frames: list[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
     characters = Characters()
     came = [(kind, characters.feed(kind, payload)) for kind, payload in frames]
     return [frame for frame in [*came, *characters.rest()] if frame[1]]
 
 
-def joined(frames: list[tuple[bytes, bytes]], kind: bytes) -> bytes:
+def joined(frames: list[tuple[int, bytes]], kind: int) -> bytes:
     return b"".join(payload for each, payload in frames if each == kind)
 
 
 @given(st.text(min_size=1), st.lists(st.integers(0, 200)))
 def test_each_frame_of_text_can_be_decoded_alone(text: str, cuts: list[int]):
-    frames = passed([(OUT, piece) for piece in pieces_of(text.encode(), cuts)])
+    frames = passed([(STDOUT, piece) for piece in pieces_of(text.encode(), cuts)])
     assert "".join(payload.decode() for _, payload in frames) == text
 
 
 BYTES = st.binary(max_size=12) | st.text(max_size=4).map(str.encode) | st.sampled_from([b"\xf0\x9f", b"\xe2"])
 
 
-@given(st.lists(st.tuples(st.sampled_from([OUT, ERR]), BYTES)))
-def test_any_bytes_of_two_streams_come_out_as_they_went_in(frames: list[tuple[bytes, bytes]]):
+@given(st.lists(st.tuples(st.sampled_from([STDOUT, STDERR]), BYTES)))
+def test_any_bytes_of_two_streams_come_out_as_they_went_in(frames: list[tuple[int, bytes]]):
     came = passed(frames)
-    assert joined(came, OUT) == joined(frames, OUT)
-    assert joined(came, ERR) == joined(frames, ERR)
+    assert joined(came, STDOUT) == joined(frames, STDOUT)
+    assert joined(came, STDERR) == joined(frames, STDERR)
 
 
 @given(st.binary())
 def test_only_the_beginning_of_a_character_waits(data: bytes):
     characters = Characters()
-    sent = characters.feed(OUT, data)
+    sent = characters.feed(STDOUT, data)
     waits = b"".join(payload for _, payload in characters.rest())
     assert sent + waits == data
     assert len(waits) <= 3

@@ -20,8 +20,8 @@ from tests.cli.conftest import environment
 from tests.stack import Stack
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = ["docs/sdk.md", "README.md", "sdk/README.md"]
-WITH_COMMANDS = [*PAGES, "docs/install.md"]
+PAGES = ["docs/sdk.md", "docs/results.md", "docs/first-command.md", "README.md", "sdk/README.md"]
+WITH_COMMANDS = [*PAGES, "docs/command-line.md", "docs/install.md"]
 FENCE = re.compile(r"^```(\w*)$")
 LINE = re.compile(r"^(?:\.venv/bin/)?sandlot (?P<rest>.*)$")
 
@@ -99,13 +99,13 @@ def test_a_command_line_of_a_page_exists(page: str, line: str) -> None:
     command.make_context(name, rest)  # refuses unknown options, missing arguments and wrong values
 
 
-def test_the_guide_names_every_command() -> None:
-    shown = {leaf(shlex.split(line, comments=True))[0] for line in command_lines("docs/sdk.md")}
+def test_the_page_of_the_command_line_names_every_command() -> None:
+    shown = {leaf(shlex.split(line, comments=True))[0] for line in command_lines("docs/command-line.md")}
     assert shown == set(leaves(command_line()))
 
 
-def test_the_guide_names_every_error() -> None:
-    text = (ROOT / "docs/sdk.md").read_text()
+def test_the_page_of_results_names_every_error() -> None:
+    text = (ROOT / "docs/results.md").read_text()
     found = {
         name
         for name, value in vars(errors).items()

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from sandlot_contract.verdicts import SANDBOX_VERDICTS
 from sandlot_sidecar.core import ends
 from sandlot_sidecar.core.errors import ApiError
 from sandlot_sidecar.core.instance import CALLED, Heard, Life, Phase
@@ -266,5 +267,5 @@ def test_only_its_own_tenant_is_told_who_has_it(tenant: str | None, told: dict[s
 )
 def test_what_an_end_is_called_and_what_commands_are_told(end: ends.End, verdict: str, cause: str) -> None:
     assert (end.verdict, end.cause) == (verdict, cause)
-    assert end.verdict in ends.VERDICTS
+    assert end.verdict in SANDBOX_VERDICTS
     assert end.failed == (end.verdict == "reset_failed" or end.message == "no")

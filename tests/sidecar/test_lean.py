@@ -1,4 +1,4 @@
-"""What a sidecar may stand on: asyncio, httptools and the standard library, and not all of that."""
+"""What a sidecar may stand on: asyncio, httptools, the contract and the standard library, and not all of that."""
 
 from __future__ import annotations
 
@@ -28,7 +28,12 @@ def test_nothing_but_httptools_and_the_standard_library() -> None:
     # What a site's own .pth files bring in is in every interpreter of this environment.
     bare = "import json, sys; print(json.dumps(sorted({n.partition('.')[0] for n in sys.modules})))"
     environment = set(json.loads(subprocess.check_output([sys.executable, "-I", "-c", bare])))
-    foreign = modules - environment - set(sys.stdlib_module_names) - {"sandlot_sidecar", "httptools"}
+    foreign = (
+        modules
+        - environment
+        - set(sys.stdlib_module_names)
+        - {"sandlot_sidecar", "sandlot_contract", "httptools"}
+    )
     # Not files, but names that httptools' compiled code registers.
     assert {name for name in foreign if not name.startswith(("_cython_", "cython_runtime"))} == set()
 

@@ -110,7 +110,7 @@ def test_a_full_queue_refuses_and_says_how_full_all_is() -> None:
     with pytest.raises(ApiError) as caught:
         table.add(new("f"))
     assert (caught.value.status, caught.value.code) == (503, "busy")
-    assert caught.value.message == "2 ops run and 3 wait; no more are taken"
+    assert caught.value.message == "2 ops run and 3 wait; try again after Retry-After"
     assert "f" not in table.ops
     table.add(new("g"), force=True)
     assert list(table.queue) == ["c", "d", "e", "g"]
@@ -125,7 +125,7 @@ def test_an_id_finds_its_op_and_no_other_spec_does() -> None:
     assert (error.status, error.code, error.message) == (
         409,
         "op_conflict",
-        "this op id belongs to another command",
+        "this op id belongs to another command: choose a new one",
     )
     assert (error.field, error.extra) == ("id", {"op_id": "a"})
     table.add(new("restored", fingerprint=ANY))
@@ -141,7 +141,7 @@ def test_an_id_of_an_earlier_life_is_remembered_until_a_reset() -> None:
     assert (error.status, error.code, error.message) == (
         410,
         "expired",
-        "the result of this op is no longer kept",
+        "the op ran, but its result is no longer kept: run it under a new id",
     )
     assert error.extra == {"op_id": "old"}
     table.forget()

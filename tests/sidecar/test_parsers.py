@@ -17,11 +17,12 @@ from unittest.mock import ANY
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from sandlot_contract.frames import STDERR, STDOUT
 from sandlot_sidecar.core.errors import ApiError
 from sandlot_sidecar.core.op import Op
 from sandlot_sidecar.executor import wire
 from sandlot_sidecar.server import documents, framelog, multipart, output
-from sandlot_sidecar.server.framelog import STDERR, STDOUT, FrameLog
+from sandlot_sidecar.server.framelog import FrameLog
 from sandlot_sidecar.server.multipart import BEGIN, DATA, FINISH, Multipart, boundary_of, parameter
 from sandlot_sidecar.server.ranges import parse_range, window
 from sandlot_sidecar.server.startcommand import TailLog

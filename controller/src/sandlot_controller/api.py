@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from sandlot_kube import ends, names, paths
+from sandlot_contract import names
+from sandlot_kube import ends, paths
 from sandlot_kube.client import MERGE_PATCH, KubeClient
 from sandlot_kube.errors import KubeError
 from sandlot_kube.objects import Pod, Sandbox, SandboxPool

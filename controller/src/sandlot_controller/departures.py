@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 
+from sandlot_contract.ids import is_instance_id
 from sandlot_kube.errors import KubeError
 from sandlot_kube.objects import Pod
 
@@ -16,8 +16,6 @@ from sandlot_controller.tasks import Tasks
 _log = logging.getLogger(__name__)
 _MOMENT = 1.0  # seconds; its sidecar has ended the code in there, so that nobody waits for the pod's end
 _AT_MOST = 100  # names in one request's address
-# A request for several names no pod by its uid; of a name like this nobody ever makes another one.
-_RANDOM = re.compile(r"i-[0-9a-f]{16}")
 
 
 class Departures:
@@ -36,7 +34,8 @@ class Departures:
         if uid in self._taken and self._taken[uid] >= now:
             return
         self._taken[uid] = now
-        if now or not _RANDOM.fullmatch(pod.metadata.name):
+        # A request for several names no pod by its uid; of an id of ours nobody ever makes another one.
+        if now or not is_instance_id(pod.metadata.name):
             self._tasks.spawn(f"delete {uid} {now}", self._delete(pod, now=now))
             return
         self._gathered.append(pod)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from sandlot_contract.verdicts import SandboxVerdict
 from sandlot_kube import clock
 from sandlot_kube.objects import Pod, Sandbox
-from sandlot_kube.verdicts import NODE_LOST
 
 from sandlot_controller.api import Api
 from sandlot_controller.departures import Departures
@@ -71,6 +71,9 @@ class Endings:
         if pod is None:
             return
         # A lost node cannot say that the pod has ended; without that word the pod would stay for ever.
-        lost = sandbox.status.verdict == NODE_LOST or pod.spec.node_name in self._world.silent_since
+        lost = (
+            sandbox.status.verdict == SandboxVerdict.NODE_LOST
+            or pod.spec.node_name in self._world.silent_since
+        )
         if lost or pod.metadata.deletion_timestamp is None:
             self._departures.take(pod, now=lost)

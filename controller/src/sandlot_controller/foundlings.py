@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from sandlot_kube import names
+from sandlot_contract import names
 from sandlot_kube.objects import Pod
 
 from sandlot_controller.api import Api

@@ -11,7 +11,7 @@ from typing import Any, cast
 import aiohttp
 import kopf
 import msgspec
-from sandlot_kube import names
+from sandlot_contract import names
 from sandlot_kube.access import Access
 from sandlot_kube.objects import Sandbox
 from sandlot_kube.sockets import Sockets

@@ -7,7 +7,9 @@ import json
 import math
 from typing import Any
 
-from sandlot_kube import names
+from sandlot_contract import names
+from sandlot_contract.ports import SIDECAR_PORT
+from sandlot_contract.sidecar import CONFIG_VARIABLE, TARGET_VARIABLE
 from sandlot_kube.objects import Metadata, Sandbox, SandboxPool
 from sandlot_kube.template import Template, encode, key
 
@@ -89,7 +91,7 @@ def sidecar_config(template: Template, *, instance_id: str, token: str, settings
     return {
         "instance_id": instance_id,
         "token": token,
-        "listen": f"0.0.0.0:{names.SIDECAR_PORT}",
+        "listen": f"0.0.0.0:{SIDECAR_PORT}",
         "state_dir": STATE_DIR,
         "webhook": settings.webhook_url,
         "heartbeat": settings.heartbeat,
@@ -189,7 +191,7 @@ def _sandbox_container(
         "image": template.image,
         "command": [f"{HOLDER_DIR}/holder"],
         "volumeMounts": [_holder_mount(settings)],
-        "env": [{"name": names.ENV_TARGET, "value": instance_id}],
+        "env": [{"name": TARGET_VARIABLE, "value": instance_id}],
         "resources": {"requests": requests, "limits": limits},
         "securityContext": {
             "seccompProfile": {"type": settings.seccomp},
@@ -247,10 +249,10 @@ def _sidecar_container(config: dict[str, Any], *, settings: Settings, own_kernel
         "image": settings.sidecar_image,
         "imagePullPolicy": settings.sidecar_pull_policy,
         "env": [
-            {"name": names.ENV_SIDECAR_CONFIG, "value": json.dumps(config, separators=(",", ":"))},
+            {"name": CONFIG_VARIABLE, "value": json.dumps(config, separators=(",", ":"))},
             {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
         ],
-        "ports": [{"name": "sidecar", "containerPort": names.SIDECAR_PORT}],
+        "ports": [{"name": "sidecar", "containerPort": SIDECAR_PORT}],
         "resources": {"requests": limits if settings.guaranteed else requests, "limits": limits},
         "securityContext": {"privileged": True, "runAsUser": 0},
         "volumeMounts": [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from sandlot_contract.verdicts import SandboxVerdict
 from sandlot_kube import verdicts
 from sandlot_kube.objects import Pod
 from sandlot_kube.verdicts import Verdict
@@ -18,11 +19,11 @@ from sandlot_controller.world import World
 _log = logging.getLogger(__name__)
 # The template's fault, or may be; a lost node or an eviction says nothing about the next start.
 _FAILURES = {
-    verdicts.IMAGE_PULL,
-    verdicts.START_FAILED,
-    verdicts.SANDBOX_LOST,
-    verdicts.SIDECAR_LOST,
-    verdicts.OOM,
+    SandboxVerdict.IMAGE_PULL,
+    SandboxVerdict.START_FAILED,
+    SandboxVerdict.SANDBOX_LOST,
+    SandboxVerdict.SIDECAR_LOST,
+    SandboxVerdict.OOM,
 }
 
 
@@ -63,7 +64,7 @@ class PoolDeaths:
             _log.warning("pool %s: %s: %s: %s", pool, name, found.verdict, found.message)
             self._planner.failed(pool, now=now, message=f"{found.verdict}: {found.message}")
         self._world.remember(name, found)
-        self.take(pod, at_once=found.verdict == verdicts.NODE_LOST)
+        self.take(pod, at_once=found.verdict == SandboxVerdict.NODE_LOST)
         return True
 
     def _late(self, pod: Pod, *, now: float) -> Verdict | None:

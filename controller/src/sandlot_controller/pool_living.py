@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sandlot_kube import names
+from sandlot_contract import names
 from sandlot_kube.objects import Pod
 
 from sandlot_controller import pod as pods

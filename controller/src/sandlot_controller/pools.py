@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 
-from sandlot_kube import names, registries
+from sandlot_contract import images, names
+from sandlot_contract.ids import new_instance_id
 from sandlot_kube.errors import KubeError
 from sandlot_kube.objects import Pod, SandboxPool
 from sandlot_kube.template import Template
@@ -184,14 +184,14 @@ class PoolLoop:
 
     def _begin(self, pool_name: str, avoid: tuple[str, ...]) -> None:
         pool = self._world.pools[pool_name]
-        name = f"i-{secrets.token_hex(8)}"
+        name = new_instance_id()
         self._planner.expect(pool_name, name, now=self._world.clock())
         self._tasks.spawn(f"create {name}", self._create(pool, name, avoid))
 
     async def _create(self, pool: SandboxPool, name: str, avoid: tuple[str, ...]) -> None:
         token = self._tokens.instance(name)
         pool_name = pool.metadata.name
-        why = registries.refusal(pool.spec.template.image, allowed=self._settings.registries)
+        why = images.refusal(pool.spec.template.image, allowed=self._settings.registries)
         if why is not None:
             self._failed(pool_name, name, message=why)
             return

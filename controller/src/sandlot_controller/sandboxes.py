@@ -7,7 +7,9 @@ import logging
 from collections import deque
 from functools import partial
 
-from sandlot_kube import clock, names, registries, verdicts
+from sandlot_contract import images, names
+from sandlot_contract.verdicts import SandboxVerdict
+from sandlot_kube import clock, verdicts
 from sandlot_kube.errors import KubeError
 from sandlot_kube.objects import Pod, Sandbox
 from sandlot_kube.verdicts import Verdict
@@ -214,17 +216,17 @@ class SandboxLoop:
 
     async def _create(self, sandbox: Sandbox) -> None:
         name = sandbox.metadata.name
-        why = registries.refusal(sandbox.spec.template.image, allowed=self._settings.registries)
+        why = images.refusal(sandbox.spec.template.image, allowed=self._settings.registries)
         if why is not None:
             self._settled(name)
-            self._end(sandbox, Verdict(verdicts.START_FAILED, why))
+            self._end(sandbox, Verdict(SandboxVerdict.START_FAILED, why))
             return
         body = pods.sandbox_pod(sandbox, token=self._tokens.instance(name), settings=self._settings)
         try:
             await until_done(lambda: self._api.create_pod(body, kind="cold"))
         except KubeError as error:
             self._settled(name)
-            self._end(sandbox, Verdict(verdicts.START_FAILED, f"no pod could be made: {error}"))
+            self._end(sandbox, Verdict(SandboxVerdict.START_FAILED, f"no pod could be made: {error}"))
             return
         self._made[name] = self._world.clock()
         self._look(name)

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
+from sandlot_contract.ports import CONTROLLER_PORT
 
 
 class BadSettings(Exception):
@@ -119,7 +120,7 @@ class Settings(BaseSettings):
     )
     identity: str = Field(default_factory=socket.gethostname, description="Who we are in the Lease.")
     health_host: str = Field("0.0.0.0", description="The address of /healthz, /readyz and /metrics.")
-    health_port: int = Field(8080, ge=0, le=65535, description="Their port; 0 takes a free one.")
+    health_port: int = Field(CONTROLLER_PORT, ge=0, le=65535, description="Their port; 0 takes a free one.")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="What is logged.")
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import aiohttp
-from sandlot_kube.names import SIDECAR_PORT
+from sandlot_contract.phases import Phase
+from sandlot_contract.ports import SIDECAR_PORT
+from sandlot_contract.verdicts import SandboxVerdict
 
 
 class SidecarUnreachable(Exception):
@@ -22,7 +24,7 @@ class Sidecars:
 
     async def end_if_unclaimed(self, address: str, *, token: str) -> bool:
         """True: it has ended and will accept no claim any more. False: it is claimed. Raises SidecarUnreachable."""
-        body = {"verdict": "deleted", "message": "no longer wanted", "only_unclaimed": True}
+        body = {"verdict": SandboxVerdict.DELETED, "message": "no longer wanted", "only_unclaimed": True}
         status, _ = await self._ask("POST", address, "/v1/end", token=token, body=body, accept=(200, 409))
         return status == 200
 
@@ -34,7 +36,7 @@ class Sidecars:
     async def is_claimed(self, address: str, *, token: str) -> bool:
         """Raises SidecarUnreachable."""
         _, document = await self._ask("GET", address, "/v1/state", token=token)
-        return document.get("phase") == "claimed"
+        return document.get("phase") == Phase.CLAIMED
 
     async def _ask(
         self,

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-from sandlot_kube import clock, ends, names
+from sandlot_contract import names
+from sandlot_kube import clock, ends
 from sandlot_kube.objects import Condition, Pod, Sandbox, SandboxPool
 from sandlot_kube.template import key
 from sandlot_kube.verdicts import Verdict

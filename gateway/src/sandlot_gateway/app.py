@@ -8,6 +8,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from sandlot_contract.verdicts import SandboxVerdict
+
 from sandlot_gateway.archive import Archive
 from sandlot_gateway.checkpoints.service import Checkpoints
 from sandlot_gateway.checkpoints.store import StoreLimits
@@ -238,7 +240,9 @@ class Gateway:
         if self.settings.end_sandboxes_on_exit:
             for sandbox in self.directory.live():
                 self.directory.end(
-                    sandbox, verdict="deleted", message="the gateway was ended with its sandboxes"
+                    sandbox,
+                    verdict=SandboxVerdict.DELETED,
+                    message="the gateway was ended with its sandboxes",
                 )
             await self.backend.destroy_all()
         await self.lifecycle.close()

@@ -25,4 +25,4 @@ class Credentials:
         scheme, _, key = headers.get(b"authorization", "").partition(" ")
         if scheme.lower() == "bearer" and self._keys.find(key.strip()) is not None:
             return None
-        return "an API key is needed: Authorization: Bearer KEY"
+        return "no API key, or one that this server does not know: send Authorization: Bearer KEY"

@@ -9,6 +9,8 @@ import os
 import time
 from itertools import count
 
+from sandlot_contract.headers import VERDICT_KEY
+
 from .data.access import AccessLog, request_ids
 from .data.answers import Receive, Refusal, Scope, Send, send_json, unauthorized
 from .data.breaker import Limits
@@ -153,7 +155,7 @@ class DataPlane:
                         scope, receive, send, request=request, parts=parts, name=name, queued=queued
                     )
                     for key, value in headers:
-                        if key == b"x-sandlot-verdict":
+                        if key == VERDICT_KEY:
                             verdict = value
             except Refusal as refusal:
                 status = refusal.status
@@ -220,7 +222,7 @@ class DataPlane:
 async def _say_cut(send: Send, *, request_id: bytes) -> None:
     """Without an answer that begins, the server would say 500, which no client asks again after."""
     headers = [(b"x-request-id", request_id), (b"connection", b"close")]
-    message = "the gateway ends; under the same op id another one has the result"
+    message = "the gateway ended before the answer: ask again with the same op id for the one result"
     document = {"error": "gateway_ended", "message": message, "may_have_run": True}
     # RuntimeError: the answer has begun, and ends with its connection. TimeoutError: its client does not read.
     with contextlib.suppress(RuntimeError, TimeoutError):

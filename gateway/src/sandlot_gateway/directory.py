@@ -8,8 +8,11 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
+from sandlot_contract.ids import created_at
+from sandlot_contract.statuses import TERMINAL
+
 from sandlot_gateway.data.routes import Route
-from sandlot_gateway.sandboxes import TERMINAL, Sandbox, made_at, pending_route
+from sandlot_gateway.sandboxes import Sandbox, pending_route
 from sandlot_gateway.shelf import Shelf
 
 # A sandbox that was made by another gateway so long ago is waited for as many times longer than any other that is
@@ -161,7 +164,7 @@ class Directory:
 
     async def appear(self, sandbox_id: str) -> None:
         """Wait for a sandbox that is not known here: another gateway may just have made it."""
-        if not self._patience or sandbox_id in self._sandboxes or made_at(sandbox_id) is None:
+        if not self._patience or sandbox_id in self._sandboxes or created_at(sandbox_id) is None:
             return
         new = self.may_come(sandbox_id)
         if new and sandbox_id not in self._changes:
@@ -180,7 +183,7 @@ class Directory:
 
     def may_come(self, sandbox_id: str) -> bool:
         """Nobody here has heard of it, but it is so new that another gateway may have: nobody may call it unknown."""
-        made = made_at(sandbox_id)
+        made = created_at(sandbox_id)
         return (
             bool(self._patience)
             and made is not None

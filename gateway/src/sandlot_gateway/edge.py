@@ -67,7 +67,11 @@ class Edge:
                 async with asyncio.timeout(_RECOVERY_WAIT):
                     await self._recovered.wait()
             except TimeoutError:
-                response = error_response(503, "still starting", headers={"retry-after": "1"})
+                response = error_response(
+                    503,
+                    "the gateway is still starting: try again after Retry-After",
+                    headers={"retry-after": "1"},
+                )
                 await response(scope, receive, send)
                 return
         is_use = path not in _NOT_A_USE
@@ -116,11 +120,11 @@ class Edge:
         except _TooLarge:
             # Closing while the client still sends would reset the connection and lose the answer.
             await _swallow(receive, limit=3 * limit)
-            detail = f"the body is larger than {limit} bytes"
+            detail = f"the body is larger than {limit} bytes: send files to the data plane"
             response = error_response(413, detail, headers={"connection": "close"})
             await response(scope, receive, send_with_id)
         except TimeoutError:
-            detail = f"the body did not arrive within {_BODY_TIMEOUT:g} s"
+            detail = f"the body did not arrive within {_BODY_TIMEOUT:g} s: send it again, or less of it"
             response = error_response(408, detail, headers={"connection": "close"})
             await response(scope, receive, send_with_id)
         else:

@@ -56,7 +56,7 @@ class KeyFile:
         try:
             entries = [*fixed, *_entries(content)]
             if not entries:
-                raise BadKeys("it has no key, and the settings have none")
+                raise BadKeys("it has no key, and the settings have none: write a line KEY or KEY:TENANT")
             keys.replace(entries)
         except BadKeys as error:
             _log.error("the API keys file %s: %s; the keys read before stay in use", self._path, error)
@@ -75,6 +75,6 @@ def _entries(content: bytes | str) -> list[str]:
     try:
         lines = content.decode().splitlines()
     except UnicodeDecodeError as error:
-        raise BadKeys("it is not UTF-8 text") from error
+        raise BadKeys("it is not UTF-8 text: write one KEY[:TENANT[:MAX_SANDBOXES[:ROLE]]] a line") from error
     found = [line.partition("#")[0].strip() for line in lines]
     return [entry for entry in found if entry]

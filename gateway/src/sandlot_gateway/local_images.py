@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import PurePosixPath
 
-from .references import is_image_name
+from sandlot_contract.images import is_image_name
 
 HOST = "host"
 _PREFIXES = ("oci-archive:", "oci:")  # before a path, also where the whole looks like a name with a tag

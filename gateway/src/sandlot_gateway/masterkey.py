@@ -7,9 +7,10 @@ import secrets
 from collections.abc import Callable
 from pathlib import Path
 
+from sandlot_contract.tokens import MIN_KEY
+
 from sandlot_gateway.core.backend import BackendError
 from sandlot_gateway.settings import Settings
-from sandlot_gateway.tokens import MIN_KEY
 
 
 def master_key(settings: Settings) -> bytes:
@@ -19,7 +20,7 @@ def master_key(settings: Settings) -> bytes:
     key = settings.key_file.read_bytes()
     if len(key) < MIN_KEY:
         raise BackendError(
-            f"--key-file {settings.key_file}: the master key must have at least {MIN_KEY} bytes"
+            f"--key-file {settings.key_file}: the master key must have at least {MIN_KEY} bytes; write random ones"
         )
     return key
 

@@ -7,16 +7,14 @@ from collections.abc import Callable
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
+from sandlot_contract.verdicts import CommandVerdict, SandboxVerdict
 
 ROUTES = ("exec", "ops", "rpc", "files", "logs", "terminal", "expose", "other")
 CODES = ("1xx", "2xx", "3xx", "4xx", "5xx", "gone", "cut")
 # docs/sidecar-contract.md. "none" where a response names none, "other" for a word that is not in the contract:
 # a label must not be able to grow with what an upstream sends.
-VERDICTS = (
-    "none", "other", "exited", "signaled", "timeout", "oom", "disk_full", "pids_limit", "killed", "client_gone",
-    "start_failed", "sandbox_ended", "sandbox_broken", "sidecar_lost", "deleted", "deadline", "idle",
-    "image_pull", "evicted", "node_lost", "sandbox_lost", "reset_failed", "init_killed",
-)  # fmt: skip
+_ENDS = tuple(verdict for verdict in SandboxVerdict if verdict is not SandboxVerdict.GIVEN_BACK)
+VERDICTS = tuple(dict.fromkeys(("none", "other", *CommandVerdict, *_ENDS)))
 _VERDICT_NAMES = {name.encode(): name for name in VERDICTS}
 
 _EXEC_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)  # fmt: skip

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import re
-import secrets
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import msgspec
+from sandlot_contract.statuses import TERMINAL, Status
+from sandlot_contract.template import PIDS, Template
+from sandlot_contract.verdicts import SandboxVerdict
 
-from sandlot_gateway.core.instances import PIDS, Template
 from sandlot_gateway.core.owners import Promise
 from sandlot_gateway.data.routes import Route
 from sandlot_gateway.egress import Egress
-
-Status = Literal["PENDING", "RUNNING", "TERMINATED", "ERROR", "TIMEOUT"]
-
-_ID = re.compile(r"sb-[0-9a-f]{20}\Z")
-
-TERMINAL: frozenset[str] = frozenset({"TERMINATED", "ERROR", "TIMEOUT"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,25 +24,25 @@ class Ending:
     reason: str
 
 
-ENDINGS = {
-    "deleted": Ending("TERMINATED", None, "Deleted"),
-    "idle": Ending("TERMINATED", None, "Idle Timeout"),
-    "deadline": Ending("TIMEOUT", "TIMEOUT", "Timeout"),
-    "oom": Ending("ERROR", "OOM_KILLED", "Out Of Memory"),
-    "init_killed": Ending("ERROR", "INIT_KILLED", "Init Killed"),
-    "start_failed": Ending("ERROR", "START_FAILED", "Start Failed"),
-    "image_pull": Ending("ERROR", "IMAGE_PULL_FAILED", "Image Pull Failed"),
-    "evicted": Ending("ERROR", "EVICTED", "Evicted"),
-    "node_lost": Ending("ERROR", "NODE_LOST", "Node Lost"),
-    "sidecar_lost": Ending("ERROR", "SIDECAR_LOST", "Sidecar Lost"),
-    "sandbox_lost": Ending("ERROR", "SANDBOX_LOST", "Sandbox Lost"),
-    "reset_failed": Ending("ERROR", "RESET_FAILED", "Reset Failed"),
+ENDINGS: dict[str, Ending] = {
+    SandboxVerdict.DELETED: Ending("TERMINATED", None, "Deleted"),
+    SandboxVerdict.IDLE: Ending("TERMINATED", None, "Idle Timeout"),
+    SandboxVerdict.DEADLINE: Ending("TIMEOUT", "TIMEOUT", "Timeout"),
+    SandboxVerdict.OOM: Ending("ERROR", "OOM_KILLED", "Out Of Memory"),
+    SandboxVerdict.INIT_KILLED: Ending("ERROR", "INIT_KILLED", "Init Killed"),
+    SandboxVerdict.START_FAILED: Ending("ERROR", "START_FAILED", "Start Failed"),
+    SandboxVerdict.IMAGE_PULL: Ending("ERROR", "IMAGE_PULL_FAILED", "Image Pull Failed"),
+    SandboxVerdict.EVICTED: Ending("ERROR", "EVICTED", "Evicted"),
+    SandboxVerdict.NODE_LOST: Ending("ERROR", "NODE_LOST", "Node Lost"),
+    SandboxVerdict.SIDECAR_LOST: Ending("ERROR", "SIDECAR_LOST", "Sidecar Lost"),
+    SandboxVerdict.SANDBOX_LOST: Ending("ERROR", "SANDBOX_LOST", "Sandbox Lost"),
+    SandboxVerdict.RESET_FAILED: Ending("ERROR", "RESET_FAILED", "Reset Failed"),
 }
 
 
 def ending(verdict: str, *, exit_code: int | None = None) -> Ending:
     """Status, errorType and terminationReason for `verdict`; an unknown verdict is an ERROR under its own name."""
-    if verdict == "exited":
+    if verdict == SandboxVerdict.EXITED:
         return Ending("TERMINATED" if exit_code in (0, None) else "ERROR", None, "Exited")
     known = ENDINGS.get(verdict)
     return known or Ending("ERROR", verdict.upper(), verdict.replace("_", " ").title())
@@ -242,13 +236,3 @@ def pending_route(sandbox: Sandbox) -> Route:
         verdict=sandbox.verdict,
         message=sandbox.message or (f"the sandbox has ended: {sandbox.verdict}" if sandbox.verdict else None),
     )
-
-
-def new_id(now: float) -> str:
-    """`now` in seconds since the epoch comes first: another gateway sees that it may not have heard of it yet."""
-    return f"sb-{int(now):08x}{secrets.token_hex(6)}"
-
-
-def made_at(sandbox_id: str) -> float | None:
-    """The second in which a gateway made the id; None when none can have made it."""
-    return float(int(sandbox_id[3:11], 16)) if _ID.match(sandbox_id) else None

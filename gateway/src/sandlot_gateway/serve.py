@@ -248,7 +248,9 @@ def _listen_tcp(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), family=family, backlog=_BACKLOG)
     except OSError as error:
-        raise OSError(error.errno, f"cannot listen on {host} port {port}: {error.strerror}") from error
+        raise OSError(
+            error.errno, f"cannot listen on {host} port {port}: {error.strerror}; choose another"
+        ) from error
 
 
 def _listen_unix(path: Path) -> socket.socket:

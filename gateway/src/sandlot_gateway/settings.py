@@ -9,9 +9,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from sandlot_contract.ports import GATEWAY_PORT, WEBHOOK_PORT
+from sandlot_contract.template import Template
 
 from sandlot_gateway import local_images
-from sandlot_gateway.core.instances import PoolSpec, Template
+from sandlot_gateway.core.instances import PoolSpec
 from sandlot_gateway.data.dial import split_host_port
 from sandlot_gateway.registries import REGISTRY
 
@@ -23,9 +25,9 @@ class Settings(BaseSettings):
 
     backend: Literal["local", "kubernetes"] = Field("local", description="What runs the sandboxes.")
     host: str = Field("127.0.0.1", description="The address to listen on.")
-    port: int = Field(8642, ge=0, le=65535, description="The TCP port; 0 takes a free one.")
+    port: int = Field(GATEWAY_PORT, ge=0, le=65535, description="The TCP port; 0 takes a free one.")
     webhook_port: int = Field(
-        8641,
+        WEBHOOK_PORT,
         ge=0,
         le=65535,
         description="Kubernetes: the TCP port where sidecars report; 0 takes a free one.",
@@ -194,7 +196,9 @@ class Settings(BaseSettings):
     @model_validator(mode="after")
     def _key_is_known(self) -> Settings:
         if self.backend == "kubernetes" and self.key_file is None:
-            raise ValueError("--key-file is needed with --backend kubernetes")
+            raise ValueError(
+                "--key-file is needed with --backend kubernetes: name the master key that the controller has, too"
+            )
         if self.backend == "local" and self.key_file is not None:
             raise ValueError(
                 "--key-file is for --backend kubernetes; the local one has its key in --state-dir"

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from urllib.parse import urlencode
 
 import msgspec
+from sandlot_contract.verdicts import SandboxVerdict
 
 from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.data.pool import Answer, DialError, HttpPool, UpstreamError
@@ -77,12 +78,12 @@ class Sidecars:
         body = {name: value for name, value in body.items() if value is not None}
         status = await self._end(instance, body)
         if status == 400:  # a sidecar from before there was this verdict
-            status = await self._end(instance, {**body, "verdict": "sandbox_lost"})
+            status = await self._end(instance, {**body, "verdict": SandboxVerdict.SANDBOX_LOST})
         return _ENDINGS.get(status, "unknown")
 
     async def end_unclaimed(self, instance: Instance) -> Ending:
         """Ask the sidecar to end unless somebody owns it, which it alone knows."""
-        status = await self._end(instance, {"verdict": "deleted", "only_unclaimed": True})
+        status = await self._end(instance, {"verdict": SandboxVerdict.DELETED, "only_unclaimed": True})
         return _ENDINGS.get(status, "unknown")
 
     async def _end(self, instance: Instance, body: dict[str, Any]) -> int | None:

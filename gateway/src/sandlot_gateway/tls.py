@@ -70,7 +70,9 @@ class TlsServer:
                     await asyncio.sleep(0.01)
         except (OSError, TimeoutError) as error:
             await self.stop()
-            raise OSError(f"cannot listen with TLS on {self._host} port {self._port}: {error}") from error
+            raise OSError(
+                f"cannot listen with TLS on {self._host} port {self._port}: {error}; choose another --tls-port"
+            ) from error
         self._task.add_done_callback(lambda _: self._ended())
 
     async def stop(self) -> None:

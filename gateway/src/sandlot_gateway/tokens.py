@@ -9,7 +9,10 @@ import hmac
 import time
 from collections.abc import Callable
 
-MIN_KEY = 16  # bytes
+from sandlot_contract import tokens
+from sandlot_contract.sidecar import WEBHOOK_SENDER
+from sandlot_contract.tokens import MIN_KEY, encode
+
 _CACHED = 20_000  # verified client tokens that are remembered; about 8 MB when full
 
 
@@ -32,20 +35,20 @@ class Tokens:
 
     def instance(self, instance_id: str) -> str:
         """The instance token of docs/sidecar-contract.md: opens claim, reset, end, state; signs webhooks."""
-        return "sit_" + _text(self._mac(b"instance", instance_id.encode()))
+        return tokens.instance_token(self._key, instance_id)
 
     def webhook_sender(self, instance_id: str) -> str:
         """What an instance's sidecar presents with a webhook, to be checked before the body is read."""
-        return hmac.digest(self.instance(instance_id).encode(), b"webhook", hashlib.sha256).hex()
+        return hmac.digest(self.instance(instance_id).encode(), WEBHOOK_SENDER, hashlib.sha256).hex()
 
     def sandbox(self, instance_id: str, generation: int, sandbox_id: str) -> str:
         """What the gateway presents to the sidecar of one claim; a later generation has another one."""
         mac = self._mac(b"sandbox", instance_id.encode(), b"%d" % generation, sandbox_id.encode())
-        return "sst_" + _text(mac)
+        return "sst_" + encode(mac)
 
     def peer(self) -> str:
         """What gateways present to each other."""
-        return "spt_" + _text(self._mac(b"peer"))
+        return "spt_" + encode(self._mac(b"peer"))
 
     def is_peer(self, token: str) -> bool:
         """Whether only a gateway can have presented this."""
@@ -61,7 +64,7 @@ class Tokens:
 
     def exposure(self, nonce: str) -> str:
         """The id of an exposure, 144 bits of which only the gateways can make from its nonce."""
-        return nonce + _text(self._mac(b"exposure", nonce.encode())[:18])
+        return nonce + encode(self._mac(b"exposure", nonce.encode())[:18])
 
     def is_exposure(self, text: str) -> bool:
         """Whether a gateway has made this id."""
@@ -80,7 +83,7 @@ class Tokens:
     def client(self, sandbox_id: str, tenant: str, expires_at: int) -> str:
         """A client's token for one sandbox, valid until `expires_at` (on the clock of `now`)."""
         claims = b"%d:%b" % (expires_at, tenant.encode())
-        return f"sct_{_text(claims)}.{_text(self._mac(b'client', sandbox_id.encode(), claims))}"
+        return f"sct_{encode(claims)}.{encode(self._mac(b'client', sandbox_id.encode(), claims))}"
 
     def check_client(self, token: str, sandbox_id: str) -> str | None:
         """The tenant that `token` was made for, or None when it is not for this sandbox, forged or expired."""
@@ -107,18 +110,13 @@ class Tokens:
         if not hmac.compare_digest(mac, self._mac(b"client", sandbox_id.encode(), claims)):
             return None
         # A second spelling of the same bytes (other trailing bits) must not be a second valid token.
-        if _text(claims) != claims_text or _text(mac) != mac_text:
+        if encode(claims) != claims_text or encode(mac) != mac_text:
             return None
         expires_at, _, tenant = claims.partition(b":")
         return tenant.decode(), int(expires_at)
 
     def _mac(self, *parts: bytes) -> bytes:
-        message = b"".join(len(part).to_bytes(4, "big") + part for part in parts)
-        return hmac.digest(self._key, message, hashlib.sha256)
-
-
-def _text(data: bytes) -> str:
-    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+        return tokens.mac(self._key, *parts)
 
 
 def _bytes(text: str) -> bytes:

@@ -11,10 +11,10 @@ from typing import Any, cast
 
 import httptools
 import msgspec
+from sandlot_contract.headers import INSTANCE_KEY, SENDER_KEY, SIGNATURE_KEY, VERDICT
+from sandlot_contract.sidecar import WEBHOOK_PATH
 
 from sandlot_gateway.webhooks import Answer
-
-PATH = "/internal/sidecar"
 
 _BACKLOG = 4096  # the loop listens again, with 100 of its own: more sidecars at once would be refused
 _MAX_HEAD = 8 << 10  # bytes; a sidecar's head has some 500
@@ -25,24 +25,24 @@ _LINGER = 1.0  # seconds until a refused sender is cut off
 _LINGER_BYTES = 256 << 10  # or so many bytes
 _HEADERS = frozenset(
     {
-        b"x-sandlot-instance",
-        b"x-sandlot-sender",
-        b"x-sandlot-signature",
+        INSTANCE_KEY,
+        SENDER_KEY,
+        SIGNATURE_KEY,
         b"content-length",
         b"transfer-encoding",
     }
 )
 _SAID = {
     200: None,
-    400: "this is no state document of this instance",
+    400: "the body is not a state document of this instance",
     401: "this webhook does not come from its instance's sidecar; do the master keys differ?",
-    404: f"webhooks are POSTed to {PATH}; everything else is served on the gateway's other port",
+    404: f"webhooks are POSTed to {WEBHOOK_PATH}; everything else is served on the gateway's other port",
     408: f"the request did not arrive within {_TIME:g} s",
-    410: "nobody knows this instance",
+    410: "no such instance: it has ended, or this gateway never knew it",
     411: "a webhook needs a Content-Length",
     413: f"the body is larger than {_MAX_BODY} bytes",
     431: f"the headers are larger than {_MAX_HEAD} bytes",
-    503: "nothing is known of this instance yet, or too many webhooks arrive at once: say it again",
+    503: "this instance is not known yet, or too many webhooks arrive at once: send it again",
 }
 
 
@@ -208,7 +208,7 @@ class _Connection(asyncio.Protocol):
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
             self._answer(400)
         if self._is_complete and not self._answered:
-            instance_id, signature = self._header(b"x-sandlot-instance"), self._header(b"x-sandlot-signature")
+            instance_id, signature = self._header(INSTANCE_KEY), self._header(SIGNATURE_KEY)
             self._answer(*self._listener.receive(instance_id, signature, b"".join(self._body)))
         elif not self._has_head and self._head > _MAX_HEAD:
             self._answer(431)
@@ -242,10 +242,10 @@ class _Connection(asyncio.Protocol):
 
     def _refusal(self) -> int | None:
         """The status for who is not listened to; who is has a share of the budget now."""
-        if self._parser.get_method() != b"POST" or self._url != PATH.encode():
+        if self._parser.get_method() != b"POST" or self._url != WEBHOOK_PATH.encode():
             return 404
-        instance_id = self._header(b"x-sandlot-instance")
-        if not self._listener.is_sender(instance_id, self._header(b"x-sandlot-sender")):
+        instance_id = self._header(INSTANCE_KEY)
+        if not self._listener.is_sender(instance_id, self._header(SENDER_KEY)):
             self._listener.counted("unsigned")
             return 401
         self._listener.known(self, self._peer)
@@ -277,7 +277,7 @@ class _Connection(asyncio.Protocol):
         if status == 503:
             head += "Retry-After: 1\r\n"
         if verdict is not None:
-            head += f"X-Sandlot-Verdict: {verdict}\r\n"
+            head += f"{VERDICT}: {verdict}\r\n"
         head += f"Content-Length: {len(content)}\r\nConnection: close\r\n\r\n"
         transport.write(head.encode() + content)
         if self._timer is not None:

@@ -10,6 +10,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import msgspec
+from sandlot_contract.phases import Event, Phase
+from sandlot_contract.sidecar import WEBHOOK_SIGNATURE
+from sandlot_contract.verdicts import SandboxVerdict
 
 from sandlot_gateway.core.backend import Backend, LeftAlone, Unavailable
 from sandlot_gateway.core.instances import Instance
@@ -21,6 +24,10 @@ from sandlot_gateway.engine.supply import Supply
 from sandlot_gateway.tokens import Tokens
 
 _log = logging.getLogger(__name__)
+_EVENTS: frozenset[str] = frozenset(Event)
+_UNTOLD: dict[str, SandboxVerdict] = {
+    Phase.FAILED: SandboxVerdict.SANDBOX_LOST
+}  # where a document has no verdict
 
 
 class _Document(msgspec.Struct):
@@ -29,7 +36,7 @@ class _Document(msgspec.Struct):
     instance_id: str
     phase: str
     generation: int
-    event: str = "heartbeat"
+    event: str = Event.HEARTBEAT
     sandbox_id: str | None = None
     ready_at: float | None = None
     verdict: str | None = None
@@ -80,7 +87,7 @@ class Webhooks:
         401: not signed by this instance; 400: no state document; 410: nobody wants it; 503: say it again.
         """
         wanted = (
-            "sha256="
+            WEBHOOK_SIGNATURE
             + hmac.new(self._tokens.instance(instance_id).encode(), body, hashlib.sha256).hexdigest()
         )
         if not hmac.compare_digest(wanted.encode(), signature.encode("utf-8", "replace")):
@@ -92,7 +99,7 @@ class Webhooks:
             return self._refuse(instance_id, "malformed", f"it is no state document: {error}")
         if document.instance_id != instance_id:
             return self._refuse(instance_id, "malformed", f"it is about {document.instance_id[:128]!r}")
-        event = document.event if document.event in ("ready", "heartbeat", "claimed", "ended") else "other"
+        event = document.event if document.event in _EVENTS else "other"
         self._counted(event)
         status = 410
         try:
@@ -103,7 +110,7 @@ class Webhooks:
             return Answer(200)
         if instance is None:
             # An end needs no instance to be recorded; everything else of an unknown one is not wanted.
-            if document.event == "ended":
+            if document.event == Event.ENDED:
                 self.act(None, document, state)
                 return Answer(200)
             return Answer(status, self._verdict_of(document.sandbox_id) if status == 410 else None)
@@ -132,15 +139,15 @@ class Webhooks:
         self.act(instance, document, state)
 
     def act(self, instance: Instance | None, document: _Document, state: dict[str, Any]) -> None:
-        if document.event == "ended" or document.phase in ("ended", "failed"):
+        if document.event == Event.ENDED or document.phase in (Phase.ENDED, Phase.FAILED):
             self._ends.gone(
                 document.instance_id,
-                verdict=document.verdict or ("sandbox_lost" if document.phase == "failed" else "deleted"),
+                verdict=document.verdict or _UNTOLD.get(document.phase, SandboxVerdict.DELETED),
                 message=document.message,
                 exit_code=_exit_code(state),
                 heard=True,
             )
-        elif instance is not None and document.phase == "claimed":
+        elif instance is not None and document.phase == Phase.CLAIMED:
             before = self._supply.slots.owner(instance.id)
             heard = self._supply.heard_owned(instance, document.generation, document.sandbox_id)
             if heard is Heard.IMPOSSIBLE:
@@ -151,7 +158,7 @@ class Webhooks:
                 if before is not None and before != document.sandbox_id:
                     self._ends.over_elsewhere(before, instance.id)
                 self._learning.owned(instance, state)
-        elif instance is not None and document.phase == "warm":
+        elif instance is not None and document.phase == Phase.WARM:
             self._warm(instance, document)
 
     def _warm(self, instance: Instance, document: _Document) -> None:
@@ -160,7 +167,7 @@ class Webhooks:
             if before is not None:
                 self._ends.over_elsewhere(before, instance.id)
             self._backend.ready(instance.id)
-            if document.event == "ready" and document.ready_at is not None:
+            if document.event == Event.READY and document.ready_at is not None:
                 self._readied(max(0.0, time.time() - document.ready_at))
 
 

@@ -41,7 +41,9 @@ def read_problems(path: Path) -> dict[str, Problem]:
             raise record.error(f"{problem.task_id!r} occurs twice", field="task_id")
         problems[problem.task_id] = problem
     if not problems:
-        raise InputError("holds no problem", path=path)
+        raise InputError(
+            "holds no problem: each line is an object with 'task_id', 'prompt' and 'test'", path=path
+        )
     return problems
 
 

@@ -32,7 +32,9 @@ def read_samples(
         if len(rollouts) == first:
             break
     if not rollouts:
-        raise InputError("holds no sample", path=path)
+        raise InputError(
+            "holds no sample: each line is an object with 'task_id' and 'completion' or 'code'", path=path
+        )
     return rollouts
 
 

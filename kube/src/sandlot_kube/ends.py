@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
+from sandlot_contract.verdicts import SandboxVerdict
 
 from sandlot_kube.errors import KubeError
 from sandlot_kube.objects import Sandbox
@@ -29,7 +30,7 @@ def of(sandbox: Sandbox) -> Ended | None:
     status = sandbox.status
     if status.phase != "Ended":
         return None
-    verdict = status.verdict or "sandbox_lost"
+    verdict = status.verdict or SandboxVerdict.SANDBOX_LOST
     return Ended(verdict, status.ended_at or "", message=status.message, exit_code=status.exit_code)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sandlot_kube.names import GROUP, POOL_PLURAL, SANDBOX_PLURAL, VERSION
+from sandlot_contract.names import GROUP, POOL_PLURAL, SANDBOX_PLURAL, VERSION
 
 
 def pods(namespace: str, name: str | None = None) -> str:

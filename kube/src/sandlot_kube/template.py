@@ -1,29 +1,29 @@
-"""What makes two instances interchangeable, as resources and annotations hold it, and its key."""
+"""A template as resources and annotations hold it."""
 
 from __future__ import annotations
 
-import hashlib
-
 import msgspec
+from sandlot_contract import template as contract
+
+_USUAL = contract.Template(image="")
 
 
 class Template(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
-    """The fields of the gateway's own Template; `memory` and `disk` are bytes, `cpu` is cores."""
+    """The fields of the contract's Template, in its order; a test compares the two."""
 
     image: str
-    cpu: float = 1.0
-    memory: int = 1 << 30
-    disk: int = 5 << 30
-    pids: int = 1024
-    gpu_count: int = 0
-    gpu_type: str | None = None
-    runtime_class: str | None = None
+    cpu: float = _USUAL.cpu
+    memory: int = _USUAL.memory
+    disk: int = _USUAL.disk
+    pids: int = _USUAL.pids
+    gpu_count: int = _USUAL.gpu_count
+    gpu_type: str | None = _USUAL.gpu_type
+    runtime_class: str | None = _USUAL.runtime_class
 
 
 def key(template: Template) -> str:
     """16 hex digits; equal templates have equal keys, here and in the gateway."""
-    values = (getattr(template, name) for name in Template.__struct_fields__)
-    return hashlib.sha256("|".join(map(str, values)).encode()).hexdigest()[:16]
+    return contract.key_of(getattr(template, name) for name in contract.FIELDS)
 
 
 def encode(template: Template) -> str:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sandlot_kube import names
-from sandlot_kube.objects import ContainerStatus, Pod
+from sandlot_contract import names
+from sandlot_contract.verdicts import SandboxVerdict
 
-OOM, EVICTED, NODE_LOST, IMAGE_PULL = "oom", "evicted", "node_lost", "image_pull"
-START_FAILED, SANDBOX_LOST, SIDECAR_LOST = "start_failed", "sandbox_lost", "sidecar_lost"
+from sandlot_kube.objects import ContainerStatus, Pod
 
 _IMAGE_REASONS = {
     "ErrImagePull",
@@ -22,11 +21,11 @@ _IMAGE_REASONS = {
 _START_REASONS = {"CreateContainerConfigError", "CreateContainerError", "RunContainerError", "StartError"}
 # Why the API took a pod: https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions
 _DISRUPTIONS = {
-    "DeletionByTaintManager": NODE_LOST,
-    "DeletionByPodGC": NODE_LOST,
-    "EvictionByEvictionAPI": EVICTED,
-    "PreemptionByScheduler": EVICTED,
-    "TerminationByKubelet": EVICTED,
+    "DeletionByTaintManager": SandboxVerdict.NODE_LOST,
+    "DeletionByPodGC": SandboxVerdict.NODE_LOST,
+    "EvictionByEvictionAPI": SandboxVerdict.EVICTED,
+    "PreemptionByScheduler": SandboxVerdict.EVICTED,
+    "TerminationByKubelet": SandboxVerdict.EVICTED,
 }
 # Admission by the kubelet: the pod never began.
 _REFUSED = {"OutOfcpu", "OutOfmemory", "OutOfpods", "NodeAffinity", "UnexpectedAdmissionError", "NodePorts"}
@@ -34,7 +33,7 @@ _REFUSED = {"OutOfcpu", "OutOfmemory", "OutOfpods", "NodeAffinity", "UnexpectedA
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    verdict: str
+    verdict: SandboxVerdict
     message: str
     exit_code: int | None = None
     # A sidecar that ended in order has told the gateway why, and a container's end may follow the other's; only if
@@ -43,7 +42,7 @@ class Verdict:
 
 
 # As its sidecar says of a SIGTERM: whoever is asked first, the verdict is the same.
-_DELETED = Verdict(EVICTED, "the pod was deleted")
+_DELETED = Verdict(SandboxVerdict.EVICTED, "the pod was deleted")
 
 
 def of_pod(pod: Pod) -> Verdict | None:
@@ -58,11 +57,13 @@ def of_pod(pod: Pod) -> Verdict | None:
         return Verdict(kind, disruption.message or disruption.reason or "taken away")
     reason = status.reason or ""
     if reason in {"Evicted", "Preempting", "Terminated", "NodeShutdown"}:
-        return Verdict(EVICTED, status.message or reason)
+        return Verdict(SandboxVerdict.EVICTED, status.message or reason)
     if reason == "NodeLost":
-        return Verdict(NODE_LOST, status.message or reason)
+        return Verdict(SandboxVerdict.NODE_LOST, status.message or reason)
     if status.phase == "Failed" and (reason in _REFUSED or reason.startswith("OutOf")):
-        return Verdict(START_FAILED, f"{reason}: {status.message or 'the node refused the pod'}")
+        return Verdict(
+            SandboxVerdict.START_FAILED, f"{reason}: {status.message or 'the node refused the pod'}"
+        )
     # Before the containers: they end because of it, and how they do says nothing.
     if pod.metadata.deletion_timestamp is not None:
         return _DELETED
@@ -74,9 +75,9 @@ def of_pod(pod: Pod) -> Verdict | None:
     if (found := _ended(sandbox=sandbox, sidecar=sidecar)) is not None:
         return found
     if status.phase == "Failed":
-        return Verdict(SANDBOX_LOST, status.message or reason or "the pod failed")
+        return Verdict(SandboxVerdict.SANDBOX_LOST, status.message or reason or "the pod failed")
     if status.phase == "Succeeded":
-        return Verdict(SANDBOX_LOST, "the pod ended", certain=False)
+        return Verdict(SandboxVerdict.SANDBOX_LOST, "the pod ended", certain=False)
     return None
 
 
@@ -87,7 +88,7 @@ def of_deleted_pod(pod: Pod) -> Verdict:
 
 def of_missing_pod() -> Verdict:
     """For one that nobody saw go."""
-    return Verdict(SANDBOX_LOST, "the pod is gone")
+    return Verdict(SandboxVerdict.SANDBOX_LOST, "the pod is gone")
 
 
 def of_slow_start(pod: Pod, *, seconds: float) -> Verdict:
@@ -99,16 +100,20 @@ def of_slow_start(pod: Pod, *, seconds: float) -> Verdict:
         waiting = [status.state.waiting for status in pod.status.container_statuses if status.state.waiting]
         texts = [f"{one.reason or 'waiting'}: {one.message or ''}".rstrip(": ") for one in waiting]
         why = "; ".join(texts) or "no container has started"
-    return Verdict(START_FAILED, f"not running within {seconds:g} s: {why}")
+    return Verdict(SandboxVerdict.START_FAILED, f"not running within {seconds:g} s: {why}")
 
 
 def of_lost_node(name: str, *, seconds: float) -> Verdict:
-    return Verdict(NODE_LOST, f"nothing was heard of node {name} for {seconds:g} s after it was found silent")
+    return Verdict(
+        SandboxVerdict.NODE_LOST,
+        f"nothing was heard of node {name} for {seconds:g} s after it was found silent",
+    )
 
 
 def of_lost_gateway() -> Verdict:
     return Verdict(
-        START_FAILED, "the gateway that answered the create is lost, and nobody else can go on with it"
+        SandboxVerdict.START_FAILED,
+        "the gateway that answered the create is lost, and nobody else can go on with it",
     )
 
 
@@ -118,9 +123,9 @@ def _waiting(container: ContainerStatus) -> Verdict | None:
         return None
     text = f"{container.name}: {waiting.message or waiting.reason}"
     if waiting.reason in _IMAGE_REASONS:
-        return Verdict(IMAGE_PULL, text)
+        return Verdict(SandboxVerdict.IMAGE_PULL, text)
     if waiting.reason in _START_REASONS:
-        return Verdict(START_FAILED, text)
+        return Verdict(SandboxVerdict.START_FAILED, text)
     return None
 
 
@@ -131,16 +136,24 @@ def _ended(*, sandbox: ContainerStatus | None, sidecar: ContainerStatus | None) 
     starved = ours is not None and ours.reason == "OOMKilled"
     # Under gVisor one kernel has both: it is killed for what the sandbox used, and the node may say so of one only.
     if target is not None and (target.reason == "OOMKilled" or starved):
-        return Verdict(OOM, "the sandbox's container reached its memory limit", target.exit_code)
+        return Verdict(
+            SandboxVerdict.OOM, "the sandbox's container reached its memory limit", target.exit_code
+        )
     for container, terminated in (("sandbox", target), ("sidecar", ours)):
         if terminated is not None and terminated.reason in _START_REASONS | {"ContainerCannotRun"}:
-            return Verdict(START_FAILED, f"{container}: {terminated.message or terminated.reason}")
+            return Verdict(
+                SandboxVerdict.START_FAILED, f"{container}: {terminated.message or terminated.reason}"
+            )
     if target is not None:
         text = f"the sandbox's main process ended with {target.exit_code}"
         return Verdict(
-            SANDBOX_LOST, f"{text}: {target.message}" if target.message else text, target.exit_code
+            SandboxVerdict.SANDBOX_LOST,
+            f"{text}: {target.message}" if target.message else text,
+            target.exit_code,
         )
     if ours is not None:
         how = "reached its memory limit" if starved else f"ended with {ours.exit_code}"
-        return Verdict(SIDECAR_LOST, f"the sidecar {how}", certain=ours.exit_code != 0 and not starved)
+        return Verdict(
+            SandboxVerdict.SIDECAR_LOST, f"the sidecar {how}", certain=ours.exit_code != 0 and not starved
+        )
     return None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 
 from sandlot._limits import most_connections
 from sandlot._protocol.http1 import Origin, ProtocolError, ResponseParser, chunk, request_head
-from sandlot._protocol.messages import Request, Response, TransportError, closed, os_reason
+from sandlot._protocol.messages import Request, Response, TransportError, cannot_connect, closed, os_reason
 from sandlot._protocol.retry import CONNECT_TIMEOUTS
 
 if TYPE_CHECKING:
@@ -287,8 +287,8 @@ class _Pool:
                     sock.close()
                     raise
         except (OSError, TimeoutError) as error:
-            reason = os_reason(error) if str(error) else "the server does not take the connection"
-            raise TransportError(f"{origin.authority}: {reason}", sent=False) from error
+            reason = os_reason(error) if str(error) else "the server did not accept the connection"
+            raise TransportError(cannot_connect(origin, reason), sent=False) from error
         finally:
             self._pending -= 1
         if self.closed:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from sandlot._cancel_sync import CancellableCall
 from sandlot._limits import most_connections
 from sandlot._protocol.http1 import Origin, ProtocolError, ResponseParser, chunk, request_head
-from sandlot._protocol.messages import Request, Response, TransportError, closed, os_reason
+from sandlot._protocol.messages import Request, Response, TransportError, cannot_connect, closed, os_reason
 from sandlot._protocol.retry import CONNECT_TIMEOUTS
 
 if TYPE_CHECKING:
@@ -209,7 +209,7 @@ class _Pool:
                 raise
         except OSError as error:
             self._slots.release()
-            raise TransportError(f"{origin.authority}: {os_reason(error)}", sent=False) from error
+            raise TransportError(cannot_connect(origin, os_reason(error)), sent=False) from error
         except BaseException:
             self._slots.release()
             raise

@@ -22,10 +22,12 @@ import threading
 import types
 import warnings
 
+from sandlot_contract import frames, framing, headers, phases, verdicts
+
 from . import handover, lean
 
-SHARED = (array, collections, contextlib, enum, errno, fcntl, functools, gc, resource, select, selectors,
-          threading, types, warnings)  # fmt: skip
+SHARED = (array, collections, contextlib, enum, errno, fcntl, frames, framing, functools, gc, headers, phases,
+          resource, select, selectors, threading, types, verdicts, warnings)  # fmt: skip
 lean.import_json()
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import sys
 
-VARIABLE = "SANDLOT_SIDECAR_CONFIG"
+from sandlot_contract.sidecar import CONFIG_VARIABLE
+
 FROM_ENVIRONMENT = "--config-env"
 BY_DESCRIPTOR = "--config-descriptor"
 
@@ -18,9 +19,11 @@ def begin() -> None:
     """Start this program anew when its config is in the environment; returns when it is not, or no longer."""
     if sys.argv[1:] != [FROM_ENVIRONMENT]:
         return
-    text = os.environ.pop(VARIABLE, "")
+    text = os.environ.pop(CONFIG_VARIABLE, "")
     if not text:
-        sys.stderr.write(f"sandlot_sidecar: {FROM_ENVIRONMENT} needs the config as JSON in {VARIABLE}\n")
+        sys.stderr.write(
+            f"sandlot_sidecar: {FROM_ENVIRONMENT} needs the config as JSON in {CONFIG_VARIABLE}\n"
+        )
         sys.exit(2)
     # Not a pipe, which holds 64 KiB only.
     file = os.memfd_create("config", os.MFD_CLOEXEC)

@@ -7,6 +7,7 @@ import os
 from collections.abc import AsyncIterator, Callable
 
 import msgspec
+from sandlot_contract.headers import BYTES_KEY
 
 from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.data.conn import Connection
@@ -36,7 +37,7 @@ async def fetch_layer(
             response = await connection.head()
         if response.status != 200:
             raise await _refusal(connection, status=response.status)
-        size = next((int(value) for name, value in response.headers if name == b"x-sandlot-bytes"), 0)
+        size = next((int(value) for name, value in response.headers if name == BYTES_KEY), 0)
         async for piece in _pieces(connection):
             await asyncio.to_thread(write, piece)
         return size

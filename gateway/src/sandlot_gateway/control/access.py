@@ -88,7 +88,7 @@ async def logs(
     try:
         answer = await have.sidecars.get(route, "/v1/logs", {"stream": stream, "tail": tail})
     except SidecarError as error:
-        raise ApiError(502, f"the sandbox did not answer: {error}") from error
+        raise ApiError(502, f"the sandbox did not answer: {error}; try again") from error
     if answer.status != 200:
         problem = (
             TOKEN_REJECTED if answer.status == 401 else f"the sandbox answered with status {answer.status}"

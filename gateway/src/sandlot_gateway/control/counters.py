@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from prometheus_client import Counter
+from sandlot_contract.phases import Event
 
 from sandlot_gateway.metrics import VERDICTS, Metrics
 from sandlot_gateway.sandboxes import Sandbox
 
 _OUTCOMES = ("claimed", "taken", "stale", "gone", "unreachable", "uncertain", "refused")
-_EVENTS = ("ready", "heartbeat", "claimed", "ended", "other", "unsigned", "malformed", "too_many")
+_EVENTS = (*Event, "other", "unsigned", "malformed", "too_many")
 _REFUSALS = ("queue_full", "quota", "bad_request", "cannot_start")
 _SOURCES = ("warm", "cold")
 _MISSES = (

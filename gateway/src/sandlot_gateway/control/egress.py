@@ -71,7 +71,7 @@ async def put(sandbox: Owned, body: Policy, have: Have) -> Response:
         text = f"{policy.field}: the sandbox was created with the network 'none', and has none to open"
         raise ApiError(422, text, field=policy.field)
     if sandbox.status != "RUNNING":
-        raise ApiError(409, f"the sandbox is {sandbox.status}")
+        raise ApiError(409, f"the sandbox is {sandbox.status}: wait until it is RUNNING")
     answer = await _ask(sandbox, have=have, policy=policy)
     told = document(answer)
     if answer.status == 200:

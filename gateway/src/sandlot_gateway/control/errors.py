@@ -18,6 +18,9 @@ from sandlot_gateway.core.backend import BackendError, Unavailable
 
 _log = logging.getLogger(__name__)
 
+_UNEXPECTED = (
+    "the gateway failed in an unexpected way; its log has the cause. Try again, or tell the operator"
+)
 _NAMED = re.compile(r"([a-z_]+): ")
 
 
@@ -91,13 +94,20 @@ def body_errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 def not_found(sandbox_id: str) -> ApiError:
-    return ApiError(404, f"no sandbox {sandbox_id!r}"[:200])
+    return ApiError(
+        404,
+        f"no sandbox {sandbox_id!r}: its id is wrong, its record was removed, or another tenant owns it"[
+            :300
+        ],
+    )
 
 
 def not_known_yet(sandbox_id: str) -> ApiError:
     """Another gateway may have made it a moment ago, and be out of reach from here."""
     return ApiError(
-        503, f"sandbox {sandbox_id!r} is not known to this gateway yet"[:200], headers={"Retry-After": "1"}
+        503,
+        f"sandbox {sandbox_id!r} is not known to this gateway yet: try again after Retry-After"[:300],
+        headers={"Retry-After": "1"},
     )
 
 
@@ -151,7 +161,7 @@ def install(app: FastAPI) -> None:
     async def _unexpected(request: Request, error: Exception) -> Response:
         # 503, not 500: clients repeat a create only on 503, and it is safe to by its idempotency key.
         _log.exception("a control request failed in an unexpected way", exc_info=error)
-        return error_response(503, "internal error", headers={"retry-after": "1"})
+        return error_response(503, _UNEXPECTED, headers={"retry-after": "1"})
 
 
 def _allowed(request: Request) -> list[str]:

@@ -92,7 +92,7 @@ async def list_one(sandbox: Owned, request: Request, have: Have) -> Response:
 async def remove(sandbox: Owned, exposure_id: str, have: Have) -> Response:
     known = await have.exposures.found(exposure_id)
     if known is None or known.sandbox_id != sandbox.id:
-        raise ApiError(404, "no such exposure")
+        raise ApiError(404, "no such exposure: it was removed, or its sandbox has ended")
     try:
         await have.exposures.remove(exposure_id, sandbox.tenant)
     except BackendError as error:

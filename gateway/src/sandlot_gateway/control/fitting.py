@@ -6,7 +6,9 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from sandlot_gateway.core.instances import PoolSpec, Template
+from sandlot_contract.template import Template
+
+from sandlot_gateway.core.instances import PoolSpec
 
 _GIB = 1 << 30
 

@@ -164,7 +164,9 @@ class CreateRequest(Strict):
                     raise ValueError(f"{field}: {name[:80]!r} is larger than {_ENV_VALUE} bytes")
                 total += size
         if total > _ENV_BYTES:
-            raise ValueError(f"environment_vars and secrets are larger than {_ENV_BYTES} bytes together")
+            raise ValueError(
+                f"environment_vars and secrets are larger than {_ENV_BYTES} bytes together: write files instead"
+            )
         return self
 
 

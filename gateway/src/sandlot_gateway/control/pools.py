@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Response
 from pydantic import BaseModel, Field
+from sandlot_contract.template import PIDS, Template
 
 from sandlot_gateway.control.errors import ApiError, body_errors, errors, not_kept
 from sandlot_gateway.control.models import Done, Pids, PoolSize, Strict, Text
@@ -14,7 +15,7 @@ from sandlot_gateway.control.present import json_response
 from sandlot_gateway.control.services import Have, Services, Who, images_refusal
 from sandlot_gateway.control.translate import check_image
 from sandlot_gateway.core.backend import BackendError, PoolChanged, Unavailable
-from sandlot_gateway.core.instances import PIDS, PoolSpec, PoolStatus, Template
+from sandlot_gateway.core.instances import PoolSpec, PoolStatus
 from sandlot_gateway.keys import Tenant, is_tenant
 
 router = APIRouter(tags=["pools"])
@@ -177,7 +178,7 @@ def _find(have: Services, name: str) -> dict[str, Any]:
     for status in have.backend.pools():
         if status.spec.name == name:
             return _document(status, have=have)
-    raise ApiError(404, f"no pool {name!r}")
+    raise ApiError(404, f"no pool {name!r}: another request has just deleted it")
 
 
 def _changed(old: PoolSpec | None, *, name: str, body: PoolRequest, have: Services, who: Tenant) -> PoolSpec:
@@ -185,7 +186,9 @@ def _changed(old: PoolSpec | None, *, name: str, body: PoolRequest, have: Servic
     owner = _owner(name, body, old=old, who=who)
     if old is None:
         if body.size is None:
-            raise ApiError(422, f"size: pool {name!r} is new and needs one", field="size")
+            raise ApiError(
+                422, f"size: pool {name!r} does not exist yet: give the size of a new one", field="size"
+            )
         old = PoolSpec(name=name, template=Template(image="host"), size=body.size)
     said = {
         "image": body.image,
@@ -222,7 +225,9 @@ def _owner(name: str, body: PoolRequest, *, old: PoolSpec | None, who: Tenant) -
 
 
 def _shared(name: str) -> ApiError:
-    return ApiError(403, f"pool {name!r} is shared: only a key with the role operate changes it")
+    return ApiError(
+        403, f"pool {name!r} is shared: only a key with the role operate changes it; make one of your own"
+    )
 
 
 def _check_size(name: str, size: int, *, have: Services, who: Tenant, owner: str | None) -> None:

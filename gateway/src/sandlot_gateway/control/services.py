@@ -61,7 +61,9 @@ async def caller(
     tenant = have.keys.find(credentials.credentials) if credentials is not None else None
     if tenant is None:
         raise ApiError(
-            401, "an API key is needed: Authorization: Bearer KEY", headers={"www-authenticate": "Bearer"}
+            401,
+            "no API key, or one that this server does not know: send Authorization: Bearer KEY",
+            headers={"www-authenticate": "Bearer"},
         )
     return tenant
 

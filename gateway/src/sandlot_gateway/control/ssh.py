@@ -47,7 +47,7 @@ async def create(sandbox: Owned, body: SshRequest, request: Request, have: Have)
         )
         raise ApiError(422, text, field="public_key")
     if sandbox.status != "RUNNING":
-        raise ApiError(409, f"the sandbox is {sandbox.status}")
+        raise ApiError(409, f"the sandbox is {sandbox.status}: an SSH session needs a RUNNING one")
     ttl = body.ttl_seconds or _TTL
     try:
         session = await sessions.add(sandbox.id, sandbox.tenant, public_key=body.public_key, ttl=ttl)
@@ -81,7 +81,9 @@ async def remove(sandbox: Owned, session_id: str, have: Have) -> Response:
     sessions = _sessions(have)
     session = await sessions.found(session_id)
     if session is None or session.sandbox_id != sandbox.id:
-        raise ApiError(404, "no such SSH session")
+        raise ApiError(
+            404, "no such SSH session: it was deleted, its time was over, or its sandbox has ended"
+        )
     try:
         await sessions.remove(session)
     except BackendError as error:

@@ -52,13 +52,19 @@ def spec_of(
         _refuse_beside_checkpoint(request)
         image, disk = checkpoint.docker_image, checkpoint.disk_size_bytes / (1 << 30)
     if image is None:
-        raise ApiError(422, "docker_image: an image is needed", field="docker_image")
+        raise ApiError(
+            422, "docker_image: needed, since neither pool nor checkpoint_id is given", field="docker_image"
+        )
     # What a pool has, its maker was asked about.
     if pool is None:
         field = "checkpoint_id" if checkpoint else "docker_image" if request.docker_image else "image"
         check_image(image, field=field, refusal=refusal)
     if pool is not None and image != pool.template.image:
-        raise ApiError(422, f"pool {request.pool!r} has the image {pool.template.image!r}", field="pool")
+        raise ApiError(
+            422,
+            f"pool: {request.pool!r} has the image {pool.template.image!r}: leave the image out, or the pool",
+            field="pool",
+        )
     if pool is not None:
         found = Fit(pool.template, missed(pool, ready=ready(pool)))
     else:
@@ -117,7 +123,11 @@ def _default(value: float | None, default: float) -> float:
 
 def _refuse_unsupported(request: CreateRequest) -> None:
     if request.volumes:
-        raise ApiError(422, "volumes: not supported by this server", field="volumes")
+        raise ApiError(
+            422,
+            "volumes: not supported by this server: leave it out, and bring files by upload or checkpoint",
+            field="volumes",
+        )
     for field, why in _NOT_HERE.items():
         if getattr(request, field):
             raise ApiError(422, f"{field}: {why}", field=field)
@@ -125,7 +135,9 @@ def _refuse_unsupported(request: CreateRequest) -> None:
         raise ApiError(422, "gpu_type: needed when gpu_count is over 0", field="gpu_type")
     here = _MACHINES.get(platform.machine())
     if request.arch is not None and here is not None and request.arch != here:
-        raise ApiError(422, f"arch: this server has {here} machines", field="arch")
+        raise ApiError(
+            422, f"arch: this server has {here} machines: ask for that, or leave it out", field="arch"
+        )
     if request.docker_image and request.image and request.docker_image != request.image:
         raise ApiError(422, "image: it is docker_image's other name, and differs from it", field="image")
     if request.advanced_configs is not None and _depth(request.advanced_configs) > 20:
@@ -142,7 +154,11 @@ def _check_pool(request: CreateRequest, pool: PoolSpec | None) -> None:
     if request.pool is None:
         return
     if pool is None:
-        raise ApiError(422, f"pool: there is no pool {request.pool!r}", field="pool")
+        raise ApiError(
+            422,
+            f"pool: there is no pool {request.pool!r} that this key may use; GET /api/v1/pools lists those",
+            field="pool",
+        )
     asked = {
         "cpu_cores": (request.cpu_cores, pool.template.cpu),
         "memory_gb": (request.memory_gb, pool.template.memory / (1 << 30)),
@@ -152,7 +168,9 @@ def _check_pool(request: CreateRequest, pool: PoolSpec | None) -> None:
     }
     for field, (wanted, has) in asked.items():
         if wanted is not None and not math.isclose(wanted, has, rel_tol=1e-6):
-            raise ApiError(422, f"{field}: pool {request.pool!r} has {has:g}", field=field)
+            raise ApiError(
+                422, f"{field}: pool {request.pool!r} has {has:g}: ask for that, or leave it out", field=field
+            )
 
 
 def _timeout(request: CreateRequest) -> tuple[float | None, int]:
@@ -188,7 +206,11 @@ def _egress(request: CreateRequest, *, network: str) -> Egress | None:
     allowed, denied = request.network_allowlist, request.network_denylist or None
     field = "network_denylist" if allowed is None else "network_allowlist"
     if network == "none" and (allowed or denied):
-        raise ApiError(422, f"{field}: the sandbox is to have no network", field=field)
+        raise ApiError(
+            422,
+            f"{field}: the sandbox is to have no network: leave the list out, or ask for network full",
+            field=field,
+        )
     if network == "none" or (allowed is None and denied is None):
         return None
     if allowed is not None and denied is not None:

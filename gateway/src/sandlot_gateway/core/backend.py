@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from .instances import ImageCheck, Instance, PoolSpec, PoolStatus, Template
+from sandlot_contract.template import Template
+
+from .instances import ImageCheck, Instance, PoolSpec, PoolStatus
 from .owners import Claim, KeyAnswer, KeyQuestion, Promise
 
 

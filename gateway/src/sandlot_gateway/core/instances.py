@@ -1,34 +1,10 @@
-"""What a slot is made from and what pools keep: templates, instances, pools; plain values."""
+"""What a slot is made from and what pools keep: instances, pools; plain values."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-# Processes of a sandbox when nobody says otherwise. At 4,096 a fork bomb kept two cores at a load of 1,000 for two
-# minutes after its end was asked for; builds and test suites stay well below 1,024.
-PIDS = 1024
-
-
-@dataclass(frozen=True, slots=True)
-class Template:
-    """What makes two warm instances interchangeable. Everything else (env, network, ...) comes with the claim."""
-
-    image: str
-    cpu: float = 1.0  # cores
-    memory: int = 1 << 30  # bytes
-    disk: int = 5 << 30  # bytes
-    pids: int = PIDS
-    gpu_count: int = 0
-    gpu_type: str | None = None
-    runtime_class: str | None = None
-
-    @property
-    def key(self) -> str:
-        """A short stable name; equal templates have equal keys."""
-        import hashlib
-
-        text = "|".join(str(getattr(self, name)) for name in self.__slots__)
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+from sandlot_contract.template import Template
 
 
 @dataclass(slots=True)

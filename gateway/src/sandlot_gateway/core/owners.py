@@ -5,10 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from .instances import Template
-
-# The end of an instance whose claim was not heard to be accepted: its sandbox has another one, or is still to get one.
-GIVEN_BACK = "given_back"
+from sandlot_contract.template import Template
 
 
 @dataclass(frozen=True, slots=True)

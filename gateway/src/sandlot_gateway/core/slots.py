@@ -11,6 +11,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from sandlot_contract.verdicts import SandboxVerdict
+
 from .instances import Instance
 from .ready import Rank, ReadyQueue
 
@@ -200,7 +202,7 @@ class Slots:
         """Its sidecar has taken the owner: OWNED. Unless it was lost since, or has gone on without it: that is told."""
         slot = self._slots.get(claim.instance.id)
         if slot is None or not slot.is_of(claim):
-            return Loss("sandbox_lost", "the sandbox ended while its claim was answered")
+            return Loss(SandboxVerdict.SANDBOX_LOST, "the sandbox ended while its claim was answered")
         if slot.loss is not None:
             del self._slots[claim.instance.id]
             return slot.loss

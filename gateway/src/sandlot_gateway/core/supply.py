@@ -10,7 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from .instances import Instance, PoolSpec, PoolStatus, Template
+from sandlot_contract.template import Template
+from sandlot_contract.verdicts import SandboxVerdict
+
+from .instances import Instance, PoolSpec, PoolStatus
 from .slots import Phase, Slots
 from .starts import Ask, Start, Starts, Told
 from .supply_events import (
@@ -45,7 +48,17 @@ _TURNS = 4  # times `start_timeout` for a start whose turn, or room, does not co
 _LOOK_EVERY = 1.0  # seconds: a pool's own start that was counted on may have failed without a word
 
 # Ends that only a sandbox with an owner has: an instance with one of them did start.
-_OF_OWNED = frozenset({"deleted", "deadline", "idle", "exited", "reset_failed", "init_killed", "given_back"})
+_OF_OWNED: frozenset[str] = frozenset(
+    {
+        SandboxVerdict.DELETED,
+        SandboxVerdict.DEADLINE,
+        SandboxVerdict.IDLE,
+        SandboxVerdict.EXITED,
+        SandboxVerdict.RESET_FAILED,
+        SandboxVerdict.INIT_KILLED,
+        SandboxVerdict.GIVEN_BACK,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +286,7 @@ class SupplyCore:
         # end a create that waits here, with the other one's verdict.
         if isinstance(told, Lost) and told.verdict not in _OF_OWNED:
             error = StartFailed(told.message, verdict=told.verdict, error_type=told.verdict.upper())
-            self._failed(start, error, final=told.verdict == "image_pull")
+            self._failed(start, error, final=told.verdict == SandboxVerdict.IMAGE_PULL)
 
     # Starts.
 

@@ -9,7 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NewType
 
-from sandlot_gateway.core.instances import Instance, Template
+from sandlot_contract.template import Template
+from sandlot_contract.verdicts import SandboxVerdict
+
+from sandlot_gateway.core.instances import Instance
 
 AskId = NewType("AskId", int)
 StartId = NewType("StartId", int)
@@ -36,7 +39,12 @@ class StartFailed(Exception):
     """No instance could be started; `verdict` is the sandbox's, `field` names the bad request field if there is one."""
 
     def __init__(
-        self, message: str, *, verdict: str = "start_failed", error_type: str, field: str | None = None
+        self,
+        message: str,
+        *,
+        verdict: str = SandboxVerdict.START_FAILED,
+        error_type: str,
+        field: str | None = None,
     ) -> None:
         super().__init__(message)
         self.verdict = verdict

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from sandlot_gateway.core.instances import Template
+from sandlot_contract.template import Template
 
 T = TypeVar("T")
 

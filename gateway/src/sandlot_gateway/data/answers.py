@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any
 
 import msgspec
+from sandlot_contract.headers import VERDICT_KEY
 
 from .errors import DialError
 
@@ -44,13 +45,15 @@ def unauthorized() -> Refusal:
     return Refusal(
         401,
         "unauthorized",
-        "a token of this sandbox or its owner's API key is needed",
+        "the credential is missing, wrong or expired: send the sandbox's token or an API key of its tenant",
         headers=[(b"www-authenticate", b"Bearer")],
     )
 
 
 def no_such_route(path: str) -> Refusal:
-    return Refusal(404, "no_such_route", f"no route for {path}")
+    return Refusal(
+        404, "no_such_route", f"no route for {path}: the path is misspelt, or only the gateway may call it"
+    )
 
 
 def sandbox_not_found(*, verdict: str | None, message: str | None, **fields: Any) -> Refusal:
@@ -58,8 +61,8 @@ def sandbox_not_found(*, verdict: str | None, message: str | None, **fields: Any
     return Refusal(
         502,
         "sandbox_not_found",
-        message or "no such sandbox",
-        headers=[(b"x-sandlot-verdict", verdict.encode("ascii", "replace"))] if verdict else (),
+        message or "no such sandbox: its id is wrong, its record was removed, or another tenant owns it",
+        headers=[(VERDICT_KEY, verdict.encode("ascii", "replace"))] if verdict else (),
         verdict=verdict,
         **fields,
     )

@@ -30,7 +30,9 @@ class Door:
 
     def check_open(self) -> None:
         if self.draining:
-            raise self.unavailable("draining", "the gateway is shutting down")
+            raise self.unavailable(
+                "draining", "the gateway is shutting down: send the request again, to another gateway"
+            )
 
     def unavailable(self, error: str, message: str) -> Refusal:
         return unavailable(error, message, retry_after=self.limits.retry_after)
@@ -62,11 +64,16 @@ class Door:
             await self._wait_ready(sandbox_id, receive=receive)
             route = self._routes.find(sandbox_id)
         if route is None and self._routes.may_come(sandbox_id):
-            raise self.unavailable("sandbox_not_known_yet", "this gateway has not heard of the sandbox yet")
+            raise self.unavailable(
+                "sandbox_not_known_yet",
+                "this gateway does not know the sandbox yet: try again after Retry-After",
+            )
         if route is None or route.tenant != tenant:
             raise sandbox_not_found(verdict=None, message=None)
         if route.status == "PENDING":
-            raise self.unavailable("sandbox_pending", "the sandbox is still starting")
+            raise self.unavailable(
+                "sandbox_pending", "the sandbox is still starting: try again after Retry-After"
+            )
         if route.status != "RUNNING":
             raise sandbox_not_found(verdict=route.verdict, message=route.message)
         self._routes.touched(sandbox_id)
@@ -131,7 +138,7 @@ class Door:
         where = "this sandbox" if error.full.scope == "sandbox" else "the gateway"
         return unavailable(
             "busy",
-            f"the queue of {where} is full",
+            f"the queue of {where} is full: send fewer requests at once, or try again after Retry-After",
             retry_after=self.limits.retry_after,
             may_have_run=False,
             **error.full.document(),

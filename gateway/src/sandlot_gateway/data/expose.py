@@ -150,7 +150,7 @@ class Exposures:
         if kind not in ("HTTP", "TCP"):
             raise ExposeError("protocol must be HTTP or TCP", field="protocol")
         if len(self.list(tenant, sandbox_id=sandbox_id)) >= MAX_PER_SANDBOX:
-            raise ExposeError(f"a sandbox has at most {MAX_PER_SANDBOX} exposures")
+            raise ExposeError(f"a sandbox has at most {MAX_PER_SANDBOX} exposures: remove one first")
         exposure = Exposure(
             id=secrets.token_urlsafe(18) if self._shared is None else self._shared.new_id(),
             sandbox_id=sandbox_id,
@@ -166,7 +166,9 @@ class Exposures:
             try:
                 bound = await self._listen(exposure, self._ports or [0])
             except OSError as error:
-                raise ExposeError(f"no free port on the gateway's host: {error}") from error
+                raise ExposeError(
+                    f"no free port on the gateway's host: {error}; remove an exposure, or free a port"
+                ) from error
             exposure = Exposure(
                 **{**asdict(exposure), "listen_host": self._listen_host, "listen_port": bound}
             )
@@ -245,7 +247,10 @@ class Exposures:
             taken = {each.listen_port for each in self._all.values()}
             free = [port for port in self._ports or [] if port not in taken]
             if not self._ports:
-                raise ExposeError("this server has no ports for TCP", field="protocol")
+                raise ExposeError(
+                    "this server has no ports for TCP: expose HTTP, or ask the operator to set tcp_ports",
+                    field="protocol",
+                )
             ports = [*random.sample(free, k=min(len(free), _TRIES))]
         for port in ports:
             if port is not None:
@@ -264,7 +269,9 @@ class Exposures:
                     self._drop(exposure)
             if kept:
                 return exposure
-        raise ExposeError("no free port")
+        raise ExposeError(
+            "no port for TCP is free: remove an exposure, or ask the operator for more tcp_ports"
+        )
 
     def _told(self, sandbox_id: str, exposures: list[Exposure]) -> None:
         """All that other gateways and this one have made for a sandbox."""

@@ -106,7 +106,7 @@ def refusal(error: PoolError, *, port: int) -> Refusal:
     if isinstance(error, Refused):
         return Refusal(502, "refused", f"nothing listens on port {port} of the sandbox", may_have_run=False)
     if isinstance(error, DialError):
-        message = f"port {port} of the sandbox cannot be reached"
+        message = f"port {port} of the sandbox cannot be reached: the sandbox does not answer; try again"
         return Refusal(502, "sidecar_unreachable", message, may_have_run=False, sandbox=error.peer)
     why = str(error.__cause__) if isinstance(error.__cause__, WireError) else "it broke off"
     message = f"the app on port {port} gave no answer that can be passed on: {why}"

@@ -1,8 +1,10 @@
-"""Reads the sidecar's frames (type, length, payload) out of a byte stream, without I/O."""
+"""Reads the sidecar's frames out of a byte stream, without I/O."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+
+from sandlot_contract.frames import HEADER
 
 from .errors import WireError
 
@@ -15,20 +17,20 @@ class FrameReader:
     def __init__(self) -> None:
         self._buffer = bytearray()
 
-    def feed(self, data: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """(type, payload) of each frame that is whole now. Raises WireError for one that cannot be."""
+    def feed(self, data: bytes) -> Iterator[tuple[int, bytes]]:
+        """(kind, payload) of each frame that is whole now. Raises WireError for one that cannot be."""
         buffer = self._buffer
         buffer += data
         at = 0
         try:
-            while len(buffer) - at >= 5:
-                length = int.from_bytes(buffer[at + 1 : at + 5], "big")
+            while len(buffer) - at >= HEADER:
+                length = int.from_bytes(buffer[at + 1 : at + HEADER], "big")
                 if length > MAX_FRAME:
                     raise WireError(f"a frame of {length} bytes")
-                end = at + 5 + length
+                end = at + HEADER + length
                 if len(buffer) < end:
                     break
-                kind, payload = bytes(buffer[at : at + 1]), bytes(buffer[at + 5 : end])
+                kind, payload = buffer[at], bytes(buffer[at + HEADER : end])
                 at = end
                 yield kind, payload
         finally:

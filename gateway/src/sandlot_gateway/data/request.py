@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 from urllib.parse import unquote_to_bytes
 
+from sandlot_contract.headers import OP_KEY, QUEUED_KEY
+
 from .wire import HOP_BY_HOP
 
 _PASS = 0
@@ -22,11 +24,11 @@ _KIND: dict[bytes, int] = {
     b"expect": _DROP,
     b"host": _DROP,
     # Only the gateway knows how long a request was queued; a client's own value would land in the record.
-    b"x-sandlot-queued": _DROP,
+    QUEUED_KEY: _DROP,
     b"authorization": _AUTHORIZATION,
     b"content-length": _LENGTH,
     b"connection": _CONNECTION,
-    b"x-sandlot-op": _OP,
+    OP_KEY: _OP,
     b"x-request-id": _REQUEST_ID,
 }
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Protocol
 
-Status = Literal["PENDING", "RUNNING", "TERMINATED", "ERROR", "TIMEOUT"]
+from sandlot_contract.statuses import Status
 
 
 @dataclass(slots=True)

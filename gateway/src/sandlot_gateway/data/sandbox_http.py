@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 
 import msgspec
+from sandlot_contract.headers import QUEUED_KEY
 
 from .answers import (
     TOKEN_REJECTED,
@@ -79,7 +80,7 @@ class SandboxHttp:
         waited = takes_place and not door.try_enter(sandbox_id, tenant=tenant)
         if waited:
             queued[0] = await door.enter(sandbox_id, tenant=tenant, receive=watched)
-            request.lines.append(b"x-sandlot-queued: %.6f\r\n" % queued[0])
+            request.lines.append(b"%b: %.6f\r\n" % (QUEUED_KEY, queued[0]))
         turn = None
         try:
             if waited:  # it may have ended meanwhile

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, cast
 
+from sandlot_contract.framing import Framing
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 _MAX_HEAD = 64 << 10  # bytes of a request's line and headers
@@ -30,27 +31,25 @@ class OneWriteProtocol(HttpToolsProtocol):
 
     _in_head = False
     _head = 0  # bytes of an unfinished one
-    _in_body = False
-    _unseen = 0  # bytes in the middle of a body that are no part of it
     _patience: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(_HeadHolder(cast(asyncio.Transport, transport), self.loop))
         self._patience = self.loop.call_later(_FIRST_HEAD, transport.close)
+        self._framing = Framing()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._be_patient()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if self._in_body:
-            self._unseen += len(data)  # the parser keeps a trailer's line until its end, which may never come
+        self._framing.arrived(len(data))
         super().data_received(data)
         if self._in_head:
             self._head += len(data)
             if self._head > _MAX_HEAD:
                 self._refuse_head()
-        elif self._in_body and self._unseen > _MAX_HEAD:
+        elif self._framing.size > _MAX_HEAD:
             self._refuse_framing()
 
     def on_message_begin(self) -> None:
@@ -63,8 +62,8 @@ class OneWriteProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._in_head = False
-        self._in_body = True
-        self._head = self._unseen = 0
+        self._head = 0
+        self._framing.begin()
         self._be_patient()
         super().on_headers_complete()
 
@@ -73,11 +72,11 @@ class OneWriteProtocol(HttpToolsProtocol):
         return True
 
     def on_message_complete(self) -> None:
-        self._in_body = False
+        self._framing.end()
         super().on_message_complete()
 
     def on_body(self, body: bytes) -> None:
-        self._unseen = 0
+        self._framing.content()
         scope = cast("dict[str, Any]", self.scope)
         # A thousand connections may be read before the application begins with the first of them.
         if BEGUN not in scope and len(self.cycle.body) + len(body) > _UNJUDGED and not self.is_known(scope):
@@ -98,7 +97,7 @@ class OneWriteProtocol(HttpToolsProtocol):
         self._refuse(b"431 Request Header Fields Too Large", too_large)
 
     def _refuse_framing(self) -> None:
-        self._in_body = False
+        self._framing.end()
         if self.transport.is_closing() or self.pipeline or self.cycle.response_started:
             self.transport.close()  # a second status line would be read as a part of the answer under way
             return

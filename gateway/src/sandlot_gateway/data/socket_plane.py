@@ -43,7 +43,9 @@ class SocketPlane:
             try:
                 self._door.check_open()
                 if self._open > self._door.limits.sockets:
-                    raise self._door.unavailable("busy", "too many open WebSockets")
+                    raise self._door.unavailable(
+                        "busy", "too many WebSockets are open here: try again after Retry-After"
+                    )
                 if (await receive())["type"] != "websocket.connect":
                     return
                 find = self._exposed_socket if exposed else self._terminal
@@ -66,9 +68,9 @@ class SocketPlane:
         """Else one sandbox whose app never answers, or one tenant with several, would have all of them."""
         limits = self._door.limits
         if self._open_of[route.sandbox_id] >= limits.sockets_per_sandbox:
-            raise self._door.unavailable("busy", "too many open WebSockets of this sandbox")
+            raise self._door.unavailable("busy", "this sandbox has too many open WebSockets: close some")
         if self._open_of_tenant[route.tenant] >= limits.sockets - limits.sockets // 10:
-            raise self._door.unavailable("busy", "too many open WebSockets of this tenant")
+            raise self._door.unavailable("busy", "this tenant has too many open WebSockets: close some")
         counts = ((self._open_of, route.sandbox_id), (self._open_of_tenant, route.tenant))
         for counter, name in counts:
             counter[name] += 1

@@ -10,6 +10,8 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 import msgspec
+from sandlot_contract.frames import END, STDERR, STDOUT
+from sandlot_contract.headers import ATTACHED_KEY, OP, OP_KEY
 
 from .answers import TOKEN_REJECTED, Receive, Refusal, Send, unreachable
 from .conn import Connection
@@ -104,7 +106,7 @@ class Terminal:
             raise unreachable(error) from error
         except UpstreamError as error:
             raise Refusal(502, "sidecar_lost", str(error), may_have_run=True) from error
-        attached = (b"x-sandlot-attached", b"1") in response.headers or asked.command is None
+        attached = (ATTACHED_KEY, b"1") in response.headers or asked.command is None
         self._offset = _UNKNOWN if attached else 0
 
     async def run(self, receive: Receive, send: Send) -> None:
@@ -112,7 +114,7 @@ class Terminal:
         await send(
             {
                 "type": "websocket.accept",
-                "headers": [(b"x-sandlot-op", self.op.encode())],
+                "headers": [(OP_KEY, self.op.encode())],
                 "subprotocol": None,
             }
         )
@@ -150,9 +152,9 @@ class Terminal:
             # A command may write a byte at a time: a message for each would cost this loop a hundred times the bytes.
             output, end = bytearray(), None
             for kind, payload in reader.feed(data):
-                if kind in (b"o", b"e"):
+                if kind in (STDOUT, STDERR):
                     output += payload
-                elif kind == b"x":
+                elif kind == END:
                     end = payload.decode("utf-8", "replace")
                     break
             if output:
@@ -221,7 +223,7 @@ class Terminal:
         )
 
     def _request_bytes(self, method: str, target: str, body: bytes = b"") -> bytes:
-        headers = [("authorization", f"Bearer {self._route.token}"), ("x-sandlot-op", self.op)]
+        headers = [("authorization", f"Bearer {self._route.token}"), (OP, self.op)]
         return request_bytes(method, target, host=b"sidecar", headers=headers, body=body)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import httptools
+from sandlot_contract.framing import Framing
 
 from .errors import WireError
 
@@ -35,12 +36,12 @@ class ResponseReader:
     """
 
     __slots__ = (
+        "_framing",
         "_head_size",
         "_informational",
         "_no_body",
         "_parser",
         "_stale",
-        "_unseen",
         "_until_eof",
         "_upgrade",
         "body_size",
@@ -57,6 +58,7 @@ class ResponseReader:
 
     def __init__(self) -> None:
         self._parser: Any = httptools.HttpResponseParser(self)
+        self._framing = Framing()
         self._stale = False
         self.pieces: list[bytes] = []  # body bytes that nobody has taken yet
         self.excess = False  # bytes arrived that belong to no response: the connection is not to be trusted
@@ -83,7 +85,7 @@ class ResponseReader:
         self._until_eof = True
         self._informational = False
         self._head_size = 0
-        self._unseen = 0  # bytes after the head that are no part of the body
+        self._framing.end()
 
     def feed(self, data: bytes) -> None:
         if self.upgraded:
@@ -94,8 +96,7 @@ class ResponseReader:
             return
         if not self.head_complete:
             self._head_size += len(data)
-        else:
-            self._unseen += len(data)  # the parser keeps a trailer's line until its end, which may never come
+        self._framing.arrived(len(data))
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
@@ -109,7 +110,7 @@ class ResponseReader:
             self.excess = True
         if not self.head_complete and self._head_size > MAX_HEAD:
             raise WireError(f"the head is larger than {MAX_HEAD} bytes")
-        if self._unseen > MAX_HEAD and not self.complete:
+        if self._framing.size > MAX_HEAD:
             raise WireError(f"more than {MAX_HEAD} bytes between the body's parts, or after them")
 
     def eof(self) -> None:
@@ -176,6 +177,7 @@ class ResponseReader:
             raise WireError(f"status {status}")
         self.status = status
         self.head_complete = True
+        self._framing.begin()
         if self.connection and self.connection not in (b"keep-alive", b"close"):
             named = {token.strip() for token in self.connection.split(b",")}
             self.headers = [header for header in self.headers if header[0] not in named]
@@ -183,10 +185,11 @@ class ResponseReader:
             # The parser would wait for a body that is never sent; a new one reads the next response.
             self._stale = True
             self.complete = True
+            self._framing.end()
             self.reusable = self._parser.get_http_version() == "1.1" and b"close" not in self.connection
 
     def on_body(self, data: bytes) -> None:
-        self._unseen = 0
+        self._framing.content()
         if self.complete:
             self.excess = True
             return
@@ -199,4 +202,5 @@ class ResponseReader:
             self.connection = b""
         elif self.head_complete and not self.complete and not self.upgraded:
             self.complete = True
+            self._framing.end()
             self.reusable = self._parser.should_keep_alive()

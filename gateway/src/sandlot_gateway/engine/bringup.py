@@ -7,6 +7,8 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 
+from sandlot_contract.verdicts import SandboxVerdict
+
 from sandlot_gateway.checkpoints.service import RestoreFailed
 from sandlot_gateway.core.backend import Backend
 from sandlot_gateway.core.instances import Instance
@@ -120,7 +122,7 @@ class BringUp:
             else:
                 self._ends.record(sandbox, verdict=error.verdict, message=str(error))
         except (NoSidecar, RestoreFailed) as error:
-            self._ends.record(sandbox, verdict="start_failed", message=str(error))
+            self._ends.record(sandbox, verdict=SandboxVerdict.START_FAILED, message=str(error))
         except LostAtOnce as error:
             loss = error.loss
             self._ends.record(sandbox, verdict=loss.verdict, message=loss.message, exit_code=loss.exit_code)
@@ -128,7 +130,7 @@ class BringUp:
             raise
         except Exception:
             _log.exception("a create failed in an unexpected way", extra={"sandbox": sandbox.id})
-            self._ends.record(sandbox, verdict="start_failed", message="internal error")
+            self._ends.record(sandbox, verdict=SandboxVerdict.START_FAILED, message="internal error")
         else:
             self._has_instance(sandbox, claimed)
         finally:
@@ -139,7 +141,9 @@ class BringUp:
 
     def _has_instance(self, sandbox: Sandbox, claimed: Claimed) -> None:
         if not sandbox.live:  # deleted while the sidecar was accepting it
-            self._ends.retire(sandbox.instance_id, sandbox.id, verdict=sandbox.verdict or "deleted")
+            self._ends.retire(
+                sandbox.instance_id, sandbox.id, verdict=sandbox.verdict or SandboxVerdict.DELETED
+            )
             return
         sandbox.started_at = claimed.state.get("claimed_at") or self._clock()
         self._backend.claimed(claimed.instance, claim_of(sandbox), ours=True)
@@ -163,7 +167,7 @@ class BringUp:
         """Its claim waits for the files: nothing has run in it yet. Raises RestoreFailed."""
         try:
             if self._restore is None:
-                raise RestoreFailed("there is no directory of checkpoints")
+                raise RestoreFailed("this gateway has no directory of checkpoints: set checkpoint_dir")
             await self._restore(sandbox, instance)
         except BaseException:  # also a fault of ours: its sidecar would wait for files that never come
             self._ends.discard(instance, owner=sandbox.id)
@@ -177,12 +181,12 @@ class BringUp:
         loop.call_later(_REFUSAL_KEPT, self._refusals.pop, sandbox.id, None)
         text = f"{refusal.field}: {refusal}" if isinstance(refusal, BadRequestField) else str(refusal)
         if sandbox.id in self._pending:
-            self._ends.record(sandbox, verdict="start_failed", message=text)
+            self._ends.record(sandbox, verdict=SandboxVerdict.START_FAILED, message=text)
             self._directory.release_key(sandbox)
         else:
             self._directory.drop(sandbox)
-            self._backend.promise_ended(sandbox.id, verdict="start_failed", message=text)
-            sandbox.finish("start_failed", at=self._clock(), message=text)
+            self._backend.promise_ended(sandbox.id, verdict=SandboxVerdict.START_FAILED, message=text)
+            sandbox.finish(SandboxVerdict.START_FAILED, at=self._clock(), message=text)
             self._ends.orphans.ended(sandbox.id)
 
     async def settled(self, *, timeout: float) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 from typing import Protocol
 
+from sandlot_contract.verdicts import SandboxVerdict
+
 from sandlot_gateway.core.backend import Backend
 from sandlot_gateway.core.instances import Instance
-from sandlot_gateway.core.owners import GIVEN_BACK
 from sandlot_gateway.core.slots import Loss, Phase
 from sandlot_gateway.directory import Directory
 from sandlot_gateway.sandboxes import Sandbox
@@ -60,7 +61,9 @@ class Ends:
             grace=orphan_grace, delete=lambda sandbox, why: self.delete(sandbox, message=why)
         )
 
-    def delete(self, sandbox: Sandbox, *, verdict: str = "deleted", message: str | None = None) -> bool:
+    def delete(
+        self, sandbox: Sandbox, *, verdict: str = SandboxVerdict.DELETED, message: str | None = None
+    ) -> bool:
         """Record the end now, clean up behind the caller's back; False when it had ended before."""
         was_pending = sandbox.status == "PENDING"
         if not self.record(sandbox, verdict=verdict, message=message):
@@ -126,7 +129,7 @@ class Ends:
         sandbox = self._directory.get(owner) if owner is not None else None
         sandbox = sandbox or self._unconfirmed_again(instance_id)
         if sandbox is not None and sandbox.instance_id == instance_id:
-            if verdict == GIVEN_BACK:
+            if verdict == SandboxVerdict.GIVEN_BACK:
                 self._unlearn(sandbox)
             else:
                 self.record(sandbox, verdict=verdict, message=message, exit_code=exit_code, heard=heard)
@@ -146,7 +149,7 @@ class Ends:
         """Its slot is at a later generation: another gateway was asked to end it, and has reset the slot."""
         sandbox = self._directory.get(sandbox_id)
         if sandbox is not None and sandbox.instance_id == instance_id:
-            self.record(sandbox, verdict="deleted", message="it was ended by another gateway")
+            self.record(sandbox, verdict=SandboxVerdict.DELETED, message="it was ended by another gateway")
 
     def give_back(self, instance: Instance, sandbox_id: str) -> None:
         """An instance that this sandbox could not claim: nobody shall have it, unless somebody else has it already."""
@@ -173,7 +176,7 @@ class Ends:
             sandbox = self._unconfirmed_again(instance_id)
             if sandbox is not None:
                 text = "its sidecar was gone when the gateway came back"
-                self.record(sandbox, verdict="sidecar_lost", message=text)
+                self.record(sandbox, verdict=SandboxVerdict.SIDECAR_LOST, message=text)
 
     def _unconfirmed_again(self, instance_id: str) -> Sandbox | None:
         sandbox = self._unconfirmed.pop(instance_id, None)

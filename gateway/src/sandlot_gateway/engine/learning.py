@@ -6,9 +6,10 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from sandlot_contract.verdicts import SandboxVerdict
+
 from sandlot_gateway.core.backend import Backend
 from sandlot_gateway.core.instances import Instance
-from sandlot_gateway.core.owners import GIVEN_BACK
 from sandlot_gateway.directory import Directory
 from sandlot_gateway.sandboxes import NotOurs, Sandbox, promised, recovered
 from sandlot_gateway.tasks import Tasks
@@ -22,7 +23,9 @@ from .pending import PendingStore
 _log = logging.getLogger(__name__)
 
 # Ends that a gateway has decided; every other is of an instance, and of the claim that it had.
-_DECIDED = frozenset({"deleted", "reset_failed", "start_failed"})
+_DECIDED: frozenset[str] = frozenset(
+    {SandboxVerdict.DELETED, SandboxVerdict.RESET_FAILED, SandboxVerdict.START_FAILED}
+)
 
 
 class Learning:
@@ -80,7 +83,7 @@ class Learning:
                 known.asked_at >= sandbox.asked_at or known.verdict in _DECIDED
             ):
                 # Also where another claim of it came later: its gateway died before it could give this one back.
-                self._ends.retire(instance.id, sandbox.id, verdict=known.verdict or GIVEN_BACK)
+                self._ends.retire(instance.id, sandbox.id, verdict=known.verdict or SandboxVerdict.GIVEN_BACK)
                 return
             if not known.live:
                 # What has ended was the instance of a claim that its gateway has not heard of; here it has another.
@@ -92,7 +95,7 @@ class Learning:
             self._directory.add(sandbox)
         else:
             # Promised by another gateway, or claimed there a second time. It stays the same object: somebody may wait.
-            self._ends.retire(known.instance_id, known.id, verdict=GIVEN_BACK)
+            self._ends.retire(known.instance_id, known.id, verdict=SandboxVerdict.GIVEN_BACK)
             sandbox.promised = known.promised
             for name in Sandbox.__struct_fields__:
                 setattr(known, name, getattr(sandbox, name))
@@ -128,7 +131,7 @@ class Learning:
         has heard of the instance yet. One that nobody here knows is known as ended, if its record tells enough.
         """
         sandbox = self._directory.get(sandbox_id)
-        if verdict == GIVEN_BACK and not promised:
+        if verdict == SandboxVerdict.GIVEN_BACK and not promised:
             return
         if sandbox is None:
             if request is not None:

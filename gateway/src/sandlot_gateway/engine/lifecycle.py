@@ -8,11 +8,14 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from sandlot_contract.ids import new_sandbox_id
+from sandlot_contract.verdicts import SandboxVerdict
+
 from sandlot_gateway.core.backend import Backend
 from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.directory import Directory
 from sandlot_gateway.keys import Tenant
-from sandlot_gateway.sandboxes import Sandbox, Spec, new_id
+from sandlot_gateway.sandboxes import Sandbox, Spec
 from sandlot_gateway.sidecars import SidecarError, Sidecars, document
 from sandlot_gateway.tokens import Tokens
 
@@ -106,9 +109,13 @@ class Lifecycle:
                 return known
         limit = tenant.max_sandboxes
         if limit is not None and self._directory.live_count(tenant.name) >= limit:
-            raise QuotaReached(f"tenant {tenant.name!r} may have {limit} sandboxes at once")
+            raise QuotaReached(
+                f"tenant {tenant.name!r} may have {limit} sandboxes at once, and has them: delete some"
+            )
         now = self._clock()
-        sandbox = Sandbox(id=new_id(now), tenant=tenant.name, spec=spec, created_at=now, updated_at=now)
+        sandbox = Sandbox(
+            id=new_sandbox_id(now), tenant=tenant.name, spec=spec, created_at=now, updated_at=now
+        )
         asks_others = spec.key is not None and self.following.keyed.has_others
         ticket = self.claimer.ticket(sandbox, at_once=not asks_others)
         self._directory.add(sandbox)
@@ -151,7 +158,9 @@ class Lifecycle:
         """A proven reset that keeps the owner; the sidecar's answer. Raises ResetFailed."""
         instance = self._backend.instance(sandbox.instance_id or "")
         if instance is None or sandbox.status != "RUNNING":
-            raise ResetFailed("the sandbox is not running", code="not_running")
+            raise ResetFailed(
+                "the sandbox is not running: only a RUNNING one can be reset", code="not_running"
+            )
         try:
             answer = await self._sidecars.reset(instance)
         except SidecarError as error:
@@ -162,7 +171,7 @@ class Lifecycle:
         if not told.get("equal"):
             why = f"the reset could not be proven equal to fresh: {_differences(told)}"
             _log.warning("sandbox %s: %s", sandbox.id, why)
-            self.ends.delete(sandbox, verdict="reset_failed", message=why)
+            self.ends.delete(sandbox, verdict=SandboxVerdict.RESET_FAILED, message=why)
             raise ResetFailed(why, code="not_equal")
         sandbox.updated_at = self._clock()
         return told

@@ -6,9 +6,10 @@ import asyncio
 import logging
 from collections.abc import Iterable
 
+from sandlot_contract.verdicts import SandboxVerdict
+
 from sandlot_gateway.core.backend import Backend
 from sandlot_gateway.core.instances import Instance
-from sandlot_gateway.core.owners import GIVEN_BACK
 from sandlot_gateway.core.slots import Generation
 from sandlot_gateway.sidecars import Ending, Sidecars
 from sandlot_gateway.tasks import Tasks
@@ -55,7 +56,7 @@ class Retirer:
         else:
             begun = self._slots.discard(instance.id)
         if begun:
-            self._tasks.spawn(self._end(instance, verdict="sandbox_lost", only_of=owner))
+            self._tasks.spawn(self._end(instance, verdict=SandboxVerdict.SANDBOX_LOST, only_of=owner))
 
     def give_back(self, instance: Instance, sandbox_id: str) -> None:
         """Take it away unless another sandbox than this owns it, which its sidecar alone knows."""
@@ -110,7 +111,7 @@ class Retirer:
             await self._destroy(instance.id)
 
     async def _ask(self, instance: Instance, sandbox_id: str) -> Ending:
-        return await self._sidecars.end(instance, verdict=GIVEN_BACK, only_of=sandbox_id)
+        return await self._sidecars.end(instance, verdict=SandboxVerdict.GIVEN_BACK, only_of=sandbox_id)
 
     async def _destroy(self, instance_id: str) -> None:
         try:

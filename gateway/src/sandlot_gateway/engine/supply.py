@@ -9,8 +9,11 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
+from sandlot_contract.template import Template
+from sandlot_contract.verdicts import SandboxVerdict
+
 from sandlot_gateway.core.backend import Backend, BackendError, Unavailable
-from sandlot_gateway.core.instances import Instance, Template
+from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.core.owners import Promise
 from sandlot_gateway.core.slots import Heard, Loss, Slot, Slots
 from sandlot_gateway.core.supply import SupplyCore, SupplySettings
@@ -40,7 +43,7 @@ from sandlot_gateway.tasks import Tasks
 
 _log = logging.getLogger(__name__)
 
-_VERDICT_OF_ERROR = {"IMAGE_PULL_FAILED": "image_pull"}
+_VERDICT_OF_ERROR = {"IMAGE_PULL_FAILED": SandboxVerdict.IMAGE_PULL}
 
 
 @dataclass(slots=True, eq=False)
@@ -236,7 +239,7 @@ class Supply:
         except Unavailable as error:
             self._step(LaunchRefused(start, str(error), error.retry_after, error.refuse))
         except BackendError as error:
-            verdict = _VERDICT_OF_ERROR.get(error.error_type, "start_failed")
+            verdict = _VERDICT_OF_ERROR.get(error.error_type, SandboxVerdict.START_FAILED)
             failed = StartFailed(str(error), verdict=verdict, error_type=error.error_type, field=error.field)
             self._step(LaunchFailed(start, failed))
         except Exception as error:

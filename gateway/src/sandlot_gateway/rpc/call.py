@@ -8,6 +8,7 @@ from contextvars import ContextVar
 from typing import Any
 
 import msgspec
+from sandlot_contract.frames import END
 
 from ..data.conn import Connection
 from ..data.door import Door
@@ -116,7 +117,7 @@ class Call:
             if not data:
                 break
             for kind, payload in reader.feed(data):
-                if kind == b"x":
+                if kind == END:
                     last = payload
                 elif kind in events.OUTPUT:
                     if whole := characters.feed(kind, payload):

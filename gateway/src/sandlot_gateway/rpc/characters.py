@@ -15,9 +15,9 @@ class Characters:
     __slots__ = ("_held",)
 
     def __init__(self) -> None:
-        self._held: dict[bytes, bytes] = {}
+        self._held: dict[int, bytes] = {}
 
-    def feed(self, kind: bytes, payload: bytes) -> bytes:
+    def feed(self, kind: int, payload: bytes) -> bytes:
         """What can be sent of a stream now; b"" when all of it waits."""
         data = self._held.pop(kind, b"") + payload
         if not data or data[-1] < 0x80:
@@ -29,7 +29,7 @@ class Characters:
             self._held[kind] = data[-held:]
         return data[: len(data) - held]
 
-    def rest(self) -> list[tuple[bytes, bytes]]:
+    def rest(self) -> list[tuple[int, bytes]]:
         """What waits, when nothing comes that could complete it: (kind, payload) of each stream."""
         rest = list(self._held.items())
         self._held.clear()

@@ -8,11 +8,13 @@ from typing import Any
 import msgspec
 from connectrpc.code import Code
 from connectrpc.errors import ConnectError
+from sandlot_contract.frames import KEEP_ALIVE, START, STDERR, STDOUT
+from sandlot_contract.verdicts import CommandVerdict
 
 from ..data.errors import WireError
 from .generated.command_session_pb2 import CommandSessionEvent
 
-OUTPUT = (b"o", b"e")  # the kinds of frames whose payload is output
+OUTPUT = (STDOUT, STDERR)  # the kinds of frames whose payload is output
 
 _Data = CommandSessionEvent.DataEvent
 _KEEPALIVE = CommandSessionEvent(keepalive=CommandSessionEvent.KeepAlive())
@@ -34,18 +36,18 @@ def start(pid: int | None) -> CommandSessionEvent:
     return CommandSessionEvent(start=CommandSessionEvent.StartEvent(pid=pid or 0))
 
 
-def of_output(kind: bytes, payload: bytes, *, pty: bool) -> CommandSessionEvent:
+def of_output(kind: int, payload: bytes, *, pty: bool) -> CommandSessionEvent:
     """The event of a frame of OUTPUT."""
-    if kind == b"e":
+    if kind == STDERR:
         return CommandSessionEvent(data=_Data(stderr=payload))
     return CommandSessionEvent(data=_Data(pty=payload) if pty else _Data(stdout=payload))
 
 
-def of_frame(kind: bytes, payload: bytes) -> CommandSessionEvent | None:
+def of_frame(kind: int, payload: bytes) -> CommandSessionEvent | None:
     """The event of any other frame but the last; None for one that a later sidecar may know."""
-    if kind == b"s":
+    if kind == START:
         return start(document(payload).get("pid"))
-    return _KEEPALIVE if kind == b"k" else None
+    return _KEEPALIVE if kind == KEEP_ALIVE else None
 
 
 def end(op: dict[str, Any], *, session: bool) -> CommandSessionEvent:
@@ -53,13 +55,13 @@ def end(op: dict[str, Any], *, session: bool) -> CommandSessionEvent:
     verdict, number = op.get("verdict"), op.get("signal")
     message = op.get("message")
     text = f"{verdict}: {message}" if message else str(verdict)
-    if verdict == "timeout":
+    if verdict == CommandVerdict.TIMEOUT:
         raise ConnectError(Code.DEADLINE_EXCEEDED, text)
-    if verdict in ("sandbox_ended", "evicted"):
+    if verdict in (CommandVerdict.SANDBOX_ENDED, CommandVerdict.EVICTED):
         raise ConnectError(Code.NOT_FOUND, text)
-    if verdict == "start_failed":
+    if verdict == CommandVerdict.START_FAILED:
         raise ConnectError(Code.INVALID_ARGUMENT, message or text)
-    if verdict in ("sandbox_broken", "sidecar_lost"):
+    if verdict in (CommandVerdict.SANDBOX_BROKEN, CommandVerdict.SIDECAR_LOST):
         # A session that is gone must not be attached again; a command's not_found would mean a lost sandbox.
         raise ConnectError(Code.NOT_FOUND if session else Code.ABORTED, text)
     code = op.get("exit_code")
@@ -70,6 +72,6 @@ def end(op: dict[str, Any], *, session: bool) -> CommandSessionEvent:
         exited=not number,
         status=f"signal: {number}" if number else f"exit status {code}",
     )
-    if verdict != "exited":
+    if verdict != CommandVerdict.EXITED:
         event.error = text
     return CommandSessionEvent(end=event)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from connectrpc.code import Code
 from connectrpc.errors import ConnectError
+from sandlot_contract.headers import QUEUED_KEY
 
 from ..data.answers import Receive, Refusal, Scope, Send
 from ..data.door import Door
@@ -97,7 +98,7 @@ class RpcPlane:
         passed += [pair for pair in scope["headers"] if pair[0] in _PASSED_ON and pair[0] != b"x-request-id"]
         if waited:
             queued[0] = await door.enter(sandbox_id, tenant=tenant, receive=watched)
-            passed.append((b"x-sandlot-queued", b"%.6f" % queued[0]))
+            passed.append((QUEUED_KEY, b"%.6f" % queued[0]))
         turn = None
         inbox, outbox = Inbox(receive, body=body), Outbox(send)
         try:

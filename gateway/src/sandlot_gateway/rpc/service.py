@@ -32,7 +32,10 @@ class Sessions(CommandSession):
         call = current.get()
         with failures.translated(call.door, call.route.sandbox_id):
             if call.timeout_ms == 0:
-                raise ConnectError(Code.DEADLINE_EXCEEDED, "timeout: the time limit is 0")
+                raise ConnectError(
+                    Code.DEADLINE_EXCEEDED,
+                    "timeout: the time limit is 0: give more, or leave it out for none",
+                )
             spec = op_spec(request, timeout_ms=call.timeout_ms)
             connection = await call.open("POST", "/v1/ops", json=spec)
             try:
@@ -140,7 +143,9 @@ async def _op_id(call: Call, session: messages.CommandSessionSelector) -> str:
     for op in (await call.json("GET", "/v1/ops"))["ops"]:
         if op["state"] == "running" and op["pid"] == session.pid:
             return op["op_id"]
-    raise ConnectError(Code.NOT_FOUND, f"no session has the pid {session.pid}")
+    raise ConnectError(
+        Code.NOT_FOUND, f"no session has the pid {session.pid}: its command has ended, or never ran here"
+    )
 
 
 async def _write(call: Call, op_id: str, data: bytes, *, repeat: str) -> None:

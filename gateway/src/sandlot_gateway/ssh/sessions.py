@@ -189,7 +189,7 @@ class SshSessions:
             return
         over = [session for session in known if not self.is_open(session) and not session.connections]
         if not over:
-            raise SshError(f"a sandbox has at most {MAX_PER_SANDBOX} SSH sessions")
+            raise SshError(f"a sandbox has at most {MAX_PER_SANDBOX} SSH sessions: delete one first")
         for session in over:
             await self.remove(session)
 
@@ -235,7 +235,9 @@ class SshSessions:
                 try:
                     await listener.open(self._host, self._port)
                 except OSError as error:
-                    raise SshError(f"cannot listen on {self._host} port {self._port}: {error}") from error
+                    raise SshError(
+                        f"cannot listen on {self._host} port {self._port}: {error}; choose another --ssh-port"
+                    ) from error
                 self._listener = listener
                 return listener
             return self._listener

@@ -9,6 +9,9 @@ from typing import Any
 
 import asyncssh
 import msgspec
+from sandlot_contract.frames import END, STDERR, STDOUT
+from sandlot_contract.headers import OP_KEY
+from sandlot_contract.verdicts import CommandVerdict
 
 from ..data.answers import TOKEN_REJECTED
 from ..data.conn import Connection
@@ -129,7 +132,7 @@ class Shell(asyncssh.SSHServerSession):
                     body += piece
                 self._fail(_message(Answer(response.status, response.headers, body)))
                 return
-            self._op = dict(response.headers)[b"x-sandlot-op"].decode()
+            self._op = dict(response.headers)[OP_KEY].decode()
             feeding = asyncio.get_running_loop().create_task(self._feed())
             await self._show(connection)
         finally:
@@ -143,11 +146,11 @@ class Shell(asyncssh.SSHServerSession):
         reader = FrameReader()
         while data := await connection.read():
             for kind, payload in reader.feed(data):
-                if kind == b"o":
+                if kind == STDOUT:
                     self._chan.write(payload)
-                elif kind == b"e":
+                elif kind == STDERR:
                     self._chan.write_stderr(payload)
-                elif kind == b"x":
+                elif kind == END:
                     self._end(msgspec.json.decode(payload))
                     return
             await self._writable.wait()
@@ -155,7 +158,7 @@ class Shell(asyncssh.SSHServerSession):
 
     def _end(self, op: dict[str, Any]) -> None:
         verdict, number = op.get("verdict"), op.get("signal")
-        if verdict not in ("exited", "signaled", "killed"):
+        if verdict not in (CommandVerdict.EXITED, CommandVerdict.SIGNALED, CommandVerdict.KILLED):
             self._say(f"{verdict}: {op.get('message') or 'the command was ended'}")
         name = _name(number)
         if name is not None:

@@ -162,7 +162,7 @@ class AsyncSandbox(AsyncCommands):
     ) -> DeleteResult:
         """Deletes sandboxes by id, or all that have every one of `labels`."""
         if bool(sandbox_ids) == bool(labels):
-            raise ValueError("give either sandbox ids or labels")
+            raise ValueError("give either sandbox ids or labels, not both")
         if isinstance(sandbox_ids, str):
             raise ValueError("sandbox_ids: must be a list of ids, not one string")
         ids = list(sandbox_ids)
@@ -240,7 +240,9 @@ class AsyncSandbox(AsyncCommands):
                 message = self.info.message or f"the sandbox is {self.info.status}"
                 raise SandboxLost(message, verdict=self.info.verdict or "start_failed", sandbox_id=self.id)
             if now() + delay > deadline:
-                raise WaitTimeout(f"sandbox {self.id} was not ready within {timeout:g} s: {self.info.status}")
+                raise WaitTimeout(
+                    f"sandbox {self.id} is {self.info.status} after {timeout:g} s: wait longer, or keep a pool of its image"
+                )
             await sleep(delay)
             delay = min(delay * 1.5, 1.0)
             await self.refresh()
@@ -294,7 +296,9 @@ class AsyncSandbox(AsyncCommands):
             if made.state != "PENDING":
                 raise ServerError(f"checkpoint {made.id} is {made.state}: {made.error}")
             if now() + delay > deadline:
-                raise WaitTimeout(f"checkpoint {made.id} was not written within {wait:g} s")
+                raise WaitTimeout(
+                    f"checkpoint {made.id} was not written within {wait:g} s: wait longer, or read it again"
+                )
             await sleep(delay)
             delay = min(delay * 1.5, 1.0)
             made = await self.get_checkpoint(made.id, client=self.client)
@@ -342,7 +346,7 @@ class AsyncSandbox(AsyncCommands):
         """Closes every way from outside to this port. Raises NotFound when there is none."""
         found = [item for item in await self.exposures() if item.port == port]
         if not found:
-            raise NotFound(f"port {port} of {self.id} is not exposed", status=404)
+            raise NotFound(f"port {port} of {self.id} is not exposed: call expose({port}) first", status=404)
         for item in found:
             await self.client.call("DELETE", f"/sandbox/{self.id}/expose/{item.id}", sandbox_id=self.id)
 

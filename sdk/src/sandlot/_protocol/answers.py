@@ -27,7 +27,7 @@ from sandlot.errors import (
 )
 from sandlot.models import ExecResult, Exit, Verdict
 
-_LOST_OPS = frozenset((Verdict.SANDBOX_ENDED, Verdict.SANDBOX_BROKEN, Verdict.SIDECAR_LOST, Verdict.EVICTED))
+LOST_OPS = frozenset((Verdict.SANDBOX_ENDED, Verdict.SANDBOX_BROKEN, Verdict.SIDECAR_LOST, Verdict.EVICTED))
 _FILE_CONFLICTS = frozenset(("exists", "not_empty", "is_directory", "not_a_directory"))
 
 
@@ -149,7 +149,7 @@ def _file_error(*, status: int, code: str, message: str, path: str) -> SandlotEr
 
 def end_error(end: ExecResult | Exit, *, sandbox_id: str) -> SandlotError | None:
     """The error for an op whose end is not the code's own result, else None."""
-    if end.verdict in _LOST_OPS:
+    if end.verdict in LOST_OPS:
         message = end.message or f"the command was lost: {end.verdict}"
         return SandboxLost(message, verdict=str(end.verdict), sandbox_id=sandbox_id)
     if end.verdict == Verdict.START_FAILED:

@@ -105,7 +105,7 @@ def op_document(
 def policy_document(*, allow: Sequence[str] | None, deny: Sequence[str] | None) -> dict[str, Any]:
     """The body of a change of what a sandbox may reach."""
     if (allow is None) == (deny is None):
-        raise ValueError("give either allow or deny")
+        raise ValueError("give either allow or deny, not both")
     return {
         "allowlist": checks.targets(allow, name="allow"),
         "denylist": checks.targets(deny, name="deny"),

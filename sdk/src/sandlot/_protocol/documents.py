@@ -29,9 +29,11 @@ def parse(body: bytes) -> Document:
     try:
         value: object = json.loads(body) if body else {}
     except ValueError as error:
-        raise ServerError(f"the server's answer is not JSON: {body[:80]!r}") from error
+        raise ServerError(
+            f"the server's answer is not JSON; is the URL a Sandlot gateway's? It begins with {body[:80]!r}"
+        ) from error
     if not isinstance(value, dict):
-        raise ServerError("the server's answer is not a JSON object")
+        raise ServerError("the server's answer is not a JSON object; is the URL a Sandlot gateway's?")
     return cast(Document, value)
 
 

@@ -30,6 +30,11 @@ def closed(*, sent: bool) -> TransportError:
     return TransportError("this client is closed", sent=sent, final=True)
 
 
+def cannot_connect(origin: Origin, reason: str) -> str:
+    """What a caller reads when no connection to the server could be made."""
+    return f"cannot connect to {origin.authority}: {reason}; does the server run, and is the URL its own?"
+
+
 def os_reason(error: OSError) -> str:
     """What the system said, without numbers and Python's additions."""
     builtin = type(error).__module__ == "builtins"  # the numbers of ssl's and socket's errors are their own

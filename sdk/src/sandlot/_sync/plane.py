@@ -36,7 +36,9 @@ class Plane:
             token = str(auth["token"])
             prefix = f"{path}/{auth['user_ns']}/{auth['job_id']}"
         except (KeyError, ValueError) as error:
-            raise ServerError(f"the server's gatewayAuth is incomplete: {error}") from error
+            raise ServerError(
+                f"the server's gatewayAuth is incomplete ({error}); is the URL a Sandlot gateway's?"
+            ) from error
         self._origin = origin
         self._prefix = prefix
         self._headers = {

@@ -161,7 +161,7 @@ class Sandbox(Commands):
     ) -> DeleteResult:
         """Deletes sandboxes by id, or all that have every one of `labels`."""
         if bool(sandbox_ids) == bool(labels):
-            raise ValueError("give either sandbox ids or labels")
+            raise ValueError("give either sandbox ids or labels, not both")
         if isinstance(sandbox_ids, str):
             raise ValueError("sandbox_ids: must be a list of ids, not one string")
         ids = list(sandbox_ids)
@@ -239,7 +239,9 @@ class Sandbox(Commands):
                 message = self.info.message or f"the sandbox is {self.info.status}"
                 raise SandboxLost(message, verdict=self.info.verdict or "start_failed", sandbox_id=self.id)
             if now() + delay > deadline:
-                raise WaitTimeout(f"sandbox {self.id} was not ready within {timeout:g} s: {self.info.status}")
+                raise WaitTimeout(
+                    f"sandbox {self.id} is {self.info.status} after {timeout:g} s: wait longer, or keep a pool of its image"
+                )
             sleep(delay)
             delay = min(delay * 1.5, 1.0)
             self.refresh()
@@ -291,7 +293,9 @@ class Sandbox(Commands):
             if made.state != "PENDING":
                 raise ServerError(f"checkpoint {made.id} is {made.state}: {made.error}")
             if now() + delay > deadline:
-                raise WaitTimeout(f"checkpoint {made.id} was not written within {wait:g} s")
+                raise WaitTimeout(
+                    f"checkpoint {made.id} was not written within {wait:g} s: wait longer, or read it again"
+                )
             sleep(delay)
             delay = min(delay * 1.5, 1.0)
             made = self.get_checkpoint(made.id, client=self.client)
@@ -339,7 +343,7 @@ class Sandbox(Commands):
         """Closes every way from outside to this port. Raises NotFound when there is none."""
         found = [item for item in self.exposures() if item.port == port]
         if not found:
-            raise NotFound(f"port {port} of {self.id} is not exposed", status=404)
+            raise NotFound(f"port {port} of {self.id} is not exposed: call expose({port}) first", status=404)
         for item in found:
             self.client.call("DELETE", f"/sandbox/{self.id}/expose/{item.id}", sandbox_id=self.id)
 

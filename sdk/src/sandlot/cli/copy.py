@@ -32,7 +32,9 @@ def copy(
 
     there, here = _remote(source), _remote(target)
     if (there is None) == (here is None):
-        raise typer.BadParameter("exactly one of the two must be in a sandbox (ID:/path)")
+        raise typer.BadParameter(
+            "one of the two paths must be in a sandbox, the other here: write the first as ID:/path"
+        )
     size = None if there is not None or source == "-" else _local_size(Path(source))
     with output.connection.client() as client:
         if here is not None:

@@ -115,12 +115,12 @@ def clean(
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     said = (run.stdout or run.stderr).strip()
     if run.returncode == 2 and "in use" in said:
-        said += ": end it with `sandlot local stop`, or use --force"
+        said += "; `sandlot local stop` ends it, and so does --force"
     if run.returncode and not run.stdout:
         raise ConfigError(
             said.splitlines()[-1].removeprefix("sandlot local clean: ")
             if said
-            else f"cleaning failed with {run.returncode}"
+            else f"cleaning failed with exit code {run.returncode} and no message; the gateway's log may have one"
         )
     print(said)
     return output.FAILED if run.returncode else 0

@@ -163,5 +163,5 @@ def as_command(words: Sequence[str]) -> str | list[str]:
     if words and words[0] == "--":
         words = words[1:]
     if not words:
-        raise typer.BadParameter("a command is missing")
+        raise typer.BadParameter("a command is missing: write it after --")
     return words[0] if len(words) == 1 else list(words)

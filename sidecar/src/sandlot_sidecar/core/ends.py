@@ -2,16 +2,7 @@
 
 from __future__ import annotations
 
-VERDICTS = frozenset((
-    "deleted", "deadline", "idle", "exited", "oom", "start_failed", "image_pull", "evicted", "node_lost",
-    "sidecar_lost", "sandbox_lost", "reset_failed", "init_killed", "given_back",
-))  # fmt: skip
-# What commands that run are told of an end that is no fault of theirs; of any other, `sandbox_ended`.
-CAUSES = {
-    "evicted": "evicted", "sidecar_lost": "sidecar_lost", "node_lost": "sandbox_broken", "image_pull": "sandbox_broken",
-    "sandbox_lost": "sandbox_broken", "reset_failed": "sandbox_broken", "start_failed": "sandbox_broken",
-    "given_back": "sandbox_broken",
-}  # fmt: skip
+from sandlot_contract.verdicts import INFRASTRUCTURE, SANDBOX_VERDICTS, CommandVerdict, SandboxVerdict
 
 
 class End:
@@ -27,18 +18,18 @@ class End:
     @property
     def cause(self) -> str:
         """What commands that run are told."""
-        return CAUSES.get(self.verdict, "sandbox_ended")
+        return INFRASTRUCTURE.get(self.verdict, CommandVerdict.SANDBOX_ENDED)
 
 
 # Its owner's: what the claim asked for has come.
 
-DEADLINE = End("deadline", "the sandbox reached its time limit")
-IDLE = End("idle", "nobody used the sandbox for its idle timeout")
+DEADLINE = End(SandboxVerdict.DEADLINE, "the sandbox reached its time limit")
+IDLE = End(SandboxVerdict.IDLE, "nobody used the sandbox for its idle timeout")
 
 
 def main_ended(exit_code: int | None) -> End:
     """The start command was all that it was for."""
-    return End("exited", f"the start command ended with exit code {exit_code}")
+    return End(SandboxVerdict.EXITED, f"the start command ended with exit code {exit_code}")
 
 
 # Its gateway's, or its node's.
@@ -46,13 +37,14 @@ def main_ended(exit_code: int | None) -> End:
 
 def unwanted(verdict: str | None) -> End:
     """The gateway knows of no such instance; or it knows how it has ended, as of a pod that is evicted."""
-    known = verdict is not None and verdict in VERDICTS
-    return End(verdict if known else "deleted", "nobody wants this instance any more")  # type: ignore[arg-type]
+    if verdict is None or verdict not in SANDBOX_VERDICTS:
+        verdict = SandboxVerdict.DELETED
+    return End(verdict, "nobody wants this instance any more")
 
 
 def terminated(*, owned: bool) -> End:
     """SIGTERM: the pod or the machine wants its place back."""
-    return End("evicted" if owned else "deleted", "the sidecar was told to terminate")
+    return End(SandboxVerdict.EVICTED if owned else "deleted", "the sidecar was told to terminate")
 
 
 # Its code's, or the infrastructure's.
@@ -61,8 +53,8 @@ def terminated(*, owned: bool) -> End:
 def lost(what: str, *, out_of_memory: bool) -> End:
     """`out_of_memory`: the kernel has killed something of the container's own for that."""
     if out_of_memory:
-        return End("oom", "the sandbox's container reached its memory limit")
-    return End("sandbox_lost", what)
+        return End(SandboxVerdict.OOM, "the sandbox's container reached its memory limit")
+    return End(SandboxVerdict.SANDBOX_LOST, what)
 
 
 def executor_lost(*, out_of_memory: bool) -> End:
@@ -78,7 +70,9 @@ def container_ended(*, out_of_memory: bool) -> End:
 def init_given_up(*, mortal: bool, out_of_memory: bool) -> End:
     """`mortal`: code can kill the init, and then has done so."""
     if mortal:
-        return End("init_killed", "its commands killed the sandbox's first process again and again")
+        return End(
+            SandboxVerdict.INIT_KILLED, "its commands killed the sandbox's first process again and again"
+        )
     return lost("the sandbox's first process dies again and again", out_of_memory=out_of_memory)
 
 
@@ -86,15 +80,15 @@ def init_given_up(*, mortal: bool, out_of_memory: bool) -> End:
 
 
 def not_built(why: str) -> End:
-    return End("start_failed", why, failed=True)
+    return End(SandboxVerdict.START_FAILED, why, failed=True)
 
 
 def not_restored(why: str) -> End:
-    return End("start_failed", f"the checkpoint could not be restored: {why}")
+    return End(SandboxVerdict.START_FAILED, f"the checkpoint could not be restored: {why}")
 
 
 def not_reset(why: str) -> End:
-    return End("reset_failed", why, failed=True)
+    return End(SandboxVerdict.RESET_FAILED, why, failed=True)
 
 
 def not_fresh(differences: list[str]) -> End:

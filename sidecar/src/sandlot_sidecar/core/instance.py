@@ -9,6 +9,8 @@ from __future__ import annotations
 import enum
 from _operator import _compare_digest as compare_digest
 
+from sandlot_contract import phases
+
 from .errors import ApiError
 
 TYPE_CHECKING = False
@@ -38,15 +40,15 @@ class Phase(enum.Enum):
 # What the contract calls them. A claim that is under way may still fail: a gateway that was told of an owner in an
 # instance that is not its owner's yet would take it for both known and free.
 CALLED = {
-    Phase.STARTING: "starting",
-    Phase.WARM: "warm",
-    Phase.CLAIMING: "warm",
-    Phase.AWAITING: "claimed",
-    Phase.RESTORING: "claimed",
-    Phase.CLAIMED: "claimed",
-    Phase.RESETTING: "starting",
-    Phase.ENDED: "ended",
-    Phase.FAILED: "failed",
+    Phase.STARTING: phases.Phase.STARTING,
+    Phase.WARM: phases.Phase.WARM,
+    Phase.CLAIMING: phases.Phase.WARM,
+    Phase.AWAITING: phases.Phase.CLAIMED,
+    Phase.RESTORING: phases.Phase.CLAIMED,
+    Phase.CLAIMED: phases.Phase.CLAIMED,
+    Phase.RESETTING: phases.Phase.STARTING,
+    Phase.ENDED: phases.Phase.ENDED,
+    Phase.FAILED: phases.Phase.FAILED,
 }
 OWNED = frozenset((Phase.AWAITING, Phase.RESTORING, Phase.CLAIMED))
 
@@ -113,7 +115,7 @@ class Life:
         extra: dict[str, Any] = {}
         if claim["tenant"] is not None and claim["tenant"] == held["tenant"]:
             extra["sandbox_id"] = held["sandbox_id"]
-        raise ApiError(409, "already_claimed", "this instance has an owner", **extra)
+        raise ApiError(409, "already_claimed", "this instance has another owner: claim another one", **extra)
 
     def claimed(self) -> Heard:
         """All of the claim holds: CLAIMED, or AWAITING where it brings files."""
@@ -215,7 +217,9 @@ class Life:
         """Whether its owner may use it. Raises 410 or 503."""
         if self.phase is not Phase.CLAIMED:
             self.refuse_over()
-            raise starting("its files are being restored" if self.restoring else "the sandbox is being made")
+            if self.restoring:
+                raise starting("the sandbox's files are being restored: try again after Retry-After")
+            raise starting("the sandbox is still being made: try again after Retry-After")
 
     def owned(self) -> dict[str, Any]:
         """The claim of its owner. Raises 410, or a 409 where there is none."""
@@ -227,7 +231,7 @@ class Life:
     def refuse_over(self) -> None:
         """Raises 410 after the end."""
         if self.over:
-            raise ApiError(410, "ended", "the sandbox has ended", verdict=self.record.verdict)
+            raise ApiError(410, "ended", "the sandbox has ended: create another", verdict=self.record.verdict)
 
     # Inside.
 

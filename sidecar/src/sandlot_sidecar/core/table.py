@@ -36,18 +36,27 @@ class OpTable:
         op = self.ops.get(op_id)
         if op is None:
             if op_id in self._expired:
-                raise ApiError(410, "expired", "the result of this op is no longer kept", op_id=op_id)
+                raise ApiError(
+                    410,
+                    "expired",
+                    "the op ran, but its result is no longer kept: run it under a new id",
+                    op_id=op_id,
+                )
             return None
         if fingerprint is not None and fingerprint != op.fingerprint and op.fingerprint != ANY:
             raise ApiError(
-                409, "op_conflict", "this op id belongs to another command", field="id", op_id=op_id
+                409,
+                "op_conflict",
+                "this op id belongs to another command: choose a new one",
+                field="id",
+                op_id=op_id,
             )
         return op
 
     def add(self, op: Op, *, force: bool = False) -> None:
         """Put a new op at the end of the queue. Raises 503 `busy` (unless forced)."""
         if len(self.queue) >= self.limits.max_queued and not force:
-            raise busy(f"{self.running} ops run and {len(self.queue)} wait; no more are taken")
+            raise busy(f"{self.running} ops run and {len(self.queue)} wait; try again after Retry-After")
         self.ops[op.op_id] = op
         self.queue[op.op_id] = op
 

@@ -177,7 +177,9 @@ class Executor:
                     return sock.detach()
             except OSError as error:
                 refused = refused or error
-        raise ExecutorError("refused", f"nothing listens on port {port} in the sandbox") from refused
+        raise ExecutorError(
+            "refused", f"nothing listens on port {port} in the sandbox: start the server first"
+        ) from refused
 
 
 def _port(message: dict[str, Any]) -> int:

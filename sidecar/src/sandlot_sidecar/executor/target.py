@@ -5,20 +5,21 @@ from __future__ import annotations
 import os
 import time
 
+from sandlot_contract.sidecar import TARGET_VARIABLE
+
 from .errors import SetupError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .namespaces import Home
 
-MARK = "SANDLOT_TARGET"
 PATIENCE = 60.0
 FIRST_PAUSE, LAST_PAUSE = 0.02, 0.5
 
 
 def find(home: Home, instance_id: str, *, patience: float = PATIENCE) -> int:
     """Its pid, as soon as it is there. Raises SetupError when it does not come in time."""
-    wanted = f"{MARK}={instance_id}".encode()
+    wanted = f"{TARGET_VARIABLE}={instance_id}".encode()
     deadline = time.monotonic() + patience
     pause = FIRST_PAUSE
     while True:
@@ -27,7 +28,7 @@ def find(home: Home, instance_id: str, *, patience: float = PATIENCE) -> int:
             return found
         if time.monotonic() + pause > deadline:
             raise SetupError(
-                f"no process with {MARK}={instance_id} came up within {patience:g} s: the sandbox's container did "
+                f"no process with {TARGET_VARIABLE}={instance_id} came up within {patience:g} s: the sandbox's container did "
                 "not start, or does not share its process namespace with the sidecar"
             )
         time.sleep(pause)
@@ -66,7 +67,7 @@ def environment(home: Home, pid: int, *, home_directory: str) -> dict[str, str]:
         name, separator, value = entry.partition(b"=")
         if separator and name:
             env[os.fsdecode(name)] = os.fsdecode(value)
-    env.pop(MARK, None)
+    env.pop(TARGET_VARIABLE, None)
     if env.get("HOME") == home_directory:
         # It was set for the image's user; another one has another.
         del env["HOME"]

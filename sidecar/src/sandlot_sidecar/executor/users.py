@@ -124,7 +124,11 @@ def _of_name(name: str) -> User:
     for parts in _records("/etc/passwd", 6):
         if parts[0] == name and _number(parts[2]) is not None:
             return _user(parts)
-    raise ExecutorError("start_failed", f"no such user in the sandbox: {name}", field="user")
+    raise ExecutorError(
+        "start_failed",
+        f"no such user in the sandbox: {name}; add it to the image, or give a number",
+        field="user",
+    )
 
 
 def _user(parts: list[str]) -> User:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from sandlot_contract.framing import Framing
+
 from ..core.errors import ApiError
 
 MAX_HEADER = 32 * 1024
@@ -16,13 +18,13 @@ STRANGE_DISCARDED = 256 * 1024
 class Bounds:
     """Of one connection, for one request after the other. All raise ApiError where there is too much."""
 
-    __slots__ = ("_discarded", "_header", "_unseen", "in_header", "trusted")
+    __slots__ = ("_discarded", "_framing", "_header", "in_header", "trusted")
 
     def __init__(self) -> None:
         self.trusted = False  # a valid token was seen
         self.in_header = False
         self._header = 0
-        self._unseen = 0  # bytes of a message's body that no callback was told of
+        self._framing = Framing()
         self._discarded = 0
 
     @property
@@ -31,25 +33,29 @@ class Bounds:
 
     def begin(self) -> None:
         """A request begins."""
-        self._header = self._unseen = 0
+        self._header = 0
         self.in_header = True
 
-    def received(self, size: int, *, message: bool) -> None:
-        """Bytes that the parser is about to see; `message`: in the middle of one."""
+    def received(self, size: int) -> None:
+        """Bytes that the parser is about to see."""
         if self.in_header:
             self._header += size  # a header line without an end reaches no callback
-        elif message:
-            # Nor does such a trailer, which the parser keeps, or a chunk's extension.
-            self._unseen += size
+        else:
+            self._framing.arrived(size)
 
     def parsed(self) -> None:
         """The parser has seen them."""
         if self.in_header:
             if self._header > 2 * self._most:  # most bytes are counted here and in a callback
                 raise self._too_long()
-        elif self._unseen > self._most:
+        elif self._framing.size > self._most:
             text = f"a chunk's extension or the trailer is over {self._most} bytes"
             raise ApiError(431, "header_too_large", text)
+
+    def end_header(self) -> None:
+        """The header block is complete."""
+        self.in_header = False
+        self._framing.begin()
 
     def header(self, size: int, *, fields: int = 0) -> None:
         """A part of the header block, which has so many fields by now."""
@@ -61,7 +67,7 @@ class Bounds:
 
     def body(self) -> None:
         """A part of the body has come."""
-        self._unseen = 0
+        self._framing.content()
 
     def discards(self, size: int) -> bool:
         """Whether so much more of a refused body is still taken."""
@@ -70,7 +76,8 @@ class Bounds:
 
     def end(self) -> None:
         """The request is complete."""
-        self._discarded = self._unseen = 0
+        self._discarded = 0
+        self._framing.end()
 
     def _too_long(self) -> ApiError:
         return ApiError(431, "header_too_large", f"the header block is over {self._most} bytes")

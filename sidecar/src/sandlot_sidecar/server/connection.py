@@ -94,7 +94,7 @@ class Connection(Flow):
         if self.closing:
             return
         bounds = self._bounds
-        bounds.received(len(data), message=self._incoming is not None)
+        bounds.received(len(data))
         try:
             self.parser.feed_data(data)
             bounds.parsed()
@@ -129,7 +129,7 @@ class Connection(Flow):
         self._bounds.header(len(name) + len(value) + 4, fields=fields)
 
     def on_headers_complete(self) -> None:
-        self._bounds.in_header = False
+        self._bounds.end_header()
         self._stop_timer()
         request = self._incoming
         if request is None:

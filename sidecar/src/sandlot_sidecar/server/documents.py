@@ -7,8 +7,9 @@ import json
 import time
 from _json import encode_basestring_ascii as quote
 
+from sandlot_contract.frames import STDERR, STDOUT
+
 from ..core.op import Op, State
-from .framelog import STDERR, STDOUT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

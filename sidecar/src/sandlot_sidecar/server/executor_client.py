@@ -111,7 +111,7 @@ class ExecutorClient:
         if self.gone or self._queue is None:
             raise ExecutorGone("the executor has ended")
         if len(self._waiting) >= MOST_WAITING and do in CALLERS and arguments.get("op") not in ENDS_UPLOAD:
-            raise busy(f"{len(self._waiting)} requests to the sandbox wait; no more are taken")
+            raise busy(f"{len(self._waiting)} requests to the sandbox wait; try again after Retry-After")
         self._seq += 1
         data = wire.control({"seq": self._seq, "do": do, **arguments})
         waiter = asyncio.get_running_loop().create_future()

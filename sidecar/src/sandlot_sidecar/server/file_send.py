@@ -6,6 +6,8 @@ import asyncio
 import os
 import stat as modes
 
+from sandlot_contract.headers import MODE, MTIME
+
 from ..core.errors import ApiError, ClientGone
 from ..executor.errors import from_os
 from .executor_client import STATUS
@@ -26,7 +28,7 @@ MAX_READ = 10 << 20
 async def send_file(request: Request, fd: int, stat: dict[str, Any]) -> None:
     """The file or a range of it; a client that goes, or a file that shrinks, ends in a cut connection."""
     size = _size(fd)
-    headers = [("X-Sandlot-Mode", str(stat.get("mode", ""))), ("X-Sandlot-Mtime", str(stat.get("mtime", "")))]
+    headers = [(MODE, str(stat.get("mode", ""))), (MTIME, str(stat.get("mtime", "")))]
     if size == 0:
         await _send_unsized(request, fd, tuple(headers))
         return
@@ -123,7 +125,9 @@ def _unreadable(error: OSError) -> ApiError:
 def _size(fd: int) -> int:
     found = os.fstat(fd)
     if modes.S_ISDIR(found.st_mode):
-        raise ApiError(409, "is_directory", "this is a directory", field="path")
+        raise ApiError(
+            409, "is_directory", "this is a directory: list it, or name a file in it", field="path"
+        )
     if not modes.S_ISREG(found.st_mode):
         raise ApiError(400, "bad_request", "this is not a regular file", field="path")
     return found.st_size

@@ -78,7 +78,9 @@ def given(options: dict[str, Any]) -> dict[str, Any]:
 
 def _disk_error(error: OSError, path: str) -> ApiError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return ApiError(507, "disk_full", "the sandbox's disk is full", path=path)
+        return ApiError(
+            507, "disk_full", "the sandbox's disk is full: remove files, or create one with more", path=path
+        )
     if error.errno == errno.EFBIG:
         return ApiError(413, "too_large", "the file is too large", path=path)
     code = CODES.get(error.errno or 0)

@@ -5,22 +5,16 @@ from __future__ import annotations
 import os
 from array import array
 
+from sandlot_contract.frames import HEADER, START, STDERR, STDOUT, frame
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-HEADER = 5
-STDOUT, STDERR, START, END = b"o"[0], b"e"[0], b"s"[0], b"x"[0]
-KEEP_ALIVE = b"k\0\0\0\0"
 MERGE_LIMIT = 32 * 1024
 MARK_EVERY = 64 * 1024
 PIECE = 64 * 1024  # of output that is joined before it is given
 TURN = 1024  # frames that are walked in one go of the loop
-
-
-def frame(kind: int, payload: bytes) -> bytes:
-    """One frame: type, length, payload."""
-    return bytes((kind,)) + len(payload).to_bytes(4, "big") + payload
 
 
 def spill_file(state_dir: str) -> int:

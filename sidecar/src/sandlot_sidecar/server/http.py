@@ -138,7 +138,7 @@ class Http:
         needs = EITHER if route is None else route.needs
         sandbox = self._sandbox
         if needs is SANDBOX and sandbox is None:
-            raise ApiError(409, "not_claimed", "nobody has claimed this instance")
+            raise ApiError(409, "not_claimed", "this instance has no owner yet: claim it first")
         good = False
         if needs is not SANDBOX:
             good = compare_digest(shown, self._instance)
@@ -197,4 +197,6 @@ def _open_gate() -> None:
 
 
 def _unauthorized() -> ApiError:
-    return ApiError(401, "unauthorized", "this route needs a valid bearer token")
+    return ApiError(
+        401, "unauthorized", "the token is missing or wrong: this route needs the instance's or the sandbox's"
+    )

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from ..core.ends import VERDICTS, End
+from sandlot_contract.phases import Phase
+from sandlot_contract.verdicts import SANDBOX_VERDICTS, SandboxVerdict
+
+from ..core.ends import End
 from ..core.errors import bad_input
 from . import fields
 from .egress import body as egress
@@ -14,7 +17,7 @@ if TYPE_CHECKING:
     from .instance import Instance
     from .request import Request
 
-HEALTH = {"warm": "ok", "claimed": "ok"}
+HEALTH: dict[str, str] = {Phase.WARM: "ok", Phase.CLAIMED: "ok"}
 
 
 class InstanceRoutes:
@@ -65,8 +68,8 @@ class InstanceRoutes:
     async def end(self, request: Request) -> None:
         """End the sandbox; the first verdict stays."""
         body = request.json()
-        verdict = fields.text(body, "verdict", default="deleted") or ""
-        if verdict not in VERDICTS:
+        verdict = fields.text(body, "verdict", default=SandboxVerdict.DELETED) or ""
+        if verdict not in SANDBOX_VERDICTS:
             raise bad_input("verdict must be one of the contract's sandbox verdicts", field="verdict")
         only_unclaimed = fields.flag(body, "only_unclaimed", default=False)
         message = fields.text(body, "message", limit=4096)

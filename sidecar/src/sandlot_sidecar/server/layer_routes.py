@@ -6,6 +6,8 @@ import asyncio
 import json
 import os
 
+from sandlot_contract.headers import BYTES, ENTRIES
+
 from ..core.ends import not_restored
 from ..core.errors import ApiError, ClientGone
 from . import fields
@@ -112,8 +114,8 @@ async def _send(request: Request, process: LayerProcess) -> None:
     answer = request.start(
         kind=KIND,
         headers=(
-            ("X-Sandlot-Entries", str(document["entries"])),
-            ("X-Sandlot-Bytes", str(document["bytes"])),
+            (ENTRIES, str(document["entries"])),
+            (BYTES, str(document["bytes"])),
         ),
     )
     data = rest or await process.read()

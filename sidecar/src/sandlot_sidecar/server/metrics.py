@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from sandlot_contract.phases import Phase
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .http import Http
     from .instance import Instance
 
 DISK_LIMITS = ("kernel", "measured", "none")
-PHASES = ("starting", "warm", "claimed", "ended", "failed")
 
 
 def render(instance: Instance, http: Http) -> str:
@@ -20,7 +21,7 @@ def render(instance: Instance, http: Http) -> str:
         lines.append(f"# TYPE sandlot_sidecar_{name} {kind}")
         lines.extend(f"sandlot_sidecar_{name}{labels} {value:g}" for labels, value in values)
 
-    add("phase", "gauge", [(f'{{phase="{phase}"}}', float(phase == instance.phase)) for phase in PHASES])
+    add("phase", "gauge", [(f'{{phase="{phase}"}}', float(phase == instance.phase)) for phase in Phase])
     held_by = instance.sandbox.setup.get("disk_limit", "none")
     add("disk_limit", "gauge", [(f'{{by="{by}"}}', float(by == held_by)) for by in DISK_LIMITS])
     add("ops_running", "gauge", [("", table.running)])

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import signal as signals
 
+from sandlot_contract.frames import STDERR, STDOUT
+from sandlot_contract.headers import ATTACHED, OP, OP_KEY, QUEUED_KEY
+from sandlot_contract.verdicts import LOST
+
 from ..core.errors import ApiError, bad_input
 from ..core.op import Op, State
 from . import documents, fields, spec
-from .framelog import STDERR, STDOUT
 from .http import Route
 from .stream import send_frames
 
@@ -21,7 +24,6 @@ if TYPE_CHECKING:
     from .instance import Instance
     from .request import Answer, Request
 
-LOST = frozenset(("sandbox_ended", "sandbox_broken", "sidecar_lost", "evicted"))  # no results
 MAX_WAIT = 3600.0
 
 
@@ -53,9 +55,9 @@ class OpRoutes:
         """Prime's buffered form; no task: the op's end answers."""
         body = request.json()
         what = spec.from_exec(body)
-        op_id = request.header(b"x-sandlot-op")
+        op_id = request.header(OP_KEY)
         if op_id is not None:
-            op_id = spec.op_id(op_id, "X-Sandlot-Op")
+            op_id = spec.op_id(op_id, OP)
         op, _ = self._ops.create(what, op_id=op_id, queued_before=_queued(request))
         self._watchers.attach(op)
         request.on_gone = lambda: self._watchers.leave(op)
@@ -65,7 +67,7 @@ class OpRoutes:
     def _answer_exec(self, request: Request, op: Op, *, named: bool) -> None:
         if request.gone:
             return
-        headers = (("X-Sandlot-Op", op.op_id),)
+        headers = ((OP, op.op_id),)
         if not named and op.verdict in LOST:
             request.on_gone = None
             request.respond_error(self._lost(op, headers))
@@ -110,7 +112,7 @@ class OpRoutes:
         op, attached = self._ops.create(what, op_id=op_id, queued_before=_queued(request))
         if detach:
             op.detached = True
-        headers = (("X-Sandlot-Op", op.op_id), ("X-Sandlot-Attached", "1" if attached else "0"))
+        headers = ((OP, op.op_id), (ATTACHED, "1" if attached else "0"))
         if wait is not None:
             await self._wait(request, op, wait, headers=headers)
         else:
@@ -132,7 +134,11 @@ class OpRoutes:
         if not op.log.is_boundary(offset):
             self._watchers.touch(op)
             raise ApiError(
-                416, "bad_offset", "no frame begins at this offset", field="offset", size=op.log.size
+                416,
+                "bad_offset",
+                "no frame begins at this offset: use the end of the last whole frame",
+                field="offset",
+                size=op.log.size,
             )
         self._watchers.attach(op)
         try:
@@ -143,7 +149,12 @@ class OpRoutes:
     def _find(self, request: Request) -> Op:
         op = self._ops.table.find(spec.op_id(request.match, "id"))
         if op is None:
-            raise ApiError(404, "no_such_op", "there is no op with this id", op_id=request.match)
+            raise ApiError(
+                404,
+                "no_such_op",
+                "no op has this id: it never ran here, or the sandbox was reset",
+                op_id=request.match,
+            )
         return op
 
     def list(self, request: Request) -> None:
@@ -163,7 +174,7 @@ class OpRoutes:
                 await self._watchers.wait_ended(op, timeout=wait)
         finally:
             self._watchers.leave_later(op)
-        request.respond_json(documents.document(op, with_spec=spec), headers=(("X-Sandlot-Op", op.op_id),))
+        request.respond_json(documents.document(op, with_spec=spec), headers=((OP, op.op_id),))
 
     async def delete(self, request: Request) -> None:
         """Kill the whole tree, answer when it is dead."""
@@ -174,7 +185,7 @@ class OpRoutes:
             await self._watchers.wait_ended(op, timeout=None)
         finally:
             self._watchers.leave(op)
-        request.respond_json(documents.document(op), headers=(("X-Sandlot-Op", op.op_id),))
+        request.respond_json(documents.document(op), headers=((OP, op.op_id),))
 
     async def stream(self, request: Request) -> None:
         """Frames from an offset on, or from where the last watcher's connection was lost."""
@@ -183,9 +194,7 @@ class OpRoutes:
             offset = op.log.unread()
         else:
             offset = fields.query_int(query, "offset", default=0) or 0
-        await self._frames(
-            request, op, offset, headers=(("X-Sandlot-Op", op.op_id), ("X-Sandlot-Attached", "1"))
-        )
+        await self._frames(request, op, offset, headers=((OP, op.op_id), (ATTACHED, "1")))
 
     async def output(self, request: Request) -> None:
         """Kept bytes of one stream."""
@@ -218,7 +227,7 @@ class OpRoutes:
             raise bad_input("id must have 1 to 128 characters, and excludes offset", field="id")
         eof = fields.query_flag(query, "eof", default=False)
         if op.io.input is None:
-            raise ApiError(409, "no_stdin", "this op was not started with stdin or a terminal")
+            raise ApiError(409, "no_stdin", "this op has no input: start it with stdin or pty")
         await op.io.input.take(request.stream, offset=offset, dedupe=dedupe, eof=eof)
         request.respond_json({"offset": op.io.input.offset})
 
@@ -241,7 +250,7 @@ class OpRoutes:
                 raise bad_input(f"{name} is required", field=name)
         size = spec.terminal_size(body)
         if op.spec is not None and op.spec.pty is None:
-            raise ApiError(409, "not_a_pty", "this op has no terminal")
+            raise ApiError(409, "not_a_pty", "this op has no terminal: start it with pty")
         if op.state is State.ENDED:
             raise ApiError(409, "op_ended", "the op has ended", verdict=op.verdict)
         op.io.resize(cols=size["cols"], rows=size["rows"])
@@ -264,7 +273,7 @@ async def _write_all(answer: Answer, pieces: Iterator[bytes]) -> None:
 
 def _queued(request: Request) -> float:
     """Seconds the gateway held it back; nonsense counts as none."""
-    value = request.headers.get(b"x-sandlot-queued")
+    value = request.headers.get(QUEUED_KEY)
     if value is None:
         return 0.0
     try:

@@ -6,10 +6,11 @@ import fcntl
 import os
 import time
 
+from sandlot_contract.frames import START
+
 from ..core.errors import busy
 from ..core.op import Do, State, Stdin
 from . import command
-from .framelog import START
 from .output import OpOutput
 from .recent import Recent
 from .spec import QUIET
@@ -246,7 +247,7 @@ class OpRun:
         known = self._signals
         sent = dedupe is not None and known is not None and known.get(dedupe) is not None
         if not sent and runner is not None and runner.unsent >= MOST_UNSENT:
-            raise busy(f"{runner.unsent} signals to this op wait; no more are taken")
+            raise busy(f"{runner.unsent} signals to this op wait; try again after Retry-After")
         if dedupe is not None:
             known = self._signals = known or Recent()
             known.put(dedupe, 1)

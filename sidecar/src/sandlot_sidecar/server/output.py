@@ -6,7 +6,7 @@ import fcntl
 import os
 import sys
 
-from .framelog import STDERR, STDOUT
+from sandlot_contract.frames import STDERR, STDOUT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

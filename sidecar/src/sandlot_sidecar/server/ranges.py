@@ -45,7 +45,12 @@ def _number(digits: str) -> int:
 def _unsatisfiable(size: int) -> ApiError:
     headers = (("Content-Range", f"bytes */{size}"),)
     return ApiError(
-        416, "bad_range", "the range is outside of the file", field="range", headers=headers, size=size
+        416,
+        "bad_range",
+        "the range is outside of the file: its size is in this answer",
+        field="range",
+        headers=headers,
+        size=size,
     )
 
 

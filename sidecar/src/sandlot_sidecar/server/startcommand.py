@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 
+from sandlot_contract.frames import STDERR, STDOUT
+
 from ..core.op import Op, State
-from .framelog import STDERR, STDOUT
 from .spec import Spec
 
 TYPE_CHECKING = False

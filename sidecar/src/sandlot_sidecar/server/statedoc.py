@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 
+from sandlot_contract.phases import Phase
+
 from .. import __version__
 
 TYPE_CHECKING = False
@@ -37,7 +39,7 @@ NO_START: dict[str, Any] = {"state": "none", "exit_code": None}
 def state(instance: Instance) -> dict[str, Any]:
     """Of this moment; times in Unix seconds."""
     record, use = instance.life.record, instance.use
-    claim = record.claim if instance.phase != "warm" else None  # else it may still fail, see Life
+    claim = record.claim if instance.phase != Phase.WARM else None  # else it may still fail, see Life
     start = use.start_command
     return {
         "instance_id": instance.config.instance_id,

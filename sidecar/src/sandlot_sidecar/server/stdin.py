@@ -56,7 +56,12 @@ class OpInput:
             if dedupe is not None:
                 begin = self.offset - (self._inputs.get(dedupe) or 0)
             if begin > self.offset:
-                raise ApiError(409, "stdin_gap", "bytes before this offset are missing", offset=self.offset)
+                raise ApiError(
+                    409,
+                    "stdin_gap",
+                    "bytes before this offset are missing: go on at the offset in this answer",
+                    offset=self.offset,
+                )
             skip = self.offset - begin
             try:
                 while body is not None and (data := await body.read()):
@@ -109,7 +114,12 @@ class OpInput:
             if ready in run.watchers:
                 run.watchers.remove(ready)
         if not done:
-            raise ApiError(408, "stdin_full", "the op does not read its input", offset=self.offset)
+            raise ApiError(
+                408,
+                "stdin_full",
+                "the op has not read its input in time: go on at the offset in this answer",
+                offset=self.offset,
+            )
 
     async def _end(self) -> None:
         """End of file, which a terminal stays open after."""

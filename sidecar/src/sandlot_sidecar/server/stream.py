@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import asyncio
 
+from sandlot_contract.frames import CONTENT_TYPE, END, KEEP_ALIVE, frame
+
 from ..core.op import State
 from . import documents
-from .framelog import KEEP_ALIVE, frame
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..core.op import Op
     from .request import Request
 
-KIND = "application/vnd.sandlot.frames"
 SILENCE = 15.0  # seconds until a keep-alive
 PIECE = 256 * 1024
 
 
 async def send_frames(request: Request, op: Op, *, offset: int, headers: tuple[tuple[str, str], ...]) -> None:
     """Runs until the op has ended and all of it is sent, or the client has gone."""
-    answer = request.start(kind=KIND, headers=headers)
+    answer = request.start(kind=CONTENT_TYPE, headers=headers)
     log, io = op.log, op.io
     io.watch()
     loop = asyncio.get_running_loop()
@@ -31,13 +31,13 @@ async def send_frames(request: Request, op: Op, *, offset: int, headers: tuple[t
         if data:
             offset += len(data)
             if op.state is State.ENDED and offset >= log.size:
-                answer.finish(data + frame(b"x"[0], documents.end_payload(op)))
+                answer.finish(data + frame(END, documents.end_payload(op)))
                 return
             await answer.write(data)
             first = False
             continue
         if op.state is State.ENDED:
-            answer.finish(frame(b"x"[0], documents.end_payload(op)))
+            answer.finish(frame(END, documents.end_payload(op)))
             return
         if first:
             await answer.write(b"")
@@ -48,4 +48,4 @@ async def send_frames(request: Request, op: Op, *, offset: int, headers: tuple[t
         if not done:
             if watcher in io.watchers:
                 io.watchers.remove(watcher)
-            await answer.write(KEEP_ALIVE)
+            await answer.write(frame(KEEP_ALIVE, b""))

@@ -7,6 +7,10 @@ import json
 import os
 import time
 
+from sandlot_contract.headers import INSTANCE, SENDER, SIGNATURE, VERDICT_KEY
+from sandlot_contract.phases import Event
+from sandlot_contract.sidecar import WEBHOOK_SENDER, WEBHOOK_SIGNATURE
+
 from ..core.errors import SidecarError
 from . import hmac256, log, lookup, mark
 from .tasks import Tasks
@@ -103,7 +107,7 @@ async def post(
 async def _verdict(reader: asyncio.StreamReader) -> str | None:
     while (line := await reader.readline()).strip():
         name, _, value = line.decode("latin-1").partition(":")
-        if name.lower() == "x-sandlot-verdict":
+        if name.lower().encode() == VERDICT_KEY:
             return value.strip()
     return None
 
@@ -123,7 +127,7 @@ class Webhooks:
         self._target = Target(url) if url else None
         self._instance_id = instance_id
         self._token = token.encode()
-        self._sender = hmac256.hexdigest(self._token, b"webhook")
+        self._sender = hmac256.hexdigest(self._token, WEBHOOK_SENDER)
         self._period = heartbeat
         self._document = document
         self._tasks = Tasks()
@@ -165,7 +169,7 @@ class Webhooks:
         if self._target is not None:
             if self._ready is not None:
                 self._ready.cancel()
-            self._ready = self._spawn("ready", until=None)
+            self._ready = self._spawn(Event.READY, until=None)
         self._beat_anew()
 
     def claimed(self, *, after: float = 0.0) -> None:
@@ -177,7 +181,7 @@ class Webhooks:
 
     def _tell_claim(self) -> None:
         self._claim = None
-        self._spawn("claimed", until=0.0)
+        self._spawn(Event.CLAIMED, until=0.0)
 
     def _forget_claim(self) -> None:
         if self._claim is not None:
@@ -189,7 +193,7 @@ class Webhooks:
         self.stop()
         if self._target is None:
             return True
-        return await self._spawn("ended", until=patience)
+        return await self._spawn(Event.ENDED, until=patience)
 
     def stop(self) -> None:
         """No more heartbeats, no more `ready`; a claim that is not told yet is not told."""
@@ -220,7 +224,7 @@ class Webhooks:
         pause = self._period
         while True:
             await asyncio.sleep(pause * spread())
-            heard = await self._deliver("heartbeat", until=0.0)
+            heard = await self._deliver(Event.HEARTBEAT, until=0.0)
             pause = min(2 * pause, SLOWEST_BEAT * self._period) if heard else self._period
 
     async def _deliver(self, event: str, *, until: float | None) -> bool:
@@ -234,7 +238,7 @@ class Webhooks:
                 self.sent += 1
                 return True
             if status == 410:
-                if event != "ended":
+                if event != Event.ENDED:
                     self.on_unwanted(document, verdict)
                 return True
             self.failed += 1
@@ -250,9 +254,9 @@ class Webhooks:
             return 0, None
         body = json.dumps({"event": event, "sent_at": time.time(), **document}).encode()
         headers = {
-            "X-Sandlot-Instance": self._instance_id,
-            "X-Sandlot-Sender": self._sender,
-            "X-Sandlot-Signature": "sha256=" + hmac256.hexdigest(self._token, body),
+            INSTANCE: self._instance_id,
+            SENDER: self._sender,
+            SIGNATURE: WEBHOOK_SIGNATURE + hmac256.hexdigest(self._token, body),
         }
         try:
             if target.socket is None and self._moved:

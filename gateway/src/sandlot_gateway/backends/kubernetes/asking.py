@@ -8,6 +8,8 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+from sandlot_contract.phases import Phase
+
 from ...data.pool import HttpPool, PoolError
 from .instances import Entry
 
@@ -106,7 +108,7 @@ class Asker:
                 answer is not None
                 and answer.status == 200
                 and isinstance(state, dict)
-                and state.get("phase") != "starting"
+                and state.get("phase") != Phase.STARTING
                 and self._told(entry, state)
             ):
                 return

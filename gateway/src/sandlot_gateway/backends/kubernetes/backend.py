@@ -6,11 +6,12 @@ import asyncio
 import logging
 from typing import Any
 
+from sandlot_contract.template import Template
 from sandlot_kube.client import KubeClient
 from sandlot_kube.errors import BadKubeConfig
 
 from ...core.backend import BackendError, Events, Notes, OtherGateways
-from ...core.instances import ImageCheck, Instance, PoolSpec, PoolStatus, Template
+from ...core.instances import ImageCheck, Instance, PoolSpec, PoolStatus
 from ...core.owners import Claim, Promise
 from ...data.pool import HttpPool
 from ...sidecars import Sidecars
@@ -55,7 +56,9 @@ class KubernetesBackend:
         try:
             self._client = client or KubeClient.from_environment(settings.context)
         except BadKubeConfig as error:
-            raise BackendError(f"no way to a Kubernetes API server: {error}") from error
+            raise BackendError(
+                f"cannot find the Kubernetes API server: {error}; run in a pod, or name a --kube-context"
+            ) from error
         tokens.now = self._client.now
         self._settings = settings
         namespace = settings.namespace or self._client.namespace

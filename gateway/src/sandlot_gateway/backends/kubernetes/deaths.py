@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sandlot_contract.verdicts import SandboxVerdict
 from sandlot_kube import verdicts
 from sandlot_kube.objects import Pod
 
@@ -18,5 +19,5 @@ def is_over(pod: Pod) -> bool:
 def death_of(pod: Pod | None, *, started: bool) -> tuple[str, str]:
     """Verdict and message; `pod` as it was last seen, None when it is not there any more."""
     found = verdicts.of_missing_pod() if pod is None else verdicts.of_deleted_pod(pod)
-    lost = found.verdict in (verdicts.SANDBOX_LOST, verdicts.SIDECAR_LOST)
-    return verdicts.START_FAILED if lost and not started else found.verdict, found.message
+    lost = found.verdict in (SandboxVerdict.SANDBOX_LOST, SandboxVerdict.SIDECAR_LOST)
+    return SandboxVerdict.START_FAILED if lost and not started else found.verdict, found.message

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from sandlot_contract.verdicts import SandboxVerdict
+
 from ...sidecars import Sidecars
 from .giving_up import Outcome, Written, decide
 from .instances import Instances
@@ -56,5 +58,5 @@ class Destroyer:
             self._records.drop(instance_id, template=entry.instance.template)
         elif outcome is Outcome.WRITE_END:
             self._recorder.write_end(
-                entry, verdict="sandbox_lost", message="the gateway gave it up", exit_code=None
+                entry, verdict=SandboxVerdict.SANDBOX_LOST, message="the gateway gave it up", exit_code=None
             )

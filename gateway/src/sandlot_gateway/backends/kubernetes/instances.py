@@ -12,11 +12,13 @@ from functools import lru_cache
 from typing import Any
 
 import msgspec
+from sandlot_contract.names import ANNOTATION_TEMPLATE, LABEL_FOR, LABEL_POOL
+from sandlot_contract.ports import SIDECAR_PORT
+from sandlot_contract.template import Template
 from sandlot_kube import template as templates
-from sandlot_kube.names import ANNOTATION_TEMPLATE, LABEL_FOR, LABEL_POOL, SIDECAR_PORT
 from sandlot_kube.objects import Pod
 
-from ...core.instances import Instance, Template
+from ...core.instances import Instance
 from ...core.owners import Claim
 from ...data.dial import split_host_port
 from ...sandboxes import NotOurs, recovered

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 from functools import partial
 from typing import Any
 
+from sandlot_contract.ids import new_instance_id
+from sandlot_contract.template import Template
 from sandlot_kube import paths
 from sandlot_kube.client import KubeClient
 from sandlot_kube.errors import KubeError, KubeUnreachable
 
-from ...core.instances import Instance, Template
+from ...core.instances import Instance
 from ...core.owners import Promise
 from .instances import Entry, Instances
 from .records import Records
@@ -46,7 +47,7 @@ class Launcher:
     async def launch(self, template: Template, *, wanted: Promise | None) -> Instance:
         """As `Backend.launch`."""
         check_image(template)
-        instance_id = f"i-{secrets.token_hex(8)}"
+        instance_id = new_instance_id()
         # Before the request: its sidecar's first words may be here before the answer.
         entry = self._instances.add(instance_id, template, cold=True)
         entry.made_here = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from sandlot_contract.verdicts import SandboxVerdict
 from sandlot_kube.ends import Ended
 from sandlot_kube.objects import Pod
 
@@ -61,7 +62,9 @@ class Losses:
         self._instances.remove(instance_id)
         if entry is not None:
             # From a lost node no end of a connection ever comes; elsewhere the last answer may still be on its way.
-            (self._pool.cut if verdict == "node_lost" else self._pool.forget)(entry.instance.address)
+            (self._pool.cut if verdict == SandboxVerdict.NODE_LOST else self._pool.forget)(
+                entry.instance.address
+            )
 
     def close(self) -> None:
         self._verdicts.close()

@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
+from sandlot_contract.names import ANNOTATION_NOTE, LABEL_PORT
 from sandlot_kube import ends, paths
 from sandlot_kube.client import MERGE_PATCH, KubeClient
 from sandlot_kube.errors import KubeError
-from sandlot_kube.names import ANNOTATION_NOTE, LABEL_PORT
 from sandlot_kube.objects import Sandbox
 
 from ...core.backend import NotesChanged, Unavailable
@@ -77,7 +77,10 @@ class KubernetesNotes:
     async def _write(self, sandbox_id: str, key: str, text: str | None, *, port: int | None) -> None:
         name = await self._resource_of(sandbox_id)
         if name is None:
-            raise Unavailable("the sandbox has no record yet", retry_after=self._retry_after)
+            raise Unavailable(
+                "the sandbox's record is not written yet: try again after Retry-After",
+                retry_after=self._retry_after,
+            )
         metadata: dict[str, Any] = {"annotations": {ANNOTATION_NOTE + key: text}}
         if port is not None:
             metadata["labels"] = {f"{LABEL_PORT}{port}": None if text is None else ""}

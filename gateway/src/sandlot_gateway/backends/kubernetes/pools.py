@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import msgspec
+from sandlot_contract.template import Template
 from sandlot_kube import paths
 from sandlot_kube.client import MERGE_PATCH, KubeClient
 from sandlot_kube.errors import KubeError
 from sandlot_kube.objects import SandboxPool
 
 from ...core.backend import PoolChanged
-from ...core.instances import PoolSpec, PoolStatus, Template
+from ...core.instances import PoolSpec, PoolStatus
 from .translate import check_image, pool_body, pool_change, pool_spec, refusal
 
 _TIMEOUT = 5.0  # seconds for a write; somebody waits for it

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
+from sandlot_contract.verdicts import SandboxVerdict
 from sandlot_kube import backoff, clock, ends, paths
 from sandlot_kube.client import KubeClient
 from sandlot_kube.ends import Ended
@@ -119,7 +120,9 @@ class Promises:
         if self._record_of(sandbox_id) is None:
             self._over(
                 sandbox_id,
-                Ended("deleted", clock.text(self._client.now()), message="its Sandbox was deleted"),
+                Ended(
+                    SandboxVerdict.DELETED, clock.text(self._client.now()), message="its Sandbox was deleted"
+                ),
             )
 
     # What shall be there.

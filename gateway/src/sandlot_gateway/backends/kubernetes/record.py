@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
+from sandlot_contract.template import Template
 from sandlot_kube.ends import Ended
 
-from ...core.instances import Template
 from ...core.owners import Claim
 from .translate import safe_name
 

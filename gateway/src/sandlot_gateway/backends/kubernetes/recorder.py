@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from functools import partial
 
+from sandlot_contract.verdicts import SandboxVerdict
+
 from ...core.instances import Instance
-from ...core.owners import GIVEN_BACK, Claim
+from ...core.owners import Claim
 from .instances import Entry, Instances
 from .records import Records
 from .states import SidecarStates
@@ -58,14 +60,16 @@ class Recorder:
         entry.over = entry.over or heard
         if entry.claim is None:
             return
-        if verdict == GIVEN_BACK and not self._records.confirmed(instance_id, entry.claim.sandbox_id):
+        if verdict == SandboxVerdict.GIVEN_BACK and not self._records.confirmed(
+            instance_id, entry.claim.sandbox_id
+        ):
             entry.claim = None  # written, it would be the sandbox's own record, and its end
             return
         # Of this one's own `deleted`, too: its sidecar says so again, and its pod may end when the Sandbox is removed.
         if entry.end_told or instance_id in self._late_ends or self._records.has_end(instance_id):
             return
         write = partial(self.write_end, entry, verdict=verdict, message=message, exit_code=exit_code)
-        if heard and verdict == "deleted":
+        if heard and verdict == SandboxVerdict.DELETED:
             # Asked for by another gateway, or by this one before its last start.
             self._late_ends.start(instance_id, write)
         else:

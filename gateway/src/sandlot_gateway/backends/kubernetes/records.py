@@ -8,13 +8,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from sandlot_contract.template import Template
+from sandlot_contract.verdicts import SandboxVerdict
 from sandlot_kube import backoff, clock, ends
 from sandlot_kube.client import KubeClient
 from sandlot_kube.ends import Ended
 from sandlot_kube.errors import KubeError
 from sandlot_kube.objects import Sandbox
 
-from ...core.instances import Template
 from ...core.owners import Claim
 from .known import Known, KnownSandboxes
 from .lull import Lull
@@ -137,7 +138,7 @@ class Records:
     def _forget(self, name: str) -> None:
         known = self._known.remove(name)
         if known is not None and known.ended is None:
-            ended = self.ending("deleted", message="its Sandbox was deleted", exit_code=None)
+            ended = self.ending(SandboxVerdict.DELETED, message="its Sandbox was deleted", exit_code=None)
             self._seen(replace(known, ended=ended))
 
     # What shall be there.

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from sandlot_contract.phases import Phase
+
 from ...core.backend import LeftAlone, Unavailable
 from ...core.instances import Instance
 from ...data.pool import HttpPool
@@ -97,14 +99,14 @@ class SidecarStates:
         return entry.heard  # not any more, if whoever was told of it has found that more is to be asked
 
     def _heard(self, entry: Entry, state: dict[str, Any]) -> None:
-        if state.get("phase") != "starting":
+        if state.get("phase") != Phase.STARTING:
             entry.heard = True
             self.forget(entry.instance.id)
 
     def _is_stale(self, entry: Entry, state: dict[str, Any]) -> bool:
         """From before a claim whose Sandbox was faster: taken for the truth, it would hide the owner."""
         known = self._records.of_pod(entry.instance.id)
-        if state.get("phase") != "warm" or known is None:
+        if state.get("phase") != Phase.WARM or known is None:
             return False
         return known.claimed or (known.made_for is not None and self._is_left(entry))
 

@@ -8,14 +8,15 @@ import re
 from typing import Any
 
 import msgspec
+from sandlot_contract.images import is_image_name
+from sandlot_contract.names import ANNOTATION_REQUEST, API_VERSION, APP, LABEL_NAME, POOL_KIND, SANDBOX_KIND
+from sandlot_contract.template import Template
 from sandlot_kube.errors import KubeError
-from sandlot_kube.names import ANNOTATION_REQUEST, API_VERSION, APP, LABEL_NAME, POOL_KIND, SANDBOX_KIND
 from sandlot_kube.objects import Sandbox, SandboxPool
 from sandlot_kube.template import Template as KubeTemplate
 
 from ...core.backend import BackendError, Unavailable
-from ...core.instances import PoolSpec, Template
-from ...references import is_image_name
+from ...core.instances import PoolSpec
 
 _log = logging.getLogger(__name__)
 
@@ -77,17 +78,26 @@ def check_image(template: Template) -> None:
     # A node would refuse it too, but only after the caller was told that a start is under way.
     if not is_image_name(template.image):
         raise BackendError(
-            f"{template.image!r} is no name of a container image", error_type="IMAGE_INVALID", field="image"
+            f"invalid image reference {template.image!r}: write [HOST[:PORT]/]NAME[:TAG][@DIGEST]",
+            error_type="IMAGE_INVALID",
+            field="image",
         )
 
 
 def refusal(error: KubeError, *, retry_after: float) -> BackendError:
     """What a failed write means to whoever asked for it."""
     if error.status == 403 and "quota" in error.message:
-        return Unavailable(f"the namespace's quota is used up: {error.message}", retry_after=retry_after)
+        return Unavailable(
+            f"the namespace's quota is used up: {error.message}; delete sandboxes, or raise the quota",
+            retry_after=retry_after,
+        )
     if error.status in (0, 401, 403, 408, 429) or error.status >= 500:
         wait = max(retry_after, error.retry_after or 0.0)
-        return Unavailable(f"the API server takes nothing: {error}", retry_after=wait, refuse=True)
+        return Unavailable(
+            f"the Kubernetes API server is rejecting writes: {error}; try again after Retry-After",
+            retry_after=wait,
+            refuse=True,
+        )
     found = _FIELD.search(error.message)
     field = next((group for group in found.groups() if group), None) if found else None
     name = "name" if field == "metadata.name" else field

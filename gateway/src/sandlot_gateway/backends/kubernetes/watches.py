@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from sandlot_contract.names import SANDBOX_PODS
 from sandlot_kube import paths
 from sandlot_kube.client import KubeClient
-from sandlot_kube.names import SANDBOX_PODS
 from sandlot_kube.objects import Pod, Sandbox, SandboxPool
 from sandlot_kube.reflector import Reflector
 

@@ -10,8 +10,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from sandlot_contract.sidecar import WEBHOOK_PATH
+from sandlot_contract.template import Template
+
 from ...core.backend import Events, Notes, OtherGateways
-from ...core.instances import ImageCheck, Instance, PoolSpec, PoolStatus, Template
+from ...core.instances import ImageCheck, Instance, PoolSpec, PoolStatus
 from ...core.owners import Claim, Promise
 from ...data.pool import HttpPool
 from ...tokens import Tokens
@@ -88,7 +91,7 @@ class LocalBackend:
             hidden=Hidden(own=(layout.state_dir, layout.images, *secret_paths)),
             tokens=tokens,
             settings=LaunchSettings(
-                webhook=f"unix:{layout.gateway_socket}:/internal/sidecar",
+                webhook=f"unix:{layout.gateway_socket}:{WEBHOOK_PATH}",
                 bytecode=layout.bytecode,
                 heartbeat=settings.heartbeat,
             ),

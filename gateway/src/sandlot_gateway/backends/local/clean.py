@@ -10,10 +10,12 @@ import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from sandlot_contract.ids import is_instance_id
+
 from ...core.backend import BackendError
 from .cgroups import mount_points
 from .cgroups.base import NAME
-from .layout import INSTANCE_ID, InstanceDir, Layout, default_cache_dir
+from .layout import InstanceDir, Layout, default_cache_dir
 from .lock import InUse, StateLock
 from .processes import key_of, kill_all, sidecar_configs
 from .records import load_record
@@ -84,7 +86,7 @@ def _clean_instances(layout: Layout, report: Report) -> None:
     found = {directory.id: directory for directory in layout.instance_dirs()}
     # Also those whose directory somebody has removed under a running sidecar.
     for config in sidecar_configs(layout.instances):
-        if INSTANCE_ID.match(config.parent.name):
+        if is_instance_id(config.parent.name):
             found.setdefault(config.parent.name, InstanceDir(config.parent))
     for instance_id, directory in sorted(found.items()):
         record = load_record(directory.record)

@@ -9,7 +9,8 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from .layout import INSTANCE_ID
+from sandlot_contract.ids import is_instance_id
+
 from .processes import command_lines
 
 _PROC = Path("/proc")
@@ -81,7 +82,7 @@ def _named(arguments: list[bytes]) -> list[Path]:
             paths.append(Path(text))
         elif name == b"--config":
             instance = Path(text).parent
-            if INSTANCE_ID.match(instance.name) and instance.parent.name == "instances":
+            if is_instance_id(instance.name) and instance.parent.name == "instances":
                 paths.append(instance.parent.parent)
     return paths
 

@@ -12,8 +12,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from sandlot_contract.template import Template
+
 from ...core.backend import BackendError, Events
-from ...core.instances import Instance, PoolSpec, PoolStatus, Template
+from ...core.instances import Instance, PoolSpec, PoolStatus
 from .planner import Planner
 
 log = logging.getLogger(__name__)

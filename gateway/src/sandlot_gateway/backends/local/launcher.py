@@ -123,12 +123,14 @@ def environment(bytecode: Path) -> dict[str, str]:
 
 
 def _module_dirs() -> list[str]:
-    """The directories that hold the sidecar and its one dependency."""
+    """The directories that hold the sidecar and what it imports beside the standard library."""
     found: list[str] = []
-    for name in ("sandlot_sidecar", "httptools"):
+    for name in ("sandlot_sidecar", "sandlot_contract", "httptools"):
         spec = importlib.util.find_spec(name)
         if spec is None or spec.origin is None:
-            raise BackendError(f"the package {name} is not installed beside the gateway")
+            raise BackendError(
+                f"the package {name} is not installed beside the gateway: pip install it there"
+            )
         directory = str(Path(spec.origin).parent.parent)
         if directory not in found:
             found.append(directory)

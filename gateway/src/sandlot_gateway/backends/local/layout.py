@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from sandlot_contract.ids import is_instance_id
+
 from ...core.backend import BackendError
 
-INSTANCE_ID = re.compile(r"i-[0-9a-f]{16}\Z")
 _SUN_PATH = 107  # bytes a Unix socket's path may have on Linux
 _LONGEST = "/instances/i-0123456789abcdef/sidecar.sock.4194304"  # bound under its pid, then renamed
 
@@ -93,7 +93,7 @@ class Layout:
             names = sorted(os.listdir(self.instances))
         except FileNotFoundError:
             return []
-        return [InstanceDir(self.instances / name) for name in names if INSTANCE_ID.match(name)]
+        return [InstanceDir(self.instances / name) for name in names if is_instance_id(name)]
 
 
 def check_length(state_dir: Path) -> None:

@@ -14,7 +14,10 @@ class InUse(BackendError):
 
     def __init__(self, state_dir: Path, pid: int | None) -> None:
         owner = f"the gateway with pid {pid}" if pid else "another gateway"
-        super().__init__(f"state directory {state_dir} is in use by {owner}", field="state_dir")
+        super().__init__(
+            f"state directory {state_dir} is in use by {owner}: end that, or choose another",
+            field="state_dir",
+        )
         self.pid = pid
 
 

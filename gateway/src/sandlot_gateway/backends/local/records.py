@@ -9,7 +9,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ...core.instances import Template
+from sandlot_contract.template import Template
+
 from .processes import ProcessKey
 
 

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
+from sandlot_contract.verdicts import SandboxVerdict
+
 from ...core.backend import Events
 from ...data.pool import HttpPool, PoolError
 from .background import Background
@@ -51,7 +53,11 @@ class Remover:
         code = "" if entry.exit_code is None else f" with status {entry.exit_code}"
         verb = "ended" if entry.was_ready else "ended before it was ready"
         message = f"the sidecar {verb}{code}" + (f": {tail}" if tail else "")
-        self.lost(entry, verdict="sidecar_lost" if entry.was_ready else "start_failed", message=message)
+        self.lost(
+            entry,
+            verdict=SandboxVerdict.SIDECAR_LOST if entry.was_ready else SandboxVerdict.START_FAILED,
+            message=message,
+        )
 
     def lost(self, entry: Entry, *, verdict: str, message: str) -> None:
         instance = entry.instance

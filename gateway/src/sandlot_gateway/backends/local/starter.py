@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-import secrets
 import subprocess
 from collections.abc import Callable
 
+from sandlot_contract.ids import new_instance_id
+from sandlot_contract.template import Template
+
 from ...core.backend import BackendError, Unavailable
-from ...core.instances import Instance, Template
+from ...core.instances import Instance
 from ...tokens import Tokens
 from .background import Background
 from .cgroups import Cgroups
@@ -58,15 +60,21 @@ class Starter:
         if self._background.closing:
             raise Unavailable("the gateway is stopping")
         if template.gpu_count or template.gpu_type:
-            raise BackendError("the local backend has no GPUs", error_type="UNSUPPORTED", field="gpu_count")
+            raise BackendError(
+                "the local backend has no GPUs: leave it out, or use a cluster",
+                error_type="UNSUPPORTED",
+                field="gpu_count",
+            )
         if template.runtime_class not in (None, "", "namespaces"):
             raise BackendError(
-                f"the local backend has no runtime class {template.runtime_class!r}",
+                f"the local backend has no runtime class {template.runtime_class!r}: leave it out",
                 error_type="UNSUPPORTED",
                 field="runtime_class",
             )
         if len(self._entries) >= self._max_instances:
-            raise Unavailable(f"{len(self._entries)} sandboxes run on this machine, which is its limit")
+            raise Unavailable(
+                f"{len(self._entries)} sandboxes run on this machine, which is its limit: delete some"
+            )
         entry = self._enter(template, pool)
         instance_id = entry.instance.id
         try:
@@ -83,7 +91,7 @@ class Starter:
         return entry.instance
 
     def _enter(self, template: Template, pool: str | None) -> Entry:
-        instance_id = f"i-{secrets.token_hex(8)}"
+        instance_id = new_instance_id()
         directory = self._layout.instance(instance_id)
         instance = Instance(
             instance_id, template, directory.address, self._tokens.instance(instance_id), pool=pool

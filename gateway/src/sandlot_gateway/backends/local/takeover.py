@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from sandlot_contract.phases import Phase
+from sandlot_contract.verdicts import SandboxVerdict
+
 from ...core.backend import Events
 from ...core.instances import Instance
 from ...data.pool import HttpPool
@@ -69,7 +72,7 @@ class Takeover:
         loop = asyncio.get_running_loop()
         instance = Instance(record.id, record.template, directory.address, token, record.pool)
         entry = Entry(instance, directory, record, began=loop.time())
-        entry.was_ready = found.state.get("phase") != "starting"
+        entry.was_ready = found.state.get("phase") != Phase.STARTING
         entry.spawned.set()
         self._entries[record.id] = entry
         if not entry.was_ready and record.pool is not None:
@@ -81,4 +84,4 @@ class Takeover:
         log.info("instance %s is dead (%s), clearing it away", found.directory.id, found.why)
         await self._remover.clear(found.directory, found.record, search=True)
         message = f"the sandbox was lost while no gateway ran: {found.why}"
-        events.instance_lost(found.directory.id, verdict="sidecar_lost", message=message)
+        events.instance_lost(found.directory.id, verdict=SandboxVerdict.SIDECAR_LOST, message=message)

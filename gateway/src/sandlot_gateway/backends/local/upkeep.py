@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from sandlot_contract.verdicts import SandboxVerdict
+
 from .background import Background
 from .entries import Entry
 from .launcher import bound_log, log_tail
@@ -51,4 +53,4 @@ class Upkeep:
         message = f"the sandbox was not ready within {self._start_timeout:g} s" + (
             f": {tail}" if tail else ""
         )
-        self._remover.lost(entry, verdict="start_failed", message=message)
+        self._remover.lost(entry, verdict=SandboxVerdict.START_FAILED, message=message)

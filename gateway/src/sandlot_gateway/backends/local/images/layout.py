@@ -90,7 +90,7 @@ def open_source(path: Path) -> Iterator[Source]:
         with tarfile.open(path) as archive:
             yield ArchiveSource(path, archive)
     except FileNotFoundError as error:
-        raise ImageError(f"{path}: no such file") from error
+        raise ImageError(f"{path}: no such file on the gateway's machine") from error
     except (tarfile.TarError, EOFError) as error:
         raise ImageError(f"{path}: not an OCI archive: {error}") from error
     except OSError as error:

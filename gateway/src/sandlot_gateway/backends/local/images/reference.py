@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from ....references import is_image_name
+from sandlot_contract.images import is_image_name
+
 from .errors import ImageError
 
 

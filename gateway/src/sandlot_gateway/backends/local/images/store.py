@@ -128,7 +128,9 @@ class ImageStore:
             async with asyncio.timeout(self._pull_timeout):
                 _, errors = await process.communicate()
         except TimeoutError as error:
-            raise ImageError(f"cannot pull {name}: no end after {self._pull_timeout:g} s") from error
+            raise ImageError(
+                f"cannot pull {name}: no end after {self._pull_timeout:g} s; pull it by hand and give its path"
+            ) from error
         finally:
             if process.returncode is None:
                 process.kill()
@@ -195,7 +197,9 @@ def _stamp(reference: OciPath | Registry) -> object:
         status = os.stat(path / "index.json" if path.is_dir() else path)
     except FileNotFoundError as error:
         missing = (
-            f"{path}: no such file" if not path.exists() else f"{path}: not an OCI layout: no index.json"
+            f"{path}: no such file on the gateway's machine"
+            if not path.exists()
+            else f"{path}: not an OCI layout: no index.json"
         )
         raise ImageError(missing) from error
     except OSError as error:

@@ -54,7 +54,7 @@ class Unpacker:
                 self._entries_left -= 1
                 self._bytes_left -= member.size if member.isreg() else 0
                 if self._entries_left < 0 or self._bytes_left < 0:
-                    raise ImageError("the image is larger than this machine accepts")
+                    raise ImageError("the image is larger than this machine accepts: use a smaller one")
                 try:
                     self._entry(archive, member)
                 except ValueError as error:

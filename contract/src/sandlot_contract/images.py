@@ -1,4 +1,4 @@
-"""Which registries images may come from, as the gateway judges it: resources made with kubectl are judged by this."""
+"""Names of container images, and which registries they may come from: by default all that are public."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NAME = re.compile(
     r"(?:@sha256:[0-9a-f]{64})?\Z"
 )
 
-# Names that lead to the machine itself or into a network of one's own; the last are of RFC 6762 and 8375.
+# Names that lead to the machine itself or into a private network; the last are of RFC 6762 and 8375.
 _INTERNAL = (
     "localhost",
     "localdomain",
@@ -38,18 +38,18 @@ def is_image_name(text: str) -> bool:
     return len(text) <= _LONGEST and _NAME.match(text) is not None
 
 
-def registry_of(image: str) -> str:
+def registry_of(name: str) -> str:
     """`HOST[:PORT]` that a node fetches the image from."""
-    first, slash, _ = image.partition("/")
+    first, slash, _ = name.partition("/")
     named = slash and ("." in first or ":" in first or first == "localhost" or first != first.lower())
     return first.lower() if named else HUB
 
 
-def refusal(image: str, *, allowed: Collection[str]) -> str | None:
+def refusal(name: str, *, allowed: Collection[str]) -> str | None:
     """Why an image is not to be fetched; None if it may be. `allowed`: `HOST[:PORT]` or `*.HOST`; empty: all public."""
-    if not is_image_name(image):
-        return f"{image!r} is no name of a container image: [HOST[:PORT]/]NAME[:TAG][@DIGEST] is"
-    registry = registry_of(image)
+    if not is_image_name(name):
+        return f"invalid image reference {name!r}: write [HOST[:PORT]/]NAME[:TAG][@DIGEST]"
+    registry = registry_of(name)
     if allowed:
         if any(_matches(registry, entry.lower()) for entry in allowed):
             return None

@@ -1,4 +1,4 @@
-"""The names that gateway and controller must agree on: resource kinds, labels, annotations."""
+"""The names on Kubernetes that gateway and controller must agree on: kinds, labels, annotations, containers."""
 
 GROUP = "sandlot.dev"
 VERSION = "v1alpha1"
@@ -24,6 +24,3 @@ LABEL_PORT = f"port.{GROUP}/"  # and a number, on a Sandbox: the port of every g
 ANNOTATION_REQUEST = f"{GROUP}/request"  # on a Sandbox: what its caller asked for, as far as all may read it
 
 CONTAINER_SANDBOX, CONTAINER_SIDECAR = "sandbox", "sidecar"
-SIDECAR_PORT = 8700
-ENV_TARGET = "SANDLOT_TARGET"
-ENV_SIDECAR_CONFIG = "SANDLOT_SIDECAR_CONFIG"

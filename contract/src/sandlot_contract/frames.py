@@ -1,0 +1,9 @@
+"""The frames of a command's stream: a byte of kind, four of the payload's length (big endian), the payload."""
+
+CONTENT_TYPE = "application/vnd.sandlot.frames"
+HEADER = 5  # bytes before the payload
+STDOUT, STDERR, KEEP_ALIVE, START, END = b"oeksx"
+
+
+def frame(kind: int, payload: bytes) -> bytes:
+    return bytes((kind,)) + len(payload).to_bytes(4, "big") + payload

@@ -1,0 +1,32 @@
+"""The ids of instances and sandboxes: how they are made and recognised."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from typing import NewType, TypeGuard
+
+InstanceId = NewType("InstanceId", str)
+SandboxId = NewType("SandboxId", str)
+
+_INSTANCE = re.compile(r"i-[0-9a-f]{16}\Z")
+_SANDBOX = re.compile(r"sb-[0-9a-f]{20}\Z")
+
+
+def new_instance_id() -> InstanceId:
+    """64 random bits: no two instances ever have the same one."""
+    return InstanceId(f"i-{secrets.token_hex(8)}")
+
+
+def is_instance_id(text: str) -> TypeGuard[InstanceId]:
+    return _INSTANCE.match(text) is not None
+
+
+def new_sandbox_id(now: float) -> SandboxId:
+    """`now` in Unix seconds comes first, so that another gateway can tell that it may not have heard of it yet."""
+    return SandboxId(f"sb-{int(now):08x}{secrets.token_hex(6)}")
+
+
+def created_at(sandbox_id: str) -> float | None:
+    """The second in which a gateway made the id; None when no gateway can have made it."""
+    return float(int(sandbox_id[3:11], 16)) if _SANDBOX.match(sandbox_id) else None
