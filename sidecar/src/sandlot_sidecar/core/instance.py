@@ -104,7 +104,7 @@ class Life:
             raise starting("the sandbox is not ready yet")
         if self.phase is Phase.CLAIMING:  # the driver takes one claim after the other
             self._cannot("claim")
-            raise starting("an owner is being taken")
+            raise starting("an owner is being taken: try again after Retry-After")
         self._check_generation(generation)
         if held is None:
             record.claim, record.claimed_at = claim, now
