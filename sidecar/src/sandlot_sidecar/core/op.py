@@ -18,7 +18,7 @@ ANY = b"any"  # the fingerprint of an op whose spec is not known any more
 
 
 class State(enum.Enum):
-    """Where an op is. Only the executor's word can end the one that is EXPLAINING sooner than its answer."""
+    """Where an op is."""
 
     QUEUED = enum.auto()  # waits for its turn
     STARTING = enum.auto()  # a runner has it, and nobody was told that it has started
