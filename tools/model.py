@@ -43,13 +43,15 @@ def models() -> list[type[RuleBasedStateMachine]]:
 
 def find_holes(*, minutes: float) -> int:
     """Each has its share of the time; 1 when one is not found in it."""
-    from tests.gateway.holes import HOLES
+    from tests.gateway import holes as gateway
+    from tests.sidecar import holes as sidecar
 
     missed = 0
-    for hole, model in HOLES:
+    every = [*gateway.HOLES, *sidecar.HOLES]
+    for hole, model in every:
         began, found = time.monotonic(), False
         with hole():
-            while not found and time.monotonic() - began < minutes * 60 / len(HOLES):
+            while not found and time.monotonic() - began < minutes * 60 / len(every):
                 found = not holds(model)
         print(
             f"{hole.__name__}: {'found' if found else 'NOT FOUND'} in {time.monotonic() - began:.0f} s",

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sandlot_sidecar.executor.bpf import attached_programs
 from sandlot_sidecar.executor.egress import PROGRAM_TYPES, Egress
-from sandlot_sidecar.executor.syscalls import attached_programs
 from sandlot_sidecar.server.egress.programs import program
 
 from tests.executor.conftest import needs_root

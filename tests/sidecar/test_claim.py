@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 from sandlot_sidecar.config import Config
+from sandlot_sidecar.core.errors import ApiError
+from sandlot_sidecar.core.instance import Phase
 from sandlot_sidecar.server import claim, record
-from sandlot_sidecar.server.errors import ApiError
-from sandlot_sidecar.server.instance import CLAIMED, WARM, Instance
+from sandlot_sidecar.server.instance import Instance
 
 CONFIG = {"instance_id": "i", "token": "t", "listen": "127.0.0.1:1", "heartbeat": 0}
 
@@ -31,7 +32,7 @@ async def test_a_claim_that_fails_leaves_the_instance_to_others(
 ) -> None:
     executor: Any = Idle()
     instance: Any = Instance(config=Config({**CONFIG, "state_dir": str(tmp_path)}), executor=executor)
-    instance.phase = WARM
+    instance.life.phase = Phase.WARM
     instance.ops.pool = Idle()
     instance.webhooks.claimed = lambda **options: None
     store = record.store
@@ -42,12 +43,12 @@ async def test_a_claim_that_fails_leaves_the_instance_to_others(
     monkeypatch.setattr(record, "store", fail)
     with pytest.raises(failure):
         await instance.claim({"sandbox_id": "a", "token": "a"}, generation=None)
-    assert (instance.phase, instance.record.claim) == (WARM, None)
+    assert (instance.life.phase, instance.record.claim) == (Phase.WARM, None)
     monkeypatch.setattr(record, "store", store)
     await instance.claim({"sandbox_id": "b", "token": "b"}, generation=None)
-    assert instance.phase is CLAIMED
+    assert instance.life.phase is Phase.CLAIMED
     assert record.load(str(tmp_path)).claim["sandbox_id"] == "b"  # type: ignore[index]
-    instance.clock.stop()
+    instance.use.stop()
 
 
 def nested(depth: int, *, lists: bool = False) -> Any:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sandlot_sidecar.server.connection import MAX_HEADER, STRANGE_HEADER
-from sandlot_sidecar.server.errors import ClientGone
+from sandlot_sidecar.core.errors import ClientGone
+from sandlot_sidecar.server.bounds import MAX_HEADER, STRANGE_HEADER
 from sandlot_sidecar.server.file_send import send_file
 from sandlot_sidecar.server.http import NOBODY, SANDBOX, Http, Route
 from sandlot_sidecar.server.request import Request

@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from sandlot_sidecar.server import file_routes
+from sandlot_sidecar.server import file_write
 
 from tests.sidecar.support import Sidecar
 from tests.waiting import until
@@ -332,7 +332,7 @@ async def test_a_full_disk_is_507_and_the_sandbox_stays_usable(box: Sidecar) -> 
 def test_a_write_that_code_can_make_fail_is_no_failure_of_the_infrastructure(
     number: int, status: int, code: str
 ) -> None:
-    error = file_routes._disk_error(OSError(number, os.strerror(number)), "/f")
+    error = file_write._disk_error(OSError(number, os.strerror(number)), "/f")
     assert (error.status, error.code) == (status, code)
 
 

@@ -5,20 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from sandlot_sidecar.config import OpLimits
-from sandlot_sidecar.server.errors import ApiError
-from sandlot_sidecar.server.machine import (
-    ANY,
-    ENDED,
-    OVERHEAD,
-    QUEUED,
-    RUNNING,
-    SIGKILL,
-    Op,
-    OpTable,
-    exit_code,
-    judge,
-)
+from sandlot_sidecar.core.errors import ApiError
+from sandlot_sidecar.core.limits import OpLimits
+from sandlot_sidecar.core.op import ANY, Do, Op, State, Stdin
+from sandlot_sidecar.core.table import OVERHEAD, OpTable
 
 LIMITS = OpLimits(
     max_running=2, max_queued=3, reattach_grace=10.0, result_ttl=100.0, result_bytes=3 * OVERHEAD
@@ -46,6 +36,15 @@ def table_of(*names: str, running: int = 0, now: float = 1.0) -> OpTable:
     return table
 
 
+def finish(table: OpTable, op: Op, facts: dict[str, Any], *, now: float) -> None:
+    """Its process ends, and no disk was full."""
+    do = op.exited(facts, now=now)
+    if do is Do.ASK:
+        do = op.disk_is_full(None, now=now)
+    assert do is Do.END
+    table.settle(op)
+
+
 def test_a_new_op_waits_and_nothing_is_known_of_its_end() -> None:
     op = new("a", now=7.0)
     said = {name: getattr(op, name) for name in Op.__slots__}
@@ -54,7 +53,11 @@ def test_a_new_op_waits_and_nothing_is_known_of_its_end() -> None:
         "chosen": True,
         "fingerprint": b"a",
         "spec": "spec",
-        "state": QUEUED,
+        "state": State.QUEUED,
+        "stdin": Stdin.NONE,
+        "asked": None,
+        "facts": None,
+        "impossible": None,
         "created": 7.0,
         "detached": False,
         "started": None,
@@ -90,10 +93,12 @@ def test_ops_run_in_order_and_so_many_at_once() -> None:
     first, second = table.next(now=5.0), table.next(now=6.0)
     assert first is table.ops["a"]
     assert second is table.ops["b"]
-    assert (first.state, first.started, second.started) == (RUNNING, 5.0, 6.0)
+    assert first is not None
+    assert second is not None
+    assert (first.state, first.started, second.started) == (State.STARTING, 5.0, 6.0)
     assert (table.running, list(table.queue)) == (2, ["c"])
     assert table.next(now=7.0) is None
-    table.finish(first, facts={"exit_code": 0}, now=8.0)
+    finish(table, first, {"exit_code": 0}, now=8.0)
     assert table.running == 1
     assert table.next(now=9.0) is table.ops["c"]
 
@@ -184,25 +189,19 @@ def test_who_needs_no_watcher_is_not_left_alone(why: str) -> None:
         assert table.leave(op, now=0.0) is None
         op.unattended_since = 0.0
     else:
-        table.finish(op, facts={"exit_code": 0}, now=0.0)
+        finish(table, op, {"exit_code": 0}, now=0.0)
         assert table.leave(op, now=0.0) is None
         op.unattended_since = 0.0
     assert not table.unattended(op, now=1000.0)
 
 
-def test_a_kill_is_the_reason_of_the_end_and_the_first_stays_it() -> None:
+def test_one_that_waits_ends_where_it_is() -> None:
     table = table_of("a", "b", running=1)
-    running, queued = table.ops["a"], table.ops["b"]
-    assert table.kill(running, "timeout", now=2.0, message="too long") is True
-    assert table.kill(running, "killed", now=3.0, message="asked for") is True
-    assert (running.state, running.cause, running.cause_message) == (RUNNING, "timeout", "too long")
-    table.finish(running, facts={"signal": SIGKILL}, now=4.0)
-    assert (running.verdict, running.message, running.finished) == ("timeout", "too long", 4.0)
-    assert table.kill(running, "killed", now=5.0) is False
-    assert table.kill(queued, "client_gone", now=6.0, message="left") is False
-    assert (queued.state, queued.verdict, queued.message) == (ENDED, "client_gone", "left")
+    queued = table.ops["b"]
+    assert queued.kill("client_gone", now=6.0, message="left") is Do.END
+    table.settle(queued)
     assert (queued.finished, queued.exit_code, queued.started) == (6.0, None, None)
-    assert (table.running, list(table.queue)) == (0, [])
+    assert (table.running, list(table.queue)) == (1, [])
 
 
 def test_an_end_has_what_the_runner_saw_and_there_is_one() -> None:
@@ -210,16 +209,16 @@ def test_an_end_has_what_the_runner_saw_and_there_is_one() -> None:
     op = table.ops["a"]
     op.log = Log(100)
     facts = {"exit_code": 3, "cpu": "1.5", "peak_memory": "42"}
-    table.finish(op, facts=facts, now=9.0)
+    finish(table, op, facts, now=9.0)
     said = (op.state, op.verdict, op.exit_code, op.signal, op.finished, op.cpu, op.peak_memory, op.weight)
-    assert said == (ENDED, "exited", 3, None, 9.0, 1.5, 42, OVERHEAD + 100)
+    assert said == (State.ENDED, "exited", 3, None, 9.0, 1.5, 42, OVERHEAD + 100)
     assert (table.held, table.read) == (OVERHEAD + 100, 0)
-    table.finish(op, facts={"exit_code": 0}, now=10.0)
+    assert op.exited({"exit_code": 0}, now=10.0) is Do.IMPOSSIBLE
     assert (op.exit_code, op.finished, table.running, table.held) == (3, 9.0, 0, OVERHEAD + 100)
     other = table_of("b", running=1)
     lost = other.ops["b"]
     lost.sent_signal = 15
-    other.finish(lost, facts={"signal": 15}, now=1.0)
+    finish(other, lost, {"signal": 15}, now=1.0)
     assert (lost.verdict, lost.message) == ("killed", "signal 15 was asked for")
     assert (lost.cpu, lost.peak_memory, lost.weight, lost.signal, lost.exit_code) == (
         0.0,
@@ -234,8 +233,8 @@ def test_what_somebody_reads_is_counted_apart() -> None:
     table = table_of("a", "b", running=2)
     early, late = table.ops["a"], table.ops["b"]
     table.attach(early)
-    table.finish(early, facts={"exit_code": 0}, now=1.0)
-    table.finish(late, facts={"exit_code": 0}, now=1.0)
+    finish(table, early, {"exit_code": 0}, now=1.0)
+    finish(table, late, {"exit_code": 0}, now=1.0)
     assert (table.held, table.read) == (2 * OVERHEAD, OVERHEAD)
     table.attach(late)
     assert table.read == 2 * OVERHEAD
@@ -253,7 +252,7 @@ def test_of_what_is_read_already_when_it_ends_all_is_counted() -> None:
     table = table_of("a", "b", running=2)
     for op in table.ops.values():
         table.attach(op)
-        table.finish(op, facts={"exit_code": 0}, now=1.0)
+        finish(table, op, {"exit_code": 0}, now=1.0)
     assert table.read == 2 * OVERHEAD
 
 
@@ -265,7 +264,7 @@ def ended(*ends: tuple[str, float], size: int = 0) -> OpTable:
         op.log = Log(size)
         table.add(op)
         table.next(now=0.0)
-        table.finish(op, facts={"exit_code": 0}, now=at)
+        finish(table, op, {"exit_code": 0}, now=at)
     return table
 
 
@@ -288,7 +287,7 @@ def test_results_that_take_too_much_room_go_from_the_oldest_on() -> None:
     op = new("d")
     table.add(op)
     table.next(now=30.0)
-    table.finish(op, facts={"exit_code": 0}, now=40.0)
+    finish(table, op, {"exit_code": 0}, now=40.0)
     dropped, due = table.expire(now=40.0)
     assert ([one.op_id for one in dropped], due) == (["a"], 80.0)
     with pytest.raises(ApiError, match="no longer kept"):
@@ -343,70 +342,3 @@ def test_after_a_reset_nothing_has_ever_run() -> None:
     assert (table.ops, len(table.queue), table.running, table.held, table.read) == ({}, 0, 0, 0, 0)
     assert table.expire(now=1000.0) == ([], None)
     assert table.find("a") is None
-
-
-@pytest.mark.parametrize(
-    ("facts", "code"),
-    [
-        ({"exit_code": 3}, 3),
-        ({"signal": 9, "exit_code": None}, 137),
-        ({"signal": 0, "exit_code": 0}, 0),
-        ({}, None),
-    ],
-)
-def test_exit_codes_are_a_shells(facts: dict[str, Any], code: int | None) -> None:
-    assert exit_code(facts) == code
-
-
-@pytest.mark.parametrize(
-    ("cause", "sent", "facts", "end"),
-    [
-        # Lost, or never run: our reason if there is one.
-        (None, None, {}, ("sandbox_broken", "why")),
-        ("timeout", None, {}, ("timeout", "why")),
-        # Ended by our kill, or by itself while that was on its way.
-        ("timeout", None, {"signal": 9}, ("timeout", "why")),
-        ("timeout", None, {"signal": 15}, ("signaled", "died of signal 15")),
-        ("timeout", None, {"exit_code": 0}, ("exited", None)),
-        ("sandbox_broken", None, {"exit_code": 0}, ("sandbox_broken", "why")),
-        (None, None, {"signal": 9}, ("signaled", "died of signal 9")),
-        (None, 9, {"signal": 9}, ("killed", "signal 9 was asked for")),
-        (None, 9, {"signal": 15}, ("signaled", "died of signal 15")),
-        # What ran out, where the command failed of it.
-        (None, None, {"exit_code": 1, "oom": True}, ("oom", "the memory limit was reached")),
-        (None, None, {"signal": 9, "oom": True}, ("oom", "the memory limit was reached")),
-        (None, None, {"signal": 15, "exit_code": 0, "oom": True}, ("oom", "the memory limit was reached")),
-        (None, None, {"exit_code": 0, "oom": True}, ("exited", None)),
-        (
-            None,
-            None,
-            {"exit_code": 1, "node_oom": True},
-            ("sandbox_broken", "the node is out of memory, by no doing of this sandbox"),
-        ),
-        (None, None, {"exit_code": 0, "node_oom": True}, ("exited", None)),
-        (None, None, {"exit_code": 1, "disk_full": "sandbox"}, ("disk_full", "the sandbox's disk was full")),
-        (None, None, {"exit_code": 0, "disk_full": "sandbox"}, ("exited", None)),
-        (
-            None,
-            None,
-            {"exit_code": 1, "disk_full": "node"},
-            ("sandbox_broken", "the disk of the node is full, by no doing of this sandbox"),
-        ),
-        (None, None, {"exit_code": 0, "disk_full": "node"}, ("exited", None)),
-        (None, None, {"exit_code": 1, "pids_hit": True}, ("pids_limit", "the process limit was reached")),
-        (None, None, {"exit_code": 1}, ("exited", None)),
-        # Could not be started.
-        (None, None, {"failed": "spawn", "message": "m", "pids_hit": True}, ("pids_limit", "m")),
-        (None, None, {"failed": "pids_limit", "message": "m"}, ("pids_limit", "m")),
-        (None, None, {"failed": "oom", "message": "m"}, ("oom", "m")),
-        (None, None, {"failed": "spawn", "message": "m", "exit_code": 126}, ("exited", "m")),
-        (None, None, {"failed": "spawn", "message": "m", "exit_code": 127}, ("exited", "m")),
-        (None, None, {"failed": "spawn", "message": "m", "exit_code": 128}, ("start_failed", "m")),
-        (None, None, {"failed": "spawn", "message": "m", "field": "user"}, ("start_failed", "user: m")),
-        ("timeout", None, {"failed": "spawn", "message": "m"}, ("start_failed", "m")),
-    ],
-)
-def test_what_an_end_is_called(
-    cause: str | None, sent: int | None, facts: dict[str, Any], end: tuple[str, str | None]
-) -> None:
-    assert judge(cause=cause, cause_message="why", sent_signal=sent, facts=facts) == end

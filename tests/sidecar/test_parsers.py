@@ -18,11 +18,11 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from sandlot_contract.frames import STDERR, STDOUT
+from sandlot_sidecar.core.errors import ApiError
+from sandlot_sidecar.core.op import Op
 from sandlot_sidecar.executor import wire
-from sandlot_sidecar.server import documents, framelog, multipart, oprun
-from sandlot_sidecar.server.errors import ApiError
+from sandlot_sidecar.server import documents, framelog, multipart, output
 from sandlot_sidecar.server.framelog import FrameLog
-from sandlot_sidecar.server.machine import Op
 from sandlot_sidecar.server.multipart import BEGIN, DATA, FINISH, Multipart, boundary_of, parameter
 from sandlot_sidecar.server.ranges import parse_range, window
 from sandlot_sidecar.server.startcommand import TailLog
@@ -365,17 +365,17 @@ def test_the_tail_log_needs_little_more_memory_than_it_keeps() -> None:
 @pytest.mark.parametrize(("packets", "kept"), [(200, 200), (250, 200)])
 def test_what_stays_in_a_pipe_is_told(packets: int, kept: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A pipe of packets gives one of them a read; the end of an op reads so often and no more."""
-    monkeypatch.setattr(oprun, "DRAIN_READS", 200, raising=False)
-    op: Any = SimpleNamespace(spec=SimpleNamespace(pty=None, stdin=None), log=TailLog())
-    run: Any = oprun.OpRun(SimpleNamespace(), op)  # pyright: ignore[reportArgumentType]
-    run._out, write = os.pipe2(os.O_DIRECT | os.O_NONBLOCK)
+    monkeypatch.setattr(output, "DRAIN_READS", 200)
+    log = TailLog()
+    pipes: Any = output.OpOutput(SimpleNamespace(), log, changed=lambda: None)  # pyright: ignore[reportArgumentType]
+    pipes._out, write = os.pipe2(os.O_DIRECT | os.O_NONBLOCK)
     try:
         fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, 1 << 20)
         for _ in range(packets):
             os.write(write, b"packet")
-        run.drain()
-        assert len(op.log.text("stdout", tail=1 << 20)) == 6 * kept
-        assert op.log.truncated == (kept < packets)
+        pipes.drain()
+        assert len(log.text("stdout", tail=1 << 20)) == 6 * kept
+        assert log.truncated == (kept < packets)
     finally:
         os.close(write)
-        os.close(run._out)
+        os.close(pipes._out)

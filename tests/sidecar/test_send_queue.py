@@ -8,8 +8,8 @@ import socket
 from typing import Any
 
 import pytest
+from sandlot_sidecar.core.errors import ApiError
 from sandlot_sidecar.executor import wire
-from sandlot_sidecar.server.errors import ApiError
 from sandlot_sidecar.server.executor_client import MOST_WAITING, ExecutorClient, ExecutorGone
 from sandlot_sidecar.server.runners import Runner
 

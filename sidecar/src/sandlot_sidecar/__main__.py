@@ -38,6 +38,7 @@ def main() -> int:
         sys.stderr.write("usage: python -m sandlot_sidecar --config FILE | --config-env\n")
         return 2
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    lean.grow_interned()
     # Collections after the fork would write to every object that both have, and so copy its page: 0.8 MiB.
     gc.collect()
     gc.freeze()

@@ -8,12 +8,16 @@ ones gets them. When a Python version does not work with the stand-ins, everythi
 
 from __future__ import annotations
 
+import _heapq
+import gc
 import sys
 import types
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
+
+INTERNED = 3000  # more than the table has room for before the fork, fewer than it has afterwards
 
 
 class _Anything:
@@ -76,6 +80,31 @@ def _module(name: str, **names: object) -> types.ModuleType:
     return module
 
 
+def _part(name: str) -> types.ModuleType:
+    """A module of asyncio's own that has nothing; the package takes all of it, and expects it as an attribute then."""
+    module = _module(f"asyncio.{name}")
+
+    def all_names(attribute: str) -> tuple[str, ...]:
+        if attribute != "__all__":
+            raise AttributeError(attribute)
+        setattr(sys.modules["asyncio"], name, module)
+        return ()
+
+    module.__dict__["__getattr__"] = all_names
+    return module
+
+
+def _drop_watchers() -> None:
+    """asyncio's watchers of child processes are most of its part for Unix; what comes next takes their memory."""
+    import asyncio
+    from asyncio import unix_events
+
+    for name in [name for name in vars(unix_events) if name.endswith("ChildWatcher") and name[0] != "A"]:
+        delattr(unix_events, name)
+        asyncio.__dict__.pop(name, None)
+    gc.collect()
+
+
 def _stand_ins() -> dict[str, types.ModuleType | None]:
     anything = _Anything()
     typing = _module("typing", TYPE_CHECKING=False, Protocol=_Anything, Generic=_Anything, Any=_Anything)
@@ -89,6 +118,7 @@ def _stand_ins() -> dict[str, types.ModuleType | None]:
                       ALL_COMPLETED="ALL_COMPLETED", wrap_future=_refuse)  # fmt: skip
     return {
         "ssl": None,
+        "heapq": _heapq,  # all that asyncio takes of it is in C
         "logging": _module(
             "logging",
             getLogger=lambda name=None: _Logger(),
@@ -123,7 +153,9 @@ def _stand_ins() -> dict[str, types.ModuleType | None]:
         "concurrent.futures._base": base,
         "asyncio.sslproto": _module("asyncio.sslproto"),
         "asyncio.staggered": _module("asyncio.staggered"),
+        **{f"asyncio.{name}": _part(name) for name in ("queues", "subprocess", "taskgroups", "threads")},
         "asyncio.base_subprocess": _module("asyncio.base_subprocess", BaseSubprocessTransport=_Anything),
+        "httptools.parser.url_parser": _module("httptools.parser.url_parser", parse_url=_refuse),
     }
 
 
@@ -144,6 +176,16 @@ class _Blanks:
 
     def end(self) -> int:
         return self._end
+
+
+def grow_interned() -> None:
+    """Let the interpreter's table of strings have its final size before the fork.
+
+    With the modules of either process it outgrows its 5,461 strings. Were it to grow after the fork, both would have a
+    table of 204 KiB of their own; as it is, they share most of one.
+    """
+    for number in range(INTERNED):
+        sys.intern(f"sandlot {number}")
 
 
 def import_json() -> bool:
@@ -187,6 +229,7 @@ def import_asyncio() -> bool:
         import httptools  # noqa: F401
 
         asyncio.new_event_loop().close()
+        _drop_watchers()
     except Exception:
         worked = False
     finally:

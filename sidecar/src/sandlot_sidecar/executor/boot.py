@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from .limits import Limits
     from .namespaces import Home
+    from .plan import Plan
     from .pod import Pod
     from .store import Store
 
@@ -22,7 +23,7 @@ class Boot:
         self,
         *,
         home: Home,
-        plan: rootfs.Plan,
+        plan: Plan,
         pod: Pod | None,
         limits: Limits,
         hostname: str,

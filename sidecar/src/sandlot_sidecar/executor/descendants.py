@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 
+from .group_kill import kill_members
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .group import Group
@@ -31,7 +33,7 @@ class Descendants:
     def kill(self, last: Op | None) -> int:
         """SIGKILL until none is left; how many died."""
         if self._group:
-            return self._group.kill(spare=os.getpid(), lost=self._end_init)
+            return kill_members(self._group, spare=os.getpid(), lost=self._end_init)
         return last.sweep.kill() if last is not None else 0
 
     def _end_init(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from . import syscalls
+from . import bpf
 
 # By the place where a program is put: packets that leave, connects to IPv4 and to IPv6.
 PROGRAM_TYPES = {1: 8, 10: 18, 11: 18}
@@ -28,10 +28,10 @@ class Egress:
         first = not self._programs
         try:
             for attach, code in programs.items():
-                loaded[attach] = syscalls.load_program(PROGRAM_TYPES[attach], attach, code)
+                loaded[attach] = bpf.load_program(PROGRAM_TYPES[attach], attach, code)
             for attach in programs:
                 old = self._programs.get(attach)
-                syscalls.attach_program(self._directory, loaded[attach], attach, instead_of=old)
+                bpf.attach_program(self._directory, loaded[attach], attach, instead_of=old)
                 self._programs[attach] = loaded.pop(attach)
                 if old is not None:
                     os.close(old)
@@ -50,14 +50,14 @@ class Egress:
 
     def _detach(self) -> None:
         for attach, fd in self._programs.items():
-            syscalls.detach_program(self._directory, fd, attach)
+            bpf.detach_program(self._directory, fd, attach)
             os.close(fd)
         self._programs.clear()
 
     def _drop_left(self) -> None:
         while self._left:
             attach, program = self._left[-1]
-            syscalls.detach_program(self._directory, program, attach)
+            bpf.detach_program(self._directory, program, attach)
             os.close(program)
             self._left.pop()
 
@@ -74,8 +74,8 @@ def _programs_on(directory: int) -> list[tuple[int, int]]:
     found: list[tuple[int, int]] = []
     for attach in PROGRAM_TYPES:
         try:
-            for number in syscalls.attached_programs(directory, attach):
-                found.append((attach, syscalls.open_program(number)))
+            for number in bpf.attached_programs(directory, attach):
+                found.append((attach, bpf.open_program(number)))
         except OSError:
             continue
     return found

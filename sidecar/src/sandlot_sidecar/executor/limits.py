@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
     from . import cgroups
     from .group import Group
-    from .rootfs import Plan, Root
+    from .plan import Plan
+    from .rootfs import Root
 
 # Files live in memory and count as memory: with a limit, so much of it may be files, and shared memory.
 DISK_SHARE = 0.6

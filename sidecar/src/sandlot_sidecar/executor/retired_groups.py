@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from .group import remove_group
+from .group_kill import kill_members
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class RetiredGroups:
             return 0
         left = self._parent.child(name)
         try:
-            return left.kill(spare=0, lost=self._end_init)
+            return kill_members(left, spare=0, lost=self._end_init)
         finally:
             left.close()
 
@@ -112,7 +113,7 @@ class RetiredGroups:
         left = parent.child(group.name)
         try:
             if left.overrun():
-                left.kill(spare=0, lost=self._end_init)
+                kill_members(left, spare=0, lost=self._end_init)
         finally:
             left.close()
         return group.remove(parent)

@@ -13,10 +13,8 @@ from .namespaces import mounts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from .namespaces import Home, Mount
-    from .store import Store
+    from .plan import Plan
 
 # The tmpfs is mounted over the machine's /sys, since no image lies below that.
 WORK = "/sys"
@@ -27,38 +25,6 @@ NOT_REAL = frozenset(
      "tracefs", "securityfs", "pstore", "bpf", "configfs", "fusectl", "autofs", "binfmt_misc", "rpc_pipefs", "nsfs",
      "efivarfs", "overlay", "squashfs", "selinuxfs")
 )  # fmt: skip
-
-
-class Plan:
-    """What a root is built from: the config's `root`, checked."""
-
-    def __init__(self, spec: dict[str, Any], *, target: bool) -> None:
-        lower = spec.get("lower") or ["/"]
-        if not isinstance(lower, list) or not all(isinstance(p, str) and p.startswith("/") for p in lower):
-            raise SetupError("root.lower must be a list of absolute paths")
-        for path in lower:
-            if not os.path.isdir(path):
-                raise SetupError(f"root.lower: {path} is not a directory")
-        self.lower: list[str] = lower
-        self.mask = [os.path.normpath(path) for path in spec.get("mask") or []]
-        self.overlay = bool(spec.get("overlay", True))
-        self.disk = spec.get("disk")
-        self.host = lower == ["/"] and not target
-        self.target = target
-        self.store: Store | None = None  # where the writable layer is; in memory without one
-        # Read for the first root, and the same for all later ones.
-        self.given: given.Given | None = None
-        self.network_files: tuple[bytes, bytes] | None = None
-        self.seen: dict[str, os.stat_result | None] = {}
-        self.top: set[str] | None = None
-
-    def fall_back(self, reason: str) -> list[str]:
-        """Ask for less after a failure: an upper layer in memory, then no overlay; the notes for it."""
-        if self.store is not None:
-            self.store = None
-            return [f"root: changes are kept in memory, the kernel takes no overlay on the volume: {reason}"]
-        self.overlay = False
-        return [f"root: no overlay here, changes are made to the container itself: {reason}"]
 
 
 class Root:

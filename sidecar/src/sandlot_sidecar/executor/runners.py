@@ -6,6 +6,7 @@ import os
 import signal
 
 from . import runner_factory
+from .group_kill import kill_members
 from .retired_groups import RetiredGroups
 
 TYPE_CHECKING = False
@@ -78,7 +79,7 @@ class Runners:
         """Kill all of an op from here, where no bomb of the sandbox takes processor time away; how many died."""
         for child in self.children.values():
             if child.pid == runner and child.group:
-                killed = child.group.kill(spare=runner, lost=self._init().end)
+                killed = kill_members(child.group, spare=runner, lost=self._init().end)
                 self._limits.limit_runner(child.group)
                 return killed
         name, _ = self._killed.get(runner, ("", {}))
@@ -141,7 +142,7 @@ class Runners:
                 if child is not None:
                     watch.mark(child.number)
                 # Not its init, should it be a bomb: the runner, which looks for bombs, tells the server before.
-                largest.kill(spare=child.pid if child is not None else 0, seconds=1.0)
+                kill_members(largest, spare=child.pid if child is not None else 0, seconds=1.0)
                 if child is not None:
                     self._limits.limit_runner(largest)
                 watch.settle(largest)

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from .limits import Limits
     from .namespaces import Home
+    from .plan import Plan
     from .pod import Pod
-    from .rootfs import Plan
 
 NETWORKS = ("full", "none")
 LOST_WITHIN = 10.0

@@ -6,7 +6,7 @@ from . import cgroups
 from .errors import SetupError
 from .limits import Limits, checked
 from .namespaces import Home
-from .rootfs import Plan
+from .plan import Plan
 from .sandbox import Sandbox
 from .seal import seal
 

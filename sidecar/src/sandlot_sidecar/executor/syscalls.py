@@ -1,10 +1,9 @@
-"""The Linux calls that Python 3.11 has no name for; the only file that loads ctypes."""
+"""The Linux calls that Python 3.11 has no name for."""
 
 from __future__ import annotations
 
 import ctypes
 import os
-import sys
 
 CLONE_NEWNS = 0x00020000
 CLONE_NEWCGROUP = 0x02000000
@@ -47,15 +46,6 @@ MOUNT_ATTR_RDONLY = 1
 _SYS_CLONE = {"x86_64": 56, "aarch64": 220, "riscv64": 220, "ppc64le": 120}
 _SYS_RENAMEAT2 = {"x86_64": 316, "aarch64": 276, "riscv64": 276, "ppc64le": 357}
 _SYS_SECCOMP = {"x86_64": 317, "aarch64": 277}
-_SYS_BPF = {"x86_64": 321, "aarch64": 280}
-_BPF_PROG_LOAD = 5
-_BPF_PROG_ATTACH = 8
-_BPF_PROG_DETACH = 9
-_BPF_PROG_GET_FD_BY_ID = 13
-_BPF_PROG_QUERY = 16
-_MOST_PROGRAMS = 64  # the kernel's own limit of one place of a cgroup
-_BPF_ALLOW_MULTI = 2  # beside those of the groups above, all of which have to agree
-_BPF_REPLACE = 4
 _SYS_KEYCTL = {"x86_64": 250, "aarch64": 219}
 _KEYCTL_JOIN_SESSION_KEYRING = 1
 _SECCOMP_SET_FILTER = 1
@@ -69,12 +59,12 @@ _OPEN_TREE_CLONE = 1
 _MOVE_MOUNT_F_EMPTY_PATH = 4
 _CAPABILITY_VERSION = 0x20080522
 
-_libc = ctypes.CDLL(None, use_errno=True)
+LIBC = ctypes.CDLL(None, use_errno=True)
 # Holds the GIL during the call: a process cloned behind Python's back must not have to take it again.
 _held = ctypes.PyDLL(None, use_errno=True)
 
 
-def _check(result: int, what: str) -> int:
+def check(result: int, what: str) -> int:
     if result < 0:
         number = ctypes.get_errno()
         raise OSError(number, f"{what}: {os.strerror(number)}")
@@ -87,12 +77,12 @@ def _bytes(text: str | None) -> bytes | None:
 
 def unshare(flags: int) -> None:
     """Leave namespaces for new ones; raises OSError."""
-    _check(_libc.unshare(flags), "unshare")
+    check(LIBC.unshare(flags), "unshare")
 
 
 def setns(fd: int, kind: int) -> None:
     """Enter the namespace behind a descriptor; raises OSError."""
-    _check(_libc.setns(fd, kind), "setns")
+    check(LIBC.setns(fd, kind), "setns")
 
 
 def clone(flags: int) -> int:
@@ -101,21 +91,21 @@ def clone(flags: int) -> int:
     if number is None:
         raise OSError(38, f"clone: unknown machine {os.uname().machine}")
     zero = ctypes.c_long(0)
-    return _check(
+    return check(
         _held.syscall(ctypes.c_long(number), ctypes.c_long(flags | 17), zero, zero, zero, zero), "clone"
     )
 
 
 def mount(source: str | None, target: str, kind: str | None, flags: int = 0, data: str | None = None) -> None:
     """mount(2); raises OSError that names the target."""
-    result = _libc.mount(_bytes(source), _bytes(target), _bytes(kind), ctypes.c_ulong(flags), _bytes(data))
-    _check(result, f"mount {kind or 'bind'} on {target}")
+    result = LIBC.mount(_bytes(source), _bytes(target), _bytes(kind), ctypes.c_ulong(flags), _bytes(data))
+    check(result, f"mount {kind or 'bind'} on {target}")
 
 
 def make_read_only(target: str) -> None:
     """Make a mount and all below it read-only (Linux 5.12); raises OSError."""
     attributes = (ctypes.c_uint64 * 4)(MOUNT_ATTR_RDONLY, 0, 0, 0)
-    result = _libc.syscall(
+    result = LIBC.syscall(
         ctypes.c_long(_SYS_MOUNT_SETATTR),
         ctypes.c_int(AT_FDCWD),
         _bytes(target),
@@ -123,21 +113,21 @@ def make_read_only(target: str) -> None:
         attributes,
         ctypes.c_size_t(32),
     )
-    _check(result, f"read-only {target}")
+    check(result, f"read-only {target}")
 
 
 def clone_tree(path: str) -> int:
     """A detached copy of a mount and all below it, as a descriptor; raises OSError."""
     flags = _OPEN_TREE_CLONE | os.O_CLOEXEC | AT_RECURSIVE
-    result = _libc.syscall(
+    result = LIBC.syscall(
         ctypes.c_long(_SYS_OPEN_TREE), ctypes.c_int(AT_FDCWD), _bytes(path), ctypes.c_uint(flags)
     )
-    return _check(result, f"open_tree {path}")
+    return check(result, f"open_tree {path}")
 
 
 def attach_tree(tree: int, target: str) -> None:
     """Mount a detached copy at a path; raises OSError."""
-    result = _libc.syscall(
+    result = LIBC.syscall(
         ctypes.c_long(_SYS_MOVE_MOUNT),
         ctypes.c_int(tree),
         b"",
@@ -145,24 +135,24 @@ def attach_tree(tree: int, target: str) -> None:
         _bytes(target),
         ctypes.c_uint(_MOVE_MOUNT_F_EMPTY_PATH),
     )
-    _check(result, f"move_mount to {target}")
+    check(result, f"move_mount to {target}")
 
 
 def umount(target: str, flags: int = MNT_DETACH) -> None:
     """umount2(2); raises OSError."""
-    _check(_libc.umount2(_bytes(target), flags), f"umount {target}")
+    check(LIBC.umount2(_bytes(target), flags), f"umount {target}")
 
 
 def pivot_root(new: str, old: str) -> None:
     """pivot_root(2); raises OSError."""
-    _check(_libc.pivot_root(_bytes(new), _bytes(old)), "pivot_root")
+    check(LIBC.pivot_root(_bytes(new), _bytes(old)), "pivot_root")
 
 
 def prctl(option: int, first: int, second: int = 0) -> None:
     """prctl(2) with numbers; raises OSError."""
     zero = ctypes.c_ulong(0)
-    _check(
-        _libc.prctl(option, ctypes.c_ulong(first), ctypes.c_ulong(second), zero, zero),
+    check(
+        LIBC.prctl(option, ctypes.c_ulong(first), ctypes.c_ulong(second), zero, zero),
         f"prctl {option}",
     )
 
@@ -170,7 +160,7 @@ def prctl(option: int, first: int, second: int = 0) -> None:
 def set_name(name: str) -> None:
     """Set the short name (15 bytes) that ps shows."""
     zero = ctypes.c_ulong(0)
-    _check(_libc.prctl(PR_SET_NAME, ctypes.c_char_p(name.encode()[:15]), zero, zero, zero), "prctl")
+    check(LIBC.prctl(PR_SET_NAME, ctypes.c_char_p(name.encode()[:15]), zero, zero, zero), "prctl")
 
 
 def bound_capabilities(keep: int) -> None:
@@ -189,14 +179,14 @@ def capset(mask: int, *, inheritable: int = 0) -> None:
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)
     low, high = mask & 0xFFFFFFFF, mask >> 32
     data = (ctypes.c_uint32 * 6)(low, low, inheritable & 0xFFFFFFFF, high, high, inheritable >> 32)
-    _check(_libc.capset(header, data), "capset")
+    check(LIBC.capset(header, data), "capset")
 
 
 def new_session_keyring() -> None:
     """Leave the keys of whoever started this process behind, where there are any."""
     number = _SYS_KEYCTL.get(os.uname().machine)
     if number is not None:
-        _libc.syscall(ctypes.c_long(number), ctypes.c_int(_KEYCTL_JOIN_SESSION_KEYRING), None)
+        LIBC.syscall(ctypes.c_long(number), ctypes.c_int(_KEYCTL_JOIN_SESSION_KEYRING), None)
 
 
 def set_filter(filters: bytes) -> None:
@@ -209,7 +199,7 @@ def set_filter(filters: bytes) -> None:
     number = _SYS_SECCOMP[os.uname().machine]
     # Without the second flag older kernels slow a filtered process down against Spectre's fourth variant.
     for flags in (_SECCOMP_SPEC_ALLOW, 0):
-        result = _libc.syscall(
+        result = LIBC.syscall(
             ctypes.c_long(number),
             ctypes.c_uint(_SECCOMP_SET_FILTER),
             ctypes.c_uint(flags),
@@ -217,75 +207,13 @@ def set_filter(filters: bytes) -> None:
         )
         if result == 0:
             return
-    _check(result, "seccomp")
-
-
-def _bpf(command: int, attributes: bytes, what: str) -> int:
-    return _bpf_call(command, ctypes.create_string_buffer(attributes, 128), what)
-
-
-def _bpf_call(command: int, attributes: ctypes.Array[ctypes.c_char], what: str) -> int:
-    number = _SYS_BPF.get(os.uname().machine)
-    if number is None:
-        raise OSError(38, f"{what}: not known of this machine")
-    result = _libc.syscall(
-        ctypes.c_long(number), ctypes.c_int(command), attributes, ctypes.c_uint(len(attributes))
-    )
-    return _check(result, what)
-
-
-def load_program(kind: int, attach: int, code: bytes) -> int:
-    """A descriptor of a BPF program; raises OSError."""
-    lines, terms = ctypes.create_string_buffer(code, len(code)), ctypes.create_string_buffer(b"Apache-2.0")
-    attributes = (
-        kind.to_bytes(4, sys.byteorder)
-        + (len(code) // 8).to_bytes(4, sys.byteorder)
-        + ctypes.addressof(lines).to_bytes(8, sys.byteorder)
-        + ctypes.addressof(terms).to_bytes(8, sys.byteorder)
-        + bytes(44)
-        + attach.to_bytes(4, sys.byteorder)
-    )
-    return _bpf(_BPF_PROG_LOAD, attributes, "load a program for the network")
-
-
-def attach_program(group: int, program: int, attach: int, *, instead_of: int | None) -> None:
-    """Put a program on a cgroup (v2), in another's place if there is one; raises OSError."""
-    flags = _BPF_ALLOW_MULTI if instead_of is None else _BPF_ALLOW_MULTI | _BPF_REPLACE
-    values = (group, program, attach, flags, instead_of or 0)
-    attributes = b"".join(value.to_bytes(4, sys.byteorder) for value in values)
-    _bpf(_BPF_PROG_ATTACH, attributes, "put a program on the cgroup")
-
-
-def detach_program(group: int, program: int, attach: int) -> None:
-    """Take a program from a cgroup; raises OSError."""
-    attributes = b"".join(value.to_bytes(4, sys.byteorder) for value in (group, program, attach))
-    _bpf(_BPF_PROG_DETACH, attributes, "take a program from the cgroup")
-
-
-def attached_programs(group: int, attach: int) -> list[int]:
-    """The ids of a cgroup's own programs at a place; raises OSError."""
-    ids = (ctypes.c_uint32 * _MOST_PROGRAMS)()
-    attributes = ctypes.create_string_buffer(
-        group.to_bytes(4, sys.byteorder)
-        + attach.to_bytes(4, sys.byteorder)
-        + bytes(8)
-        + ctypes.addressof(ids).to_bytes(8, sys.byteorder)
-        + _MOST_PROGRAMS.to_bytes(4, sys.byteorder),
-        128,
-    )
-    _bpf_call(_BPF_PROG_QUERY, attributes, "ask for the programs of a cgroup")
-    return list(ids[: int.from_bytes(attributes.raw[24:28], sys.byteorder)])
-
-
-def open_program(number: int) -> int:
-    """A descriptor of the program with this id; raises OSError."""
-    return _bpf(_BPF_PROG_GET_FD_BY_ID, number.to_bytes(4, sys.byteorder), "open a program")
+    check(result, "seccomp")
 
 
 def rename_noreplace(source: str, target: str) -> None:
     """Rename that fails with EEXIST when the target exists; raises OSError."""
-    _check(
-        _libc.syscall(
+    check(
+        LIBC.syscall(
             ctypes.c_long(_SYS_RENAMEAT2[os.uname().machine]),
             ctypes.c_int(AT_FDCWD),
             _bytes(source),
@@ -299,8 +227,8 @@ def rename_noreplace(source: str, target: str) -> None:
 
 def resize_tmpfs(root: int, size: int) -> None:
     """Set the size in bytes of the tmpfs whose root directory is open as `root`; raises OSError."""
-    context = _check(
-        _libc.syscall(
+    context = check(
+        LIBC.syscall(
             ctypes.c_long(_SYS_FSPICK),
             ctypes.c_int(root),
             b"",
@@ -313,8 +241,8 @@ def resize_tmpfs(root: int, size: int) -> None:
             (FSCONFIG_SET_STRING, b"size", str(size).encode()),
             (FSCONFIG_CMD_RECONFIGURE, None, None),
         ):
-            _check(
-                _libc.syscall(
+            check(
+                LIBC.syscall(
                     ctypes.c_long(_SYS_FSCONFIG),
                     ctypes.c_int(context),
                     ctypes.c_uint(command),
@@ -332,7 +260,7 @@ def memory_in_use() -> int:
     """Bytes of memory that the kernel has given away; raises OSError."""
     # Seconds of uptime and three loads, then: memory there is, memory that is free, and more.
     numbers = (ctypes.c_ulong * 16)()
-    _check(_libc.sysinfo(numbers), "sysinfo")
+    check(LIBC.sysinfo(numbers), "sysinfo")
     unit = ctypes.c_uint.from_buffer(numbers, 104).value
     return (numbers[4] - numbers[5]) * unit
 

@@ -1,19 +1,14 @@
-"""Who may own the instance: a claim's body checked, and compared with the one that is held."""
+"""The body of a claim, checked."""
 
 from __future__ import annotations
 
-import time
-from _operator import _compare_digest as compare_digest
-
+from ..core.errors import bad_input
 from . import fields
 from .egress import body as egress
-from .errors import ApiError, bad_input
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
-
-    from .record import Record
 
 NAMES = (
     "sandbox_id", "token", "tenant", "env", "secrets", "limits", "network", "egress", "timeout", "idle_timeout",
@@ -60,35 +55,3 @@ def _limits(limits: dict[str, Any]) -> dict[str, float | int]:
         if value is not None:
             result[name] = value
     return result
-
-
-def check_generation(record: Record, generation: int | None) -> None:
-    """Raises 409 `stale_generation` where the caller means another generation than the present one; None: any."""
-    if generation is not None and generation != record.generation:
-        raise ApiError(
-            409, "stale_generation", f"this instance is at generation {record.generation}", field="generation",
-            generation=record.generation,
-        )  # fmt: skip
-
-
-def decide(record: Record, claim: dict[str, Any], *, generation: int | None) -> bool:
-    """Compare and set: True when this claim wins now, False when it is the one that is held already.
-
-    Raises 409 `stale_generation` or `already_claimed`.
-    """
-    check_generation(record, generation)
-    held = record.claim
-    if held is None:
-        record.claim = claim
-        record.claimed_at = time.time()
-        return True
-    if _same_token(held, claim) and held == claim:
-        return False
-    extra: dict[str, Any] = {}
-    if claim["tenant"] is not None and claim["tenant"] == held["tenant"]:
-        extra["sandbox_id"] = held["sandbox_id"]
-    raise ApiError(409, "already_claimed", "this instance has another owner: claim another one", **extra)
-
-
-def _same_token(held: dict[str, Any], claim: dict[str, Any]) -> bool:
-    return compare_digest(held["token"], claim["token"])

@@ -7,12 +7,12 @@ from collections import deque
 
 from httptools.parser.errors import HttpParserError, HttpParserUpgrade
 from httptools.parser.parser import HttpRequestParser
-from sandlot_contract.framing import Framing
 
+from ..core.errors import ApiError, bad_input
 from . import log, strangers
-from .errors import ApiError, bad_input
+from .bounds import HEADER_TIMEOUT, Bounds, too_slow
+from .flow import Flow
 from .request import LINES, MAX_JSON, BodyStream, Request
-from .text import unquote
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,39 +30,28 @@ if TYPE_CHECKING:
         def handle(self, request: Request) -> None: ...
 
 
-MAX_HEADER = 32 * 1024
-MAX_FIELDS = 100  # each takes many times its length
 MAX_PIPELINED = 64
-MAX_DISCARDED = 64 * 1024 * 1024
-HEADER_TIMEOUT = 30.0  # seconds for a header block that has begun
-# The same for who has shown no token: enough for the longest path there is, and for a client to read its refusal.
-STRANGE_HEADER = 16 * 1024
-STRANGE_DISCARDED = 256 * 1024
 
 
-class Connection(asyncio.Protocol):
+class Connection(Flow):
     """Parses, checks the limits, and gives each request to the routes when it is its turn."""
 
     def __init__(self, http: Http) -> None:
+        super().__init__()
         self.http = http
-        self.transport: Any = None
         self.parser = HttpRequestParser(self)
-        self.paused_writing = False
-        self.trusted = False  # a valid token was seen
         self.inside = False  # it comes from the sandbox's own network: the code's, not a gateway's
-        self.tunnel: Any = None
-        self._drain: asyncio.Future[None] | None = None
-        self._pauses: set[str] = set()
         self._incoming: Request | None = None
         self._url = b""
-        self._header_bytes = 0
-        self._in_header = False
-        self._framing = Framing()
-        self._discarded = 0
+        self._bounds = Bounds()
         self._requests: deque[Request] = deque()  # the first is being handled
         self._timer: asyncio.TimerHandle | None = None
         self._stay: asyncio.TimerHandle | None = None
-        self._closing = False
+
+    @property
+    def trusted(self) -> bool:
+        """A valid token was seen."""
+        return self._bounds.trusted
 
     # -- the transport ---------------------------------------------------------------------------------------
 
@@ -75,13 +64,13 @@ class Connection(asyncio.Protocol):
 
     def trust(self) -> None:
         """It has shown a token: from now on it may stay."""
-        self.trusted = True
+        self._bounds.trusted = True
         if self._stay is not None:
             self._stay.cancel()
             self._stay = None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._closing = True
+        self.closing = True
         self._stop_timer()
         if self._stay is not None:
             self._stay.cancel()
@@ -90,65 +79,11 @@ class Connection(asyncio.Protocol):
         if self.tunnel is not None:
             self.tunnel.outer_lost()
         for request in [*self._requests, *([self._incoming] if self._incoming else [])]:
-            self._abandon(request)
+            request.abandon()
         self._requests.clear()
-
-    def _abandon(self, request: Request) -> None:
-        if request.gone:
-            return
-        if request.answered:
-            # Refused in the middle of its body: its handler would wait for the rest for ever.
-            if request.stream is not None and not request.complete:
-                request.gone = True
-                request.stream.end()
-            return
-        request.gone = True
-        if request.stream is not None:
-            request.stream.end()
-        if request.on_gone is not None:
-            request.on_gone()
-        if request.task is not None and not request.shielded:
-            request.task.cancel()
 
     def eof_received(self) -> bool:
         return self.tunnel is not None and self.tunnel.outer_eof()
-
-    def pause_writing(self) -> None:
-        self.paused_writing = True
-        if self.tunnel is not None:
-            self.tunnel.outer_paused()
-
-    def resume_writing(self) -> None:
-        self.paused_writing = False
-        if self._drain is not None and not self._drain.done():
-            self._drain.set_result(None)
-        if self.tunnel is not None:
-            self.tunnel.outer_resumed()
-
-    async def drain(self) -> None:
-        """Wait until the client has read enough."""
-        if self.paused_writing:
-            if self._drain is None or self._drain.done():
-                self._drain = asyncio.get_running_loop().create_future()
-            await self._drain
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Hand bytes to the transport."""
-        if not self._closing:
-            self.transport.write(data)
-
-    def pause(self, why: str) -> None:
-        """Stop reading for a reason; reading goes on when every reason is gone."""
-        if not self._pauses and not self._closing:
-            self.transport.pause_reading()
-        self._pauses.add(why)
-
-    def resume(self, why: str) -> None:
-        """Take a reason away."""
-        if why in self._pauses:
-            self._pauses.discard(why)
-            if not self._pauses and not self._closing and not self.transport.is_closing():
-                self.transport.resume_reading()
 
     # -- parsing ---------------------------------------------------------------------------------------------
 
@@ -156,14 +91,13 @@ class Connection(asyncio.Protocol):
         if self.tunnel is not None:
             self.tunnel.outer_data(data)
             return
-        if self._closing:
+        if self.closing:
             return
-        if self._in_header:
-            self._header_bytes += len(data)  # a header line without an end reaches no callback
-        else:
-            self._framing.arrived(len(data))
+        bounds = self._bounds
+        bounds.received(len(data))
         try:
             self.parser.feed_data(data)
+            bounds.parsed()
         except HttpParserUpgrade as upgrade:
             self._upgrade(data[upgrade.args[0] :])
         except HttpParserError as error:
@@ -171,59 +105,36 @@ class Connection(asyncio.Protocol):
             if cause is not None and not isinstance(cause, ApiError):
                 log.failure("parse_failed", cause)
             self._refuse(cause if isinstance(cause, ApiError) else bad_input("the request is not HTTP/1.1"))
+        except ApiError as error:
+            self._refuse(error)
         else:
-            if self._in_header:
-                if self._header_bytes > 2 * self._max_header:  # most bytes are counted here and in a callback
-                    self._refuse(_header_too_long(self._max_header))
-                elif self._timer is None:
-                    loop = asyncio.get_running_loop()
-                    self._timer = loop.call_later(HEADER_TIMEOUT, self._refuse, _header_too_slow())
-            elif self._framing.size > self._max_header:
-                self._refuse(_framing_too_long(self._max_header))
+            if bounds.in_header and self._timer is None:
+                loop = asyncio.get_running_loop()
+                self._timer = loop.call_later(HEADER_TIMEOUT, self._refuse, too_slow())
 
     def on_message_begin(self) -> None:
         self._incoming = Request(self)
         self._url = b""
-        self._header_bytes = 0
-        self._in_header = True
+        self._bounds.begin()
 
     def on_url(self, url: bytes) -> None:
         self._url += url
-        self._count(len(url))
+        self._bounds.header(len(url))
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._count(len(name) + len(value) + 4)
-        request = self._incoming
-        if request is not None and self._in_header:
+        request, fields = self._incoming, 0
+        if request is not None and self._bounds.in_header:
             request.headers[name.lower()] = value
-            if len(request.headers) > MAX_FIELDS:
-                raise ApiError(431, "header_too_large", f"the header block has over {MAX_FIELDS} fields")
-
-    @property
-    def _max_header(self) -> int:
-        return MAX_HEADER if self.trusted else STRANGE_HEADER
-
-    def _count(self, size: int) -> None:
-        self._header_bytes += size
-        if self._header_bytes > self._max_header:
-            raise _header_too_long(self._max_header)
+            fields = len(request.headers)
+        self._bounds.header(len(name) + len(value) + 4, fields=fields)
 
     def on_headers_complete(self) -> None:
-        self._in_header = False
+        self._bounds.end_header()
         self._stop_timer()
         request = self._incoming
         if request is None:
             return
-        self._framing.begin()
-        parser = self.parser
-        path, _, request.raw_query = self._url.partition(b"?")
-        request.path = unquote(path)
-        request.method = parser.get_method().decode("latin-1")
-        request.http10 = parser.get_http_version() == "1.0"
-        request.keep_alive = parser.should_keep_alive()
-        if request.method == "HEAD":
-            request.head_only = True
-            request.method = "GET"
+        request.take_head(self._url, self.parser)
         self._requests.append(request)
         if len(self._requests) > MAX_PIPELINED:
             raise bad_input("too many requests wait on this connection")
@@ -233,14 +144,13 @@ class Connection(asyncio.Protocol):
             self.pause("pipeline")
 
     def on_body(self, body: bytes) -> None:
-        self._framing.content()
+        self._bounds.body()
         request = self._incoming
         if request is None:
             return
         if request.discard:
-            self._discarded += len(body)
-            if self._discarded > (MAX_DISCARDED if self.trusted else STRANGE_DISCARDED):
-                self._close()
+            if not self._bounds.discards(len(body)):
+                self.close()
         elif request.stream is not None:
             request.stream.feed(body)
         else:
@@ -256,8 +166,7 @@ class Connection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         request, self._incoming = self._incoming, None
-        self._discarded = 0
-        self._framing.end()
+        self._bounds.end()
         if request is None:
             return
         request.complete = True
@@ -267,7 +176,7 @@ class Connection(asyncio.Protocol):
             request.stream.end()
         elif self._requests and self._requests[0] is request:
             if request.answered and not request.keep_alive:
-                self._close()
+                self.close()
             elif request.answered:
                 self._next()
             elif request.route is not None:
@@ -305,15 +214,15 @@ class Connection(asyncio.Protocol):
         """The answer is out: close, or go on with the next request."""
         request.answered = True
         if not request.keep_alive:
-            if request.complete or self.trusted or self._closing:
-                self._close()
+            if request.complete or self.trusted or self.closing:
+                self.close()
             else:
                 # Were it closed with a body on its way, the client's kernel would drop the answer.
                 request.discard = True
                 try:
                     self.transport.write_eof()
                 except OSError:  # it has gone
-                    self._close()
+                    self.close()
             return
         if not request.complete:
             request.discard = True
@@ -327,7 +236,7 @@ class Connection(asyncio.Protocol):
             self._next()
 
     def _next(self) -> None:
-        if not self._requests or not self._requests[0].answered or self._closing:
+        if not self._requests or not self._requests[0].answered or self.closing:
             return
         self._requests.popleft()
         if not self._requests:
@@ -369,45 +278,23 @@ class Connection(asyncio.Protocol):
     def _refuse(self, error: ApiError) -> None:
         """The byte stream cannot be followed any more: say why and close."""
         self._stop_timer()
-        if self._closing:
+        if self.closing:
             return
         waiting = self._requests[0] if self._requests else None
         if waiting is None or not (waiting.answered or (waiting.complete and waiting.task)):
             request = waiting or self._incoming or Request(self)
             request.keep_alive = False
             request.respond_error(error)
-        self._close()  # the parser takes nothing more
+        self.close()  # the parser takes nothing more
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _close(self) -> None:
-        if not self._closing:
-            self._closing = True
-            self.transport.close()
-
     def close_when_idle(self) -> None:
         """Close now, or after the answer being made."""
         if not self._requests:
-            self._close()
+            self.close()
         for request in self._requests:
             request.keep_alive = False
-
-    def abort(self) -> None:
-        """Cut the connection: the client sees that the answer is not complete."""
-        self._closing = True
-        self.transport.abort()
-
-
-def _header_too_long(most: int) -> ApiError:
-    return ApiError(431, "header_too_large", f"the header block is over {most} bytes")
-
-
-def _framing_too_long(most: int) -> ApiError:
-    return ApiError(431, "header_too_large", f"a chunk's extension or the trailer is over {most} bytes")
-
-
-def _header_too_slow() -> ApiError:
-    return ApiError(408, "header_timeout", f"the header block took over {HEADER_TIMEOUT:g} s")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from .errors import ApiError, SidecarError
+from ..core.errors import ApiError, SidecarError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from _json import encode_basestring_ascii as quote
 
 from sandlot_contract.frames import STDERR, STDOUT
 
-from .machine import ENDED, Op
+from ..core.op import Op, State
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,6 +20,8 @@ HALF = 8 << 20  # of a stream that is too long for `exec`, the first and the las
 SMALL = 1 << 20
 FEW = 4096  # frames
 PIECE = 64 << 10
+# What the contract calls those that differ from `running`.
+STATES = {State.QUEUED: "queued", State.ENDED: "ended"}
 
 
 def usage(op: Op) -> dict[str, Any]:
@@ -45,7 +47,7 @@ def document(op: Op, *, with_spec: bool = False) -> dict[str, Any]:
     return {
         **spec,
         "op_id": op.op_id,
-        "state": op.state,
+        "state": STATES.get(op.state, "running"),
         "pid": op.pid,
         "verdict": op.verdict,
         "exit_code": op.exit_code,
@@ -125,8 +127,3 @@ def _quoted(pieces: Iterator[bytes]) -> Iterator[bytes]:
         for start in range(0, len(piece), PIECE):
             yield quote(decoder.decode(piece[start : start + PIECE]))[1:-1].encode()
     yield quote(decoder.decode(b"", True))[1:-1].encode()
-
-
-def ended(op: Op) -> bool:
-    """Whether the document is final."""
-    return op.state is ENDED

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from ..core.errors import ApiError, SidecarError, busy
 from ..executor import wire
-from .errors import ApiError, SidecarError, busy
 from .sendqueue import SendQueue
 
 TYPE_CHECKING = False

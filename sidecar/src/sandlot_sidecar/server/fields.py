@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .errors import bad_input
+from ..core.errors import bad_input
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

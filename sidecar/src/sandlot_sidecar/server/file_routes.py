@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-import errno
 import json
 import os
 import time
 
-from ..executor.errors import CODES
+from ..core.errors import ApiError, bad_input
 from . import fields
-from .errors import ApiError, bad_input
-from .executor_client import STATUS
 from .file_send import MAX_READ, read_window, send_file
+from .file_write import FileWriter, given
 from .http import Route
 from .multipart import BEGIN, DATA, FINISH, Multipart, boundary_of
 
@@ -35,6 +32,7 @@ class FileRoutes:
 
     def __init__(self, instance: Instance) -> None:
         self._instance = instance
+        self._writer = FileWriter(instance)
 
     def add_to(self, http: Http) -> None:
         """Register everything."""
@@ -55,12 +53,11 @@ class FileRoutes:
 
         async def counted(request: Request) -> None:
             instance = self._instance
-            instance.streams += 1
+            instance.use.stream_begins()
             try:
                 await work(request)
             finally:
-                instance.streams -= 1
-                instance.clock.activity()
+                instance.use.stream_ends()
 
         return counted
 
@@ -84,62 +81,16 @@ class FileRoutes:
         path = self._path(query.get("path"))
         options = {"mode": _mode(query.get("mode")), **_owner(query)}
         parents = fields.query_flag(query, "parents", default=True)
-        size = await self._write(path, _body(request), parents=parents, **options)
+        size = await self._writer.write(path, _body(request), parents=parents, **options)
         request.respond_json({"path": path, "size": size})
 
     async def upload(self, request: Request) -> None:
         """Prime's form: the part `file` of a multipart body."""
         path = self._path(request.query().get("path"))
         parts = _file_part(_body(request), boundary_of(request.header(b"content-type")))
-        size = await self._write(path, parts, parents=True, mode=None, user=None, group=None)
+        size = await self._writer.write(path, parts, parents=True, mode=None, user=None, group=None)
         stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         request.respond_json({"success": True, "path": path, "size": size, "timestamp": stamp})
-
-    async def _write(self, path: str, pieces: AsyncIterator[bytes], **options: Any) -> int:
-        """Through a temporary neighbour; whatever goes wrong, nothing is left of it."""
-        if path.rpartition("/")[2] in ("", ".", ".."):
-            # Resolved, it would be a file beside the directory that was meant.
-            raise bad_input(f"path must end in a file's name, and {path} names a directory", field="path")
-        executor, disk = self._instance.executor, self._instance.disk
-        # A task of its own: when the client goes while the executor answers, the temporary file must be known.
-        creating = self._instance.tasks.spawn_quiet(
-            executor.ask("file", descriptors=1, op="create", path=path, **_given(options))
-        )
-        try:
-            answer, (fd,) = await asyncio.shield(creating)
-        except asyncio.CancelledError:
-            creating.add_done_callback(self._abort_created)
-            raise
-        temp, size, done = answer["temp"], 0, False
-        try:
-            async for piece in pieces:
-                disk.check(size + len(piece))
-                with memoryview(piece) as view:
-                    written = 0
-                    while written < len(view):
-                        written += os.write(fd, view[written : written + 262144])
-                size += len(piece)
-            os.close(fd)
-            fd = -1
-            await executor.ask("file", op="commit", temp=temp, path=path)
-            disk.wrote(size)
-            done = True
-        except OSError as error:
-            raise _disk_error(error, path) from error
-        finally:
-            if fd >= 0:
-                os.close(fd)
-            if not done:
-                self._instance.tasks.spawn_quiet(executor.ask("file", op="abort", temp=temp))
-        return size
-
-    def _abort_created(self, creating: asyncio.Task[Any]) -> None:
-        if not creating.cancelled() and creating.exception() is None:
-            answer, fds = creating.result()
-            for fd in fds:
-                os.close(fd)
-            executor = self._instance.executor
-            self._instance.tasks.spawn_quiet(executor.ask("file", op="abort", temp=answer["temp"]))
 
     async def _open(self, path: str) -> tuple[int, dict[str, Any]]:
         answer, (fd,) = await self._instance.executor.ask("file", descriptors=1, op="open", path=path)
@@ -197,7 +148,7 @@ class FileRoutes:
         path = self._path(fields.text(body, "path"))
         parents = fields.flag(body, "parents", default=True)
         options = {"mode": _mode_field(body), **_owner_fields(body)}
-        request.respond_json(await self._ask("mkdir", path=path, parents=parents, **_given(options)))
+        request.respond_json(await self._ask("mkdir", path=path, parents=parents, **given(options)))
 
     async def move(self, request: Request) -> None:
         """Rename."""
@@ -212,7 +163,7 @@ class FileRoutes:
         body = request.json()
         path = self._path(fields.text(body, "path"))
         options = {"mode": _mode_field(body), **_owner_fields(body)}
-        request.respond_json(await self._ask("chmod", path=path, **_given(options)))
+        request.respond_json(await self._ask("chmod", path=path, **given(options)))
 
     async def delete(self, request: Request) -> None:
         """Remove."""
@@ -241,10 +192,6 @@ def _document(answer: dict[str, Any]) -> dict[str, Any]:
     if isinstance(stat, dict):
         return stat
     return {name: value for name, value in answer.items() if name not in ("seq", "ok")}
-
-
-def _given(options: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if value is not None}
 
 
 def _mode(value: str | None) -> int | None:
@@ -293,16 +240,3 @@ async def _file_part(pieces: AsyncIterator[bytes], boundary: bytes) -> AsyncIter
         raise bad_input("the multipart body has no part named file", field="file")
     if not parser.complete:
         raise bad_input("the multipart body is cut", field="body")
-
-
-def _disk_error(error: OSError, path: str) -> ApiError:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return ApiError(
-            507, "disk_full", "the sandbox's disk is full: remove files, or create one with more", path=path
-        )
-    if error.errno == errno.EFBIG:
-        return ApiError(413, "too_large", "the file is too large", path=path)
-    code = CODES.get(error.errno or 0)
-    if code is not None:
-        return ApiError(STATUS[code], code, f"writing failed: {error.strerror}", path=path)
-    return ApiError(503, "io_error", f"writing failed: {error.strerror}", path=path)

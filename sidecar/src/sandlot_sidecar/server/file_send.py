@@ -8,8 +8,8 @@ import stat as modes
 
 from sandlot_contract.headers import MODE, MTIME
 
+from ..core.errors import ApiError, ClientGone
 from ..executor.errors import from_os
-from .errors import ApiError, ClientGone
 from .executor_client import STATUS
 from .ranges import parse_range, window
 

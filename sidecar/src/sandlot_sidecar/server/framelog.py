@@ -17,6 +17,17 @@ PIECE = 64 * 1024  # of output that is joined before it is given
 TURN = 1024  # frames that are walked in one go of the loop
 
 
+def spill_file(state_dir: str) -> int:
+    """A file without a name for output that memory has no room for."""
+    try:
+        return os.open(state_dir, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    except OSError:  # gVisor has no O_TMPFILE
+        path = f"{state_dir}/output-{os.urandom(8).hex()}"
+        fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        os.unlink(path)
+        return fd
+
+
 class FrameLog:
     """Appends frames up to a limit of output bytes; what is over it is counted and dropped.
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from _operator import _compare_digest as compare_digest
 
+from ..core.errors import ApiError, ClientGone
 from . import log
 from .connection import Connection
-from .errors import ApiError, ClientGone
 from .strangers import Strangers
 from .tasks import Tasks
 
@@ -51,6 +51,7 @@ class Http:
         self._instance = b"Bearer " + instance_token.encode()
         self._sandbox: bytes | None = None
         self._routes: dict[str, dict[str, Route]] = {}
+        self._late: dict[str, Callable[[], None]] = {}
         self._connections: set[Connection] = set()
         self._strangers = Strangers()
         self._tasks = Tasks()
@@ -61,6 +62,10 @@ class Http:
     def add(self, method: str, path: str, route: Route) -> None:
         """`{id}` in a path stands for one op id."""
         self._routes.setdefault(path, {})[method] = route
+
+    def add_late(self, path: str, load: Callable[[], None]) -> None:
+        """`load` adds the routes of this path when the first request for it comes."""
+        self._late[path] = load
 
     def set_sandbox_token(self, token: str | None) -> None:
         """The claim's token; None when nobody owns the sandbox."""
@@ -121,6 +126,9 @@ class Http:
             request.match, slash, action = path[8:].partition("/")
             if request.match:
                 return self._routes.get("/v1/ops/{id}" + slash + action)
+        if methods is None and path in self._late:
+            self._late[path]()
+            return self._routes[path]
         return methods
 
     def _authorize(self, request: Request, route: Route | None) -> None:

@@ -1,4 +1,4 @@
-"""The life of the instance: start, claim, reset, end; the one place that changes its phase."""
+"""Drives the life of the instance: tells it what has happened, and does what that leaves to be done."""
 
 from __future__ import annotations
 
@@ -6,30 +6,23 @@ import asyncio
 import os
 import time
 
-from sandlot_contract.frames import STDERR
-from sandlot_contract.phases import Phase
-from sandlot_contract.verdicts import INFRASTRUCTURE, SANDBOX_VERDICTS, CommandVerdict, SandboxVerdict
-
-from .. import kernel
+from ..core import ends
+from ..core.errors import ApiError, SidecarError
+from ..core.instance import CALLED, Heard, Life, Phase
 from . import claim as claims
-from . import log, nameservers, statedoc
+from . import log, nameservers, proving, statedoc
 from . import record as records
-from .clock import Clock
-from .container import ContainerMemory
 from .disk import Disk
 from .egress import body as egress
 from .egress.owned import OwnedPolicy
-from .environment import environment
-from .errors import ApiError, SidecarError
 from .executor_client import ExecutorClient, ExecutorGone
 from .journal import Journal
-from .machine import ENDED, Op
-from .oprun import INIT_IS_MORTAL
+from .losses import Losses
 from .ops import Ops
 from .restoration import Restoration
-from .spec import Spec
-from .startcommand import StartCommand
+from .sandbox import Sandbox
 from .tasks import Tasks
+from .use import Use
 from .webhooks import CLAIM_TOLD_AFTER, Webhooks
 
 TYPE_CHECKING = False
@@ -38,9 +31,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ..config import Config
+    from ..core.ends import End
 
-STARTING, WARM, CLAIMED, OVER, FAILED = Phase
-PROOF_TIMEOUT = 30.0  # seconds for the first command of a fresh sandbox
 END_PATIENCE = 60.0  # seconds of trying to say `ended`
 
 
@@ -50,15 +42,13 @@ class Instance:
     def __init__(self, *, config: Config, executor: ExecutorClient) -> None:
         self.config = config
         self.executor = executor
-        self.record = records.load(config.state_dir)
-        self.phase = STARTING
+        self.life = Life(records.load(config.state_dir))
+        self.record = self.life.record
+        self.sandbox = Sandbox(config, executor)
         self.ready_at: float | None = None
-        self.setup: dict[str, Any] = {}
-        self.notes: list[str] = []
-        self.streams = 0  # file transfers and tunnels under way: the sandbox is not idle
+        self.impossible = 0  # events that met it in a phase in which they cannot happen
         self.ops = Ops(executor=executor, limits=config.ops, state_dir=config.state_dir)
         self.journal = Journal(config.state_dir)
-        self.start_command: StartCommand | None = None
         self.webhooks = Webhooks(
             url=config.webhook, instance_id=config.instance_id, token=config.token, heartbeat=config.heartbeat,
             document=self.state,
@@ -67,132 +57,95 @@ class Instance:
         self.on_token: Callable[[str | None], None] = lambda token: None
         self._lock = asyncio.Lock()  # claim, reset and end one after the other
         self.tasks = Tasks()
-        self.clock = Clock(end=self._time_is_up, in_use=self.in_use)
+        self.use = Use(self.ops, end=self._end_of_use)
         self.disk = Disk(self.ops, measured=config.target)
-        self.memory = ContainerMemory([])
         # In a pod the file may be the sandbox's own, where there is no overlay above it.
         keep = os.path.join(config.state_dir, "resolv.conf") if config.target else None
         self._egress = OwnedPolicy(
             record=self.record, store=self._store, executor=executor, names=nameservers.read(keep=keep)
         )
         self.restoration = Restoration(
+            self.life,
             state_dir=config.state_dir,
-            end=lambda text: self.end("start_failed", message=text),
+            late=self._end_of_use,
+            heard=self._heard,
             ready=self._restored,
         )
         self.ops.on_change = self._ops_changed
         self.ops.journal = self.journal.write
-        self.webhooks.on_unwanted = self._unwanted
-        executor.on_gone = self._executor_gone
-        executor.on_event = self._executor_event
+        Losses(self.end, executor=executor, webhooks=self.webhooks, sandbox=self.sandbox, ops=self.ops)
 
-    def _ops_changed(self) -> None:
-        self.clock.activity()
-        self.disk.look()
+    @property
+    def phase(self) -> str:
+        """As the contract calls it."""
+        return CALLED[self.life.phase]
+
+    def state(self) -> dict[str, Any]:
+        """The contract's state document."""
+        return statedoc.state(self)
+
+    def _heard(self, heard: Heard) -> bool:
+        """Whether it was news; what cannot happen is told and counted."""
+        if heard is Heard.IMPOSSIBLE:
+            self.impossible += 1
+            log.event("impossible", phase=self.life.phase.name, event=self.life.impossible)
+        return heard is Heard.NEWS
 
     # -- start -----------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Build the sandbox, run a command in it, say that it is ready."""
-        if self.record.verdict is not None:  # an earlier process ended it and could not say so
-            self.phase = OVER
-            self._restore_token()
+        claim = self.record.claim
+        if self.life.over:  # an earlier process ended it and could not say so
+            self._open_to_owner()
             self.tasks.spawn(self._say_ended())
             return
-        config = self.config
         self.webhooks.prepare()
         lost, over = self.journal.load()
-        self.executor.start()
         try:
-            self.setup, counters = await self.executor.ask(
-                "setup", descriptors=None, root=self._root(), target_pid=config.target_pid, hostname=config.hostname,
-                target=config.instance_id if config.target else None, limits=config.limits,
-                cgroup_parent=config.cgroup_parent,
-            )  # fmt: skip
-            self.memory = ContainerMemory(counters)
-            self.notes = list(self.setup.get("notes") or [])
-            if self.record.claim is not None:
-                await self._apply(self.record.claim)
-            self._egress.by_tables = bool(self.setup.get("guarded"))
+            await self.sandbox.build(resume=claim is not None)
+            if claim is not None:
+                await self.sandbox.apply(claim)
+            self._egress.by_tables = bool(self.sandbox.setup.get("guarded"))
             await self._egress.again()
-            self._set_environment()
+            self.sandbox.prepare(self.ops, claim)
             self.ops.pool.open()
-            await self._prove()
+            await proving.prove(self.ops, owned=claim is not None)
         except SidecarError as error:
-            await self._fail("start_failed", str(error))
+            async with self._lock:
+                await self._end(ends.not_built(str(error)))
             return
-        if self.record.verdict is not None or self.phase is not STARTING:
+        if self.life.over:
             return
-        for op_id in over:
-            self.ops.table.remember(op_id)
-        self._restore_lost(lost)
-        if self.record.claim is not None:
-            if self.record.claim.get("restore") and not self.restoration.was_done():
-                self.tasks.spawn(self.restoration.failed("the sidecar was restarted before"))
-                return
-            self.phase = CLAIMED
-            self._restore_token()
-            self.notes.append("the sidecar was restarted: processes of before are gone")
-            self._begin_use()
-            self._run_start_command()
+        self.ops.restore(lost, over)
+        if claim is not None and claim["restore"] and not self.restoration.was_done():
+            self._end_of_use(ends.not_restored("the sidecar was restarted before"))
+            return
+        self._heard(self.life.built())
+        if claim is not None:
+            self._open_to_owner()
+            self.sandbox.notes.append("the sidecar was restarted: processes of before are gone")
+        self._go_on()
+        log.event("ready", phase=self.phase, notes=self.sandbox.notes)
+
+    def _go_on(self) -> None:
+        """Built, or fresh again: with its owner, or until one comes."""
+        if self.life.phase is Phase.CLAIMED:
+            self.use.begin(self.record)
+            self.use.run_start_command(self.record)
         else:
-            self._rest()
-        log.event("ready", phase=self.phase, notes=self.notes)
-        self._say_ready()
-
-    def _root(self) -> dict[str, Any]:
-        """What the executor builds the root from; in a pod the state directory has room for its changes."""
-        root = self.config.root
-        if self.config.target and "upper" not in root:
-            root = {**root, "upper": os.path.join(self.config.state_dir, "upper")}
-        return {**root, "resume": self.record.claim is not None} if "upper" in root else root
-
-    def _rest(self) -> None:
-        self.phase = WARM
-        self._nobody_waits()
+            self._nobody_waits()
+        self.ready_at = time.time()
+        self.webhooks.ready()
 
     def _nobody_waits(self) -> None:
         # A pod costs many times what a runner does, and its owner's first command would wait for the runner's birth.
         if not self.config.target:
             self.ops.pool.rest()
 
-    def _restore_token(self) -> None:
+    def _open_to_owner(self) -> None:
         if self.record.claim is not None:
             self.on_token(self.record.claim["token"])
-
-    def _restore_lost(self, lost: list[str]) -> None:
-        """Ops that ran when the earlier process died: their end was not seen."""
-        for op_id in lost:
-            op = self.ops.restore(op_id)
-            self.ops.kill(op, "sidecar_lost", message="the sidecar was restarted and did not see the end")
-
-    async def _prove(self) -> None:
-        """Run a real command: only then is the sandbox ready."""
-        spec = Spec(command="exit 0")
-        spec.timeout = PROOF_TIMEOUT
-        if self.record.claim is None:
-            spec.cwd = "/"
-        op, _ = self.ops.create(spec, op_id=None)
-        op.detached = True
-        await self.ops.wait_ended(op, timeout=PROOF_TIMEOUT + 5.0)
-        self.ops.table.drop(op)
-        if op.verdict != "exited" or op.exit_code != 0:
-            text = op.message or b"".join(op.log.output(STDERR)).decode("utf-8", "replace")[:500]
-            raise SidecarError(f"the first command failed ({op.verdict}, exit code {op.exit_code}): {text}")
-
-    def _set_environment(self) -> None:
-        root, claim = self.config.root, self.record.claim
-        limit = self._conditions(claim)["limits"].get("cpu")
-        self.ops.environment = environment(
-            image=self.setup.get("env") or {},
-            configured=root.get("env") or {},
-            claim=claim,
-            threads=limit if self.config.target else None,
-        )
-        self.ops.abreast = max(1 if kernel.is_gvisor() else 2, round(limit or os.cpu_count() or 1))
-        workdir = root.get("workdir") or self.setup.get("workdir")
-        self.ops.workdir = (claim["workdir"] if claim is not None else None) or workdir or "/"
-        self.ops.user = root.get("user")
 
     # -- claim -----------------------------------------------------------------------------------------------
 
@@ -200,34 +153,29 @@ class Instance:
         """Compare and set; on disk and applied before this returns. Raises ApiError."""
         claim = claims.parse(body)
         async with self._lock:
-            self._refuse_over()
-            if self.phase is STARTING and self.record.claim is None:
-                raise ApiError(
-                    503, "starting", "the sandbox is not ready yet", headers=(("Retry-After", "1"),)
-                )
-            if not claims.decide(self.record, claim, generation=generation):
+            if not self.life.claim(claim, generation=generation, now=time.time()):
                 return
             try:
                 if claim["network"] != "full":
                     self.ops.pool.rest()  # runners are born into the network that they give their ops
-                await self._apply(claim)
+                await self.sandbox.apply(claim)
                 self.ops.pool.open()
                 await asyncio.sleep(0)  # the executor makes the runner while this process waits for the disk
                 await self._egress.begin(claim["egress"])
             except BaseException as error:
-                # Whatever it is: a claim that was not answered would keep others out.
-                self._unclaim()
+                self._heard(self.life.claim_failed())
+                self._nobody_waits()
                 if isinstance(error, ExecutorGone):
                     raise ApiError(503, "broken", str(error)) from error
                 raise
-            self.phase = CLAIMED
-            self.on_token(claim["token"])
-            self._set_environment()
-            self._begin_use()
-            if claim["restore"]:
+            self._heard(self.life.claimed())
+            self._open_to_owner()
+            self.sandbox.prepare(self.ops, claim)
+            self.use.begin(self.record)
+            if self.life.restoring:
                 self.restoration.expect()
             else:
-                self._run_start_command()
+                self.use.run_start_command(self.record)
         log.event("claimed", sandbox_id=claim["sandbox_id"], generation=self.record.generation)
         self.webhooks.claimed(after=CLAIM_TOLD_AFTER)
 
@@ -239,236 +187,104 @@ class Instance:
         """Apply a policy and keep it; both or none. Raises ApiError."""
         wanted = egress.parse(body)
         async with self._lock:
-            self._refuse_over()
-            claim = self.record.claim
-            if claim is None or self.phase is not CLAIMED:
-                raise ApiError(409, "not_claimed", "this instance has no owner")
-            if claim["network"] != "full":
+            if self.life.owned()["network"] != "full":
                 raise ApiError(409, "unsupported", "the sandbox has no network")
             try:
                 await self._egress.replace(wanted)
             except ExecutorGone as error:
                 raise ApiError(503, "broken", str(error)) from error
 
-    def _unclaim(self) -> None:
-        self.record.disown()
-        self._nobody_waits()
-
-    async def _apply(self, claim: dict[str, Any]) -> None:
-        """Limits and network of the claim, where they differ from what the sandbox was built with."""
-        template = {"disk": self.config.root.get("disk"), **self.config.limits}
-        limits = {name: value for name, value in claim["limits"].items() if template.get(name) != value}
-        if limits or claim["network"] != "full":
-            answer, _ = await self.executor.ask(
-                "apply", hostname=self.config.hostname, **self._conditions(claim)
-            )
-            self._note(answer)
-
-    def _conditions(self, claim: dict[str, Any] | None) -> dict[str, Any]:
-        """What this owner, or nobody yet, has the sandbox run under."""
-        if claim is None:
-            return {"network": "full", "limits": self.config.limits}
-        return {"network": claim["network"], "limits": {**self.config.limits, **claim["limits"]}}
-
-    def _note(self, answer: dict[str, Any]) -> None:
-        self.notes += [note for note in answer.get("notes") or [] if note not in self.notes]
-
-    def _run_start_command(self) -> None:
-        claim = self.record.claim
-        if claim is not None and claim["start_command"] is not None:
-            self.start_command = StartCommand(self.ops, claim["start_command"])
-            if claim["meta"].get("main"):
-                self.ops.when_ended(self.start_command.op, self._main_ended)
-
     def _restored(self) -> None:
-        self._run_start_command()
+        self.use.run_start_command(self.record)
         self.webhooks.claimed()  # gateways that did not bring the files learn that they are there
 
-    def _main_ended(self, op: Op) -> None:
-        if self.phase is CLAIMED:
-            self.tasks.spawn(
-                self.end("exited", message=f"the start command ended with exit code {op.exit_code}")
-            )
-
-    # -- use -------------------------------------------------------------------------------------------------
-
-    def _begin_use(self) -> None:
-        claim = self.record.claim
-        if claim is not None:
-            self.clock.begin(deadline_at=self.record.deadline_at(), idle_timeout=claim["idle_timeout"])
-
-    def in_use(self) -> bool:
-        """Its owner's work is under way: the start command is the sandbox's own."""
-        table = self.ops.table
-        own = 1 if self.start_command is not None and self.start_command.op.state is not ENDED else 0
-        return table.running + len(table.queue) - own > 0 or self.streams > 0
-
-    def _time_is_up(self, verdict: str, message: str) -> None:
-        self.tasks.spawn(self.end(verdict, message=message))
+    def _ops_changed(self) -> None:
+        self.use.activity()
+        self.disk.look()
 
     # -- reset -----------------------------------------------------------------------------------------------
 
     async def reset(self, *, keep_claim: bool, generation: int | None = None) -> dict[str, Any]:
         """Back to fresh; returns the executor's proof. Raises ApiError, also where it is at another generation."""
         async with self._lock:
-            self._refuse_over()
-            claims.check_generation(self.record, generation)
-            if self.phase is STARTING:
-                raise ApiError(
-                    503, "starting", "the sandbox is not ready yet", headers=(("Retry-After", "1"),)
-                )
-            if not self.setup.get("overlay"):
-                raise ApiError(409, "no_overlay", "the root is not an overlay: this sandbox cannot be reset")
-            kept = self.record.claim if keep_claim and self.phase is CLAIMED else None
-            if kept is not None and kept.get("restore"):
-                text = "a sandbox from a checkpoint cannot be reset: only its image is here, not the checkpoint's files"
-                raise ApiError(409, "conflict", text)
-            self.phase = STARTING
-            self.clock.stop()
+            overlay = bool(self.sandbox.setup.get("overlay"))
+            kept = self.life.reset(keep_claim=keep_claim, generation=generation, overlay=overlay)
+            self.use.stop()
             self.webhooks.stop()
             await self.ops.end_all("sandbox_ended", message="the sandbox was reset")
-            self.start_command = None
+            self.use.forget()
             self.journal.clear()
             try:
-                answer, _ = await self.executor.ask("reset", **self._conditions(kept))
-                equal = bool(answer.get("equal"))
-                if equal:
-                    self.notes = list(answer.get("notes") or [])
-                    await self._after_reset(kept)
+                answer = await self.sandbox.reset(kept)
+                if answer.get("equal"):
+                    await self._begin_anew()
             except SidecarError as error:
-                await self._fail("reset_failed", str(error))
+                await self._end(ends.not_reset(str(error)))
                 raise ApiError(503, "reset_failed", str(error)) from error
-            if not equal:
-                found = "; ".join(answer["proof"]["differences"])
-                await self._fail(
-                    "reset_failed", f"the sandbox was not equal to a fresh one after the reset: {found}"
-                )
+            if not answer.get("equal"):
+                await self._end(ends.not_fresh(answer["proof"]["differences"]))
         return {name: answer.get(name) for name in ("took_ms", "proof", "equal")}
 
-    async def _after_reset(self, kept: dict[str, Any] | None) -> None:
-        record = self.record
-        if kept is None:
+    async def _begin_anew(self) -> None:
+        """Nothing is left of before."""
+        kept = self.life.keeps
+        if not kept:
             await self._egress.lift()
+        if self._heard(self.life.emptied()):
             self.restoration.reset()
-            record.generation += 1
-            record.disown()
             self.on_token(None)
             self._store()
-        self._set_environment()
+        self.sandbox.prepare(self.ops, self.record.claim)
         self.ops.forget()
         self.disk.emptied()
-        await self._prove()
-        if record.claim is not None:
-            self.phase = CLAIMED
-            self._begin_use()
-            self._run_start_command()
-        else:
-            self._rest()
-        log.event("reset", generation=record.generation)
-        self._say_ready()
-
-    def _say_ready(self) -> None:
-        self.ready_at = time.time()
-        self.webhooks.ready()
+        await proving.prove(self.ops, owned=kept)
+        self._heard(self.life.built())
+        log.event("reset", generation=self.record.generation)
+        self._go_on()
 
     # -- end -------------------------------------------------------------------------------------------------
 
     async def end(
         self,
-        verdict: str,
+        end: End,
         *,
-        message: str | None = None,
+        generation: int | None = None,
         patience: float = END_PATIENCE,
         only_unclaimed: bool = False,
         only_of: str | None = None,
     ) -> None:
-        """End the sandbox; the first verdict stays. Raises 409 `claimed` where that was to be asked.
-
-        `only_of`: the sandbox that may own it.
-        """
+        """End the sandbox, see `Life.end`; it is told for `patience` seconds. Raises ApiError."""
         async with self._lock:  # a claim under way is over by then, and counts
-            if self.record.verdict is None:
-                claim = self.record.claim
-                anothers = only_of is not None and claim is not None and claim["sandbox_id"] != only_of
-                if anothers or (only_unclaimed and claim is not None):
-                    raise ApiError(409, "claimed", "this instance has an owner")
-                await self._end(verdict, message, phase=OVER)
-                self.tasks.spawn(self._say_ended(patience=patience))
+            await self._end(
+                end, generation=generation, patience=patience, only_unclaimed=only_unclaimed, only_of=only_of
+            )
 
-    async def _end(self, verdict: str, message: str | None, *, phase: str) -> None:
-        self.record.verdict, self.record.message = verdict, message
-        self.phase = phase
-        self.clock.stop()
-        self.restoration.forget_timer()
-        log.event("ended", verdict=verdict, message=message)
+    async def _end(self, end: End, *, patience: float = END_PATIENCE, **conditions: Any) -> None:
+        if not self._heard(self.life.end(end, **conditions)):
+            return
+        self.use.stop()
+        self.restoration.stop()
+        log.event("ended", verdict=end.verdict, message=end.message)
         try:
             self._store()
         except records.StoreError as error:
             log.failure("record_failed", error)
-        await self.ops.end_all(
-            INFRASTRUCTURE.get(verdict, CommandVerdict.SANDBOX_ENDED), message=message or verdict
-        )
-        if not self.executor.gone:
-            try:
-                await self.executor.ask("end")
-            except SidecarError as error:
-                log.failure("executor_end_failed", error)
+        await self.ops.end_all(end.cause, message=end.message or end.verdict)
+        await self.sandbox.end()
+        self.tasks.spawn(self._say_ended(patience=patience))
 
-    async def _fail(self, verdict: str, message: str) -> None:
-        """The sandbox cannot be used: the instance is `failed` and says so as its end."""
-        if self.record.verdict is None:
-            await self._end(verdict, message, phase=FAILED)
-            self.tasks.spawn(self._say_ended())
+    def _end_of_use(self, end: End) -> None:
+        """Of this generation: a reset that is under way is faster."""
+        self.tasks.spawn(self.end(end, generation=self.record.generation))
 
     async def _say_ended(self, *, patience: float = END_PATIENCE) -> None:
         await self.webhooks.ended(patience=patience)
         await asyncio.sleep(0.05)  # the answer to `end` leaves before the socket is taken away
         self.finished.set()
 
-    def _unwanted(self, told: dict[str, Any], verdict: str | None) -> None:
-        """`verdict`: how its sandbox has ended, where the gateway knew that first, as of a pod that is evicted."""
-        owner = told["sandbox_id"]
-        # The answer is about what was told: whoever has claimed the instance since then would be ended with it.
-        self.tasks.spawn_quiet(
-            self.end(
-                verdict if verdict in SANDBOX_VERDICTS else SandboxVerdict.DELETED,
-                message="nobody wants this instance any more",
-                only_unclaimed=owner is None,
-                only_of=owner,
-            )
-        )
-
-    def _executor_gone(self) -> None:
-        # A container's runtime kills what is left in its groups, the executor too.
-        self._lost("the sandbox's executor was lost")
-
-    def _executor_event(self, message: dict[str, Any]) -> None:
-        if message.get("event") == "init_lost":
-            log.event("init_lost")
-            self.ops.broken("the sandbox's first process was lost; a new one was made")
-        elif message.get("event") == "init_given_up":
-            self._init_given_up()
-        elif message.get("event") == "target_lost":
-            self._lost("the sandbox's container has ended")
-
-    def _init_given_up(self) -> None:
-        if not INIT_IS_MORTAL:
-            self._lost("the sandbox's first process dies again and again")
-        elif self.record.verdict is None:
-            message = "its commands killed the sandbox's first process again and again"
-            self.ops.all_died(message)
-            self.tasks.spawn(self.end("init_killed", message=message))
-
-    def _lost(self, message: str) -> None:
-        if self.record.verdict is None:
-            if self.memory.exhausted():
-                self.tasks.spawn(self.end("oom", message="the sandbox's container reached its memory limit"))
-            else:
-                self.tasks.spawn(self.end("sandbox_lost", message=message))
-
     async def close(self) -> None:
         """Give everything back at the end of the process."""
-        self.clock.stop()
+        self.use.stop()
         self.disk.close()
         self._egress.close()
         await self.webhooks.close()
@@ -478,32 +294,4 @@ class Instance:
         self.journal.close()
         self.executor.on_gone = lambda: None
         self.executor.close()
-        self.memory.close()
-
-    # -- documents -------------------------------------------------------------------------------------------
-
-    def _refuse_over(self) -> None:
-        if self.phase is OVER or self.phase is FAILED:
-            raise ApiError(410, "ended", "the sandbox has ended: create another", verdict=self.record.verdict)
-
-    def gate(self) -> None:
-        """What every sandbox route asks first. Raises 410 or 503."""
-        if self.phase is not CLAIMED:
-            self._refuse_over()
-            raise ApiError(
-                503,
-                "starting",
-                "the sandbox is still being made: try again after Retry-After",
-                headers=(("Retry-After", "1"),),
-            )
-        if self.restoration.awaited:
-            raise ApiError(
-                503,
-                "starting",
-                "the sandbox's files are being restored: try again after Retry-After",
-                headers=(("Retry-After", "1"),),
-            )
-
-    def state(self) -> dict[str, Any]:
-        """The contract's state document."""
-        return statedoc.state(self)
+        self.sandbox.close()

@@ -5,11 +5,11 @@ from __future__ import annotations
 from sandlot_contract.phases import Phase
 from sandlot_contract.verdicts import SANDBOX_VERDICTS, SandboxVerdict
 
+from ..core.ends import End
+from ..core.errors import bad_input
 from . import fields
 from .egress import body as egress
-from .errors import bad_input
 from .http import EITHER, INSTANCE, NOBODY, Route
-from .metrics import render
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class InstanceRoutes:
         only_unclaimed = fields.flag(body, "only_unclaimed", default=False)
         message = fields.text(body, "message", limit=4096)
         only_of = fields.text(body, "only_of", limit=256)
-        await self._instance.end(verdict, message=message, only_unclaimed=only_unclaimed, only_of=only_of)
+        await self._instance.end(End(verdict, message), only_unclaimed=only_unclaimed, only_of=only_of)
         request.respond_json(self._instance.state())
 
     async def reset(self, request: Request) -> None:
@@ -92,10 +92,12 @@ class InstanceRoutes:
         if stream not in ("stdout", "stderr", "all"):
             raise bad_input("stream must be stdout, stderr or all", field="stream")
         tail = fields.query_int(query, "tail")
-        start = self._instance.start_command
+        start = self._instance.use.start_command
         data = b"" if start is None else start.log.text(stream, tail=fields.MAX_INT if tail is None else tail)
         request.respond(data, kind="text/plain; charset=utf-8")
 
     def metrics(self, request: Request) -> None:
         """Prometheus text."""
+        from .metrics import render  # not before it is asked for: an idle sidecar keeps no memory for it
+
         request.respond(render(self._instance, self._http), kind="text/plain; version=0.0.4")

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 
-from .errors import SidecarError
+from ..core.errors import SidecarError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

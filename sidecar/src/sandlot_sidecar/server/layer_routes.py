@@ -8,8 +8,9 @@ import os
 
 from sandlot_contract.headers import BYTES, ENTRIES
 
+from ..core.ends import not_restored
+from ..core.errors import ApiError, ClientGone
 from . import fields
-from .errors import ApiError, ClientGone
 from .executor_client import STATUS
 from .http import INSTANCE, Route
 from .layer_process import LayerProcess
@@ -48,12 +49,12 @@ class LayerRoutes:
     async def checkpoint(self, request: Request) -> None:
         """Stream the archive; one at a time, since each reads all there is."""
         instance = self._instance
-        instance.gate()
+        instance.life.gate()
         limit = fields.query_int(request.query(), "max_bytes", minimum=0)
         if self._busy:
             raise ApiError(409, "conflict", "a checkpoint of this sandbox is being made")
         self._busy = True
-        instance.streams += 1
+        instance.use.stream_begins()
         process = None
         try:
             process = await self._start("export", merged=False, limit=limit)
@@ -61,8 +62,7 @@ class LayerRoutes:
             await _send(request, process)
         finally:
             self._busy = False
-            instance.streams -= 1
-            instance.clock.activity()
+            instance.use.stream_ends()
             if process is not None:
                 process.close()
 
@@ -70,20 +70,20 @@ class LayerRoutes:
         """Take an archive in; the sandbox takes commands only after it."""
         instance = self._instance
         limit = fields.query_int(request.query(), "max_bytes", minimum=0)
-        instance.restoration.begin()
-        instance.streams += 1  # it is not idle
+        generation = instance.restoration.begin()
+        instance.use.stream_begins()  # it is not idle
         try:
             document = await self._take(request, limit=limit)
         except ApiError as error:
-            await instance.restoration.failed(error.message)
+            await instance.end(not_restored(error.message), generation=generation)
             raise
         except (ClientGone, OSError, asyncio.CancelledError):
-            instance.tasks.spawn(instance.restoration.failed("the checkpoint did not arrive whole"))
+            end = not_restored("the checkpoint did not arrive whole")
+            instance.tasks.spawn(instance.end(end, generation=generation))
             raise
         finally:
-            instance.streams -= 1
-            instance.clock.activity()
-        instance.restoration.done()
+            instance.use.stream_ends()
+        instance.restoration.done(generation=generation)
         request.respond_json(document)
 
     async def _take(self, request: Request, *, limit: int | None) -> dict[str, Any]:

@@ -9,18 +9,14 @@ import resource
 import signal
 import socket
 
-from sandlot_contract.phases import Phase
-from sandlot_contract.verdicts import SandboxVerdict
-
-from . import log, mark
+from ..core import ends
+from ..core.instance import Phase
+from . import late_routes, log, mark
 from .executor_client import ExecutorClient
-from .file_routes import FileRoutes
 from .http import Http
 from .instance import Instance
 from .instance_routes import InstanceRoutes
-from .layer_routes import LayerRoutes
 from .op_routes import OpRoutes
-from .tunnel import TunnelRoutes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,12 +41,10 @@ async def _serve(config: Config, executor: socket.socket) -> int:
     http = Http(instance_token=config.token)
     instance = Instance(config=config, executor=ExecutorClient(executor))
     instance.on_token = http.set_sandbox_token
-    http.gate = instance.gate
+    http.gate = instance.life.gate
     InstanceRoutes(instance, http).add_to(http)
     OpRoutes(instance).add_to(http)
-    FileRoutes(instance).add_to(http)
-    TunnelRoutes(instance).add_to(http)
-    LayerRoutes(instance).add_to(http)
+    late_routes.add_to(http, instance)
     listener, path = _listen(config.listen)
     server = await (
         loop.create_unix_server(http.connect, sock=listener, backlog=ACCEPTED_AT_ONCE)
@@ -90,9 +84,9 @@ def _loop_failure(loop: asyncio.AbstractEventLoop, context: dict[str, object]) -
 
 async def _terminate(instance: Instance) -> None:
     """SIGTERM: the pod or the machine wants its place back."""
-    verdict = SandboxVerdict.EVICTED if instance.record.claim is not None else SandboxVerdict.DELETED
-    await instance.end(verdict, message="the sidecar was told to terminate", patience=TERM_PATIENCE)
-    if instance.phase == Phase.FAILED:
+    end = ends.terminated(owned=instance.record.claim is not None)
+    await instance.end(end, patience=TERM_PATIENCE)
+    if instance.life.phase is Phase.FAILED:
         instance.finished.set()
 
 

@@ -22,7 +22,7 @@ def render(instance: Instance, http: Http) -> str:
         lines.extend(f"sandlot_sidecar_{name}{labels} {value:g}" for labels, value in values)
 
     add("phase", "gauge", [(f'{{phase="{phase}"}}', float(phase == instance.phase)) for phase in Phase])
-    held_by = instance.setup.get("disk_limit", "none")
+    held_by = instance.sandbox.setup.get("disk_limit", "none")
     add("disk_limit", "gauge", [(f'{{by="{by}"}}', float(by == held_by)) for by in DISK_LIMITS])
     add("ops_running", "gauge", [("", table.running)])
     add("ops_queued", "gauge", [("", len(table.queue))])
@@ -31,6 +31,11 @@ def render(instance: Instance, http: Http) -> str:
         (f'{{verdict="{verdict}"}}', float(count)) for verdict, count in sorted(instance.ops.counts.items())
     ]
     add("ops_total", "counter", ends)
+    impossible = [
+        ('{of="instance"}', float(instance.impossible)),
+        ('{of="op"}', float(instance.ops.impossible)),
+    ]
+    add("impossible_events_total", "counter", impossible)
     add("runners_made_total", "counter", [("", instance.ops.runners_made())])
     add("http_requests_total", "counter", [("", http.requests)])
     add("webhooks_sent_total", "counter", [("", webhooks.sent)])

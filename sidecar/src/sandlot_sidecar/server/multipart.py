@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .errors import bad_input
+from ..core.errors import bad_input
 
 MAX_PART_HEADER = 16 * 1024
 MAX_PARTS = 1000  # a form of millions of empty parts would hold the loop for as long as it comes

@@ -9,10 +9,10 @@ from sandlot_contract.frames import STDERR, STDOUT
 from sandlot_contract.headers import ATTACHED, OP, OP_KEY, QUEUED_KEY
 from sandlot_contract.verdicts import LOST
 
+from ..core.errors import ApiError, bad_input
+from ..core.op import Op, State
 from . import documents, fields, spec
-from .errors import ApiError, bad_input
 from .http import Route
-from .machine import ENDED, Op
 from .stream import send_frames
 
 TYPE_CHECKING = False
@@ -23,10 +23,8 @@ if TYPE_CHECKING:
     from .http import Http
     from .instance import Instance
     from .request import Answer, Request
-    from .stdin import StdinWriter
 
 MAX_WAIT = 3600.0
-STDIN_PATIENCE = 30.0
 
 
 class OpRoutes:
@@ -35,6 +33,7 @@ class OpRoutes:
     def __init__(self, instance: Instance) -> None:
         self._instance = instance
         self._ops = instance.ops
+        self._watchers = instance.ops.watchers
 
     def add_to(self, http: Http) -> None:
         """Register everything."""
@@ -60,10 +59,10 @@ class OpRoutes:
         if op_id is not None:
             op_id = spec.op_id(op_id, OP)
         op, _ = self._ops.create(what, op_id=op_id, queued_before=_queued(request))
-        self._ops.table.attach(op)
-        request.on_gone = lambda: self._ops.leave(op)
+        self._watchers.attach(op)
+        request.on_gone = lambda: self._watchers.leave(op)
         named = op_id is not None
-        self._ops.when_ended(op, lambda op: self._answer_exec(request, op, named=named))
+        self._watchers.when_ended(op, lambda op: self._answer_exec(request, op, named=named))
 
     def _answer_exec(self, request: Request, op: Op, *, named: bool) -> None:
         if request.gone:
@@ -72,11 +71,11 @@ class OpRoutes:
         if not named and op.verdict in LOST:
             request.on_gone = None
             request.respond_error(self._lost(op, headers))
-            self._ops.leave(op)
+            self._watchers.leave(op)
         elif documents.is_small(op):
             request.on_gone = None
             request.respond(documents.exec_answer(op), status=documents.exec_status(op), headers=headers)
-            self._ops.leave(op)
+            self._watchers.leave(op)
         else:
             self._instance.tasks.spawn(self._long_exec(request, op, headers))
 
@@ -98,7 +97,7 @@ class OpRoutes:
         except ApiError:
             request.connection.abort()
         finally:
-            self._ops.leave(op)
+            self._watchers.leave(op)
 
     # -- create, look at, attach -----------------------------------------------------------------------------
 
@@ -122,18 +121,18 @@ class OpRoutes:
     async def _wait(
         self, request: Request, op: Op, wait: float, *, headers: tuple[tuple[str, str], ...] = ()
     ) -> None:
-        self._ops.table.attach(op)
+        self._watchers.attach(op)
         try:
-            over = await self._ops.wait_ended(op, timeout=wait)
+            over = await self._watchers.wait_ended(op, timeout=wait)
         finally:
-            self._ops.leave_later(op)
+            self._watchers.leave_later(op)
         request.respond_json(documents.document(op), status=200 if over else 202, headers=headers)
 
     async def _frames(
         self, request: Request, op: Op, offset: int, *, headers: tuple[tuple[str, str], ...]
     ) -> None:
         if not op.log.is_boundary(offset):
-            self._ops.touch(op)
+            self._watchers.touch(op)
             raise ApiError(
                 416,
                 "bad_offset",
@@ -141,11 +140,11 @@ class OpRoutes:
                 field="offset",
                 size=op.log.size,
             )
-        self._ops.table.attach(op)
+        self._watchers.attach(op)
         try:
             await send_frames(request, op, offset=offset, headers=headers)
         finally:
-            self._ops.leave(op)
+            self._watchers.leave(op)
 
     def _find(self, request: Request) -> Op:
         op = self._ops.table.find(spec.op_id(request.match, "id"))
@@ -169,23 +168,23 @@ class OpRoutes:
         op, query = self._find(request), request.query()
         wait = fields.query_seconds(query, "wait", maximum=MAX_WAIT)
         spec = fields.query_flag(query, "spec", default=False)
-        self._ops.table.attach(op)
+        self._watchers.attach(op)
         try:
             if wait:
-                await self._ops.wait_ended(op, timeout=wait)
+                await self._watchers.wait_ended(op, timeout=wait)
         finally:
-            self._ops.leave_later(op)
+            self._watchers.leave_later(op)
         request.respond_json(documents.document(op, with_spec=spec), headers=((OP, op.op_id),))
 
     async def delete(self, request: Request) -> None:
         """Kill the whole tree, answer when it is dead."""
         op = self._find(request)
-        self._ops.table.attach(op)
+        self._watchers.attach(op)
         try:
             self._ops.kill(op, "killed", message="its end was asked for")
-            await self._ops.wait_ended(op, timeout=None)
+            await self._watchers.wait_ended(op, timeout=None)
         finally:
-            self._ops.leave(op)
+            self._watchers.leave(op)
         request.respond_json(documents.document(op), headers=((OP, op.op_id),))
 
     async def stream(self, request: Request) -> None:
@@ -208,14 +207,14 @@ class OpRoutes:
         length = fields.query_int(query, "length")
         kept = op.log.kept_bytes(kind)
         length = max(0, kept - offset) if length is None else max(0, min(length, kept - offset))
-        self._ops.table.attach(op)
+        self._watchers.attach(op)
         try:
             answer = request.start(kind="application/octet-stream", length=length)
             if length:
                 await _write_all(answer, op.log.output(kind, offset=offset, length=length))
             answer.finish()
         finally:
-            self._ops.leave_later(op)
+            self._watchers.leave_later(op)
 
     # -- talk to it ------------------------------------------------------------------------------------------
 
@@ -227,39 +226,10 @@ class OpRoutes:
         if dedupe is not None and (offset is not None or not 0 < len(dedupe) <= 128):
             raise bad_input("id must have 1 to 128 characters, and excludes offset", field="id")
         eof = fields.query_flag(query, "eof", default=False)
-        writer = op.io.stdin_writer()
-        if writer is None:
+        if op.io.input is None:
             raise ApiError(409, "no_stdin", "this op has no input: start it with stdin or pty")
-        async with writer.lock:
-            begin = offset or 0
-            if dedupe is not None:
-                begin = writer.offset - (writer.inputs.get(dedupe) or 0)
-            if begin > writer.offset:
-                raise ApiError(
-                    409,
-                    "stdin_gap",
-                    "bytes before this offset are missing: go on at the offset in this answer",
-                    offset=writer.offset,
-                )
-            try:
-                await self._take(request, writer, skip=writer.offset - begin)
-            finally:
-                if dedupe is not None:
-                    writer.inputs.put(dedupe, writer.offset - begin)
-            if eof:
-                await writer.end()
-        request.respond_json({"offset": writer.offset})
-
-    async def _take(self, request: Request, writer: StdinWriter, *, skip: int) -> None:
-        body = request.stream
-        while body is not None:
-            data = await body.read()
-            if not data:
-                return
-            if skip:
-                data, skip = data[skip:], max(0, skip - len(data))
-            if data:
-                await writer.write(data, patience=STDIN_PATIENCE)
+        await op.io.input.take(request.stream, offset=offset, dedupe=dedupe, eof=eof)
+        request.respond_json({"offset": op.io.input.offset})
 
     def signal(self, request: Request) -> None:
         """Send a signal, once per dedupe id."""
@@ -267,7 +237,7 @@ class OpRoutes:
         number = _signal_number(body.get("signal"))
         tree = fields.flag(body, "tree", default=True)
         dedupe = fields.text(body, "id", limit=128)
-        if op.state is ENDED:
+        if op.state is State.ENDED:
             raise ApiError(409, "op_ended", "the op has ended", verdict=op.verdict)
         op.io.signal(number, tree=tree, dedupe=dedupe)
         request.respond_json({})
@@ -281,7 +251,7 @@ class OpRoutes:
         size = spec.terminal_size(body)
         if op.spec is not None and op.spec.pty is None:
             raise ApiError(409, "not_a_pty", "this op has no terminal: start it with pty")
-        if op.state is ENDED:
+        if op.state is State.ENDED:
             raise ApiError(409, "op_ended", "the op has ended", verdict=op.verdict)
         op.io.resize(cols=size["cols"], rows=size["rows"])
         request.respond_json({})

@@ -1,152 +1,108 @@
-"""One running op: its runner, its pipes or terminal, its timers; nothing here outlives the op."""
+"""One op with a runner: what goes to it, what it says, the timers; nothing here outlives the op."""
 
 from __future__ import annotations
 
-import asyncio
 import fcntl
 import os
-import sys
 import time
 
-from sandlot_contract.frames import START, STDERR, STDOUT
+from sandlot_contract.frames import START
 
-from .errors import busy
-from .machine import ENDED, SIGKILL
+from ..core.errors import busy
+from ..core.op import Do, State, Stdin
+from . import command
+from .output import OpOutput
 from .recent import Recent
 from .spec import QUIET
-from .stdin import StdinWriter
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import asyncio
     from typing import Any, Protocol
 
-    from .machine import Op
+    from ..core.op import Op
     from .pace import Pace
     from .runners import Runner, RunnerPool
-    from .tasks import Tasks
+    from .stdin import OpInput
 
-    class Ops(Protocol):
+    class Ops(command.Defaults, Protocol):
         """What an op needs of those around it, and whom it tells."""
 
         loop: asyncio.AbstractEventLoop
         pool: RunnerPool
-        tasks: Tasks
         pace: Pace
-        environment: dict[str, str]
-        workdir: str | None
-        user: str | int | None
         devnull: int
 
         def has_started(self) -> None: ...
 
-        def finish(self, op: Op, facts: dict[str, Any]) -> None: ...
+        def move(self, op: Op, do: Do) -> None: ...
 
         def kill(self, op: Op, cause: str, *, message: str | None = None) -> None: ...
 
         def kill_runner_tree(self, pid: int) -> None: ...
 
-        async def init_alive(self) -> bool: ...
 
-        async def disk_full(self) -> str | None: ...
-
-
-READ_SIZE = 256 * 1024
-PIPE_SIZE = 1 << 20
-# Reads of one pipe at the end of an op, and bytes: a child that goes on writing must not hold us there. A pipe has as
-# many pages as PIPE_SIZE has at most, and one that is set to packets (O_DIRECT) gives one of them a read, however small.
-DRAIN_READS = 1024
-DRAIN_BYTES = 4 * PIPE_SIZE
-SMALL_STDIN = 64 * 1024  # fits into a fresh pipe
+monotonic = time.monotonic
 # Seconds for a runner to kill its tree; then the executor does it: the runner shares the sandbox's processor time
 # with the tree, and next to a thousand busy processes it would need minutes.
 KILL_ALONE = 0.3
-# Linux protects the PID 1 of a namespace from what runs in it, gVisor does not: there its end is the code's own doing,
-# a SIGKILL like any other.
-INIT_IS_MORTAL = not os.path.exists("/proc/self/ns/pid_for_children")
-LIMITS_REACHED = {"oom": "the memory limit was reached", "pids_limit": "the process limit was reached"}
-LOOK_AGAIN = 0.05  # seconds until the next look whether a process holds the terminal again
-MUCH = 4096  # bytes that wait in its pipes: the smallest ones are full then
-_FIONREAD = 0x541B
-MOST_UNSENT = 64  # signals that a runner has not read: code can keep it busy
 KILL_PATIENCE = 10.0  # seconds for a killed tree to die; then the runner counts as lost
+MUCH = 4096  # bytes that wait in its pipes: the smallest ones are full then
+MOST_UNSENT = 64  # signals that a runner has not read: code can keep it busy
 
 
 class OpRun:
     """The I/O of one op. Created with the op; `launch` when a runner is its own; `close` at the end."""
 
     __slots__ = (
-        "_deadline",
-        "_err",
-        "_grown",
-        "_killing",
-        "_launched_at",
-        "_look",
-        "_ops",
-        "_out",
-        "_quiet",
-        "_reading",
-        "_signals",
-        "_spent",
-        "_starting",
-        "_stdin_read",
-        "_writer",
-        "master",
-        "op",
-        "runner",
-        "stdin",
-        "terminal",
-        "watchers",
+        "_deadline", "_killing", "_launched_at", "_look", "_ops", "_quiet", "_signals", "_spent", "_starting", "input",
+        "op", "output", "runner", "runner_pid", "watchers",
     )  # fmt: skip
 
     def __init__(self, ops: Ops, op: Op) -> None:
         self._ops = ops
         self.op = op
         self.runner: Runner | None = None
-        self.master = -1
-        self.stdin = -1
-        self._stdin_read = -1
-        self._out = self._err = -1
-        self._reading = False
-        self._grown = False
+        self.runner_pid = 0  # of the last one, as the executor knows it
+        self.output = OpOutput(ops.loop, op.log, changed=self.changed)
+        self.input: OpInput | None = None
         self._quiet = 0.0  # seconds that the runner tells its start late
         self._launched_at = 0.0
-        self._starting = False
-        self._spent = False
+        self._starting = False  # it has one of the places of those that start
+        self._spent = False  # the executor may still be killing in its runner
         self._deadline: asyncio.TimerHandle | None = None
         self._killing: asyncio.TimerHandle | None = None
         self._look: asyncio.TimerHandle | None = None
-        self._writer: StdinWriter | None = None
         self._signals: Recent | None = None
-        self.terminal = op.spec.pty is not None
         self.watchers: list[asyncio.Future[None]] = []
-        spec = op.spec
-        if spec.pty is None and spec.stdin is True:
-            self._stdin_read, self.stdin = os.pipe2(os.O_CLOEXEC)
-            os.set_blocking(self.stdin, False)
+        terminal = op.spec.pty is not None
+        if terminal or op.spec.stdin is True:
+            from .stdin import OpInput  # an idle sidecar keeps no memory for it
+
+            op.stdin = Stdin.OPEN
+            self.input = OpInput(self, terminal=terminal)
 
     # -- begin -----------------------------------------------------------------------------------------------
 
     def launch(self, runner: Runner) -> None:
         """Send the command with its descriptors."""
-        ops, spec = self._ops, self.op.spec
-        self.runner = runner
+        ops, op, spec = self._ops, self.op, self.op.spec
+        self.runner, self.runner_pid = runner, runner.pid
         runner.on_message = self._message
         runner.on_lost = self._runner_lost
-        run = self._command()
+        if spec.pty is None and spec.quiet:
+            self._quiet = min(spec.quiet, QUIET) if self.watchers else spec.quiet
+        message = command.message(op, ops, quiet=self._quiet)
         self._launched_at = time.time()
         self._starting = True
         if spec.pty is not None:
-            runner.send({"run": run})
+            runner.send(message)
         else:
-            out, out_write = os.pipe2(os.O_CLOEXEC)
-            err, err_write = os.pipe2(os.O_CLOEXEC)
-            self._out, self._err = out, err
-            os.set_blocking(out, False)
-            os.set_blocking(err, False)
+            out, err = self.output.open_pipes()
             stdin = self._stdin()
-            runner.send({"run": run}, (stdin, out_write, err_write))
-            os.close(out_write)
-            os.close(err_write)
+            runner.send(message, (stdin, out, err))
+            os.close(out)
+            os.close(err)
             if stdin != ops.devnull:
                 os.close(stdin)
         if spec.timeout is not None:
@@ -155,149 +111,71 @@ class OpRun:
             pause = ops.pace.seconds
             self._look = ops.loop.call_later(pause, self._look_at_output, pause)
 
-    def _command(self) -> dict[str, Any]:
-        ops, op, spec = self._ops, self.op, self.op.spec
-        env = {**ops.environment, **spec.env, "SANDLOT_OP": op.op_id}
-        run: dict[str, Any] = {"env": env, "mark": op.op_id, "cwd": spec.cwd or ops.workdir}
-        user = ops.user if spec.user is None else spec.user
-        if user is not None:
-            run["user"] = user
-        if isinstance(spec.command, list):
-            run["argv"] = spec.command
-        else:
-            run["shell"] = spec.command
-            run["shell_kind"] = spec.shell
-        limits = {}
-        if spec.memory is not None:
-            limits["memory"] = spec.memory
-        if spec.pids is not None:
-            limits["pids"] = spec.pids
-        if limits:
-            run["limits"] = limits
-        if spec.pty is not None:
-            run["pty"] = spec.pty
-        elif spec.quiet:
-            self._quiet = run["quiet"] = min(spec.quiet, QUIET) if self.watchers else spec.quiet
-        return run
-
     def _stdin(self) -> int:
+        if self.input is not None:
+            return self.input.give()
         data = self.op.spec.stdin
-        if data is None:
-            return self._ops.devnull
-        if data is True:
-            fd, self._stdin_read = self._stdin_read, -1
-            return fd
-        if len(data) <= SMALL_STDIN:
-            read, write = os.pipe2(os.O_CLOEXEC)
-            os.write(write, data)
-            os.close(write)
-            return read
-        memory = os.memfd_create("stdin", os.MFD_CLOEXEC)
-        with memoryview(data) as view:
-            written = 0
-            while written < len(view):
-                written += os.write(memory, view[written:])
-        os.lseek(memory, 0, os.SEEK_SET)
-        return memory
-
-    # -- what the runner says --------------------------------------------------------------------------------
+        return self._ops.devnull if data is None else command.input_of(data)
 
     def _has_started(self) -> None:
         if self._starting:
             self._starting = False
             self._ops.has_started()
 
+    # -- what the runner says --------------------------------------------------------------------------------
+
     def _message(self, message: dict[str, Any], fds: list[int]) -> None:
         op = self.op
         if "ended" in message:
             if op.started_at is None:  # it was quiet, and has ended before the runner told of its start
-                self._started(None, at=self._launched_at)
+                self._show_start()
             self._ended(message["ended"])
         elif "started" in message:
             if fds:
-                self.master = fds.pop(0)
-                os.set_blocking(self.master, False)
-            if op.started_at is None:
-                self._started(message["started"], at=time.time())
-            op.pid = message["started"]
+                self.output.open_terminal(fds.pop(0))
+            self._ops.move(op, op.has_started(message["started"], at=time.time()))
             self.begin_reading()
             self.changed()
         elif "failed" in message:
             self._ended({"leftover": 0, **message})
-        elif "kills" in message and op.cause is None:
-            # The runner may not come to say more: it can take the end of the sandbox's init to end a bomb.
-            op.cause, op.cause_message = message["kills"], LIMITS_REACHED[message["kills"]]
+        elif "kills" in message:
+            self._ops.move(op, op.at_limit(message["kills"]))
         for fd in fds:
             os.close(fd)
         if not self._quiet or "started" not in message:
             self._has_started()
 
-    def _started(self, pid: int | None, *, at: float) -> None:
+    def _show_start(self) -> None:
+        """It has started, and its runner has not said so yet."""
+        self._ops.move(self.op, self.op.has_started(None, at=self._launched_at))
+
+    def tell_start(self) -> None:
+        """To whoever reads its log."""
         op = self.op
-        op.pid, op.started_at = pid, at
         # By hand: `json` takes a twentieth of this process's time, and an op's id needs no escapes (spec.op_id).
-        start = f'{{"op_id":"{op.op_id}","pid":{"null" if pid is None else pid},"started_at":{at!r}}}'
+        pid = "null" if op.pid is None else op.pid
+        start = f'{{"op_id":"{op.op_id}","pid":{pid},"started_at":{op.started_at!r}}}'
         op.log.append(START, start.encode("ascii"))
 
     def _ended(self, facts: dict[str, Any]) -> None:
-        runner, self.runner = self.runner, None
-        self.drain()
-        if runner is not None:
-            # The executor may still be killing: it must not meet the next op there.
-            self._ops.pool.give_back(runner, clean=not facts.get("leftover") and not self._spent)
-        by_itself = not self.op.cause
-        if by_itself and _is_unexplained(facts):
-            self._ops.tasks.spawn(self._ask_alive(facts))
-        elif by_itself and facts.get("exit_code") and not facts.get("signal") and not facts.get("failed"):
-            self._ops.tasks.spawn(self._ask_disk(facts))
-        else:
-            self._ops.finish(self.op, facts)
-
-    async def _ask_disk(self, facts: dict[str, Any]) -> None:
-        """A command that failed by itself: was the disk full?"""
-        try:
-            facts["disk_full"] = await self._ops.disk_full()
-        finally:
-            self._ops.finish(self.op, facts)
-
-    async def _ask_alive(self, facts: dict[str, Any], *, otherwise: str | None = None) -> None:
-        """A command that somebody killed, or that could not be started: has the sandbox's init taken it along?
-
-        `otherwise` is what to say of one that is lost although the init lives.
-        """
-        message = otherwise
-        try:
-            if not await self._ops.init_alive():
-                if INIT_IS_MORTAL:
-                    facts, message = {"signal": SIGKILL}, None
-                else:
-                    facts, message = {}, "the sandbox's first process was lost"
-            if message is not None:
-                self._ops.kill(self.op, "sandbox_broken", message=message)
-        finally:
-            self._ops.finish(self.op, facts)
+        # The executor may still be killing: it must not meet the next op there.
+        self._give_back(clean=not facts.get("leftover") and not self._spent)
+        self._ops.move(self.op, self.op.exited(facts, now=monotonic()))
 
     def _runner_lost(self) -> None:
         """The channel ended in the middle of the op."""
-        runner, self.runner = self.runner, None
-        self.drain()
-        if runner is None:
-            self._ops.finish(self.op, {})
-            return
-        self._ops.pool.give_back(runner, clean=False)
-        if self.op.cause is None:
-            self._ops.tasks.spawn(self._ask_why(runner.pid))
-        else:
-            self._ops.kill_runner_tree(runner.pid)
-            self._ops.finish(self.op, {})
+        self._give_back(clean=False)
+        do = self.op.runner_lost(now=monotonic())
+        if do is Do.END:  # nobody asks the executor for its group's counters, which kills what is left
+            self._ops.kill_runner_tree(self.runner_pid)
+        self._ops.move(self.op, do)
 
-    async def _ask_why(self, runner: int) -> None:
-        """The runner was lost, as code can make it: the kernel may kill it in place of the op that fills the memory."""
-        facts = await self._ops.pool.why_lost(runner)
-        if facts:
-            self._ops.finish(self.op, facts)
-        else:
-            await self._ask_alive({}, otherwise="the process that ran the command was lost")
+    def _give_back(self, *, clean: bool) -> None:
+        runner, self.runner = self.runner, None
+        self.output.over = True
+        self.output.drain()
+        if runner is not None:
+            self._ops.pool.give_back(runner, clean=clean)
 
     # -- output ----------------------------------------------------------------------------------------------
 
@@ -307,109 +185,36 @@ class OpRun:
         if self._starting:
             self._ops.pace.outlasted()
             self._has_started()
-        if self._reading or self.runner is None:
+        if self.output.watched or self.runner is None:
             return
-        if self._waiting_bytes() >= MUCH:
-            self._started(None, at=self._launched_at)
+        if self.output.waiting() >= MUCH:
+            self._show_start()
             self.begin_reading()
         else:
             self._look = self._ops.loop.call_later(2 * pause, self._look_at_output, 2 * pause)
 
-    def _waiting_bytes(self) -> int:
-        return _waiting(self._out) + _waiting(self._err)
-
     def watch(self) -> None:
         """Somebody reads along: output is given when it comes, also that of a command that has not been told."""
         if self.runner is not None and self._quiet > QUIET and self.op.started_at is None:
-            self._started(None, at=self._launched_at)
+            self._show_start()
         self.begin_reading()
 
     def begin_reading(self) -> None:
         """Watch the pipes (or the terminal) from now on."""
-        if self._reading or self.op.started_at is None or self.op.state is ENDED:
-            return
-        self._reading = True
-        loop = self._ops.loop
-        self._watch_terminal()
-        if self._out >= 0:
-            loop.add_reader(self._out, self._read, self._out, STDOUT)
-            loop.add_reader(self._err, self._read, self._err, STDERR)
-
-    def _read(self, fd: int, kind: int) -> int:
-        """Take what is there, and say how much; 0 when there is nothing more for now."""
-        try:
-            data = os.read(fd, READ_SIZE)
-        except (BlockingIOError, InterruptedError):
-            return 0
-        except OSError:  # a terminal that no process holds
-            data = b""
-        if not data:
-            if fd == self.master and self.runner is not None:
-                self._terminal_left()
-            else:
-                self._close_output(fd)
-            return 0
-        if len(data) >= 65536 and not self._grown and fd != self.master:
-            self._grown = True
-            for pipe in (self._out, self._err):
-                try:
-                    fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, PIPE_SIZE)
-                except OSError:  # the user's share of pipe memory is used up: slower, not wrong
-                    break
-        self.op.log.append(kind, data)
-        if self.watchers:
-            self.changed()
-        return len(data)
-
-    def _watch_terminal(self) -> None:
-        if self.master >= 0:
-            self._ops.loop.add_reader(self.master, self._read, self.master, STDOUT)
-
-    def _terminal_left(self) -> None:
-        """No process holds the terminal. Were our end closed, the command got a hangup: it is about to exit, or goes on."""
-        loop = self._ops.loop
-        loop.remove_reader(self.master)
-        self._look = loop.call_later(LOOK_AGAIN, self._watch_terminal)
+        if self.op.started_at is not None and self.op.state is not State.ENDED:
+            self.output.watch()
 
     def drain(self) -> None:
-        """Take what is in the pipes at this moment, although somebody may still hold them."""
-        for fd, kind in ((self.master, STDOUT), (self._out, STDOUT), (self._err, STDERR)):
-            if fd >= 0:
-                self._drain(fd, kind)
-
-    def _drain(self, fd: int, kind: int) -> None:
-        left = DRAIN_BYTES
-        for _ in range(DRAIN_READS):
-            taken = self._read(fd, kind)
-            if not taken:
-                return
-            left -= taken
-            if left <= 0:
-                break
-        if _waiting(fd):
-            self.op.log.truncated = True
-
-    def _close_output(self, fd: int) -> None:
-        if fd < 0:
-            return
-        if self._reading:
-            self._ops.loop.remove_reader(fd)
-        if fd == self.master:
-            self._ops.loop.remove_writer(fd)
-        os.close(fd)
-        if fd == self.master:
-            self.master = -1
-        elif fd == self._out:
-            self._out = -1
-        elif fd == self._err:
-            self._err = -1
+        """Take what is in the pipes at this moment: its end is not waited for."""
+        self.output.drain()
 
     def changed(self) -> None:
         """Wake whoever waits for more output or the end."""
-        watchers, self.watchers = self.watchers, []
-        for watcher in watchers:
-            if not watcher.done():
-                watcher.set_result(None)
+        if self.watchers:
+            watchers, self.watchers = self.watchers, []
+            for watcher in watchers:
+                if not watcher.done():
+                    watcher.set_result(None)
 
     # -- signals ---------------------------------------------------------------------------------------------
 
@@ -436,12 +241,6 @@ class OpRun:
             self.runner.close()
             self._runner_lost()
 
-    def stdin_writer(self) -> StdinWriter | None:
-        """The way in; None when the op was started without one."""
-        if self._writer is None and (self.terminal or self.stdin >= 0):
-            self._writer = StdinWriter(self)
-        return self._writer
-
     def signal(self, number: int, *, tree: bool, dedupe: str | None = None) -> None:
         """Send a signal to the op's process or its whole tree, once per id. Raises 503 where too many wait."""
         runner = self.runner
@@ -460,20 +259,13 @@ class OpRun:
 
     def resize(self, *, cols: int, rows: int) -> bool:
         """Change the terminal's size; False when there is none any more."""
-        if self.master < 0:
+        if self.output.master < 0:
             return False
         import struct
         import termios
 
-        fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, cols, 0, 0))
+        fcntl.ioctl(self.output.master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, cols, 0, 0))
         return True
-
-    def close_stdin(self) -> None:
-        """End of file for the process."""
-        if self.stdin >= 0:
-            self._ops.loop.remove_writer(self.stdin)
-            os.close(self.stdin)
-            self.stdin = -1
 
     def close(self) -> None:
         """Give every descriptor and timer back (the op has ended)."""
@@ -485,23 +277,6 @@ class OpRun:
         runner, self.runner = self.runner, None
         if runner is not None:
             self._ops.pool.give_back(runner, clean=False)
-        for fd in (self.master, self._out, self._err):
-            self._close_output(fd)
-        self.close_stdin()
-        if self._stdin_read >= 0:
-            os.close(self._stdin_read)
-            self._stdin_read = -1
-
-
-def _waiting(fd: int) -> int:
-    """Bytes that are there to be read; of a terminal that no process holds, none."""
-    try:
-        return int.from_bytes(fcntl.ioctl(fd, _FIONREAD, bytes(4)), sys.byteorder)
-    except OSError:
-        return 0
-
-
-def _is_unexplained(facts: dict[str, Any]) -> bool:
-    if facts.get("failed"):
-        return facts["failed"] == "oom"  # what a fork in a dead PID namespace fails with
-    return facts.get("signal") == SIGKILL and not facts.get("oom") and not facts.get("node_oom")
+        self.output.close()
+        if self.input is not None:
+            self.input.close()

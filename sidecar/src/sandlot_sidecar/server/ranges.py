@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .errors import ApiError
+from ..core.errors import ApiError
 
 LARGEST = (1 << 63) - 1
 

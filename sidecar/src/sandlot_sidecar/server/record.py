@@ -1,48 +1,18 @@
-"""What survives a restart of the sidecar: who owns the instance and how it ended, on disk before it counts."""
+"""Keeps on disk what survives a restart of the sidecar: who owns the instance and how it ended."""
 
 from __future__ import annotations
 
 import json
 import os
 
-from .errors import SidecarError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
+from ..core.errors import SidecarError
+from ..core.record import Record
 
 FILE = "claim.json"
 
 
 class StoreError(SidecarError):
     """The claim could not be written to disk."""
-
-
-class Record:
-    """What survives a restart: the generation, the claim, and the end when there was one."""
-
-    __slots__ = ("claim", "claimed_at", "egress", "generation", "message", "verdict")
-
-    def __init__(self) -> None:
-        self.generation = 1
-        self.claim: dict[str, Any] | None = None
-        self.claimed_at: float | None = None
-        self.egress: dict[str, Any] | None = None  # where the owner's processes may send; none was ever set
-        self.verdict: str | None = None
-        self.message: str | None = None
-
-    def document(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__slots__}
-
-    def disown(self) -> None:
-        """Nobody's again; not written yet."""
-        self.claim = self.claimed_at = self.egress = None
-
-    def deadline_at(self) -> float | None:
-        """In Unix seconds; None: never."""
-        if self.claim is None or self.claim["timeout"] is None or self.claimed_at is None:
-            return None
-        return self.claimed_at + self.claim["timeout"]
 
 
 def load(state_dir: str) -> Record:

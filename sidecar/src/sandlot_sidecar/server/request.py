@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 
-from .errors import ApiError, ClientGone, bad_input
-from .text import parse_query
+from ..core.errors import ApiError, ClientGone, bad_input
+from .text import parse_query, unquote
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 
         transport: Any
         paused_writing: bool
-        trusted: bool
         inside: bool
+
+        @property
+        def trusted(self) -> bool: ...
 
         def write(self, data: bytes | bytearray | memoryview) -> None: ...
 
@@ -81,6 +83,35 @@ class Request:
         self.on_gone: Callable[[], None] | None = None
         self.task: asyncio.Task[Any] | None = None
         self.shielded = False  # the handler finishes although the client has gone
+
+    def take_head(self, url: bytes, parser: Any) -> None:
+        """The header block is there, as the parser has read it."""
+        path, _, self.raw_query = url.partition(b"?")
+        self.path = unquote(path)
+        self.method = parser.get_method().decode("latin-1")
+        self.http10 = parser.get_http_version() == "1.0"
+        self.keep_alive = parser.should_keep_alive()
+        if self.method == "HEAD":
+            self.head_only = True
+            self.method = "GET"
+
+    def abandon(self) -> None:
+        """The client has gone."""
+        if self.gone:
+            return
+        if self.answered:
+            # Refused in the middle of its body: its handler would wait for the rest for ever.
+            if self.stream is not None and not self.complete:
+                self.gone = True
+                self.stream.end()
+            return
+        self.gone = True
+        if self.stream is not None:
+            self.stream.end()
+        if self.on_gone is not None:
+            self.on_gone()
+        if self.task is not None and not self.shielded:
+            self.task.cancel()
 
     def header(self, name: bytes) -> str | None:
         """A header's value; the name in lower case."""

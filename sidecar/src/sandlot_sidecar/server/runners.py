@@ -6,9 +6,9 @@ import asyncio
 import os
 import socket
 
+from ..core.errors import SidecarError
 from ..executor import wire
 from . import log
-from .errors import SidecarError
 from .executor_client import ExecutorGone
 from .sendqueue import SendQueue
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from .executor_client import ExecutorClient
+    from .reasons import Reasons
 
 IDLE_SECONDS = 10.0  # a spare runner is kept so long
 # A replacement for the one in use is made so late: most ops have ended by then, and where many begin at once, each
@@ -111,8 +112,9 @@ class RunnersFailed(SidecarError):
 class RunnerPool:
     """Idle runners, and the making of new ones. `on_ready` is called when an op may be given one."""
 
-    def __init__(self, executor: ExecutorClient) -> None:
+    def __init__(self, executor: ExecutorClient, reasons: Reasons) -> None:
         self._executor = executor
+        self._reasons = reasons
         self._loop = asyncio.get_running_loop()
         self._idle: list[Runner] = []
         self._busy: set[Runner] = set()
@@ -175,16 +177,8 @@ class RunnerPool:
         self._keep(self._ask_why(runner.pid))
 
     async def _ask_why(self, runner: int) -> None:
-        facts = await self.why_lost(runner)
+        facts = await self._reasons.counters(runner)
         self._failed(RunnersFailed("it dies as soon as it is made", oom=bool(facts.get("oom"))))
-
-    async def why_lost(self, runner: int) -> dict[str, Any]:
-        """Facts of the op that a lost runner ran, all of whose processes are dead then; none where nothing tells why."""
-        try:
-            answer, _ = await self._executor.ask("lost", runner=runner)
-        except SidecarError:
-            return {}
-        return answer["facts"]
 
     def _failed(self, error: RunnersFailed) -> None:
         self._failures += 1

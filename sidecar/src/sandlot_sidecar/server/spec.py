@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from _blake2 import blake2b
 
+from ..core.errors import bad_input
 from . import fields
-from .errors import bad_input
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

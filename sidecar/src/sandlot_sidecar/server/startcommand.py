@@ -6,7 +6,7 @@ from collections import deque
 
 from sandlot_contract.frames import STDERR, STDOUT
 
-from .machine import ENDED, RUNNING, Op
+from ..core.op import Op, State
 from .spec import Spec
 
 TYPE_CHECKING = False
@@ -93,6 +93,6 @@ class StartCommand:
 
     def document(self) -> dict[str, Any]:
         """For the state."""
-        if self.op.state is ENDED:
+        if self.op.state is State.ENDED:
             return {"state": "ended", "exit_code": self.op.exit_code}
-        return {"state": "running" if self.op.state is RUNNING else "none", "exit_code": None}
+        return {"state": "none" if self.op.state is State.QUEUED else "running", "exit_code": None}

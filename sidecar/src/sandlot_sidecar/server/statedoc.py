@@ -13,26 +13,24 @@ if TYPE_CHECKING:
     from typing import Any, Protocol
 
     from ..config import Config
-    from .clock import Clock
+    from ..core.instance import Life
     from .ops import Ops
-    from .record import Record
-    from .restoration import Restoration
-    from .startcommand import StartCommand
+    from .sandbox import Sandbox
+    from .use import Use
 
     class Instance(Protocol):
         """What is told of it."""
 
         config: Config
-        record: Record
-        clock: Clock
+        life: Life
+        use: Use
         ops: Ops
-        restoration: Restoration
-        start_command: StartCommand | None
-        phase: str
-        ready_at: float | None
-        notes: list[str]
 
-        def in_use(self) -> bool: ...
+        @property
+        def phase(self) -> str: ...
+
+        sandbox: Sandbox
+        ready_at: float | None
 
 
 NO_START: dict[str, Any] = {"state": "none", "exit_code": None}
@@ -40,11 +38,9 @@ NO_START: dict[str, Any] = {"state": "none", "exit_code": None}
 
 def state(instance: Instance) -> dict[str, Any]:
     """Of this moment; times in Unix seconds."""
-    record = instance.record
-    # A claim that is being applied may still fail: a gateway that asks now, told of an owner in an instance that is
-    # not its owner's yet, would take it for both known and free, and never ask again.
-    claim = record.claim if instance.phase != Phase.WARM else None
-    start = instance.start_command
+    record, use = instance.life.record, instance.use
+    claim = record.claim if instance.phase != Phase.WARM else None  # else it may still fail, see Life
+    start = use.start_command
     return {
         "instance_id": instance.config.instance_id,
         "address": instance.config.address,
@@ -56,14 +52,14 @@ def state(instance: Instance) -> dict[str, Any]:
         "claimed_at": record.claimed_at if claim else None,
         "deadline_at": record.deadline_at() if claim else None,
         "idle_timeout": claim["idle_timeout"] if claim else None,
-        "last_active_at": time.time() if instance.in_use() else instance.clock.last_active,
+        "last_active_at": time.time() if use.under_way() else use.last_active,
         "verdict": record.verdict,
         "message": record.message,
         "meta": claim["meta"] if claim else None,
         "egress": record.egress is not None,
         "ops_running": instance.ops.table.running,
         "template": instance.config.template,
-        "notes": instance.notes,
-        "restoring": instance.restoration.awaited,
+        "notes": instance.sandbox.notes,
+        "restoring": instance.life.restoring,
         "start_command": start.document() if start else NO_START,
     }

@@ -5,51 +5,83 @@ from __future__ import annotations
 import asyncio
 import os
 
-from .errors import ApiError
-from .machine import ENDED
+from ..core.errors import ApiError
 from .recent import Recent
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Protocol
 
-    from .machine import Op
+    from ..core.op import Op
+    from .output import OpOutput
+    from .request import BodyStream
 
-    class Input(Protocol):
-        """The op whose input it is, with its descriptors: -1 for one that is not there (yet, or any more)."""
+    class Run(Protocol):
+        """The op whose input it is. `watchers` are woken when it begins, when it shows something, and at its end."""
 
         op: Op
-        terminal: bool
-        master: int
-        stdin: int
+        output: OpOutput
         watchers: list[asyncio.Future[None]]
-
-        def close_stdin(self) -> None: ...
 
 
 END_OF_FILE = b"\x04"  # what a terminal in line mode reads as the end
+PATIENCE = 30.0  # seconds that an op may take nothing
 
 
-class StdinWriter:
-    """One op's input; `offset` is the number of bytes taken so far."""
+class OpInput:
+    """Of one op, a pipe or its terminal; `offset` is the number of bytes taken so far."""
 
-    def __init__(self, io: Input) -> None:
-        self._io = io
-        self.lock = asyncio.Lock()
+    def __init__(self, run: Run, *, terminal: bool) -> None:
+        self._run = run
+        self._terminal = terminal
+        self._lock = asyncio.Lock()
+        self._inputs = Recent()  # bytes taken of each input that has an id
         self.offset = 0
-        self.ended = False
-        self.inputs = Recent()  # bytes taken of each input that has an id
+        self._theirs = self._pipe = -1
+        if not terminal:
+            self._theirs, self._pipe = os.pipe2(os.O_CLOEXEC)
+            os.set_blocking(self._pipe, False)
+
+    def give(self) -> int:
+        """The command's end of the pipe, which is the caller's then."""
+        fd, self._theirs = self._theirs, -1
+        return fd
+
+    async def take(
+        self, body: BodyStream | None, *, offset: int | None, dedupe: str | None, eof: bool
+    ) -> None:
+        """Write what comes, but what was taken already: before `offset`, or under the id `dedupe`."""
+        async with self._lock:
+            begin = offset or 0
+            if dedupe is not None:
+                begin = self.offset - (self._inputs.get(dedupe) or 0)
+            if begin > self.offset:
+                raise ApiError(
+                    409,
+                    "stdin_gap",
+                    "bytes before this offset are missing: go on at the offset in this answer",
+                    offset=self.offset,
+                )
+            skip = self.offset - begin
+            try:
+                while body is not None and (data := await body.read()):
+                    if skip:
+                        data, skip = data[skip:], max(0, skip - len(data))
+                    if data:
+                        await self._write(data)
+            finally:
+                if dedupe is not None:
+                    self._inputs.put(dedupe, self.offset - begin)
+            if eof:
+                await self._end()
 
     def _fd(self) -> int:
-        io = self._io
-        if io.op.state is ENDED:
-            raise ApiError(409, "op_ended", "the op has ended", verdict=io.op.verdict, offset=self.offset)
-        if self.ended:
-            raise ApiError(409, "stdin_closed", "end of file was sent", offset=self.offset)
-        return io.master if io.terminal else io.stdin
+        """-1 where it is not there (yet, or any more). Raises a 409."""
+        self._run.op.check_stdin(offset=self.offset)
+        return self._run.output.master if self._terminal else self._pipe
 
-    async def write(self, data: bytes, *, patience: float) -> None:
-        """Write all of it; raises 408 `stdin_full` when nothing was taken for `patience` seconds."""
+    async def _write(self, data: bytes) -> None:
+        """All of it. Raises 408 `stdin_full` when nothing was taken for PATIENCE."""
         with memoryview(data) as view:
             done = 0
             while done < len(view):
@@ -65,22 +97,22 @@ class StdinWriter:
                 done += written
                 self.offset += written
                 if not written:
-                    await self._writable(fd, patience)
+                    await self._writable(fd)
 
-    async def _writable(self, fd: int, patience: float) -> None:
+    async def _writable(self, fd: int) -> None:
         """Wait until the pipe takes more, the op begins, or it ends."""
-        loop = asyncio.get_running_loop()
+        loop, run = asyncio.get_running_loop(), self._run
         ready = loop.create_future()
-        self._io.watchers.append(ready)
+        run.watchers.append(ready)
         if fd >= 0:
             loop.add_writer(fd, _set, ready)
         try:
-            done, _ = await asyncio.wait([ready], timeout=patience)
+            done, _ = await asyncio.wait([ready], timeout=PATIENCE)
         finally:
-            if fd >= 0 and fd in (self._io.master, self._io.stdin):
+            if fd >= 0 and fd in (run.output.master, self._pipe):
                 loop.remove_writer(fd)
-            if ready in self._io.watchers:
-                self._io.watchers.remove(ready)
+            if ready in run.watchers:
+                run.watchers.remove(ready)
         if not done:
             raise ApiError(
                 408,
@@ -89,17 +121,25 @@ class StdinWriter:
                 offset=self.offset,
             )
 
-    async def end(self) -> None:
-        """End of file."""
-        if self.ended or self._io.op.state is ENDED:
-            return
-        if self._io.terminal:
+    async def _end(self) -> None:
+        """End of file, which a terminal stays open after."""
+        if not self._terminal:
+            if self._run.op.close_stdin():
+                self.close()
+        elif self._run.op.verdict is None:
             offset = self.offset
-            await self.write(END_OF_FILE, patience=30.0)
+            await self._write(END_OF_FILE)
             self.offset = offset
-            return
-        self.ended = True
-        self._io.close_stdin()
+
+    def close(self) -> None:
+        """End of file for the process, where it reads a pipe."""
+        if self._pipe >= 0:
+            asyncio.get_running_loop().remove_writer(self._pipe)
+            os.close(self._pipe)
+            self._pipe = -1
+        if self._theirs >= 0:
+            os.close(self._theirs)
+            self._theirs = -1
 
 
 def _set(ready: asyncio.Future[None]) -> None:

@@ -6,12 +6,12 @@ import asyncio
 
 from sandlot_contract.frames import CONTENT_TYPE, END, KEEP_ALIVE, frame
 
+from ..core.op import State
 from . import documents
-from .machine import ENDED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from .machine import Op
+    from ..core.op import Op
     from .request import Request
 
 SILENCE = 15.0  # seconds until a keep-alive
@@ -30,13 +30,13 @@ async def send_frames(request: Request, op: Op, *, offset: int, headers: tuple[t
         data = log.read(offset, limit=PIECE)
         if data:
             offset += len(data)
-            if op.state is ENDED and offset >= log.size:
+            if op.state is State.ENDED and offset >= log.size:
                 answer.finish(data + frame(END, documents.end_payload(op)))
                 return
             await answer.write(data)
             first = False
             continue
-        if op.state is ENDED:
+        if op.state is State.ENDED:
             answer.finish(frame(END, documents.end_payload(op)))
             return
         if first:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import socket
 
+from ..core.errors import bad_input
 from . import fields
-from .errors import bad_input
 from .http import Route
 from .request import LINES
 
@@ -50,16 +50,11 @@ class TunnelRoutes:
             sock.close()
             raise
         instance = self._instance
-        instance.streams += 1
-        tunnel.on_closed = lambda: _released(instance)
+        instance.use.stream_begins()
+        tunnel.on_closed = instance.use.stream_ends
         connection.begin_tunnel(
             tunnel, request, LINES[101] + "Connection: Upgrade\r\nUpgrade: sandlot-tcp\r\n\r\n"
         )
-
-
-def _released(instance: Instance) -> None:
-    instance.streams -= 1
-    instance.clock.activity()
 
 
 class Tunnel(asyncio.Protocol):

@@ -11,8 +11,8 @@ from sandlot_contract.headers import INSTANCE, SENDER, SIGNATURE, VERDICT_KEY
 from sandlot_contract.phases import Event
 from sandlot_contract.sidecar import WEBHOOK_SENDER, WEBHOOK_SIGNATURE
 
+from ..core.errors import SidecarError
 from . import hmac256, log, lookup, mark
-from .errors import SidecarError
 from .tasks import Tasks
 
 TYPE_CHECKING = False

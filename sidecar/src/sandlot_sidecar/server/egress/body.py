@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ...core.errors import bad_input
 from .. import fields
-from ..errors import bad_input
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

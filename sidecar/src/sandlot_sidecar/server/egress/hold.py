@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..errors import ApiError
+from ...core.errors import ApiError
 from .policy import Policy
 
 TYPE_CHECKING = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..errors import ApiError, bad_input
+from ...core.errors import ApiError, bad_input
 from ..record import StoreError
 from . import body
 
@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from ...core.record import Record
     from ..executor_client import ExecutorClient
     from ..nameservers import NameServers
-    from ..record import Record
     from .hold import EgressHold
 
 

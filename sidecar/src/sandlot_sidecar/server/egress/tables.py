@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 import struct
 
-from ..errors import ApiError
+from ...core.errors import ApiError
 from ..mark import MARK
 
 TYPE_CHECKING = False

@@ -1,4 +1,4 @@
-"""The life of ops without I/O: every order of events, and random long lives against a model."""
+"""The lives of ops without I/O: every order of a few events, and random long ones against a model of what they meet."""
 
 from __future__ import annotations
 
@@ -9,16 +9,24 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from sandlot_sidecar.config import OpLimits
-from sandlot_sidecar.server.errors import ApiError
-from sandlot_sidecar.server.idmemory import IdMemory
-from sandlot_sidecar.server.machine import ENDED, OVERHEAD, QUEUED, RUNNING, SIGKILL, Op, OpTable, judge
+from sandlot_sidecar.core.errors import ApiError
+from sandlot_sidecar.core.idmemory import IdMemory
+from sandlot_sidecar.core.limits import OpLimits
+from sandlot_sidecar.core.op import Do, Op, State
+from sandlot_sidecar.core.table import OVERHEAD, OpTable
+from sandlot_sidecar.core.verdicts import SIGKILL, Ask
 
 DIED = {"signal": SIGKILL, "exit_code": None}
+WITH_RUNNER = (State.STARTING, State.RUNNING, State.ENDING)
 
 
 def new(op_id: str, *, chosen: bool = True, fingerprint: bytes = b"a", now: float = 0.0) -> Op:
     return Op(op_id=op_id, chosen=chosen, fingerprint=fingerprint, spec=None, now=now)
+
+
+def finish(table: OpTable, op: Op, *, now: float) -> None:
+    assert op.exited({"exit_code": 0}, now=now) is Do.END
+    table.settle(op)
 
 
 class Life:
@@ -63,18 +71,21 @@ class Life:
             self._kill(op, "timeout")
 
     def _kill(self, op: Op, cause: str) -> None:
-        was = op.state
-        if self.table.kill(op, cause, now=self.now):
+        self._do(op, op.kill(cause, message=None, now=self.now))
+
+    def _do(self, op: Op, do: Do) -> None:
+        assert do in (Do.NOTHING, Do.KILL, Do.END)
+        if do is Do.KILL:
             self.told_to_kill = True
-        elif was is not ENDED:
+        elif do is Do.END:
+            self.table.settle(op)
             self.ends.append(op.verdict)
 
     def exits(self) -> None:
         """Its process ends: killed, if the runner was told to, else by itself."""
         op = self.table.ops.get("id")
-        if op is not None and op.state is RUNNING:
-            self.table.finish(op, facts=DIED if self.told_to_kill else {"exit_code": 0}, now=self.now)
-            self.ends.append(op.verdict)
+        if op is not None and op.state in WITH_RUNNER:
+            self._do(op, op.exited(DIED if self.told_to_kill else {"exit_code": 0}, now=self.now))
 
     def expire(self) -> None:
         self.now += 100.0
@@ -83,11 +94,11 @@ class Life:
     def check(self) -> None:
         assert self.starts <= 1
         assert len(self.ends) <= 1
-        running = [op for op in self.table.ops.values() if op.state is RUNNING]
-        queued = [op.op_id for op in self.table.ops.values() if op.state is QUEUED]
+        running = [op for op in self.table.ops.values() if op.state in WITH_RUNNER]
+        queued = [op.op_id for op in self.table.ops.values() if op.state is State.QUEUED]
         assert self.table.running == len(running)
         assert list(self.table.queue) == queued
-        assert self.table.held == sum(op.weight for op in self.table.ops.values() if op.state is ENDED)
+        assert self.table.held == sum(op.weight for op in self.table.ops.values() if op.state is State.ENDED)
 
 
 EVENTS = ("create", "create", "start", "leave", "grace_over", "timeout", "exits", "expire")
@@ -117,7 +128,7 @@ def test_the_same_id_with_another_spec_is_a_conflict_and_an_expired_one_never_ru
         table.find("id", fingerprint=b"b")
     assert (error.value.status, error.value.code) == (409, "op_conflict")
     assert table.next(now=0) is op
-    table.finish(op, facts={"exit_code": 0}, now=1)
+    finish(table, op, now=1)
     assert table.expire(now=5.9) == ([], pytest.approx(0.1))
     assert table.expire(now=6) == ([op], None)
     for fingerprint in (None, b"a", b"b"):
@@ -133,7 +144,7 @@ def test_a_slow_reader_keeps_its_own_result_and_nobody_else_s() -> None:
         table.next(now=0)
     table.attach(table.ops["read"])
     for name, now in (("read", 0.0), ("old", 0.0), ("young", 4.0)):
-        table.finish(table.ops[name], facts={"exit_code": 0}, now=now)
+        finish(table, table.ops[name], now=now)
     old, read = table.ops["old"], table.ops["read"]
     assert table.expire(now=6.0) == ([old], 1.0)
     read.weight, table.held, table.read = 1 << 30, table.held + (1 << 30), 1 << 30
@@ -143,51 +154,11 @@ def test_a_slow_reader_keeps_its_own_result_and_nobody_else_s() -> None:
     assert set(table.ops) == {"young"}
 
 
-@pytest.mark.parametrize("cause", [None, "timeout", "killed", "client_gone", "sandbox_broken"])
-@pytest.mark.parametrize("sent", [None, 9, 15])
-@pytest.mark.parametrize("died", [None, 9, 15, 11])
-@pytest.mark.parametrize("code", [0, 1])
-@pytest.mark.parametrize(
-    "facts",
-    [
-        {},
-        {"oom": True},
-        {"node_oom": True},
-        {"disk_full": "sandbox"},
-        {"disk_full": "node"},
-        {"pids_hit": True},
-    ],
-)
-def test_verdicts(
-    cause: str | None, sent: int | None, died: int | None, code: int, facts: dict[str, Any]
-) -> None:
-    verdict, _ = judge(
-        cause=cause,
-        cause_message=None,
-        sent_signal=sent,
-        facts={"signal": died, "exit_code": None if died else code, **facts},
-    )
-    if cause == "sandbox_broken" or (cause is not None and died == SIGKILL):
-        expected = cause
-    elif facts.get("oom") and (died or code):
-        expected = "oom"
-    elif facts.get("node_oom") and (died or code):
-        expected = "sandbox_broken"
-    elif died:
-        expected = "killed" if sent == died else "signaled"
-    elif facts.get("disk_full") and code:
-        expected = "disk_full" if facts["disk_full"] == "sandbox" else "sandbox_broken"
-    elif facts.get("pids_hit"):
-        expected = "pids_limit"
-    else:
-        expected = "exited"
-    assert verdict == expected
-
-
-class Table(RuleBasedStateMachine):
-    """Many ops with random lives: bounds hold, the order of the queue holds, nothing ends twice or is forgotten."""
+class Ops(RuleBasedStateMachine):
+    """Many ops, their runners and the executor, which may be lost or late: each op ends once, whatever comes when."""
 
     ids = st.sampled_from([f"op-{number}" for number in range(12)])
+    facts = st.sampled_from([{"exit_code": 0}, {"exit_code": 3}, DIED, {"signal": 15}, {"failed": "oom"}])
 
     def __init__(self) -> None:
         super().__init__()
@@ -198,7 +169,33 @@ class Table(RuleBasedStateMachine):
         self.now = 0.0
         self.order: list[str] = []
         self.started: set[str] = set()
-        self.ended: dict[str, str | None] = {}
+        self.told: set[str] = set()
+        self.killed: set[str] = set()  # ops whose runner was told to kill them
+        self.asked: list[tuple[Op, Ask]] = []  # of the executor, not answered yet
+        self.ended: dict[str, str] = {}
+
+    def do(self, op: Op, do: Do) -> None:
+        """As the driver does."""
+        assert do is not Do.IMPOSSIBLE, (op.state, op.impossible)
+        if do is Do.END:
+            assert op.op_id not in self.ended
+            assert op.verdict is not None
+            self.table.settle(op)
+            self.ended[op.op_id] = op.verdict
+            if op.op_id in self.order:
+                self.order.remove(op.op_id)
+        elif do is Do.TELL_START:
+            assert op.op_id not in self.told
+            self.told.add(op.op_id)
+        elif do is Do.KILL:
+            assert op.state is State.ENDING
+            self.killed.add(op.op_id)
+        elif do is Do.ASK:
+            assert op.asked is not None
+            self.asked.append((op, op.asked))
+
+    def in_state(self, *states: State) -> list[Op]:
+        return [op for op in self.table.ops.values() if op.state in states]
 
     @rule(op_id=ids)
     def create(self, op_id: str) -> None:
@@ -227,26 +224,55 @@ class Table(RuleBasedStateMachine):
             assert op.op_id not in self.started
             self.started.add(op.op_id)
 
-    @rule(op_id=ids, cause=st.sampled_from(["timeout", "killed", "sandbox_ended"]))
+    @rule(op_id=ids, cause=st.sampled_from(["timeout", "killed", "client_gone"]))
     def kill(self, op_id: str, cause: str) -> None:
         op = self.table.ops.get(op_id)
-        if op is None:
-            return
-        was = op.state
-        told = self.table.kill(op, cause, now=self.now)
-        assert told == (was is RUNNING)
-        if was is QUEUED:
-            self.order.remove(op_id)
-            self.ended[op_id] = op.verdict
-            assert op.verdict == cause
+        if op is not None:
+            waited = op.state is State.QUEUED
+            self.do(op, op.kill(cause, message=None, now=self.now))
+            assert not waited or op.verdict == cause
 
-    @rule(op_id=ids, facts=st.sampled_from([{"exit_code": 0}, {"exit_code": 3}, DIED, {}]))
-    def finish(self, op_id: str, facts: dict[str, int | None]) -> None:
-        op = self.table.ops.get(op_id)
-        if op is None or op.state is QUEUED:
-            return
-        self.table.finish(op, facts=facts, now=self.now)
-        self.ended.setdefault(op_id, op.verdict)
+    @precondition(lambda self: self.in_state(*WITH_RUNNER))
+    @rule(choice=st.integers(0, 99), word=st.sampled_from(["started", "shown", "kills"]))
+    def runner_speaks(self, choice: int, word: str) -> None:
+        op = pick(self.in_state(*WITH_RUNNER), choice)
+        if word == "kills":
+            self.do(op, op.at_limit("pids_limit"))
+        else:
+            self.do(op, op.has_started(7 if word == "started" else None, at=self.now))
+
+    @precondition(lambda self: self.in_state(*WITH_RUNNER))
+    @rule(choice=st.integers(0, 99), facts=facts)
+    def exits(self, choice: int, facts: dict[str, Any]) -> None:
+        op = pick(self.in_state(*WITH_RUNNER), choice)
+        self.do(op, op.exited(dict(facts), now=self.now))
+
+    @precondition(lambda self: self.in_state(*WITH_RUNNER))
+    @rule(choice=st.integers(0, 99))
+    def runner_is_lost(self, choice: int) -> None:
+        op = pick(self.in_state(*WITH_RUNNER), choice)
+        self.do(op, op.runner_lost(now=self.now))
+
+    @precondition(lambda self: self.asked)
+    @rule(choice=st.integers(0, 99), yes=st.booleans(), mortal=st.booleans())
+    def executor_answers(self, choice: int, yes: bool, mortal: bool) -> None:
+        """Also of an op that has ended meanwhile."""
+        op, ask = self.asked.pop(choice % len(self.asked))
+        late = op.state is State.ENDED
+        if ask is Ask.DISK:
+            do = op.disk_is_full("sandbox" if yes else None, now=self.now)
+        elif ask is Ask.COUNTERS:
+            do = op.counted({**DIED, "oom": True} if yes else {}, now=self.now)
+        else:
+            do = op.init_lives(yes, mortal=mortal, now=self.now)
+        assert (do is Do.NOTHING) == late
+        self.do(op, do)
+
+    @rule(mortal=st.booleans())
+    def init_is_lost(self, mortal: bool) -> None:
+        for op in list(self.table.ops.values()):
+            self.do(op, op.init_lost("lost", mortal=mortal, now=self.now))
+        assert not self.in_state(*WITH_RUNNER, State.EXPLAINING)
 
     @rule(op_id=ids)
     def watch(self, op_id: str) -> None:
@@ -259,40 +285,62 @@ class Table(RuleBasedStateMachine):
         op = self.table.ops.get(op_id)
         if op is not None and op.attached:
             grace = self.table.leave(op, now=self.now)
-            assert (grace is None) == (op.attached > 0 or op.state is ENDED)
+            assert (grace is None) == (op.attached > 0 or op.state is State.ENDED)
 
     @rule(seconds=st.floats(0.1, 60))
     def wait(self, seconds: float) -> None:
         self.now += seconds
         dropped, due = self.table.expire(now=self.now)
         for op in dropped:
-            assert op.state is ENDED
+            assert op.state is State.ENDED
             assert not op.attached
         assert due is None or due > 0
 
     @precondition(lambda self: len(self.ended) > 6)
     @rule()
     def reset(self) -> None:
+        for op in list(self.table.ops.values()):
+            self.do(op, op.abandon("sandbox_ended", message="reset", now=self.now))
+        assert all(op.state is State.ENDED for op in self.table.ops.values())
+        assert self.table.running == 0
         self.table.forget()
         self.order, self.started, self.ended = [], set(), {}
+        self.told, self.killed = set(), set()
 
     @invariant()
     def holds(self) -> None:
         table = self.table
         states = [op.state for op in table.ops.values()]
-        assert table.running == states.count(RUNNING) <= self.limits.max_running
+        waiting, over = states.count(State.QUEUED), states.count(State.ENDED)
+        assert table.running == len(states) - waiting - over <= self.limits.max_running
         assert list(table.queue) == self.order
-        assert len(self.order) == states.count(QUEUED) <= self.limits.max_queued
-        ended = [op for op in table.ops.values() if op.state is ENDED]
+        assert len(self.order) == waiting <= self.limits.max_queued
+        ended = [op for op in table.ops.values() if op.state is State.ENDED]
         assert table.held == sum(op.weight for op in ended)
         assert table.read == sum(op.weight for op in ended if op.attached)
         for op_id, verdict in self.ended.items():
             op = table.ops.get(op_id)
             assert op is None or op.verdict == verdict
+        assert all(op.cause is None for op in self.in_state(State.EXPLAINING)), "it ended by itself"
+        asked = {op.op_id for op, _ in self.asked}
+        assert all(op.op_id in asked for op in self.in_state(State.EXPLAINING)), "nobody will end it"
+
+    def teardown(self) -> None:
+        """From here on runners and the executor say what there is to say: every op ends."""
+        while self.in_state(State.QUEUED, *WITH_RUNNER, State.EXPLAINING):
+            self.start()
+            for op in self.in_state(*WITH_RUNNER):
+                self.do(op, op.exited(DIED if op.op_id in self.killed else {"exit_code": 0}, now=self.now))
+            while self.asked:
+                self.executor_answers(choice=0, yes=True, mortal=False)
 
 
-TestTable = Table.TestCase
-TestTable.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+def pick(among: list[Op], choice: int) -> Op:
+    return among[choice % len(among)]
+
+
+TestOps = Ops.TestCase
+TestOps.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
 
 
 def test_a_million_ids_are_remembered_in_16_bytes_each_at_most() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from _blake2 import blake2b
 from array import array
 
 FIRST = 256
@@ -17,17 +15,17 @@ class IdMemory:
     at a million ids; the later one would then be refused as expired, never run twice.
     """
 
-    __slots__ = ("_count", "_each", "_key", "_tables")
+    __slots__ = ("_count", "_each", "_tables")
 
     def __init__(self, *, capacity: int) -> None:
         self._each = max(1, capacity // GENERATIONS)
-        self._key = os.urandom(16)
         self._count = 0
         self._tables = [array("Q", bytes(8 * FIRST))]  # the newest is the last
 
-    def _hash(self, op_id: str) -> int:
-        digest = blake2b(op_id.encode("utf-8", "surrogatepass"), digest_size=8, key=self._key).digest()
-        return int.from_bytes(digest, "big") or 1  # 0 marks an empty place
+    @staticmethod
+    def _hash(op_id: str) -> int:
+        """Python keys its hash anew in every process, so nobody can choose two ids that share one."""
+        return hash(op_id) & 0xFFFFFFFFFFFFFFFF or 1  # 0 marks an empty place
 
     @staticmethod
     def _place(table: array[int], value: int) -> int:

@@ -1,0 +1,34 @@
+"""What survives a restart of the sidecar: the generation, the claim, and the end when there was one."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+class Record:
+    """Plain data; server/record.py keeps it on disk."""
+
+    __slots__ = ("claim", "claimed_at", "egress", "generation", "message", "verdict")
+
+    def __init__(self) -> None:
+        self.generation = 1
+        self.claim: dict[str, Any] | None = None
+        self.claimed_at: float | None = None
+        self.egress: dict[str, Any] | None = None  # where the owner's processes may send; none was ever set
+        self.verdict: str | None = None
+        self.message: str | None = None
+
+    def document(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__slots__}
+
+    def disown(self) -> None:
+        """Nobody's again; not written yet."""
+        self.claim = self.claimed_at = self.egress = None
+
+    def deadline_at(self) -> float | None:
+        """In Unix seconds; None: never."""
+        if self.claim is None or self.claim["timeout"] is None or self.claimed_at is None:
+            return None
+        return self.claimed_at + self.claim["timeout"]

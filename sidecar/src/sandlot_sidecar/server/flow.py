@@ -1,0 +1,69 @@
+"""The flow of one connection's bytes: reading stops for reasons, writing waits for the client."""
+
+from __future__ import annotations
+
+import asyncio
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+class Flow(asyncio.Protocol):
+    """What a connection is built on. `tunnel` is told as well, where there is one."""
+
+    def __init__(self) -> None:
+        self.transport: Any = None
+        self.paused_writing = False
+        self.tunnel: Any = None
+        self.closing = False
+        self._drain: asyncio.Future[None] | None = None
+        self._pauses: set[str] = set()
+
+    def pause_writing(self) -> None:
+        self.paused_writing = True
+        if self.tunnel is not None:
+            self.tunnel.outer_paused()
+
+    def resume_writing(self) -> None:
+        self.paused_writing = False
+        if self._drain is not None and not self._drain.done():
+            self._drain.set_result(None)
+        if self.tunnel is not None:
+            self.tunnel.outer_resumed()
+
+    async def drain(self) -> None:
+        """Wait until the client has read enough."""
+        if self.paused_writing:
+            if self._drain is None or self._drain.done():
+                self._drain = asyncio.get_running_loop().create_future()
+            await self._drain
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Hand bytes to the transport."""
+        if not self.closing:
+            self.transport.write(data)
+
+    def pause(self, why: str) -> None:
+        """Stop reading for a reason; reading goes on when every reason is gone."""
+        if not self._pauses and not self.closing:
+            self.transport.pause_reading()
+        self._pauses.add(why)
+
+    def resume(self, why: str) -> None:
+        """Take a reason away."""
+        if why in self._pauses:
+            self._pauses.discard(why)
+            if not self._pauses and not self.closing and not self.transport.is_closing():
+                self.transport.resume_reading()
+
+    def close(self) -> None:
+        """What was written is sent before."""
+        if not self.closing:
+            self.closing = True
+            self.transport.close()
+
+    def abort(self) -> None:
+        """Cut the connection: the client sees that the answer is not complete."""
+        self.closing = True
+        self.transport.abort()

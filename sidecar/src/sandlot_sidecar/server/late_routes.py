@@ -1,0 +1,48 @@
+"""Routes whose modules are loaded with the first request for one of them: an idle sidecar keeps no memory for them."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .http import Http
+    from .instance import Instance
+
+
+def _files(http: Http, instance: Instance) -> None:
+    from .file_routes import FileRoutes
+
+    FileRoutes(instance).add_to(http)
+
+
+def _layers(http: Http, instance: Instance) -> None:
+    from .layer_routes import LayerRoutes
+
+    LayerRoutes(instance).add_to(http)
+
+
+def _tunnels(http: Http, instance: Instance) -> None:
+    from .tunnel import TunnelRoutes
+
+    TunnelRoutes(instance).add_to(http)
+
+
+LATE = {
+    "/v1/files": _files,
+    "/v1/files/stat": _files,
+    "/v1/files/list": _files,
+    "/v1/files/mkdir": _files,
+    "/v1/files/move": _files,
+    "/v1/files/chmod": _files,
+    "/v1/upload": _files,
+    "/v1/download": _files,
+    "/v1/read-file": _files,
+    "/v1/checkpoint": _layers,
+    "/v1/restore": _layers,
+    "/v1/tcp": _tunnels,
+}
+
+
+def add_to(http: Http, instance: Instance) -> None:
+    """Register all of them."""
+    for path, load in LATE.items():
+        http.add_late(path, lambda load=load: load(http, instance))

@@ -1,0 +1,29 @@
+"""Runs a real command in a sandbox: only then is it ready."""
+
+from __future__ import annotations
+
+from sandlot_contract.frames import STDERR
+
+from ..core.errors import SidecarError
+from .spec import Spec
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .ops import Ops
+
+TIMEOUT = 30.0  # seconds for the first command of a fresh sandbox
+
+
+async def prove(ops: Ops, *, owned: bool) -> None:
+    """Where it is `owned`, in the directory in which its owner's commands run. Raises SidecarError."""
+    spec = Spec(command="exit 0")
+    spec.timeout = TIMEOUT
+    if not owned:
+        spec.cwd = "/"
+    op, _ = ops.create(spec, op_id=None)
+    op.detached = True
+    await ops.watchers.wait_ended(op, timeout=TIMEOUT + 5.0)
+    ops.table.drop(op)
+    if op.verdict != "exited" or op.exit_code != 0:
+        text = op.message or b"".join(op.log.output(STDERR)).decode("utf-8", "replace")[:500]
+        raise SidecarError(f"the first command failed ({op.verdict}, exit code {op.exit_code}): {text}")

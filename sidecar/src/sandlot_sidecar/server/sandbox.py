@@ -1,0 +1,98 @@
+"""What the executor makes for the instance: the sandbox, its owner's limits and network, its reset and its end."""
+
+from __future__ import annotations
+
+import os
+
+from .. import kernel
+from ..core.errors import SidecarError
+from . import log
+from .container import ContainerMemory
+from .environment import environment
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..config import Config
+    from .executor_client import ExecutorClient
+    from .ops import Ops
+
+
+class Sandbox:
+    """All that asks the executor raises SidecarError where it cannot."""
+
+    def __init__(self, config: Config, executor: ExecutorClient) -> None:
+        self._config = config
+        self._executor = executor
+        self.setup: dict[str, Any] = {}
+        self.notes: list[str] = []
+        self.memory = ContainerMemory([])
+
+    async def build(self, *, resume: bool) -> None:
+        """`resume`: as it was for the owner of before a restart."""
+        config = self._config
+        self._executor.start()
+        self.setup, counters = await self._executor.ask(
+            "setup", descriptors=None, root=self._root(resume=resume), target_pid=config.target_pid,
+            hostname=config.hostname, target=config.instance_id if config.target else None, limits=config.limits,
+            cgroup_parent=config.cgroup_parent,
+        )  # fmt: skip
+        self.memory = ContainerMemory(counters)
+        self.notes = list(self.setup.get("notes") or [])
+
+    def _root(self, *, resume: bool) -> dict[str, Any]:
+        """What the root is built from; in a pod the state directory has room for its changes."""
+        root = self._config.root
+        if self._config.target and "upper" not in root:
+            root = {**root, "upper": os.path.join(self._config.state_dir, "upper")}
+        return {**root, "resume": resume} if "upper" in root else root
+
+    async def apply(self, claim: dict[str, Any]) -> None:
+        """Limits and network of the claim, where they differ from what the sandbox was built with."""
+        template = {"disk": self._config.root.get("disk"), **self._config.limits}
+        limits = {name: value for name, value in claim["limits"].items() if template.get(name) != value}
+        if limits or claim["network"] != "full":
+            answer, _ = await self._executor.ask(
+                "apply", hostname=self._config.hostname, **self._conditions(claim)
+            )
+            self.notes += [note for note in answer.get("notes") or [] if note not in self.notes]
+
+    async def reset(self, claim: dict[str, Any] | None) -> dict[str, Any]:
+        """As fresh for whoever has it next; returns the proof."""
+        answer, _ = await self._executor.ask("reset", **self._conditions(claim))
+        if answer.get("equal"):
+            self.notes = list(answer.get("notes") or [])
+        return answer
+
+    async def end(self) -> None:
+        """Take it down; a failure is logged."""
+        if not self._executor.gone:
+            try:
+                await self._executor.ask("end")
+            except SidecarError as error:
+                log.failure("executor_end_failed", error)
+
+    def prepare(self, ops: Ops, claim: dict[str, Any] | None) -> None:
+        """What commands of this owner, or of nobody yet, find."""
+        config, root = self._config, self._config.root
+        cpu = self._conditions(claim)["limits"].get("cpu")
+        ops.environment = environment(
+            image=self.setup.get("env") or {},
+            configured=root.get("env") or {},
+            claim=claim,
+            threads=cpu if config.target else None,
+        )
+        ops.abreast = max(1 if kernel.is_gvisor() else 2, round(cpu or os.cpu_count() or 1))
+        workdir = root.get("workdir") or self.setup.get("workdir")
+        ops.workdir = (claim["workdir"] if claim is not None else None) or workdir or "/"
+        ops.user = root.get("user")
+
+    def _conditions(self, claim: dict[str, Any] | None) -> dict[str, Any]:
+        """What this owner, or nobody yet, has the sandbox run under."""
+        if claim is None:
+            return {"network": "full", "limits": self._config.limits}
+        return {"network": claim["network"], "limits": {**self._config.limits, **claim["limits"]}}
+
+    def close(self) -> None:
+        self.memory.close()
