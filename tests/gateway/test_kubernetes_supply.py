@@ -146,7 +146,7 @@ def test_the_kubernetes_backend_needs_the_shared_key(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("key", "says"),
-    [(b"short", "at least 16 bytes"), (b"k" * 32, "no way to a Kubernetes API server"), (None, "master")],
+    [(b"short", "at least 16 bytes"), (b"k" * 32, "cannot find the Kubernetes API server"), (None, "master")],
 )
 def test_a_start_that_cannot_be_says_why(
     tmp_path: Path, state_dir: Path, key: bytes | None, says: str
