@@ -18,7 +18,7 @@ from sandlot_gateway.core.starts import Starts
 from sandlot_gateway.engine.learning import Learning
 from sandlot_gateway.sandboxes import Sandbox
 
-from tests.gateway.lives import Wire
+from tests.gateway.lives_gateway import Wire
 from tests.gateway.test_lives_kubernetes import KubernetesLivesModel
 from tests.gateway.test_lives_model import LivesModel
 from tests.gateway.test_supply_model import SupplyModel

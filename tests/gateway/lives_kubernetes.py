@@ -11,14 +11,7 @@ from unittest.mock import patch
 
 import msgspec
 from sandlot_contract import names
-from sandlot_gateway.backend_events import BackendEvents
-from sandlot_gateway.backends.kubernetes.backend import KubernetesBackend
-from sandlot_gateway.backends.kubernetes.settings import KubernetesSettings
 from sandlot_gateway.data.errors import DialError, UpstreamError
-from sandlot_gateway.data.pool import Answer
-from sandlot_gateway.engine.ends import DELETE_WAIT
-from sandlot_gateway.sandboxes import Sandbox
-from sandlot_gateway.sidecars import ClaimAnswer, Sidecars
 from sandlot_kube import clock, ends, template, verdicts
 from sandlot_kube.ends import Ended
 from sandlot_kube.errors import KubeError, KubeUnreachable
@@ -26,10 +19,12 @@ from sandlot_kube.objects import Pod
 from sandlot_kube.objects import Sandbox as Resource
 from sandlot_kube.verdicts import Verdict
 
-from tests.gateway.api_server import NAMESPACE, PODS, SANDBOXES, ApiServer, Client, Watch
-from tests.gateway.lives import Call, Gateway, Sidecar, World
+from tests.gateway.api_server import PODS, SANDBOXES, ApiServer, Watch
+from tests.gateway.lives import World
+from tests.gateway.lives_gateway import Gateway
+from tests.gateway.lives_kubernetes_gateway import KubernetesGateway
+from tests.gateway.lives_messages import Call, Sidecar
 
-_KINDS = {"/v1/claim": "claim", "/v1/end": "end", "/v1/state": "state"}
 _END_GRACE = 5.0  # the controller's, for an end that a gateway may know better
 
 
@@ -234,95 +229,3 @@ class KubernetesWorld(World):
         ended = Ended(verdict.verdict, clock.text(self.api.now()), message=verdict.message)
         body = {"status": json.loads(msgspec.json.encode(ends.status(ended)))}
         self.api.request("PATCH", f"{SANDBOXES}/{name}/status", body)
-
-
-class Pool:
-    """A gateway's `HttpPool`, over the world."""
-
-    def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
-
-    async def fetch(
-        self, address: str, method: str, target: str, *, body: bytes = b"", timeout: float = 30.0, **_: Any
-    ) -> Answer:
-        world = self._gateway.world
-        host = address.partition(":")[0]
-        owner = next((one for one in world.sidecars.values() if one.address.partition(":")[0] == host), None)
-        instance_id = owner.instance_id if owner is not None else host.partition(".")[0]
-        kind = _KINDS[target]
-        try:
-            async with asyncio.timeout(timeout):
-                result = await self._gateway.call(kind, instance_id, json.loads(body) if body else {})
-        except TimeoutError:
-            raise UpstreamError("no answer in time") from None
-        match result:
-            case Exception():
-                raise result
-            case ClaimAnswer("claimed", state) | (dict() as state):
-                return Answer(200, [], json.dumps(state).encode())
-            case ClaimAnswer("gone"):
-                return Answer(410, [], b'{"error":"gone"}')
-            case ClaimAnswer("stale"):
-                return Answer(409, [], b'{"error":"stale_generation"}')
-            case ClaimAnswer():
-                return Answer(409, [], b'{"error":"claimed"}')
-            case _:
-                return Answer(200 if result == "ended" else 409, [], b"{}")
-
-    def cut(self, address: str) -> None:
-        return
-
-    def forget(self, address: str) -> None:
-        return
-
-
-class KubernetesGateway(Gateway):
-    image = "example.org/image:1"
-
-    def machine(self) -> tuple[Any, Any]:
-        world: Any = self.world
-        pool: Any = Pool(self)
-        client: Any = Client(world.api, self, send=self._send)
-        settings = KubernetesSettings(namespace=NAMESPACE, settle_timeout=0.0)
-        backend = KubernetesBackend(tokens=self.tokens, pool=pool, settings=settings, client=client)
-        return backend, Sidecars(pool)
-
-    async def begin(self) -> None:
-        self._tasks: list[asyncio.Task[None]] = []
-        await self.backend.start(
-            BackendEvents(
-                supply=self.supply, lifecycle=self.lifecycle, found=self.webhooks.found, refused=self._count
-            )
-        )
-        self.lifecycle.learning.resume()
-
-    def clock(self) -> float:
-        world: Any = self.world
-        return world.api.now()
-
-    async def _send(self, method: str, path: str, body: object) -> Any:
-        return await self.call("api", path, {"method": method, "body": body})
-
-    def answer_pending(self, sandbox: Sandbox) -> None:
-        """Its caller has waited long enough."""
-
-        async def answer() -> None:
-            await self.lifecycle.wait(sandbox, timeout=0.0)
-            await self.lifecycle.promise(sandbox)
-
-        self._run(lambda: self._tasks.append(asyncio.create_task(answer())))
-
-    def delete(self, sandbox: Sandbox) -> None:
-        """Its caller is told once this gateway says that it is gone everywhere."""
-        self.world.deleted[sandbox.id] = self
-
-        async def delete() -> None:
-            began = self.world.loop.time()
-            self.lifecycle.ends.delete(sandbox)
-            await self.lifecycle.ends.deleted_everywhere(sandbox)
-            # One that nobody could be told of in time is this gateway's alone, until it has told somebody.
-            if self.alive and self.world.loop.time() < began + DELETE_WAIT:
-                self.world.answered.add(sandbox.id)
-                self.world.answered_last = self
-
-        self._run(lambda: self._tasks.append(asyncio.create_task(delete())))

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 from sandlot_gateway.sandboxes import Sandbox
 
-from tests.gateway.lives import Call, Gateway, Word, World
+from tests.gateway.lives import World
+from tests.gateway.lives_gateway import Gateway
+from tests.gateway.lives_messages import Call, Word
 
 
 @pytest.fixture

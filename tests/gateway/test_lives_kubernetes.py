@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 from sandlot_gateway.sandboxes import Sandbox
 
-from tests.gateway.lives import Call, Sidecar
 from tests.gateway.lives_kubernetes import KubernetesWorld
+from tests.gateway.lives_messages import Call, Sidecar
 from tests.gateway.test_lives_model import LivesModel, choices, pick
 
 

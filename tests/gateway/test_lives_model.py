@@ -16,7 +16,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from sandlot_gateway.core.slots import Phase
 
 from tests.gateway.api_server import Watch
-from tests.gateway.lives import Call, Gateway, Sidecar, Word, World
+from tests.gateway.lives import World
+from tests.gateway.lives_gateway import Gateway
+from tests.gateway.lives_messages import Call, Sidecar, Word
 
 choices = st.integers(0, 1 << 16)
 

@@ -1,0 +1,82 @@
+"""What is in a world of lives: its time, its sidecars, and what is under way between them and gateways."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tests.gateway.lives_gateway import Gateway
+
+# What a call may come to when its answer, or the call itself, is lost.
+UNANSWERED = {"claim": "uncertain", "end": "unknown", "reset": False, "launch": "refused"}
+UNSENT = {"claim": "unreachable", "end": "unknown", "reset": False, "launch": "failed"}
+
+
+class VirtualTime(asyncio.SelectorEventLoop):
+    """Its clock moves when it is told to, so that an hour of timers takes no time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 1000.0
+
+    def time(self) -> float:
+        return self.now
+
+    async def rest(self) -> None:
+        """Until nothing is left to be run at this time."""
+        for _ in range(1000):
+            await asyncio.sleep(0)
+            if not self._ready:  # type: ignore[attr-defined]
+                return
+        raise AssertionError("its tasks never wait")
+
+
+@dataclass
+class Sidecar:
+    """What one really is, whoever knows of it."""
+
+    instance_id: str
+    address: str
+    generation: int = 1
+    phase: str = "starting"
+    claim: dict[str, Any] | None = None
+    claimed_at: float | None = None
+    verdict: str | None = None
+
+    @property
+    def owner(self) -> str | None:
+        return self.claim["sandbox_id"] if self.claim is not None and self.phase == "claimed" else None
+
+    def state(self) -> dict[str, Any]:
+        claim = self.claim or {}
+        return {
+            "instance_id": self.instance_id,
+            "generation": self.generation,
+            "phase": self.phase,
+            "sandbox_id": claim.get("sandbox_id"),
+            "claimed_at": self.claimed_at,
+            "meta": claim.get("meta"),
+            "verdict": self.verdict,
+        }
+
+
+@dataclass(eq=False)
+class Call:
+    """One request of a gateway that has been sent, and is answered when the world says so."""
+
+    gateway: Gateway
+    kind: str
+    instance_id: str
+    body: dict[str, Any]
+    answer: asyncio.Future[Any]
+    result: Any = None
+    arrived: bool = False
+
+
+@dataclass
+class Word:
+    gateway: Gateway
+    instance_id: str
+    state: dict[str, Any]
