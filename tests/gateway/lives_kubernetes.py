@@ -42,6 +42,7 @@ class Faults(logging.Handler):
 class KubernetesWorld(World):
     def __init__(self, directory: Path, *, gateways: int) -> None:
         self.answered_last: Gateway | None = None  # a delete
+        self.told: set[str] = set()  # sandboxes whose caller was answered PENDING
         self.odd_since: dict[str, float] = {}
         self.had_pod: set[str] = set()
         self.api: ApiServer = None  # type: ignore[assignment]
