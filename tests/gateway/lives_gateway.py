@@ -281,7 +281,7 @@ class Gateway:
             self.below.gone.add(instance_id)
             self.below.instances.pop(instance_id, None)
             # Of a pod that is gone nobody can tell what its sidecar was told.
-            self.lifecycle.ends.gone(instance_id, verdict="sandbox_lost", message="gone")
+            self.lifecycle.ends.gone(instance_id, Loss("sandbox_lost", "gone"))
 
         self._run(tell)
 

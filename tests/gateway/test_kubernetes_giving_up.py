@@ -10,7 +10,7 @@ from sandlot_gateway.backends.kubernetes.giving_up import Outcome, Written, deci
 from sandlot_gateway.core.slots import Phase
 from sandlot_gateway.sidecars import Ending
 
-KEEP, ASK, LEAVE, DROP, WRITE_END = Outcome
+KEEP, ASK, LEAVE, DROP, GIVE_BACK, WRITE_END = Outcome
 BOTH = (False, True)
 ON_OFFER = (Phase.UNHEARD, Phase.WARM, Phase.CLAIMING)
 GIVEN_UP = (None, Phase.ENDING, Phase.GONE)
@@ -18,7 +18,7 @@ GIVEN_UP = (None, Phase.ENDING, Phase.GONE)
 
 def every() -> Iterator[tuple[Ending, Phase | None, Written]]:
     answers: tuple[Ending, ...] = ("ended", "owned", "unknown")
-    all_written = [Written(*each) for each in product((None, *BOTH), BOTH, BOTH)]
+    all_written = [Written(*each) for each in product((None, *BOTH), BOTH, BOTH, BOTH)]
     yield from product(answers, (None, *Phase), all_written)
 
 
@@ -40,21 +40,22 @@ def test_nothing_is_ended_that_somebody_may_have() -> None:
 def test_what_has_ended_is_not_offered_again() -> None:
     for answer, phase, written in every():
         if answer == "ended" and phase is not Phase.OWNED:
-            assert decide(answer, phase, written) in (LEAVE, DROP)
+            assert decide(answer, phase, written) in (LEAVE, DROP, GIVE_BACK)
 
 
 def test_what_was_given_up_and_does_not_answer_goes() -> None:
     for answer, phase, written in every():
         if answer == "unknown" and phase in GIVEN_UP and not written.blind:
-            assert decide(answer, phase, written) in (LEAVE, DROP, WRITE_END)
+            assert decide(answer, phase, written) in (LEAVE, DROP, GIVE_BACK, WRITE_END)
 
 
 def test_only_a_start_without_an_owner_is_deleted_and_nothing_is_written_over_an_owners_record() -> None:
     for answer, phase, written in every():
         outcome = decide(answer, phase, written)
-        if outcome is DROP:
+        if outcome in (DROP, GIVE_BACK):
             assert written.cold
-        if outcome in (DROP, WRITE_END):
+            assert (outcome is GIVE_BACK) == written.given_back
+        if outcome in (DROP, GIVE_BACK, WRITE_END):
             assert not written.claimed
 
 

@@ -32,9 +32,7 @@ class BackendEvents:
         self._found(instance, state)
 
     def instance_lost(self, instance_id: str, loss: Loss) -> None:
-        self._lifecycle.ends.gone(
-            instance_id, verdict=loss.verdict, message=loss.message, exit_code=loss.exit_code
-        )
+        self._lifecycle.ends.gone(instance_id, loss)
 
     def promise_found(self, sandbox_id: str, request: dict[str, Any]) -> None:
         self._lifecycle.learning.promised(sandbox_id, request)

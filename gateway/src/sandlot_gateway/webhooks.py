@@ -16,7 +16,7 @@ from sandlot_contract.verdicts import SandboxVerdict
 
 from sandlot_gateway.core.backend import Backend, LeftAlone, Unavailable
 from sandlot_gateway.core.instances import Instance
-from sandlot_gateway.core.slots import Heard
+from sandlot_gateway.core.slots import Heard, Loss
 from sandlot_gateway.directory import Directory
 from sandlot_gateway.engine.ends import Ends
 from sandlot_gateway.engine.learning import Learning
@@ -140,13 +140,9 @@ class Webhooks:
 
     def act(self, instance: Instance | None, document: _Document, state: dict[str, Any]) -> None:
         if document.event == Event.ENDED or document.phase in (Phase.ENDED, Phase.FAILED):
-            self._ends.gone(
-                document.instance_id,
-                verdict=document.verdict or _UNTOLD.get(document.phase, SandboxVerdict.DELETED),
-                message=document.message,
-                exit_code=_exit_code(state),
-                heard=True,
-            )
+            verdict = document.verdict or _UNTOLD.get(document.phase, SandboxVerdict.DELETED)
+            loss = Loss(verdict, document.message, _exit_code(state))
+            self._ends.gone(document.instance_id, loss, heard=True)
         elif instance is not None and document.phase == Phase.CLAIMED:
             before = self._supply.slots.owner(instance.id)
             heard = self._supply.heard_owned(instance, document.generation, document.sandbox_id)

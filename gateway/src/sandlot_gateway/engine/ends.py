@@ -120,31 +120,29 @@ class Ends:
         if ended is not None:
             self._retirer.retire(ended, verdict=verdict)
 
-    def gone(
-        self,
-        instance_id: str,
-        *,
-        verdict: str,
-        message: str | None,
-        exit_code: int | None = None,
-        heard: bool = False,
-    ) -> None:
+    def gone(self, instance_id: str, loss: Loss, *, heard: bool = False) -> None:
         """The instance has ended by itself or died: record its sandbox's end, give its place to others.
 
         `heard`: its sidecar said so.
         """
-        loss = Loss(verdict, message, exit_code)
         slot = self._supply.lost(instance_id, loss)
         owner = slot.sandbox_id if slot is not None and slot.phase is Phase.OWNED else None
         sandbox = self._directory.get(owner) if owner is not None else None
         sandbox = sandbox or self._unconfirmed_again(instance_id)
-        if sandbox is None or (sandbox.instance_id == instance_id and verdict == SandboxVerdict.GIVEN_BACK):
-            claim = sandbox.ownership() if sandbox is not None else None
-            if sandbox is not None:
-                self._unlearn(sandbox)
+        if sandbox is None:
+            self._backend.ended(instance_id, loss, claim=None, heard=heard)
+        elif sandbox.instance_id == instance_id and loss.verdict == SandboxVerdict.GIVEN_BACK:
+            claim = sandbox.ownership()
+            self._unlearn(sandbox)
             self._backend.ended(instance_id, loss, claim=claim, heard=heard)
         elif sandbox.instance_id == instance_id:
-            self.record(sandbox, verdict=verdict, message=message, exit_code=exit_code, heard=heard)
+            self.record(
+                sandbox,
+                verdict=loss.verdict,
+                message=loss.message,
+                exit_code=loss.exit_code,
+                heard=heard,
+            )
         if slot is None or slot.phase is not Phase.ENDING:
             self._retirer.destroy(instance_id)
 

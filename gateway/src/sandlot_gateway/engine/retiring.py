@@ -59,7 +59,7 @@ class Retirer:
         else:
             begun = self._slots.discard(instance.id)
         if begun:
-            self._tasks.spawn(self._discard(instance, owner=owner))
+            self._tasks.spawn(self._end(instance, verdict=SandboxVerdict.SANDBOX_LOST, only_of=owner))
 
     def give_back(self, instance: Instance, sandbox_id: str) -> None:
         """Take it away unless another sandbox than this owns it, which its sidecar alone knows."""
@@ -99,9 +99,6 @@ class Retirer:
         answer = await self._sidecars.end(instance, verdict=verdict, only_of=only_of)
         await self._asked(instance, answer)
         return answer == "ended"
-
-    async def _discard(self, instance: Instance, *, owner: str | None) -> None:
-        await self._end(instance, verdict=SandboxVerdict.SANDBOX_LOST, only_of=owner)
 
     async def _give_back(self, instance: Instance, sandbox_id: str) -> None:
         answer = await self._ask(instance, sandbox_id)

@@ -39,6 +39,7 @@ class Destroyer:
             cold=seen.origin.cold,
             claimed=claimed or (gone and seen.origin is not Origin.OWN_START),
             blind=self._view.watches.failure is not None,
+            given_back=given_back,
         )
         phase = self._view.phase(instance_id)
         outcome = decide(answer, phase, written)
@@ -48,11 +49,10 @@ class Destroyer:
             self._view.states.ask(seen.instance)
             return
         self._remove(seen)
-        if outcome is Outcome.DROP and given_back:
-            # Deleted, it would be the sandbox's end where its claim was heard of.
-            self._recorder.write_end(seen, None, Loss(SandboxVerdict.GIVEN_BACK, "its claim failed"))
-        elif outcome is Outcome.DROP:
+        if outcome is Outcome.DROP:
             self._view.records.drop(instance_id, template=seen.instance.template)
+        elif outcome is Outcome.GIVE_BACK:
+            self._recorder.write_end(seen, None, Loss(SandboxVerdict.GIVEN_BACK, "its claim failed"))
         elif outcome is Outcome.WRITE_END:
             self._recorder.write_end(seen, None, Loss(SandboxVerdict.SANDBOX_LOST, "the gateway gave it up"))
         if phase not in (None, Phase.ENDING, Phase.GONE):  # its sidecar has ended while it was on offer

@@ -14,6 +14,9 @@ class Outcome(Enum):
     ASK = auto()  # somebody has it, or may: learn who from its sidecar
     LEAVE = auto()  # no sandbox here has it any more, and others write what is to be written
     DROP = auto()  # as LEAVE, and the Sandbox that only its start was for is deleted
+    GIVE_BACK = (
+        auto()
+    )  # as DROP, but the Sandbox stays, with an end: deleted, it would be the end of a claim's sandbox
     WRITE_END = auto()  # as LEAVE, and it gets a Sandbox with an end, by which the controller takes its pod
 
 
@@ -24,6 +27,7 @@ class Written:
     cold: bool | None  # it has a Sandbox of its own; None: not known yet
     claimed: bool = False  # a Sandbox has it with an owner, or an end
     blind: bool = False  # Sandboxes cannot be seen at this time
+    given_back: bool = False  # a claim of it has failed here, of which other gateways may have heard
 
 
 def decide(answer: Ending, phase: Phase | None, written: Written) -> Outcome:
@@ -43,6 +47,6 @@ def decide(answer: Ending, phase: Phase | None, written: Written) -> Outcome:
     if written.claimed:
         return Outcome.LEAVE
     if written.cold:
-        return Outcome.DROP
+        return Outcome.GIVE_BACK if written.given_back else Outcome.DROP
     # A pool's pod whose sidecar has ended is seen and taken away by the controller.
     return Outcome.LEAVE if answer == "ended" else Outcome.WRITE_END

@@ -20,7 +20,7 @@ from sandlot_kube.waiting import wait_set
 
 from ...core.owners import Promise
 from .translate import asked_for, safe_name, sandbox_body, to_kube
-from .writes import Writes, unless_missing
+from .writes import Writes, unless_ended, unless_missing
 
 _log = logging.getLogger(__name__)
 
@@ -39,6 +39,11 @@ class _Work:
     tried: asyncio.Event = field(default_factory=asyncio.Event)
     news: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
+
+    @property
+    def ending(self) -> bool:
+        """Its end or its removal is to be written, whatever else was wanted."""
+        return self.dropped or self.ended is not None
 
 
 class Promises:
@@ -171,11 +176,11 @@ class Promises:
     def writing(self, sandbox_id: str) -> asyncio.Task[None] | None:
         """What writes its end or its removal."""
         work = self._works.get(safe_name(sandbox_id))
-        return work.task if work is not None and (work.ended is not None or work.dropped) else None
+        return work.task if work is not None and work.ending else None
 
     async def close(self, *, timeout: float) -> None:
         """Ends are written; promises lapse, unless this gateway comes back."""
-        ending = [work.task for work in self._works.values() if work.task and (work.ended or work.dropped)]
+        ending = [work.task for work in self._works.values() if work.task and work.ending]
         if ending:
             await asyncio.wait(ending, timeout=timeout)
         tasks = [work.task for work in self._works.values() if work.task is not None]
@@ -215,7 +220,7 @@ class Promises:
 
     async def _step(self, name: str, work: _Work) -> float | None:
         """One request, two at most; how many seconds later the next is due, None where news alone can tell."""
-        if work.done or (work.paused and not work.dropped and work.ended is None):
+        if work.done or (work.paused and not work.ending):
             return None
         path = paths.sandboxes(self._namespace, name)
         if work.dropped:
@@ -226,13 +231,7 @@ class Promises:
         elif not work.there and work.promise is not None:
             await self._create(name, work, promise=work.promise)
         elif work.ended is not None:
-            try:
-                await unless_missing(
-                    self._client, "PATCH", f"{path}/status", body={"status": ends.status(work.ended)}
-                )
-            except KubeError as error:
-                if not ends.was_first(error):
-                    raise
+            await unless_ended(self._client, path, ends.status(work.ended))
             self._there.pop(name, None)
             work.done = True
         else:

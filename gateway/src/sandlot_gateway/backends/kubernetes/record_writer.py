@@ -14,7 +14,7 @@ from .known import Known, KnownSandboxes
 from .promises import Promises
 from .record import Record
 from .translate import asked, safe_name, sandbox_body, to_kube
-from .writes import unless_missing
+from .writes import unless_ended, unless_missing
 
 
 class RecordWriter:
@@ -55,11 +55,7 @@ class RecordWriter:
             status = ends.status(ended)
             if known is not None and known.owner is not None and known.made_for == known.owner:
                 status["sandboxId"] = known.owner
-            try:
-                await unless_missing(self._client, "PATCH", f"{path}/status", body={"status": status})
-            except KubeError as error:
-                if not ends.was_first(error):
-                    raise
+            await unless_ended(self._client, path, status)
             record.end_there = True
         # The watch may be late or away, and the next who asks is not to be told that there is nothing.
         name = known.name if known is not None else record.name

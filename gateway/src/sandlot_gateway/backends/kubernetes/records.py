@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -214,22 +214,12 @@ class Records:
 
     async def ends_written(self, sandbox_ids: set[str], *, timeout: float) -> None:
         """`timeout` in seconds."""
-        self._lull.end()
-        tasks = [
-            record.task
-            for record in self._records.values()
-            if record.task is not None and self._owner_of(record) in sandbox_ids
-        ]
-        tasks += [task for one in sandbox_ids if (task := self.promises.writing(one)) is not None]
-        if tasks:
-            await asyncio.wait(tasks, timeout=timeout)
+        records = [one for one in self._records.values() if self._owner_of(one) in sandbox_ids]
+        await self._written(records, timeout=timeout, also=map(self.promises.writing, sandbox_ids))
 
     async def flush(self, *, timeout: float) -> None:
         """Until what was asked for is written."""
-        self._lull.end()
-        tasks = [record.task for record in self._records.values() if record.task is not None]
-        if tasks:
-            await asyncio.wait(tasks, timeout=timeout)
+        await self._written(self._records.values(), timeout=timeout)
 
     async def close(self, *, timeout: float) -> None:
         """What is not written by then is written by whoever hears the sidecar's next heartbeat."""
@@ -244,6 +234,18 @@ class Records:
         await self.promises.close(timeout=max(deadline - loop.time(), 0.0))
 
     # Inside.
+
+    async def _written(
+        self,
+        records: Iterable[Record],
+        *,
+        timeout: float,
+        also: Iterable[asyncio.Task[None] | None] = (),
+    ) -> None:
+        self._lull.end()
+        tasks = [task for task in (*(record.task for record in records), *also) if task is not None]
+        if tasks:
+            await asyncio.wait(tasks, timeout=timeout)
 
     def _record(self, instance_id: str, template: Template, *, cold: bool | None) -> Record:
         record = self._records.get(instance_id)

@@ -6,9 +6,9 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from sandlot_kube import backoff
+from sandlot_kube import backoff, ends
 from sandlot_kube.client import MERGE_PATCH, KubeClient
 from sandlot_kube.errors import KubeError
 
@@ -62,6 +62,15 @@ class Writes:
             _, users = self._turns.pop(sandbox_id)
             if users > 1:
                 self._turns[sandbox_id] = lock, users - 1
+
+
+async def unless_ended(client: KubeClient, path: str, status: dict[str, Any]) -> None:
+    """Write an end into the Sandbox at `path`; one that it has already stays. Raises KubeError."""
+    try:
+        await unless_missing(client, "PATCH", f"{path}/status", body={"status": status})
+    except KubeError as error:
+        if not ends.was_first(error):
+            raise
 
 
 async def unless_missing(client: KubeClient, method: str, path: str, *, body: object = None) -> None:
