@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from sandlot_gateway.sidecars import ClaimAnswer
 
+from tests.gateway.api_server import Watch
 from tests.gateway.lives_gateway import Gateway
 from tests.gateway.lives_messages import UNANSWERED, UNSENT, Call, Sidecar, VirtualTime, Word
 
 
 class World:
     """`calls`, `words` and `losses` are under way: a test lets them arrive, in any order, or not at all."""
+
+    gateway: type[Gateway] = Gateway
 
     def __init__(self, directory: Path, *, gateways: int, recycles: bool) -> None:
         self.recycles = recycles
@@ -35,7 +39,7 @@ class World:
     def new_gateway(self, *, disk: Path | None = None) -> Gateway:
         """`disk`: of the one before it."""
         self.made += 1
-        return Gateway(self, disk or self.directory / str(self.made))
+        return self.gateway(self, disk or self.directory / str(self.made))
 
     def settle(self) -> None:
         """Until every task waits for the world or for time."""
@@ -46,20 +50,21 @@ class World:
         self.settle()
 
     def kill(self, gateway: Gateway, *, keep_disk: bool = False) -> None:
-        """It says and hears nothing more, and another takes its place.
-
-        A delete that had not come to the sidecar by then was not answered either.
-        """
+        """It says and hears nothing more, and another takes its place."""
         gateway.alive = False
-        for sidecar in self.sidecars.values():
-            if sidecar.owner is not None and self.deleted.get(sidecar.owner) is gateway:
-                del self.deleted[sidecar.owner]
-                self.answered.discard(sidecar.owner)
+        self.forget_deletes(gateway)
         self.dead.append(gateway)
         self.calls = [call for call in self.calls if call.gateway is not gateway or call.kind == "launch"]
         self.gateways[self.gateways.index(gateway)] = self.new_gateway(
             disk=gateway.disk if keep_disk else None
         )
+
+    def forget_deletes(self, gateway: Gateway) -> None:
+        """Those that had not come to the sidecar by then were not answered either."""
+        for sidecar in self.sidecars.values():
+            if sidecar.owner is not None and self.deleted.get(sidecar.owner) is gateway:
+                del self.deleted[sidecar.owner]
+                self.answered.discard(sidecar.owner)
 
     def close(self) -> None:
         for gateway in [*self.gateways, *self.dead]:
@@ -69,11 +74,12 @@ class World:
 
     # What is under way, beside calls, words and losses.
 
-    def backlogs(self) -> list[Any]:
+    def backlogs(self) -> list[Watch]:
         return []
 
-    def tell(self, watch: Any) -> None:
-        raise NotImplementedError
+    def tell(self, watch: Watch) -> None:
+        watch.tell()
+        self.settle()
 
     def more(self) -> bool:
         """Something that would happen by itself does. False: there is nothing."""
@@ -101,7 +107,7 @@ class World:
         sidecar.verdict = word or "node_lost"
         if word is not None:
             self.speak(sidecar, "ended")
-        self.losses += [(gateway, sidecar.instance_id) for gateway in self.gateways]
+        self.has_ended(sidecar, in_order=word is not None)
 
     def arrive(self, call: Call) -> None:
         """It takes effect; its answer is still to come."""
@@ -132,9 +138,11 @@ class World:
         if gateway.alive:
             gateway.lose(instance_id)
 
-    def quiet(self) -> None:
-        """All that is under way arrives."""
+    def quiet(self, until: Callable[[], bool] = lambda: False) -> None:
+        """All that is under way arrives, up to this moment."""
         for _ in range(2000):
+            if until():
+                return
             for sidecar in [one for one in self.sidecars.values() if one.phase == "starting"]:
                 self.get_ready(sidecar)
             if self.losses:
@@ -174,11 +182,11 @@ class World:
         self.check_unwanted(sidecar)
         sidecar.phase, sidecar.verdict = "ended", body["verdict"]
         self.speak(sidecar, "ended")
-        self.ended_itself(sidecar)
+        self.has_ended(sidecar, in_order=True)
         return "ended"
 
-    def ended_itself(self, sidecar: Sidecar) -> None:
-        """The backends find out."""
+    def has_ended(self, sidecar: Sidecar, *, in_order: bool) -> None:
+        """The backends find out. `in_order`: it has said so itself."""
         self.losses += [(gateway, sidecar.instance_id) for gateway in self.gateways]
 
     def unwanted(self, sidecar: Sidecar, state: dict[str, Any], verdict: str | None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -40,12 +41,13 @@ class Faults(logging.Handler):
 
 
 class KubernetesWorld(World):
+    gateway = KubernetesGateway
+
     def __init__(self, directory: Path, *, gateways: int) -> None:
         self.answered_last: Gateway | None = None  # a delete
         self.told: set[str] = set()  # sandboxes whose caller was answered PENDING
         self.odd_since: dict[str, float] = {}
         self.had_pod: set[str] = set()
-        self.api: ApiServer = None  # type: ignore[assignment]
         # Sets of ids have an order of chance: an example would not go the same way twice.
         self._ids = patch("secrets.token_hex", self._id)
         self._ids.start()
@@ -53,22 +55,16 @@ class KubernetesWorld(World):
         logging.getLogger().addHandler(self.faults)
         super().__init__(directory, gateways=gateways, recycles=False)
 
-    def new_gateway(self, *, disk: Path | None = None) -> Gateway:
-        if self.api is None:
-            self.api = ApiServer(time=self.loop.time)
-        self.made += 1
-        return KubernetesGateway(self, disk or self.directory / str(self.made))
+    @cached_property
+    def api(self) -> ApiServer:
+        return ApiServer(time=self.loop.time)
 
     def _id(self, size: int) -> str:
         self.made += 1
         return f"{self.made:0{2 * size}x}"
 
-    def kill(self, gateway: Gateway, *, keep_disk: bool = False) -> None:
-        """A delete that it has not answered is nobody's promise, whatever came of it."""
-        deleted = dict(self.deleted)
-        answered = set(self.answered)
-        super().kill(gateway, keep_disk=keep_disk)
-        self.deleted, self.answered = deleted, answered
+    def forget_deletes(self, gateway: Gateway) -> None:
+        """Here `answered` has none but those that were: what came of the others is nobody's promise."""
 
     def close(self) -> None:
         async def end() -> None:
@@ -89,10 +85,6 @@ class KubernetesWorld(World):
 
     def backlogs(self) -> list[Watch]:
         return [watch for watch in self.api.watches if watch.reader.alive and watch.backlog()]
-
-    def tell(self, watch: Watch) -> None:
-        watch.tell()
-        self.settle()
 
     def more(self) -> bool:
         if watches := self.backlogs():
@@ -149,17 +141,7 @@ class KubernetesWorld(World):
             },
         )
 
-    def die(self, sidecar: Sidecar, *, word: str | None = None) -> None:
-        sidecar.phase = "ended"
-        sidecar.verdict = word or "sandbox_lost"
-        if word is not None:
-            self.speak(sidecar, "ended")
-        self.pod_ended(sidecar, in_order=word is not None)
-
-    def ended_itself(self, sidecar: Sidecar) -> None:
-        self.pod_ended(sidecar, in_order=True)
-
-    def pod_ended(self, sidecar: Sidecar, *, in_order: bool) -> None:
+    def has_ended(self, sidecar: Sidecar, *, in_order: bool) -> None:
         pod = self.api.objects[PODS].get(sidecar.instance_id)
         if pod is not None:
             container = names.CONTAINER_SIDECAR if in_order else names.CONTAINER_SANDBOX

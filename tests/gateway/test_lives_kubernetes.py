@@ -132,7 +132,7 @@ def claimed_unheard(world: KubernetesWorld) -> tuple[Sandbox, Sidecar, Call]:
     maker, other = world.gateways
     sandbox = maker.create()
     assert sandbox is not None
-    arrive_until(world, "claim")
+    world.quiet(until=lambda: any(call.kind == "claim" for call in world.calls))
     [claim] = [call for call in world.calls if call.kind == "claim"]
     world.arrive(claim)
     for word in [word for word in world.words if word.gateway is other]:
@@ -163,20 +163,3 @@ def goes_on(world: KubernetesWorld) -> None:
     for sidecar in [one for one in world.sidecars.values() if one.owner is not None]:
         world.speak(sidecar, "heartbeat")
     world.quiet()
-
-
-def arrive_until(world: KubernetesWorld, kind: str) -> None:
-    """All is well up to the first call of this kind."""
-    for _ in range(100):
-        if any(call.kind == kind for call in world.calls):
-            return
-        for sidecar in [one for one in world.sidecars.values() if one.phase == "starting"]:
-            world.get_ready(sidecar)
-        if world.calls:
-            world.arrive(world.calls[0])
-            world.give_answer(world.calls[0])
-        elif world.words:
-            world.hear(world.words.pop(0))
-        else:
-            assert world.more()
-    raise AssertionError(f"no {kind}")
