@@ -50,10 +50,13 @@ class Launcher:
                 "POST", paths.sandboxes(self._namespace), body=body, timeout=self._settings.launch_timeout
             )
         except KubeError as error:
-            self._view.instances.remove(instance_id)
-            if isinstance(error, KubeUnreachable):
-                self._view.records.drop(instance_id, template=template)  # it may be there all the same
-            raise refusal(error, retry_after=self._settings.retry_after) from error
+            unanswered = isinstance(error, KubeUnreachable)
+            # Where its sidecar has spoken, the start was taken, and a create may have it by now.
+            if not unanswered or self._view.phase(instance_id) is None:
+                self._view.instances.remove(instance_id)
+                if unanswered:
+                    self._view.records.drop(instance_id, template=template)  # it may be there all the same
+                raise refusal(error, retry_after=self._settings.retry_after) from error
         except asyncio.CancelledError:
             self._view.instances.remove(instance_id)
             self._view.records.drop(instance_id, template=template)
