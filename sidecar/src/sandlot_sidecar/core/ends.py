@@ -44,7 +44,9 @@ def unwanted(verdict: str | None) -> End:
 
 def terminated(*, owned: bool) -> End:
     """SIGTERM: the pod or the machine wants its place back."""
-    return End(SandboxVerdict.EVICTED if owned else "deleted", "the sidecar was told to terminate")
+    return End(
+        SandboxVerdict.EVICTED if owned else SandboxVerdict.DELETED, "the sidecar was told to terminate"
+    )
 
 
 # Its code's, or the infrastructure's.

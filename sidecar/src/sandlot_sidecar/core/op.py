@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import enum
 
+from sandlot_contract.verdicts import CommandVerdict
+
 from .errors import ApiError
 from .verdicts import INIT_LOST, LIMITS_REACHED, RUNNER_LOST, SIGKILL, Ask, exit_code, judge, question
 
@@ -145,7 +147,7 @@ class Op:
             return Do.NOTHING  # a new init comes
         if mortal:
             return self._end({"signal": SIGKILL}, now=now)
-        self._ended_by("sandbox_broken", message)
+        self._ended_by(CommandVerdict.SANDBOX_BROKEN, message)
         return self._end({}, now=now)
 
     # What its runner sees.
@@ -189,7 +191,7 @@ class Op:
             return self._end(self.facts, now=now)
         if mortal and not lives:
             return self._end({"signal": SIGKILL}, now=now)
-        self._ended_by("sandbox_broken", RUNNER_LOST if lives else INIT_LOST)
+        self._ended_by(CommandVerdict.SANDBOX_BROKEN, RUNNER_LOST if lives else INIT_LOST)
         return self._end({}, now=now)
 
     # Its way in.

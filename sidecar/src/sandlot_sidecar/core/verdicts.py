@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import enum
 
+from sandlot_contract.verdicts import CommandVerdict
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
 SIGKILL = 9
-LIMITS_REACHED = {"oom": "the memory limit was reached", "pids_limit": "the process limit was reached"}
+LIMITS_REACHED: dict[str, str] = {
+    CommandVerdict.OOM: "the memory limit was reached",
+    CommandVerdict.PIDS_LIMIT: "the process limit was reached",
+}
 RUNNER_LOST = "the process that ran the command was lost"
 INIT_LOST = "the sandbox's first process was lost"
 
@@ -52,35 +57,35 @@ def judge(
     died, code = facts.get("signal"), facts.get("exit_code")
     failed = bool(died) or code != 0
     if not facts:
-        return cause or "sandbox_broken", cause_message
+        return cause or CommandVerdict.SANDBOX_BROKEN, cause_message
     if facts.get("failed"):
         return _judge_start(facts)
-    if cause == "sandbox_broken" or (cause is not None and died == SIGKILL):
+    if cause == CommandVerdict.SANDBOX_BROKEN or (cause is not None and died == SIGKILL):
         return cause, cause_message
     if facts.get("oom") and failed:
-        return "oom", LIMITS_REACHED["oom"]
+        return CommandVerdict.OOM, LIMITS_REACHED[CommandVerdict.OOM]
     if facts.get("node_oom") and failed:
-        return "sandbox_broken", "the node is out of memory, by no doing of this sandbox"
+        return CommandVerdict.SANDBOX_BROKEN, "the node is out of memory, by no doing of this sandbox"
     if died:
         if sent_signal == died:
-            return "killed", f"signal {died} was asked for"
-        return "signaled", f"died of signal {died}"
+            return CommandVerdict.KILLED, f"signal {died} was asked for"
+        return CommandVerdict.SIGNALED, f"died of signal {died}"
     if facts.get("disk_full") == "sandbox" and failed:
-        return "disk_full", "the sandbox's disk was full"
+        return CommandVerdict.DISK_FULL, "the sandbox's disk was full"
     if facts.get("disk_full") == "node" and failed:
-        return "sandbox_broken", "the disk of the node is full, by no doing of this sandbox"
+        return CommandVerdict.SANDBOX_BROKEN, "the disk of the node is full, by no doing of this sandbox"
     if facts.get("pids_hit"):
-        return "pids_limit", LIMITS_REACHED["pids_limit"]
-    return "exited", None
+        return CommandVerdict.PIDS_LIMIT, LIMITS_REACHED[CommandVerdict.PIDS_LIMIT]
+    return CommandVerdict.EXITED, None
 
 
 def _judge_start(facts: dict[str, Any]) -> tuple[str, str | None]:
     """The verdict of a command that could not be started."""
     failed, field, message = facts["failed"], facts.get("field"), facts.get("message")
     if facts.get("pids_hit"):
-        return "pids_limit", message
+        return CommandVerdict.PIDS_LIMIT, message
     if failed in ("pids_limit", "oom"):
         return failed, message
     if facts.get("exit_code") in (126, 127):
-        return "exited", message
-    return "start_failed", f"{field}: {message}" if field else message
+        return CommandVerdict.EXITED, message
+    return CommandVerdict.START_FAILED, f"{field}: {message}" if field else message

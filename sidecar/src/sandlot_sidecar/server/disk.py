@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 
+from sandlot_contract.verdicts import CommandVerdict
+
 from ..core.errors import ApiError, SidecarError
 
 TYPE_CHECKING = False
@@ -112,4 +114,4 @@ class Disk:
         self._killed = (full or self._files > max(files_before, most)) and not self._killed
         if self._killed:
             text = "the sandbox's disk was full" if full else f"the sandbox held {most} files, its limit"
-            self._ops.kill_running("disk_full", message=text)
+            self._ops.kill_running(CommandVerdict.DISK_FULL, message=text)

@@ -8,6 +8,7 @@ import time
 from _json import encode_basestring_ascii as quote
 
 from sandlot_contract.frames import STDERR, STDOUT
+from sandlot_contract.verdicts import CommandVerdict
 
 from ..core.op import Op, State
 
@@ -71,7 +72,7 @@ def end_payload(op: Op) -> bytes:
 
 def exec_status(op: Op) -> int:
     """408 for a timeout, 200 for every other end."""
-    return 408 if op.verdict == "timeout" else 200
+    return 408 if op.verdict == CommandVerdict.TIMEOUT else 200
 
 
 def is_small(op: Op) -> bool:
@@ -90,7 +91,7 @@ def exec_answer(op: Op) -> str:
 def _rest(op: Op, *, truncated: bool) -> str:
     code = op.exit_code
     if code is None:  # it never ran to an end; Prime's clients need a number
-        code = 126 if op.verdict == "start_failed" else 137
+        code = 126 if op.verdict == CommandVerdict.START_FAILED else 137
     used = usage(op)
     message = "null" if op.message is None else quote(op.message)
     return (

@@ -6,6 +6,8 @@ import asyncio
 import os
 import time
 
+from sandlot_contract.verdicts import CommandVerdict
+
 from ..core import ends
 from ..core.errors import ApiError, SidecarError
 from ..core.instance import CALLED, Heard, Life, Phase
@@ -211,7 +213,7 @@ class Instance:
             kept = self.life.reset(keep_claim=keep_claim, generation=generation, overlay=overlay)
             self.use.stop()
             self.webhooks.stop()
-            await self.ops.end_all("sandbox_ended", message="the sandbox was reset")
+            await self.ops.end_all(CommandVerdict.SANDBOX_ENDED, message="the sandbox was reset")
             self.use.forget()
             self.journal.clear()
             try:
@@ -288,7 +290,7 @@ class Instance:
         self.disk.close()
         self._egress.close()
         await self.webhooks.close()
-        await self.ops.end_all("sandbox_ended", message="the sidecar leaves")
+        await self.ops.end_all(CommandVerdict.SANDBOX_ENDED, message="the sidecar leaves")
         await self.tasks.wait(timeout=5.0)
         await self.ops.close()
         self.journal.close()

@@ -7,7 +7,7 @@ import signal as signals
 
 from sandlot_contract.frames import STDERR, STDOUT
 from sandlot_contract.headers import ATTACHED, OP, OP_KEY, QUEUED_KEY
-from sandlot_contract.verdicts import LOST
+from sandlot_contract.verdicts import LOST, CommandVerdict
 
 from ..core.errors import ApiError, bad_input
 from ..core.op import Op, State
@@ -181,7 +181,7 @@ class OpRoutes:
         op = self._find(request)
         self._watchers.attach(op)
         try:
-            self._ops.kill(op, "killed", message="its end was asked for")
+            self._ops.kill(op, CommandVerdict.KILLED, message="its end was asked for")
             await self._watchers.wait_ended(op, timeout=None)
         finally:
             self._watchers.leave(op)

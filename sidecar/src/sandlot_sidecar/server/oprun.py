@@ -7,6 +7,7 @@ import os
 import time
 
 from sandlot_contract.frames import START
+from sandlot_contract.verdicts import CommandVerdict
 
 from ..core.errors import busy
 from ..core.op import Do, State, Stdin
@@ -221,7 +222,7 @@ class OpRun:
     def _timeout(self) -> None:
         self._deadline = None
         limit = self.op.spec.timeout if self.op.spec is not None else 0.0
-        self._ops.kill(self.op, "timeout", message=f"reached its time limit of {limit:g} s")
+        self._ops.kill(self.op, CommandVerdict.TIMEOUT, message=f"reached its time limit of {limit:g} s")
 
     def kill(self) -> None:
         """Kill the whole tree."""

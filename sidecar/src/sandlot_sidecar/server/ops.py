@@ -6,6 +6,8 @@ import asyncio
 import os
 import time
 
+from sandlot_contract.verdicts import CommandVerdict
+
 from .. import kernel
 from ..core.op import ANY, Do, Op
 from ..core.table import OpTable
@@ -31,7 +33,9 @@ if TYPE_CHECKING:
 
 monotonic = time.monotonic
 # Ends whose reason is the last line of stderr: a client that knows no verdicts would see an exit code and nothing else.
-TOLD = frozenset(("start_failed", "timeout", "oom", "disk_full", "pids_limit"))
+TOLD: frozenset[str] = frozenset(
+    (*LIMITS_REACHED, CommandVerdict.START_FAILED, CommandVerdict.TIMEOUT, CommandVerdict.DISK_FULL)
+)
 
 
 class Ops:
@@ -176,9 +180,9 @@ class Ops:
         return min(len(table.queue), room)
 
     def _no_runner(self, error: RunnersFailed) -> None:
-        cause, message = "sandbox_broken", f"no process could be made for it: {error}"
+        cause, message = CommandVerdict.SANDBOX_BROKEN, f"no process could be made for it: {error}"
         if error.oom:
-            cause, message = "oom", LIMITS_REACHED["oom"]
+            cause, message = CommandVerdict.OOM, LIMITS_REACHED[CommandVerdict.OOM]
         for op in list(self.table.queue.values()):
             self.kill(op, cause, message=message)
 

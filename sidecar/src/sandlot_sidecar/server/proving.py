@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sandlot_contract.frames import STDERR
+from sandlot_contract.verdicts import CommandVerdict
 
 from ..core.errors import SidecarError
 from .spec import Spec
@@ -24,6 +25,6 @@ async def prove(ops: Ops, *, owned: bool) -> None:
     op.detached = True
     await ops.watchers.wait_ended(op, timeout=TIMEOUT + 5.0)
     ops.table.drop(op)
-    if op.verdict != "exited" or op.exit_code != 0:
+    if op.verdict != CommandVerdict.EXITED or op.exit_code != 0:
         text = op.message or b"".join(op.log.output(STDERR)).decode("utf-8", "replace")[:500]
         raise SidecarError(f"the first command failed ({op.verdict}, exit code {op.exit_code}): {text}")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 
+from sandlot_contract.verdicts import CommandVerdict
+
 from .. import kernel
 from ..core.errors import SidecarError
 from ..core.op import Do, Op, State
@@ -39,7 +41,9 @@ class Reasons:
                     do = op.init_lives(lives, mortal=kernel.init_is_mortal(), now=monotonic())
         finally:
             if op.state is State.EXPLAINING:
-                do = op.abandon("sandbox_broken", message="what it ended of is not known", now=monotonic())
+                do = op.abandon(
+                    CommandVerdict.SANDBOX_BROKEN, message="what it ended of is not known", now=monotonic()
+                )
         return do
 
     async def init_lives(self) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 
+from sandlot_contract.verdicts import CommandVerdict
+
 from ..core.op import Op, State
 from . import log
 
@@ -38,7 +40,7 @@ class Watchers:
         if grace is None:
             return
         if grace <= 0:
-            self._kill(op, "client_gone", message="nobody was attached any more")
+            self._kill(op, CommandVerdict.CLIENT_GONE, message="nobody was attached any more")
         else:
             self._loop.call_later(grace, self._look_again, op)
 
@@ -55,7 +57,7 @@ class Watchers:
 
     def _look_again(self, op: Op) -> None:
         if self._table.unattended(op, now=time.monotonic()):
-            self._kill(op, "client_gone", message="nobody was attached any more")
+            self._kill(op, CommandVerdict.CLIENT_GONE, message="nobody was attached any more")
 
     def when_ended(self, op: Op, callback: Callable[[Op], None]) -> None:
         """Call back once, at the end (now, when it has ended)."""
