@@ -45,7 +45,6 @@ class KubernetesWorld(World):
 
     def __init__(self, directory: Path, *, gateways: int) -> None:
         self.answered_last: Gateway | None = None  # a delete
-        self.told: set[str] = set()  # sandboxes whose caller was answered PENDING
         self.odd_since: dict[str, float] = {}
         self.had_pod: set[str] = set()
         # Sets of ids have an order of chance: an example would not go the same way twice.

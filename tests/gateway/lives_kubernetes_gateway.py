@@ -11,7 +11,7 @@ from sandlot_gateway.backends.kubernetes.backend import KubernetesBackend
 from sandlot_gateway.backends.kubernetes.settings import KubernetesSettings
 from sandlot_gateway.data.errors import UpstreamError
 from sandlot_gateway.data.pool import Answer
-from sandlot_gateway.engine.ends import DELETE_WAIT
+from sandlot_gateway.engine.lifecycle import DELETE_WAIT
 from sandlot_gateway.sandboxes import Sandbox
 from sandlot_gateway.sidecars import ClaimAnswer, Sidecars
 
@@ -94,24 +94,19 @@ class KubernetesGateway(Gateway):
         async def answer() -> None:
             await self.lifecycle.wait(sandbox, timeout=0.0)
             await self.lifecycle.promise(sandbox)
-            self.world.told.add(sandbox.id)
 
         self._run(lambda: self._tasks.append(asyncio.create_task(answer())))
 
     def delete(self, sandbox: Sandbox) -> None:
-        """Its caller is told once this gateway says that it is gone everywhere.
-
-        One whose create is not answered yet has no caller who could hold this gateway to it.
-        """
+        """Its caller is told once this gateway says that it is gone everywhere."""
         self.world.deleted[sandbox.id] = self
-        known = sandbox.status != "PENDING" or sandbox.id in self.world.told
 
         async def delete() -> None:
             began = self.world.loop.time()
             self.lifecycle.ends.delete(sandbox)
-            await self.lifecycle.ends.deleted_everywhere(sandbox)
+            await self.lifecycle.deleted_everywhere(sandbox)
             # One that nobody could be told of in time is this gateway's alone, until it has told somebody.
-            if known and self.alive and self.world.loop.time() < began + DELETE_WAIT:
+            if self.alive and self.world.loop.time() < began + DELETE_WAIT:
                 self.world.answered.add(sandbox.id)
                 self.world.answered_last = self
 

@@ -245,7 +245,7 @@ async def test_a_cold_ones_promise_is_taken_away_and_that_is_no_end() -> None:
             client,
             namespace="boxes",
             seen=lambda known: None,
-            promise_over=lambda sandbox_id, ended: over.append(sandbox_id),
+            promise_over=lambda sandbox_id, ended, request: over.append(sandbox_id),
         )
         await records.promises.make(PROMISE, timeout=10)
         records.claim(POD, CLAIM, template=TEMPLATE, cold=True)
@@ -257,7 +257,7 @@ async def test_a_cold_ones_promise_is_taken_away_and_that_is_no_end() -> None:
         client,
         namespace="boxes",
         seen=lambda known: None,
-        promise_over=lambda sandbox_id, ended: over.append(sandbox_id),
+        promise_over=lambda sandbox_id, ended, request: over.append(sandbox_id),
     )
     waiting = resource("sb-0", pod=None, **WAITING)
     owned = resource(POD, pod=None, sandbox_id="sb-0", state="Running")

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 from sandlot_gateway.sandboxes import Sandbox
 
+from tests.gateway.lives_gateway import Gateway
 from tests.gateway.lives_kubernetes import KubernetesWorld
 from tests.gateway.lives_messages import Call, Sidecar
 from tests.gateway.test_lives_model import LivesModel, choices, pick
@@ -150,6 +151,47 @@ def test_a_start_whose_answer_is_lost_keeps_the_sandbox_that_has_it(world: Kuber
     assert gateway.directory.get(sandbox.id).status == "RUNNING"
 
 
+def test_a_delete_while_a_claim_is_under_way_is_answered_once_the_claim_is_given_back(
+    world: KubernetesWorld,
+) -> None:
+    """Its gateway killed before that, other gateways would hear of an owned instance and go on with the sandbox."""
+    maker = world.gateways[0]
+    sandbox = maker.create()
+    world.quiet(until=lambda: any(call.kind == "claim" for call in world.calls))
+    [claim] = [call for call in world.calls if call.kind == "claim"]
+    world.arrive(claim)
+    maker.delete(sandbox)
+    assert sandbox.id not in world.answered
+    world.give_answer(claim)
+    assert sandbox.id not in world.answered
+    is_told(world, maker, sandbox)
+    world.kill(maker)
+    goes_on(world)
+    assert not [one for one in world.sidecars.values() if one.owner is not None]
+
+
+def test_a_promise_that_has_ended_is_told_to_gateways_that_start_later(world: KubernetesWorld) -> None:
+    """Both that knew of it are killed, and the instance that a claim of it has reached says that it runs."""
+    maker, other = world.gateways
+    sandbox = maker.create()
+    maker.answer_pending(sandbox)
+    world.quiet(until=lambda: other.directory.get(sandbox.id) is not None)
+    world.quiet(until=lambda: any(call.kind == "claim" for call in world.calls))
+    [claim] = [call for call in world.calls if call.kind == "claim"]
+    world.arrive(claim)
+    world.words.clear()
+    other.delete(other.directory.get(sandbox.id))
+    is_told(world, other, sandbox)
+    world.kill(maker)
+    world.kill(other)
+    goes_on(world)
+    assert not [one for one in world.sidecars.values() if one.owner is not None]
+    for gateway in world.gateways:
+        known = gateway.directory.get(sandbox.id)
+        assert known is not None
+        assert known.verdict == "deleted"
+
+
 def claimed_unheard(world: KubernetesWorld) -> tuple[Sandbox, Sidecar, Call]:
     """A claim that was accepted, which the other gateway has heard, and the one that asked not yet."""
     maker, other = world.gateways
@@ -169,6 +211,12 @@ def deleted_and_killed(world: KubernetesWorld, sandbox: Sandbox) -> None:
     """The second gateway answers a delete, and is killed in that moment."""
     gateway = world.gateways[1]
     gateway.delete(gateway.directory.get(sandbox.id))
+    is_told(world, gateway, sandbox)
+    world.kill(gateway)
+
+
+def is_told(world: KubernetesWorld, gateway: Gateway, sandbox: Sandbox) -> None:
+    """The gateway answers the delete, once all that it waits for has come."""
     for _ in range(20):
         if sandbox.id in world.answered:
             break
@@ -176,7 +224,6 @@ def deleted_and_killed(world: KubernetesWorld, sandbox: Sandbox) -> None:
         world.arrive(call)
         world.give_answer(call)
     assert sandbox.id in world.answered
-    world.kill(gateway)
 
 
 def goes_on(world: KubernetesWorld) -> None:

@@ -159,7 +159,7 @@ async def bulk_delete(body: BulkDeleteRequest, have: Have, who: Who) -> Response
         gone = found.sandboxes
     for sandbox in gone:
         have.lifecycle.ends.delete(sandbox)
-    await have.lifecycle.ends.deleted_everywhere(*gone)
+    await have.lifecycle.deleted_everywhere(*gone)
     succeeded = [sandbox.id for sandbox in gone]
     message = f"deleted {len(succeeded)}, failed {len(failed)}"
     return json_response({"succeeded": succeeded, "failed": failed, "message": message})
@@ -182,6 +182,6 @@ async def get(sandbox: Owned, have: Have, user_agent: UserAgent = "") -> Respons
 async def delete(sandbox: Owned, have: Have) -> Response:
     """Answers when nothing can run in it any more; the cleanup follows. Deleting an ended sandbox is a success."""
     ended_now = have.lifecycle.ends.delete(sandbox)
-    await have.lifecycle.ends.deleted_everywhere(sandbox)
+    await have.lifecycle.deleted_everywhere(sandbox)
     message = "deleted" if ended_now else "the sandbox had ended before"
     return json_response({"success": True, "message": message})

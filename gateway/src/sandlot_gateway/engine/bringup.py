@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Set
 
 from sandlot_contract.verdicts import SandboxVerdict
 
@@ -65,7 +66,7 @@ class BringUp:
         self._clock = clock
         self._secrets: dict[str, dict[str, str]] = {}  # of creates under way
         self._refusals: dict[str, BadRequestField | CannotStart] = {}
-        self._settled = asyncio.Event()
+        self._one_less = asyncio.Event()
         self._tasks = Tasks()
 
     def under_way(self, sandbox_id: str) -> bool:
@@ -96,8 +97,7 @@ class BringUp:
     def forget(self, sandbox_id: str) -> None:
         """It is not for this gateway to bring it up (any more)."""
         self._secrets.pop(sandbox_id, None)
-        if not self._secrets:
-            self._settled.set()
+        self._one_less.set()
 
     async def run(self, sandbox: Sandbox, *, secrets: dict[str, str], ticket: Ticket) -> None:
         began = time.monotonic()
@@ -190,14 +190,20 @@ class BringUp:
 
     async def settled(self, *, timeout: float) -> None:
         """Until every create has its instance or its end, `timeout` seconds at most."""
-        self._settled.clear()
-        if not self._secrets:
-            return
-        try:
-            async with asyncio.timeout(timeout):
-                await self._settled.wait()
-        except TimeoutError:
+        await self._until(lambda: not self._secrets, timeout=timeout)
+        if self._secrets:
             _log.warning("%d pending creates are given up", len(self._secrets))
+
+    async def done_with(self, sandbox_ids: Set[str], *, timeout: float) -> None:
+        """Until none of them is brought up here, `timeout` seconds at most."""
+        await self._until(lambda: self._secrets.keys().isdisjoint(sandbox_ids), timeout=timeout)
+
+    async def _until(self, so: Callable[[], bool], *, timeout: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                while not so():
+                    self._one_less.clear()
+                    await self._one_less.wait()
 
     async def close(self, *, timeout: float) -> None:
         await self._tasks.close(timeout=timeout)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Collection
 from typing import Protocol
 
 from sandlot_contract.verdicts import SandboxVerdict
@@ -22,8 +23,6 @@ from .retiring import Retirer
 from .supply import Supply
 
 _log = logging.getLogger(__name__)
-
-DELETE_WAIT = 2.0  # seconds that a delete waits for sidecars which do not answer
 
 
 class Observer(Protocol):
@@ -76,18 +75,16 @@ class Ends:
             self.retire(sandbox.instance_id, sandbox.id, verdict=verdict)
         return True
 
-    async def deleted_everywhere(self, *sandboxes: Sandbox) -> None:
-        """Wait for the sidecars of the deleted, where another gateway would go on using one that it holds for alive.
+    async def known_to_others(self, sandbox_ids: Collection[str], *, timeout: float) -> None:
+        """Wait for the sidecars of these, where another gateway would go on using one that it holds for alive.
 
         Of one whose sidecar has not said that it ended only the record tells other gateways: they may bring it up.
+        `timeout` in seconds.
         """
-        if self._backend.finds_all:
-            return
         loop = asyncio.get_running_loop()
-        until = loop.time() + DELETE_WAIT
-        instances = {sandbox.instance_id for sandbox in sandboxes if sandbox.instance_id is not None}
-        ended = await self._retirer.retired(instances, timeout=DELETE_WAIT)
-        untold = [sandbox.id for sandbox in sandboxes if sandbox.instance_id not in ended]
+        until = loop.time() + timeout
+        ended = await self._retirer.retired(sandbox_ids, timeout=timeout)
+        untold = [sandbox_id for sandbox_id in sandbox_ids if sandbox_id not in ended]
         if untold:
             await self._backend.ends_written(untold, timeout=max(until - loop.time(), 0.0))
 

@@ -30,6 +30,8 @@ from .supply import Supply
 
 _log = logging.getLogger(__name__)
 
+DELETE_WAIT = 2.0  # seconds that a delete waits for sidecars and records which do not answer
+
 
 class Lifecycle:
     """One per gateway. `orphan_grace` in seconds, see orphans.py; `ran` and `restore` as in bringup.py."""
@@ -175,6 +177,16 @@ class Lifecycle:
             raise ResetFailed(why, code="not_equal")
         sandbox.updated_at = self._clock()
         return told
+
+    async def deleted_everywhere(self, *sandboxes: Sandbox) -> None:
+        """Until no other gateway can go on with the deleted, nor this one's claims bring them back; 2 s at most."""
+        if self._backend.finds_all:
+            return
+        loop = asyncio.get_running_loop()
+        until = loop.time() + DELETE_WAIT
+        sandbox_ids = {sandbox.id for sandbox in sandboxes}
+        await self.bringup.done_with(sandbox_ids, timeout=DELETE_WAIT)
+        await self.ends.known_to_others(sandbox_ids, timeout=max(until - loop.time(), 0.0))
 
     async def close(self, *, timeout: float = 10.0) -> None:
         """Wait up to `timeout` seconds for cleanups, then cancel what is left."""

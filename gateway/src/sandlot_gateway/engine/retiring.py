@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable
+from typing import Any
 
 from sandlot_contract.verdicts import SandboxVerdict
 
@@ -22,6 +23,10 @@ TRIES = 6  # to ask a sidecar that does not answer
 PAUSE = 5.0  # seconds between two of them
 
 
+def _said_so(way: asyncio.Task[bool]) -> bool:
+    return way.done() and not way.cancelled() and way.exception() is None and way.result()
+
+
 class Retirer:
     """All methods but `retired` and `close` return at once; at most `at_once` instances are retired at one time."""
 
@@ -31,26 +36,26 @@ class Retirer:
         self._supply = supply
         self._slots = supply.slots
         self._at_once = asyncio.Semaphore(at_once)
-        # By instance, of retired ones until they are out: whether their sidecars have said that they ended.
-        self._ways: dict[str, asyncio.Future[bool]] = {}
+        # By sandbox, until its instances are out: whether their sidecars have said that it has them no more.
+        self._ways: dict[str, list[asyncio.Task[bool]]] = {}
         self._tasks = Tasks()
 
     def retire(self, ended: Generation, *, verdict: str) -> None:
         """Its owner is done: a slot that is ENDING, by the move that has made it so."""
-        way = self._ways[ended.instance.id] = asyncio.get_running_loop().create_future()
-        self._tasks.spawn(self._retire(ended, verdict=verdict, way=way))
+        self._begin(ended.sandbox_id, self._retire(ended, verdict=verdict))
 
-    async def retired(self, instance_ids: Iterable[str], *, timeout: float) -> set[str]:
-        """Wait for those of them that are on their way out, `timeout` seconds at most.
+    async def retired(self, sandbox_ids: Iterable[str], *, timeout: float) -> set[str]:
+        """Wait for those of their instances that are on their way out, `timeout` seconds at most.
 
-        Which of them have ended by their sidecars' word.
+        Which of them have no instance any more, by their sidecars' word.
         """
-        ways = {one: self._ways[one] for one in instance_ids if one in self._ways}
-        if ways:
-            await asyncio.wait(ways.values(), timeout=timeout)
-        if not all(way.done() for way in ways.values()):
-            _log.info("an instance takes long to end")
-        return {one for one, way in ways.items() if way.done() and way.result()}
+        ways = {one: list(self._ways[one]) for one in sandbox_ids if one in self._ways}
+        tasks = [task for tasks in ways.values() for task in tasks]
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=timeout)
+            if late:
+                _log.info("an instance takes long to end")
+        return {one for one, tasks in ways.items() if all(map(_said_so, tasks))}
 
     def discard(self, instance: Instance, *, owner: str | None = None) -> None:
         """Nobody shall have this instance (again): as it is now, or as long as this sandbox owns it."""
@@ -63,7 +68,7 @@ class Retirer:
 
     def give_back(self, instance: Instance, sandbox_id: str) -> None:
         """Take it away unless another sandbox than this owns it, which its sidecar alone knows."""
-        self._tasks.spawn(self._give_back(instance, sandbox_id))
+        self._begin(sandbox_id, self._give_back(instance, sandbox_id))
 
     def destroy(self, instance_id: str) -> None:
         """The sidecar has ended by itself; take away what it left."""
@@ -72,19 +77,26 @@ class Retirer:
     async def close(self, *, timeout: float) -> None:
         await self._tasks.close(timeout=timeout)
 
-    async def _retire(self, ended: Generation, *, verdict: str, way: asyncio.Future[bool]) -> None:
+    def _begin(self, sandbox_id: str, way: Coroutine[Any, Any, bool]) -> None:
+        task = self._tasks.spawn(way)
+        self._ways.setdefault(sandbox_id, []).append(task)
+        task.add_done_callback(lambda task: self._out(sandbox_id, task))
+
+    def _out(self, sandbox_id: str, task: asyncio.Task[bool]) -> None:
+        ways = self._ways[sandbox_id]
+        ways.remove(task)
+        if not ways:
+            del self._ways[sandbox_id]
+
+    async def _retire(self, ended: Generation, *, verdict: str) -> bool:
         instance = ended.instance
-        confirmed = False
         try:
             async with self._at_once:
-                if confirmed := await self._recycled(ended):
+                if await self._recycled(ended):
                     self._slots.was_reset(instance.id, ended.generation)
-                else:
-                    confirmed = await self._end(instance, verdict=verdict, only_of=ended.sandbox_id)
+                    return True
+                return await self._end(instance, verdict=verdict, only_of=ended.sandbox_id)
         finally:
-            way.set_result(confirmed)
-            if self._ways.get(instance.id) is way:
-                del self._ways[instance.id]
             self._supply.capacity_freed()
 
     async def _recycled(self, ended: Generation) -> bool:
@@ -100,7 +112,8 @@ class Retirer:
         await self._asked(instance, answer)
         return answer == "ended"
 
-    async def _give_back(self, instance: Instance, sandbox_id: str) -> None:
+    async def _give_back(self, instance: Instance, sandbox_id: str) -> bool:
+        """Whether its sidecar has said that this sandbox has it no more."""
         answer = await self._ask(instance, sandbox_id)
         # Where another gateway may have it, it is not taken for dead because it cannot be reached from here.
         tries = 0 if self._backend.finds_all else TRIES
@@ -109,6 +122,7 @@ class Retirer:
             answer = await self._ask(instance, sandbox_id)
             tries -= 1
         await self._asked(instance, answer, given_back=True)
+        return answer != "unknown"
 
     async def _asked(self, instance: Instance, answer: Ending, *, given_back: bool = False) -> None:
         """Its sidecar was asked to end, and another sandbox owns it, or it is to be taken away."""

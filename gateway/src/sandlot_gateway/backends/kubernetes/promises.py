@@ -60,7 +60,7 @@ class Promises:
         namespace: str,
         lasts: float,
         found: Callable[[str, dict[str, Any]], None],
-        over: Callable[[str, Ended], None],
+        over: Callable[[str, Ended, dict[str, Any] | None], None],
         record_of: Callable[[str], str | None],
         refused: Callable[[str], None],
         writes: Writes,
@@ -74,6 +74,7 @@ class Promises:
         self._refused = refused
         self._writes = writes
         self._there: dict[str, str] = {}  # by name: the ids of those that wait
+        self._ended: set[str] = set()  # names of those whose end was told
         self._works: dict[str, _Work] = {}  # by name
 
     # What is there.
@@ -87,7 +88,7 @@ class Promises:
         return name in self._there or name in self._works
 
     def names(self) -> list[str]:
-        return list(self._there)
+        return [*self._there, *self._ended]
 
     def changed(self, sandbox: Sandbox) -> None:
         """A resource that waits for its instance."""
@@ -96,9 +97,11 @@ class Promises:
             return
         ended = ends.of(sandbox)
         if ended is not None:
-            if self._there.pop(name, None) is not None or name in self._works:
-                self._finish(name)
-                self._over(sandbox_id, ended)
+            self._there.pop(name, None)
+            self._finish(name)
+            if name not in self._ended:
+                self._ended.add(name)
+                self._over(sandbox_id, ended, asked_for(sandbox))
         elif name not in self._there:
             self._there[name] = sandbox_id
             work = self._works.get(name)
@@ -115,17 +118,14 @@ class Promises:
 
     def gone(self, name: str) -> None:
         """It was deleted: by somebody, or because another resource tells of the sandbox's instance."""
+        self._ended.discard(name)
         sandbox_id = self._there.pop(name, None)
         if sandbox_id is None:
             return
         self._finish(name)
         if self._record_of(sandbox_id) is None:
-            self._over(
-                sandbox_id,
-                Ended(
-                    SandboxVerdict.DELETED, clock.text(self._client.now()), message="its Sandbox was deleted"
-                ),
-            )
+            at = clock.text(self._client.now())
+            self._over(sandbox_id, Ended(SandboxVerdict.DELETED, at, message="its Sandbox was deleted"), None)
 
     # What shall be there.
 

@@ -48,7 +48,9 @@ class Records:
         notes: KubernetesNotes | None = None,
         promise_lasts: float = 120.0,
         promise_found: Callable[[str, dict[str, Any]], None] = lambda sandbox_id, request: None,
-        promise_over: Callable[[str, Ended], None] = lambda sandbox_id, ended: None,
+        promise_over: Callable[
+            [str, Ended, dict[str, Any] | None], None
+        ] = lambda sandbox_id, ended, request: None,
         refused: Callable[[str], None] = lambda what: None,
         shortest_wait: float = 0.2,
         longest_wait: float = 10.0,

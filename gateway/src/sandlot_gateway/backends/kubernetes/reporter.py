@@ -20,7 +20,7 @@ class Reporter:
         self._local_time = local_time
 
     def sandbox_over(
-        self, sandbox_id: str, ended: Ended, *, promised: bool = False, request: dict[str, Any] | None = None
+        self, sandbox_id: str, ended: Ended, request: dict[str, Any] | None, *, promised: bool = False
     ) -> None:
         at = clock.seconds(ended.at)
         self.events.sandbox_over(

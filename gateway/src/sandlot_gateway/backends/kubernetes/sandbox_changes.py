@@ -31,7 +31,7 @@ class SandboxChanges:
                 self._tasks.spawn(self._end_sidecar(seen.instance, known.ended, only_of=owner))
             self._pods.lose(known.pod, ended=known.ended)
             if known.owner is not None:
-                self._view.reporter.sandbox_over(known.owner, known.ended, request=known.request)
+                self._view.reporter.sandbox_over(known.owner, known.ended, known.request)
         elif known.claimed and seen is not None and owner is None:
             self._view.states.ask(seen.instance)  # another gateway's: learn whose it is
 
