@@ -9,7 +9,7 @@ import msgspec
 from sandlot_contract.verdicts import SandboxVerdict
 
 from sandlot_kube.errors import KubeError
-from sandlot_kube.objects import Sandbox
+from sandlot_kube.objects import Sandbox, SandboxPhase
 
 PERIOD = 60.0  # seconds: the ends of one minute are removed together
 LONGEST_MESSAGE = 4096
@@ -28,7 +28,7 @@ class Ended(msgspec.Struct, frozen=True, gc=False):
 def of(sandbox: Sandbox) -> Ended | None:
     """None while it lives."""
     status = sandbox.status
-    if status.phase != "Ended":
+    if status.phase is not SandboxPhase.ENDED:
         return None
     verdict = status.verdict or SandboxVerdict.SANDBOX_LOST
     return Ended(verdict, status.ended_at or "", message=status.message, exit_code=status.exit_code)
@@ -37,7 +37,7 @@ def of(sandbox: Sandbox) -> Ended | None:
 def status(ended: Ended) -> dict[str, Any]:
     """The fields to be merged into the status."""
     return {
-        "phase": "Ended",
+        "phase": SandboxPhase.ENDED,
         "verdict": ended.verdict,
         "message": ended.message[:LONGEST_MESSAGE] if ended.message else None,
         "exitCode": ended.exit_code,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from enum import StrEnum
 
 import msgspec
 
@@ -73,6 +73,13 @@ class ContainerStatus(_Part):
     last_state: ContainerState = msgspec.field(default_factory=ContainerState)
 
 
+class PodPhase(StrEnum):
+    """Those that we ask for; a pod has others."""
+
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+
 class PodSpec(_Part):
     node_name: str | None = None
 
@@ -85,6 +92,11 @@ class PodStatus(_Part):
     start_time: str | None = None
     conditions: list[Condition] = []
     container_statuses: list[ContainerStatus] = []
+
+    @property
+    def terminal(self) -> bool:
+        """None of its containers runs again."""
+        return self.phase in (PodPhase.SUCCEEDED, PodPhase.FAILED)
 
 
 class Pod(_Part):
@@ -117,6 +129,22 @@ class Node(_Part):
         return next((item for item in self.status.conditions if item.type == kind), None)
 
 
+class SandboxState(StrEnum):
+    """How far a Sandbox has come, in the gateway's words: in its spec."""
+
+    PENDING = "Pending"  # promised to a caller
+    STARTED = "Started"  # a pod is asked for
+    RUNNING = "Running"  # its claim is written down
+
+
+class SandboxPhase(StrEnum):
+    """The same as the controller sees it, and the end as whoever has written it first: in its status."""
+
+    PENDING = "Pending"
+    RUNNING = "Running"
+    ENDED = "Ended"
+
+
 class SandboxSpec(_Part):
     template: Template
     pod_name: str | None = None  # None: a pod is wanted
@@ -125,8 +153,7 @@ class SandboxSpec(_Part):
     made_for: str | None = None  # the id of the sandbox that claims it, unless `sandbox_id` says another
     tenant: str | None = None
     labels: list[str] = []
-    # In the gateway's words: Pending, Started, Running. Any text is read: in an upgrade it may be a newer one's.
-    state: str = "Pending"
+    state: str = SandboxState.PENDING  # any text is read: in an upgrade it may be a newer gateway's
     waiting_until: str | None = None  # a gateway works on it until then at least, and says so again before
 
     @property
@@ -141,7 +168,7 @@ class SandboxSpec(_Part):
 
 
 class SandboxStatus(_Part):
-    phase: Literal["Pending", "Running", "Ended"] = "Pending"
+    phase: SandboxPhase = SandboxPhase.PENDING
     pod_name: str | None = None
     pod_ip: str | None = msgspec.field(default=None, name="podIP")
     node_name: str | None = None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sandlot_contract import names
 from sandlot_contract.verdicts import SandboxVerdict
 
-from sandlot_kube.objects import ContainerStatus, Pod
+from sandlot_kube.objects import ContainerStatus, Pod, PodPhase
 
 _IMAGE_REASONS = {
     "ErrImagePull",
@@ -60,7 +60,7 @@ def of_pod(pod: Pod) -> Verdict | None:
         return Verdict(SandboxVerdict.EVICTED, status.message or reason)
     if reason == "NodeLost":
         return Verdict(SandboxVerdict.NODE_LOST, status.message or reason)
-    if status.phase == "Failed" and (reason in _REFUSED or reason.startswith("OutOf")):
+    if status.phase == PodPhase.FAILED and (reason in _REFUSED or reason.startswith("OutOf")):
         return Verdict(
             SandboxVerdict.START_FAILED, f"{reason}: {status.message or 'the node refused the pod'}"
         )
@@ -74,9 +74,9 @@ def of_pod(pod: Pod) -> Verdict | None:
             return found
     if (found := _ended(sandbox=sandbox, sidecar=sidecar)) is not None:
         return found
-    if status.phase == "Failed":
+    if status.phase == PodPhase.FAILED:
         return Verdict(SandboxVerdict.SANDBOX_LOST, status.message or reason or "the pod failed")
-    if status.phase == "Succeeded":
+    if status.phase == PodPhase.SUCCEEDED:
         return Verdict(SandboxVerdict.SANDBOX_LOST, "the pod ended", certain=False)
     return None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sandlot_contract.verdicts import SandboxVerdict
 from sandlot_kube import clock
-from sandlot_kube.objects import Pod, Sandbox
+from sandlot_kube.objects import Pod, Sandbox, SandboxPhase
 
 from ..metrics import Metrics
 from ..settings import Settings
@@ -35,7 +35,7 @@ class EndedSandboxes:
 
     def seen(self, sandbox: Sandbox) -> None:
         """Added or changed."""
-        if sandbox.status.phase != "Ended":
+        if sandbox.status.phase is not SandboxPhase.ENDED:
             return
         name, status = sandbox.metadata.name, sandbox.status
         if name not in self._counted:
@@ -59,7 +59,7 @@ class EndedSandboxes:
     def _on_pod(self, pod: Pod, gone: bool) -> None:
         """A pod that the watch shows only after its Sandbox has ended."""
         sandbox = self._world.sandboxes.get(self._world.claims.get(pod.metadata.name, ""))
-        if not gone and sandbox is not None and sandbox.status.phase == "Ended":
+        if not gone and sandbox is not None and sandbox.status.phase is SandboxPhase.ENDED:
             self._delete_pod(sandbox)
 
     def _delete_pod(self, sandbox: Sandbox) -> None:

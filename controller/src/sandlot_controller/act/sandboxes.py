@@ -8,7 +8,7 @@ import logging
 from sandlot_contract import names
 from sandlot_contract.verdicts import SandboxVerdict
 from sandlot_kube import verdicts
-from sandlot_kube.objects import Pod, Sandbox
+from sandlot_kube.objects import Pod, Sandbox, SandboxPhase
 from sandlot_kube.verdicts import Verdict
 from sandlot_kube.waiting import wait_set
 
@@ -154,7 +154,7 @@ class SandboxLoop:
             case End(verdict):
                 self._end(sandbox, verdict)
             case None:
-                if sandbox.status.phase == "Ended":
+                if sandbox.status.phase is SandboxPhase.ENDED:
                     self._starts.settled(name)
 
     def _look_at(self, name: str, at: float) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sandlot_kube import verdicts
-from sandlot_kube.objects import Pod, Sandbox
+from sandlot_kube.objects import Pod, Sandbox, SandboxPhase, SandboxState
 from sandlot_kube.verdicts import Verdict
 
 from ..settings import Settings
@@ -64,7 +64,7 @@ class Step:
 
 
 def step(sandbox: Sandbox, facts: Facts, *, now: float, settings: Settings) -> Step:
-    if sandbox.status.phase == "Ended" or sandbox.metadata.deletion_timestamp:
+    if sandbox.status.phase is SandboxPhase.ENDED or sandbox.metadata.deletion_timestamp:
         return Step()  # what is left of it is the business of act/ended_sandboxes.py
     if sandbox.spec.waits:
         if now < facts.waits_until:
@@ -83,7 +83,7 @@ def _with_pod(sandbox: Sandbox, facts: PodFacts, *, now: float, settings: Settin
     if found.ended:
         return Step(again_at=again)
     if facts.ready_since is not None:
-        said = sandbox.spec.state == "Running" or sandbox.spec.made_for is not None
+        said = sandbox.spec.state == SandboxState.RUNNING or sandbox.spec.made_for is not None
         if said and not sandbox.status.conditions:
             return Step(again_at=again)  # the gateway has said so, and nothing here contradicts it
         return _when(Run(), facts.ready_since + settings.status_delay, now=now, again_at=again)
@@ -113,7 +113,7 @@ def _without_pod(sandbox: Sandbox, facts: Facts, *, now: float) -> Step:
         return Step(End(verdicts.of_missing_pod())) if now >= due else Step(again_at=due)
     # A cold one that was claimed or that ran had a pod; another one would be empty.
     had_one = (
-        sandbox.status.phase == "Running"
+        sandbox.status.phase is SandboxPhase.RUNNING
         or sandbox.spec.sandbox_id is not None
         or (sandbox.spec.made_for is not None and facts.told_late)
     )

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from sandlot_contract import names
 from sandlot_kube import clock, ends
-from sandlot_kube.objects import Condition, Pod, Sandbox, SandboxPool
+from sandlot_kube.objects import Condition, Pod, Sandbox, SandboxPhase, SandboxPool
 from sandlot_kube.template import key
 from sandlot_kube.verdicts import Verdict
 
@@ -27,13 +27,13 @@ class PoolCounts:
 
 def pending(sandbox: Sandbox, *, message: str, now: float) -> Patch | None:
     """A pod is wanted and cannot be had yet."""
-    wanted = {"phase": "Pending", "message": message, "templateKey": key(sandbox.spec.template)}
+    wanted = {"phase": SandboxPhase.PENDING, "message": message, "templateKey": key(sandbox.spec.template)}
     return _patch(sandbox, wanted, ready=("False", "Waiting", message), now=now)
 
 
 def running(sandbox: Sandbox, pod: Pod, *, now: float) -> Patch | None:
     wanted: Patch = {
-        "phase": "Running",
+        "phase": SandboxPhase.RUNNING,
         "podName": pod.metadata.name,
         "podIP": pod.status.pod_ip,
         "nodeName": pod.spec.node_name,
@@ -46,7 +46,7 @@ def running(sandbox: Sandbox, pod: Pod, *, now: float) -> Patch | None:
 
 def ended(sandbox: Sandbox, verdict: Verdict, *, pod: Pod | None, now: float) -> Patch | None:
     """The first end that was written stays."""
-    if sandbox.status.phase == "Ended":
+    if sandbox.status.phase is SandboxPhase.ENDED:
         return None
     at = clock.text(now)
     wanted = ends.status(
@@ -109,7 +109,7 @@ def _patch(
 
 
 _DEFAULTS: dict[type, Patch] = {
-    Sandbox: {"phase": "Pending"},
+    Sandbox: {"phase": SandboxPhase.PENDING},
     SandboxPool: {"ready": 0, "starting": 0, "claimed": 0, "failures": 0, "observedGeneration": 0},
 }
 

@@ -123,7 +123,7 @@ class World:
         ready = pod.condition("Ready")
         if ready is not None and ready.status == "True":
             self.ready_since.setdefault(name, self.clock())
-        if name in self.ready_since or pod.status.phase in ("Failed", "Succeeded"):
+        if name in self.ready_since or pod.status.terminal:
             self.starts.discard(name)
         else:
             self.starts.add(name)

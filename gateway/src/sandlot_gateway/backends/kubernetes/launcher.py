@@ -11,6 +11,7 @@ from sandlot_contract.template import Template
 from sandlot_kube import paths
 from sandlot_kube.client import KubeClient
 from sandlot_kube.errors import KubeError, KubeUnreachable
+from sandlot_kube.objects import SandboxState
 
 from ...core.instances import Instance
 from ...core.owners import Promise
@@ -37,7 +38,7 @@ class Launcher:
         instance_id = new_instance_id()
         # Before the request: its sidecar's first words may be here before the answer.
         instance = self._view.instances.add(instance_id, template, origin=Origin.OWN_START).instance
-        spec: dict[str, Any] = {"template": to_kube(template), "state": "Started"}
+        spec: dict[str, Any] = {"template": to_kube(template), "state": SandboxState.STARTED}
         if wanted is not None:
             spec |= {
                 "madeFor": wanted.sandbox_id,

@@ -103,7 +103,7 @@ def is_over(pod: Pod) -> bool:
     """It ends, or a container of it has: neither is ever started again."""
     return (
         pod.metadata.deletion_timestamp is not None
-        or pod.status.phase in ("Failed", "Succeeded")
+        or pod.status.terminal
         or any(container.state.terminated for container in pod.status.container_statuses)
     )
 

@@ -15,7 +15,7 @@ from sandlot_kube import clock, ends, paths
 from sandlot_kube.client import KubeClient
 from sandlot_kube.ends import Ended
 from sandlot_kube.errors import KubeError
-from sandlot_kube.objects import Sandbox
+from sandlot_kube.objects import Sandbox, SandboxState
 from sandlot_kube.waiting import wait_set
 
 from ...core.owners import Promise
@@ -246,7 +246,7 @@ class Promises:
                 "sandboxId": promise.sandbox_id,
                 "tenant": promise.tenant,
                 "labels": list(promise.labels),
-                "state": "Pending",
+                "state": SandboxState.PENDING,
                 "waitingUntil": self._until(),
             },
             request=promise.request,

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from sandlot_contract.template import Template
 from sandlot_kube.ends import Ended
+from sandlot_kube.objects import SandboxState
 
 from ...core.owners import Claim
 from .translate import safe_name
@@ -53,7 +54,7 @@ class Record:
             return {}
         owner = {"sandboxId": claim.sandbox_id, "tenant": claim.tenant, "labels": list(claim.labels)}
         node = {} if self.node is None else {"nodeName": self.node}
-        return {**owner, **node, "state": "Running"}
+        return {**owner, **node, "state": SandboxState.RUNNING}
 
     def reduce(self) -> tuple[str, str]:
         """Ask for less after a refusal: without what a user has sent, then without the part that was refused.
