@@ -36,6 +36,7 @@ def refused(text: str) -> Refused: ...
     ("source", "text", "kind", "answer"),
     [
         ('raise Refused(409, "in_use", "the name is in use")', "the name is in use", "Refused", "409 in_use"),
+        ('raise Refused(409, ErrorCode.IN_USE, "it is in use")', "it is in use", "Refused", "409 in_use"),
         ('answer = refused("it is full")', "it is full", "refused", ""),
         ('raise Refused(f"no pool {name!r}")', "no pool {name}", "Refused", ""),
         ('raise Refused(f"no pool {a + b}"[:200])', "no pool {…}", "Refused", ""),

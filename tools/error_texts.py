@@ -200,7 +200,7 @@ class _Module:
 
 
 def _constant(node: ast.expr | None) -> object:
-    """What a literal says; of Connect's codes their name."""
-    if isinstance(node, ast.Attribute) and last(node.value) == "Code":
+    """What a literal says; of an enum of codes the member's name."""
+    if isinstance(node, ast.Attribute) and last(node.value).endswith("Code"):
         return node.attr.lower()
     return node.value if isinstance(node, ast.Constant) else None

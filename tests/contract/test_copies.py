@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import re
 from pathlib import Path
-from typing import get_args
 
 import pytest
 from sandlot import errors, models
@@ -29,8 +28,8 @@ def test_the_sdk_knows_which_ends_are_the_infrastructures() -> None:
     assert {*errors.INFRASTRUCTURE} == {*map(str, ends)}
 
 
-@pytest.mark.parametrize("status", get_args(Status))
-def test_the_sdk_knows_which_statuses_are_an_end(status: str) -> None:
+@pytest.mark.parametrize("status", Status)
+def test_the_sdk_knows_which_statuses_are_an_end(status: Status) -> None:
     assert models.SandboxInfo(id="sb-1", status=status).ended == (status in TERMINAL)
 
 

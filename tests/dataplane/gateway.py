@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import uvicorn
+from sandlot_contract.statuses import Status
 from sandlot_gateway.data.breaker import Limits
 from sandlot_gateway.data.expose import Exposures
 from sandlot_gateway.data.pool import HttpPool, PoolSettings
@@ -87,9 +88,9 @@ class Gateway:
         self._server: _Server | None = None
         self._serving: asyncio.Task[None] | None = None
 
-    def route(self, address: str, *, sandbox_id: str = "sb-1", **fields) -> Route:
-        values = {"tenant": "acme", "token": "sst_of_the_sidecar", "status": "RUNNING", **fields}
-        route = Route(sandbox_id=sandbox_id, address=address, **values)
+    def route(self, address: str, *, sandbox_id: str = "sb-1", status: str = "RUNNING", **fields) -> Route:
+        values = {"tenant": "acme", "token": "sst_of_the_sidecar", **fields}
+        route = Route(sandbox_id=sandbox_id, address=address, status=Status(status), **values)
         self.directory.become(route)
         return route
 

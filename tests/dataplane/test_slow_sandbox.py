@@ -8,6 +8,7 @@ import re
 from dataclasses import replace
 
 import pytest
+from sandlot_contract.statuses import Status
 from sandlot_gateway.data.dial import DialSettings
 from sandlot_gateway.data.line import LineSettings
 from sandlot_gateway.data.pool import DialError, HttpPool, PoolSettings
@@ -132,7 +133,7 @@ async def test_a_sandbox_that_ends_tells_those_who_wait_at_once(gateway, client,
     route = gw.route(server.address)
     calls = [asyncio.create_task(_exec(client, gw, n)) for n in range(5)]
     await until(lambda: _failed(gw) >= 5)
-    gw.directory.become(replace(route, status="ERROR", verdict="node_lost", message="the node is gone"))
+    gw.directory.become(replace(route, status=Status.ERROR, verdict="node_lost", message="the node is gone"))
     gw.pool.give_up(server.address, "the sandbox has ended")
     for status, body in await asyncio.gather(*calls):
         told = json.loads(body)

@@ -8,7 +8,7 @@ from itertools import product
 import pytest
 from sandlot_gateway.backends.kubernetes.giving_up import Outcome, Written, decide
 from sandlot_gateway.core.slots import Phase
-from sandlot_gateway.sidecars import Ending
+from sandlot_gateway.sidecars import EndAnswer
 
 KEEP, ASK, LEAVE, DROP, GIVE_BACK, WRITE_END = Outcome
 BOTH = (False, True)
@@ -16,10 +16,9 @@ ON_OFFER = (Phase.UNHEARD, Phase.WARM, Phase.CLAIMING)
 GIVEN_UP = (None, Phase.ENDING, Phase.GONE)
 
 
-def every() -> Iterator[tuple[Ending, Phase | None, Written]]:
-    answers: tuple[Ending, ...] = ("ended", "owned", "unknown")
+def every() -> Iterator[tuple[EndAnswer, Phase | None, Written]]:
     all_written = [Written(*each) for each in product((None, *BOTH), BOTH, BOTH, BOTH)]
-    yield from product(answers, (None, *Phase), all_written)
+    yield from product(EndAnswer, (None, *Phase), all_written)
 
 
 def test_an_owner_who_came_while_it_was_asked_keeps_it() -> None:
@@ -31,21 +30,21 @@ def test_an_owner_who_came_while_it_was_asked_keeps_it() -> None:
 def test_nothing_is_ended_that_somebody_may_have() -> None:
     """By its sidecar's word, or since it was offered here while nobody answered."""
     for answer, phase, written in every():
-        offered = answer == "unknown" and phase in ON_OFFER
-        hidden = answer == "unknown" and phase is Phase.ENDING and written.blind
-        if answer == "owned" or offered or hidden:
+        offered = answer is EndAnswer.UNKNOWN and phase in ON_OFFER
+        hidden = answer is EndAnswer.UNKNOWN and phase is Phase.ENDING and written.blind
+        if answer is EndAnswer.OWNED or offered or hidden:
             assert decide(answer, phase, written) in (KEEP, ASK)
 
 
 def test_what_has_ended_is_not_offered_again() -> None:
     for answer, phase, written in every():
-        if answer == "ended" and phase is not Phase.OWNED:
+        if answer is EndAnswer.ENDED and phase is not Phase.OWNED:
             assert decide(answer, phase, written) in (LEAVE, DROP, GIVE_BACK)
 
 
 def test_what_was_given_up_and_does_not_answer_goes() -> None:
     for answer, phase, written in every():
-        if answer == "unknown" and phase in GIVEN_UP and not written.blind:
+        if answer is EndAnswer.UNKNOWN and phase in GIVEN_UP and not written.blind:
             assert decide(answer, phase, written) in (LEAVE, DROP, GIVE_BACK, WRITE_END)
 
 
@@ -62,17 +61,17 @@ def test_only_a_start_without_an_owner_is_deleted_and_nothing_is_written_over_an
 @pytest.mark.parametrize(
     ("answer", "phase", "written", "outcome"),
     [
-        ("unknown", None, Written(cold=True), DROP),  # a start that never came up
-        ("unknown", Phase.WARM, Written(cold=True), KEEP),
-        ("ended", Phase.WARM, Written(cold=True), DROP),
-        ("ended", Phase.ENDING, Written(cold=True), DROP),  # a spare that nobody wanted
-        ("ended", Phase.ENDING, Written(cold=False), LEAVE),  # a pool's: the controller takes it
-        ("unknown", Phase.ENDING, Written(cold=False), WRITE_END),
-        ("unknown", Phase.ENDING, Written(cold=None, blind=True), ASK),
-        ("unknown", Phase.GONE, Written(cold=None, blind=True), WRITE_END),
-        ("owned", Phase.ENDING, Written(cold=False), ASK),
-        ("unknown", Phase.ENDING, Written(cold=False, claimed=True), LEAVE),
+        (EndAnswer.UNKNOWN, None, Written(cold=True), DROP),  # a start that never came up
+        (EndAnswer.UNKNOWN, Phase.WARM, Written(cold=True), KEEP),
+        (EndAnswer.ENDED, Phase.WARM, Written(cold=True), DROP),
+        (EndAnswer.ENDED, Phase.ENDING, Written(cold=True), DROP),  # a spare that nobody wanted
+        (EndAnswer.ENDED, Phase.ENDING, Written(cold=False), LEAVE),  # a pool's: the controller takes it
+        (EndAnswer.UNKNOWN, Phase.ENDING, Written(cold=False), WRITE_END),
+        (EndAnswer.UNKNOWN, Phase.ENDING, Written(cold=None, blind=True), ASK),
+        (EndAnswer.UNKNOWN, Phase.GONE, Written(cold=None, blind=True), WRITE_END),
+        (EndAnswer.OWNED, Phase.ENDING, Written(cold=False), ASK),
+        (EndAnswer.UNKNOWN, Phase.ENDING, Written(cold=False, claimed=True), LEAVE),
     ],
 )
-def test_what_becomes_of(answer: Ending, phase: Phase | None, written: Written, outcome: Outcome) -> None:
+def test_what_becomes_of(answer: EndAnswer, phase: Phase | None, written: Written, outcome: Outcome) -> None:
     assert decide(answer, phase, written) is outcome

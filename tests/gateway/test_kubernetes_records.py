@@ -19,7 +19,7 @@ from sandlot_gateway.backends.kubernetes.translate import safe_name, to_kube
 from sandlot_gateway.core.owners import Claim, Promise
 from sandlot_kube import clock, ends
 from sandlot_kube.ends import Ended
-from sandlot_kube.objects import Metadata, Sandbox, SandboxSpec, SandboxStatus
+from sandlot_kube.objects import Metadata, Sandbox, SandboxPhase, SandboxSpec, SandboxStatus
 from sandlot_kube.template import Template as KubeTemplate
 
 from tests.kube.scripted import Answer, answered, failed, scripted
@@ -409,7 +409,7 @@ async def test_what_others_wrote_is_told_and_not_written_again() -> None:
         records.claim(POD, CLAIM, template=TEMPLATE, cold=False)
         over = resource("sb-0", pod=POD, sandbox_id="sb-0")
         over.status = SandboxStatus(
-            phase="Ended", verdict="oom", message="killed", exit_code=137, ended_at=END.at
+            phase=SandboxPhase.ENDED, verdict="oom", message="killed", exit_code=137, ended_at=END.at
         )
         records.changed(over)
         records.changed(over)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from sandlot_contract.statuses import Status
 from sandlot_contract.template import Template
 from sandlot_gateway.archive import Archive
 from sandlot_gateway.core.backend import BackendError
@@ -225,7 +226,7 @@ def test_old_records_go_and_torn_lines_are_left_out(tmp_path: Path) -> None:
             spec=Spec(name="n", image="host"),
             created_at=now,
             updated_at=now,
-            status="TERMINATED",
+            status=Status.TERMINATED,
             ended_at=now,
         )
         archive.append(one)

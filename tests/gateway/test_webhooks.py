@@ -83,6 +83,16 @@ async def test_an_instance_nobody_knows_is_told_to_go(box: Running) -> None:
     await stranger.close()
 
 
+async def test_a_second_owner_of_a_slot_is_counted_and_does_not_get_it(box: Running) -> None:
+    made = await box.create()
+    sidecar = box.machine.of_sandbox(made["id"])
+    sidecar.claim = {**(sidecar.claim or {}), "sandbox_id": "sb-another"}
+    assert await sidecar.push("heartbeat") == 200
+    assert box.gateway.supply.slots.owner(sidecar.instance_id) == made["id"]
+    counted = box.gateway.metrics.registry.get_sample_value("sandlot_webhooks_total", {"event": "two_owners"})
+    assert counted == 1
+
+
 async def test_a_sidecar_that_is_to_go_is_told_how_its_sandbox_has_ended(box: Running) -> None:
     """The gateway may see an eviction before the sidecar hears of it: its commands get that verdict all the same."""
     made = await box.create()

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from enum import StrEnum
 
-Status = Literal["PENDING", "RUNNING", "TERMINATED", "ERROR", "TIMEOUT"]
-TERMINAL: frozenset[str] = frozenset({"TERMINATED", "ERROR", "TIMEOUT"})
+
+class Status(StrEnum):
+    PENDING = "PENDING"
+    RUNNING = "RUNNING"
+    TERMINATED = "TERMINATED"
+    ERROR = "ERROR"
+    TIMEOUT = "TIMEOUT"
+
+
+TERMINAL: frozenset[Status] = frozenset({Status.TERMINATED, Status.ERROR, Status.TIMEOUT})

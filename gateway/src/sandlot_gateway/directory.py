@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from sandlot_contract.ids import created_at
-from sandlot_contract.statuses import TERMINAL
+from sandlot_contract.statuses import Status
 
 from sandlot_gateway.data.routes import Route
 from sandlot_gateway.sandboxes import Sandbox, pending_route
@@ -113,14 +113,14 @@ class Directory:
     def live(self) -> list[Sandbox]:
         return [sandbox for sandbox in self._sandboxes.values() if sandbox.live]
 
-    def statuses(self, tenant: str) -> Counter[str]:
+    def statuses(self, tenant: str) -> Counter[Status]:
         shelf = self._shelves.get(tenant)
         return Counter(sandbox.status for sandbox in shelf.by_id.values()) if shelf else Counter()
 
-    def all_statuses(self) -> Counter[str]:
+    def all_statuses(self) -> Counter[Status]:
         """Over all tenants; statuses with nobody in them are 0."""
         counts = Counter(sandbox.status for sandbox in self._sandboxes.values())
-        return Counter({status: counts[status] for status in ("PENDING", "RUNNING", *sorted(TERMINAL))})
+        return Counter({status: counts[status] for status in Status})
 
     def list(
         self,
@@ -152,7 +152,7 @@ class Directory:
     async def changed(self, sandbox_id: str, *, timeout: float) -> Sandbox | None:
         """Wait up to `timeout` seconds for a PENDING sandbox to leave that status."""
         sandbox = self._sandboxes.get(sandbox_id)
-        if sandbox is None or sandbox.status != "PENDING" or timeout <= 0:
+        if sandbox is None or sandbox.status is not Status.PENDING or timeout <= 0:
             return sandbox
         event = self._changes.setdefault(sandbox_id, asyncio.Event())
         try:
@@ -219,7 +219,7 @@ class Directory:
 
     def running(self, sandbox: Sandbox, *, address: str, token: str) -> None:
         """It has its instance: from now on the data plane can reach it."""
-        sandbox.status = "RUNNING"
+        sandbox.status = Status.RUNNING
         sandbox.updated_at = self._clock()
         route = pending_route(sandbox)
         self._routes[sandbox.id] = replace(route, address=address, token=token)
@@ -227,7 +227,7 @@ class Directory:
 
     def pending_again(self, sandbox: Sandbox) -> None:
         """It has no instance yet, other than was heard: the data plane waits for it."""
-        sandbox.status, sandbox.instance_id, sandbox.started_at = "PENDING", None, None
+        sandbox.status, sandbox.instance_id, sandbox.started_at = Status.PENDING, None, None
         sandbox.updated_at = self._clock()
         self._routes.pop(sandbox.id, None)
 

@@ -25,27 +25,27 @@ class Ending:
 
 
 ENDINGS: dict[str, Ending] = {
-    SandboxVerdict.DELETED: Ending("TERMINATED", None, "Deleted"),
-    SandboxVerdict.IDLE: Ending("TERMINATED", None, "Idle Timeout"),
-    SandboxVerdict.DEADLINE: Ending("TIMEOUT", "TIMEOUT", "Timeout"),
-    SandboxVerdict.OOM: Ending("ERROR", "OOM_KILLED", "Out Of Memory"),
-    SandboxVerdict.INIT_KILLED: Ending("ERROR", "INIT_KILLED", "Init Killed"),
-    SandboxVerdict.START_FAILED: Ending("ERROR", "START_FAILED", "Start Failed"),
-    SandboxVerdict.IMAGE_PULL: Ending("ERROR", "IMAGE_PULL_FAILED", "Image Pull Failed"),
-    SandboxVerdict.EVICTED: Ending("ERROR", "EVICTED", "Evicted"),
-    SandboxVerdict.NODE_LOST: Ending("ERROR", "NODE_LOST", "Node Lost"),
-    SandboxVerdict.SIDECAR_LOST: Ending("ERROR", "SIDECAR_LOST", "Sidecar Lost"),
-    SandboxVerdict.SANDBOX_LOST: Ending("ERROR", "SANDBOX_LOST", "Sandbox Lost"),
-    SandboxVerdict.RESET_FAILED: Ending("ERROR", "RESET_FAILED", "Reset Failed"),
+    SandboxVerdict.DELETED: Ending(Status.TERMINATED, None, "Deleted"),
+    SandboxVerdict.IDLE: Ending(Status.TERMINATED, None, "Idle Timeout"),
+    SandboxVerdict.DEADLINE: Ending(Status.TIMEOUT, "TIMEOUT", "Timeout"),
+    SandboxVerdict.OOM: Ending(Status.ERROR, "OOM_KILLED", "Out Of Memory"),
+    SandboxVerdict.INIT_KILLED: Ending(Status.ERROR, "INIT_KILLED", "Init Killed"),
+    SandboxVerdict.START_FAILED: Ending(Status.ERROR, "START_FAILED", "Start Failed"),
+    SandboxVerdict.IMAGE_PULL: Ending(Status.ERROR, "IMAGE_PULL_FAILED", "Image Pull Failed"),
+    SandboxVerdict.EVICTED: Ending(Status.ERROR, "EVICTED", "Evicted"),
+    SandboxVerdict.NODE_LOST: Ending(Status.ERROR, "NODE_LOST", "Node Lost"),
+    SandboxVerdict.SIDECAR_LOST: Ending(Status.ERROR, "SIDECAR_LOST", "Sidecar Lost"),
+    SandboxVerdict.SANDBOX_LOST: Ending(Status.ERROR, "SANDBOX_LOST", "Sandbox Lost"),
+    SandboxVerdict.RESET_FAILED: Ending(Status.ERROR, "RESET_FAILED", "Reset Failed"),
 }
 
 
 def ending(verdict: str, *, exit_code: int | None = None) -> Ending:
     """Status, errorType and terminationReason for `verdict`; an unknown verdict is an ERROR under its own name."""
     if verdict == SandboxVerdict.EXITED:
-        return Ending("TERMINATED" if exit_code in (0, None) else "ERROR", None, "Exited")
+        return Ending(Status.TERMINATED if exit_code in (0, None) else Status.ERROR, None, "Exited")
     known = ENDINGS.get(verdict)
-    return known or Ending("ERROR", verdict.upper(), verdict.replace("_", " ").title())
+    return known or Ending(Status.ERROR, verdict.upper(), verdict.replace("_", " ").title())
 
 
 class Spec(msgspec.Struct, gc=False, omit_defaults=True):
@@ -99,7 +99,7 @@ class Sandbox(msgspec.Struct, gc=False, omit_defaults=True):
     spec: Spec
     created_at: float
     updated_at: float
-    status: Status = "PENDING"
+    status: Status = Status.PENDING
     started_at: float | None = None
     ended_at: float | None = None
     verdict: str | None = None
@@ -202,7 +202,7 @@ def recovered(state: dict[str, Any], *, now: float) -> Sandbox:
         spec=meta.spec,
         created_at=meta.created_at,
         updated_at=now,
-        status="RUNNING",
+        status=Status.RUNNING,
         started_at=state.get("claimed_at") or meta.created_at,
         instance_id=instance_id,
         generation=meta.generation,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from enum import StrEnum
+from typing import Any
 from urllib.parse import urlencode
 
 import msgspec
@@ -14,11 +15,27 @@ from sandlot_gateway.data.pool import Answer, DialError, HttpPool, UpstreamError
 from sandlot_gateway.data.routes import Route
 from sandlot_gateway.egress import Egress
 
-Ending = Literal["ended", "owned", "unknown"]
-Outcome = Literal["claimed", "taken", "stale", "gone", "unreachable", "uncertain", "refused"]
+
+class ClaimOutcome(StrEnum):
+    CLAIMED = "claimed"
+    TAKEN = "taken"  # another owner has it
+    STALE = "stale"  # it is another generation
+    GONE = "gone"  # ended, failed
+    UNREACHABLE = "unreachable"  # nothing was sent
+    UNCERTAIN = "uncertain"  # sent, but no usable answer
+    REFUSED = "refused"  # the claim itself is bad
 
 
-_ENDINGS: dict[int | None, Ending] = {200: "ended", 409: "owned"}  # by the answer's status
+class EndAnswer(StrEnum):
+    ENDED = "ended"
+    OWNED = "owned"  # by another sandbox, so that it goes on
+    UNKNOWN = "unknown"  # it could not be asked
+
+
+_END_ANSWERS: dict[int | None, EndAnswer] = {
+    200: EndAnswer.ENDED,
+    409: EndAnswer.OWNED,
+}  # by the answer's status
 
 
 class SidecarError(Exception):
@@ -27,13 +44,9 @@ class SidecarError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ClaimAnswer:
-    """How a claim went.
+    """How a claim went; `field` and `message` say what is bad in one that is refused."""
 
-    `taken`: another owner; `stale`: another generation; `gone`: ended, failed; `unreachable`: nothing was sent;
-    `uncertain`: sent, but no usable answer; `refused`: the claim itself is bad (`field`, `message`).
-    """
-
-    outcome: Outcome
+    outcome: ClaimOutcome
     state: dict[str, Any]
     field: str | None = None
     message: str = ""
@@ -57,7 +70,9 @@ class Sidecars:
             try:
                 answer = await self._post(instance, "/v1/claim", body, timeout=self._claim_timeout)
             except DialError as error:
-                return ClaimAnswer("uncertain" if sent else "unreachable", {}, message=str(error))
+                return ClaimAnswer(
+                    ClaimOutcome.UNCERTAIN if sent else ClaimOutcome.UNREACHABLE, {}, message=str(error)
+                )
             except UpstreamError as error:
                 sent = True
                 problem = str(error)
@@ -67,24 +82,24 @@ class Sidecars:
             sent = True
             problem = f"status {answer.status}"
         if answer is None or answer.status >= 500:
-            return ClaimAnswer("uncertain", {}, message=problem)
+            return ClaimAnswer(ClaimOutcome.UNCERTAIN, {}, message=problem)
         return _claim_answer(answer)
 
     async def end(
         self, instance: Instance, *, verdict: str, message: str | None = None, only_of: str | None = None
-    ) -> Ending:
-        """Ask the sidecar to end, unless another sandbox owns it than `only_of`; `unknown`: it could not be asked."""
+    ) -> EndAnswer:
+        """Ask the sidecar to end, unless another sandbox owns it than `only_of`."""
         body = {"verdict": verdict, "message": message, "only_of": only_of}
         body = {name: value for name, value in body.items() if value is not None}
         status = await self._end(instance, body)
         if status == 400:  # a sidecar from before there was this verdict
             status = await self._end(instance, {**body, "verdict": SandboxVerdict.SANDBOX_LOST})
-        return _ENDINGS.get(status, "unknown")
+        return _END_ANSWERS.get(status, EndAnswer.UNKNOWN)
 
-    async def end_unclaimed(self, instance: Instance) -> Ending:
+    async def end_unclaimed(self, instance: Instance) -> EndAnswer:
         """Ask the sidecar to end unless somebody owns it, which it alone knows."""
         status = await self._end(instance, {"verdict": SandboxVerdict.DELETED, "only_unclaimed": True})
-        return _ENDINGS.get(status, "unknown")
+        return _END_ANSWERS.get(status, EndAnswer.UNKNOWN)
 
     async def _end(self, instance: Instance, body: dict[str, Any]) -> int | None:
         """The answer's status; None: there is none."""
@@ -150,13 +165,13 @@ def _claim_answer(answer: Answer) -> ClaimAnswer:
     state = document(answer)
     message = str(state.get("message") or state.get("error") or f"status {answer.status}")
     if answer.status == 200:
-        return ClaimAnswer("claimed", state)
+        return ClaimAnswer(ClaimOutcome.CLAIMED, state)
     if answer.status == 409:
         stale = state.get("error") == "stale_generation"
-        return ClaimAnswer("stale" if stale else "taken", state, message=message)
+        return ClaimAnswer(ClaimOutcome.STALE if stale else ClaimOutcome.TAKEN, state, message=message)
     if answer.status == 410:
-        return ClaimAnswer("gone", state, message=message)
+        return ClaimAnswer(ClaimOutcome.GONE, state, message=message)
     if answer.status in (400, 413):
-        return ClaimAnswer("refused", state, field=state.get("field"), message=message)
+        return ClaimAnswer(ClaimOutcome.REFUSED, state, field=state.get("field"), message=message)
     # 401 and the like: this is not the sidecar that we think it is.
-    return ClaimAnswer("gone", state, message=message)
+    return ClaimAnswer(ClaimOutcome.GONE, state, message=message)

@@ -14,7 +14,7 @@ import msgspec
 from sandlot_contract.headers import INSTANCE_KEY, SENDER_KEY, SIGNATURE_KEY, VERDICT
 from sandlot_contract.sidecar import WEBHOOK_PATH
 
-from sandlot_gateway.webhooks import Answer
+from sandlot_gateway.webhooks import Answer, WebhookFault
 
 _BACKLOG = 4096  # the loop listens again, with 100 of its own: more sidecars at once would be refused
 _MAX_HEAD = 8 << 10  # bytes; a sidecar's head has some 500
@@ -89,7 +89,7 @@ class WebhookListener:
         *,
         is_sender: Callable[[str, str], bool],
         receive: Callable[[str, str, bytes], Answer],
-        counted: Callable[[str], None],
+        counted: Callable[[WebhookFault], None],
         bounds: Bounds | None = None,
     ) -> None:
         self.is_sender = is_sender
@@ -246,18 +246,18 @@ class _Connection(asyncio.Protocol):
             return 404
         instance_id = self._header(INSTANCE_KEY)
         if not self._listener.is_sender(instance_id, self._header(SENDER_KEY)):
-            self._listener.counted("unsigned")
+            self._listener.counted(WebhookFault.UNSIGNED)
             return 401
         self._listener.known(self, self._peer)
         length = self._header(b"content-length")
         if b"transfer-encoding" in self._headers or not length.isdecimal():
             return 411
         if int(length) > _MAX_BODY:
-            self._listener.counted("malformed")
+            self._listener.counted(WebhookFault.MALFORMED)
             return 413
         share = max(int(length), _LEAST_SHARE)
         if not self._listener.budget.take(instance_id, share):
-            self._listener.counted("too_many")
+            self._listener.counted(WebhookFault.TOO_MANY)
             return 503
         self._share = (instance_id, share)
         return None

@@ -7,6 +7,7 @@ import hmac
 import logging
 import time
 from collections.abc import Callable
+from enum import StrEnum
 from typing import Any, NamedTuple
 
 import msgspec
@@ -24,10 +25,20 @@ from sandlot_gateway.engine.supply import Supply
 from sandlot_gateway.tokens import Tokens
 
 _log = logging.getLogger(__name__)
-_EVENTS: frozenset[str] = frozenset(Event)
+_EVENTS: dict[str, Event] = {event: event for event in Event}
 _UNTOLD: dict[str, SandboxVerdict] = {
     Phase.FAILED: SandboxVerdict.SANDBOX_LOST
 }  # where a document has no verdict
+
+
+class WebhookFault(StrEnum):
+    """What is wrong with a webhook, as it is counted."""
+
+    OTHER = "other"  # an event that is not known here
+    UNSIGNED = "unsigned"
+    MALFORMED = "malformed"
+    TOO_MANY = "too_many"
+    TWO_OWNERS = "two_owners"  # it names another owner than the slot has
 
 
 class _Document(msgspec.Struct):
@@ -62,7 +73,7 @@ class Webhooks:
         directory: Directory,
         ends: Ends,
         learning: Learning,
-        counted: Callable[[str], None] = lambda event: None,
+        counted: Callable[[Event | WebhookFault], None] = lambda event: None,
         readied: Callable[[float], None] = lambda seconds: None,
         heard: Callable[[str], None] = lambda address: None,
     ) -> None:
@@ -91,16 +102,19 @@ class Webhooks:
             + hmac.new(self._tokens.instance(instance_id).encode(), body, hashlib.sha256).hexdigest()
         )
         if not hmac.compare_digest(wanted.encode(), signature.encode("utf-8", "replace")):
-            return self._refuse(instance_id, "unsigned", "its signature is not of this body and its token")
+            return self._refuse(
+                instance_id, WebhookFault.UNSIGNED, "its signature is not of this body and its token"
+            )
         try:
             state = msgspec.json.decode(body)
             document = msgspec.convert(state, _Document)
         except (msgspec.DecodeError, msgspec.ValidationError) as error:
-            return self._refuse(instance_id, "malformed", f"it is no state document: {error}")
+            return self._refuse(instance_id, WebhookFault.MALFORMED, f"it is no state document: {error}")
         if document.instance_id != instance_id:
-            return self._refuse(instance_id, "malformed", f"it is about {document.instance_id[:128]!r}")
-        event = document.event if document.event in _EVENTS else "other"
-        self._counted(event)
+            return self._refuse(
+                instance_id, WebhookFault.MALFORMED, f"it is about {document.instance_id[:128]!r}"
+            )
+        self._counted(_EVENTS.get(document.event, WebhookFault.OTHER))
         status = 410
         try:
             instance = self._backend.hear(instance_id, state)
@@ -123,10 +137,10 @@ class Webhooks:
         sandbox = None if sandbox_id is None else self._directory.get(sandbox_id)
         return None if sandbox is None else sandbox.verdict
 
-    def _refuse(self, instance_id: str, event: str, why: str) -> Answer:
-        self._counted(event)
+    def _refuse(self, instance_id: str, fault: WebhookFault, why: str) -> Answer:
+        self._counted(fault)
         _log.warning("a webhook was refused: %s", why, extra={"instance": instance_id})
-        return Answer(401 if event == "unsigned" else 400)
+        return Answer(401 if fault is WebhookFault.UNSIGNED else 400)
 
     def found(self, instance: Instance, state: dict[str, Any]) -> None:
         """A sidecar from before this gateway's start, with its state document."""
@@ -147,7 +161,7 @@ class Webhooks:
             before = self._supply.slots.owner(instance.id)
             heard = self._supply.heard_owned(instance, document.generation, document.sandbox_id)
             if heard is Heard.IMPOSSIBLE:
-                self._counted("two_owners")
+                self._counted(WebhookFault.TWO_OWNERS)
                 _log.error("a slot has two owners: %s and %s", before, document.sandbox_id)
             elif heard is not Heard.LATE:
                 # Not where it is LATE, as of a claim that is given back: a record would make it the sandbox's.

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from sandlot_gateway.checkpoints.quota import StoreFull, StoreLimits
-from sandlot_gateway.checkpoints.store import Checkpoint, Part, Store
+from sandlot_gateway.checkpoints.store import Checkpoint, Part, State, Store
 from sandlot_gateway.checkpoints.transfer import Refused, fetch_layer, send_layer
 from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.data.pool import DialError, HttpPool, UpstreamError
@@ -55,9 +55,9 @@ class Checkpoints:
         async with self._lock:
             await self._sweep()
             before = await self.list(sandbox.tenant, sandbox.id)
-            if any(one.state == "PENDING" for one in before):
+            if any(one.state is State.PENDING for one in before):
                 raise Busy("a checkpoint of this sandbox is being made")
-            parent = next((one for one in reversed(before) if one.state == "DURABLE"), None)
+            parent = next((one for one in reversed(before) if one.state is State.DURABLE), None)
             if parent is None and sandbox.spec.checkpoint is not None:
                 parent = await self.get(sandbox.tenant, sandbox.spec.checkpoint)
             now = time.time()
@@ -92,14 +92,14 @@ class Checkpoints:
         found = await self.get(tenant, checkpoint_id)
         if found is None:
             raise NotRestorable(f"no checkpoint {checkpoint_id!r}"[:200], missing=True)
-        if found.state != "DURABLE":
+        if found.state is not State.DURABLE:
             text = f"checkpoint {found.id} is {found.state}, only a DURABLE one can be restored"
             raise NotRestorable(text, missing=False)
         return found
 
     async def delete(self, checkpoint: Checkpoint) -> None:
         """Raises Busy for one that is being written. A restore that has begun goes on."""
-        if checkpoint.state == "PENDING":
+        if checkpoint.state is State.PENDING:
             raise Busy(f"checkpoint {checkpoint.id} is being made")
         await asyncio.to_thread(self._store.delete, checkpoint)
 

@@ -12,15 +12,21 @@ import re
 import secrets
 import time
 from collections.abc import Callable
+from enum import StrEnum
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 
 from sandlot_gateway.checkpoints.quota import Quota, StoreFull, StoreLimits
 from sandlot_gateway.wholefile import write_whole
 
-State = Literal["PENDING", "DURABLE", "FAILED", "DELETING"]
+
+class State(StrEnum):
+    PENDING = "PENDING"
+    DURABLE = "DURABLE"
+    FAILED = "FAILED"
+    DELETING = "DELETING"
+
 
 _ID = re.compile(r"cp-[0-9a-f]{24}\Z")
 _FAILED_KEPT = 100  # of one tenant; a failure is there to be read, and its document is some 500 bytes
@@ -37,7 +43,7 @@ class Checkpoint(msgspec.Struct, omit_defaults=True):
     disk_size_bytes: int
     created_at: float
     updated_at: float
-    state: State = "PENDING"
+    state: State = State.PENDING
     parent_id: str | None = None
     team_id: str | None = None
     depth: int = 0
@@ -103,13 +109,13 @@ class Store:
             os.fsync(directory)
         finally:
             os.close(directory)
-        checkpoint.state = "DURABLE"
+        checkpoint.state = State.DURABLE
         checkpoint.stored_bytes = part.size
         self.save(checkpoint)
         part.close()
 
     def fail(self, checkpoint: Checkpoint, error: str) -> None:
-        checkpoint.state = "FAILED"
+        checkpoint.state = State.FAILED
         checkpoint.error = error
         self.save(checkpoint)  # first: one without a part is taken for abandoned
         self._part(checkpoint.id).unlink(missing_ok=True)
@@ -120,7 +126,7 @@ class Store:
 
     def delete(self, checkpoint: Checkpoint) -> None:
         """Its document goes last: a delete that was cut short is seen, and done again."""
-        checkpoint.state = "DELETING"
+        checkpoint.state = State.DELETING
         self.save(checkpoint)
         self._archive(checkpoint.id).unlink(missing_ok=True)
         self._part(checkpoint.id).unlink(missing_ok=True)
@@ -143,10 +149,10 @@ class Store:
         """Raises StoreFull. Makes room among the tenant's FAILED checkpoints, which count for nothing else."""
         limits = self._limits
         own = [one for one in self.all() if one.tenant == tenant]
-        failed = [one for one in own if one.state == "FAILED"]
+        failed = [one for one in own if one.state is State.FAILED]
         for one in failed[: max(0, len(failed) + 1 - _FAILED_KEPT)]:
             self.delete(one)
-        kept = [one for one in own if one.state != "FAILED"]
+        kept = [one for one in own if one.state is not State.FAILED]
         oldest = f"; your oldest is {kept[0].id} of sandbox {kept[0].sandbox_id}" if kept else ""
         if len(kept) >= limits.tenant_count:
             raise StoreFull(
@@ -168,13 +174,16 @@ class Store:
 
     def _settled(self, checkpoint: Checkpoint) -> Checkpoint | None:
         """As it is, also when the gateway that worked on it is dead."""
-        if checkpoint.state == "DELETING":
+        if checkpoint.state is State.DELETING:
             self.delete(checkpoint)
             return None
-        if checkpoint.state == "FAILED" and checkpoint.updated_at + self._limits.failed_keep <= time.time():
+        if (
+            checkpoint.state is State.FAILED
+            and checkpoint.updated_at + self._limits.failed_keep <= time.time()
+        ):
             self.delete(checkpoint)
             return None
-        if checkpoint.state != "PENDING":
+        if checkpoint.state is not State.PENDING:
             return checkpoint
         try:
             fd = os.open(self._part(checkpoint.id), os.O_WRONLY | os.O_CLOEXEC)
@@ -192,13 +201,13 @@ class Store:
 
     def _without_part(self, checkpoint: Checkpoint) -> Checkpoint | None:
         again = self._read(checkpoint.id)
-        if again is not None and again.state != "PENDING":
+        if again is not None and again.state is not State.PENDING:
             return again  # its writer was done a moment ago
         archive = self._archive(checkpoint.id)
         if not archive.exists():
             self.fail(checkpoint, "the gateway ended before it was written")
             return checkpoint
-        checkpoint.state = "DURABLE"  # the archive gets its name only when it is whole
+        checkpoint.state = State.DURABLE  # the archive gets its name only when it is whole
         checkpoint.stored_bytes = archive.stat().st_size
         return checkpoint
 

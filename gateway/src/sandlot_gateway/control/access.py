@@ -6,9 +6,10 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel
+from sandlot_contract.statuses import Status
 
 from sandlot_gateway.control.errors import ApiError, errors
-from sandlot_gateway.control.models import GatewayAuth, Status
+from sandlot_gateway.control.models import GatewayAuth, WireStatus
 from sandlot_gateway.control.present import error_message, gateway_auth, json_response
 from sandlot_gateway.control.services import Have, Owned
 from sandlot_gateway.data.answers import TOKEN_REJECTED
@@ -19,7 +20,7 @@ router = APIRouter(tags=["sandboxes"])
 
 
 class ErrorContext(BaseModel):
-    status: Status | None
+    status: WireStatus | None
     errorType: str | None
     errorMessage: str | None
     verdict: str | None
@@ -83,7 +84,7 @@ async def logs(
 ) -> Response:
     """Of a sandbox that does not run (any more) the logs are empty."""
     route = have.directory.find(sandbox.id)
-    if route is None or route.status != "RUNNING":
+    if route is None or route.status is not Status.RUNNING:
         return json_response({"logs": ""})
     try:
         answer = await have.sidecars.get(route, "/v1/logs", {"stream": stream, "tail": tail})
@@ -108,8 +109,7 @@ async def reset(sandbox: Owned, have: Have) -> Response:
     try:
         told = await have.lifecycle.reset(sandbox)
     except ResetFailed as error:
-        refused = error.code in ("no_overlay", "not_running", "not_claimed", "conflict")
-        raise ApiError(409 if refused else 502, f"{error.code}: {error}") from error
+        raise ApiError(409 if error.nothing_done else 502, f"{error.code}: {error}") from error
     return json_response(
         {
             "success": True,

@@ -8,9 +8,10 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, BeforeValidator, Field
+from sandlot_contract.statuses import Status
 
 from sandlot_gateway.control.errors import body_errors
-from sandlot_gateway.control.models import SandboxId, Status, Strict, unique
+from sandlot_gateway.control.models import SandboxId, Strict, WireStatus, unique
 from sandlot_gateway.control.present import error_message, json_response
 from sandlot_gateway.control.services import READY_HOLD, Have, Services, Who
 from sandlot_gateway.data.routes import Route
@@ -34,7 +35,7 @@ class StatusRequest(Strict):
 
 class SandboxStatus(BaseModel):
     sandbox_id: str
-    status: Status
+    status: WireStatus
     error_type: str | None
     error_message: str | None
     pending_image_build_id: str | None
@@ -163,7 +164,7 @@ async def _look(job: Job, *, have: Services, tenant: str) -> dict[str, Any]:
         return about | {"code": "NOT_FOUND", "message": "no such sandbox"}
     have.lifecycle.ends.orphans.used(sandbox.id)
     route: Route | None = have.directory.find(sandbox.id)
-    if route is None or route.status != "RUNNING":
+    if route is None or route.status is not Status.RUNNING:
         return about | {"code": "NOT_RUNNING", "message": f"the sandbox is {sandbox.status}"}
     try:
         answer = await have.sidecars.get(route, "/v1/read-file", {"path": f"/tmp/job_{job.job_id}.exit"})

@@ -6,10 +6,11 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, BeforeValidator, Field
+from sandlot_contract.statuses import Status
 
 from sandlot_gateway.checkpoints.quota import StoreFull
 from sandlot_gateway.checkpoints.service import Busy, Checkpoints
-from sandlot_gateway.checkpoints.store import Checkpoint
+from sandlot_gateway.checkpoints.store import Checkpoint, State
 from sandlot_gateway.control.errors import ApiError, body_errors, errors, not_found
 from sandlot_gateway.control.models import Done, Strict, unique
 from sandlot_gateway.control.present import iso, json_response
@@ -27,7 +28,7 @@ class CheckpointResponse(BaseModel):
         description="The one before it of the same sandbox, or that which the sandbox was made from."
     )
     team_id: str | None
-    state: Literal["PENDING", "DURABLE", "FAILED", "DELETING"]
+    state: State
     depth: int = Field(description="How many are above it. Each has all its files itself.")
     docker_image: str
     disk_size_bytes: int | None
@@ -129,7 +130,7 @@ async def create(sandbox: Owned, have: Have) -> Response:
     """Answers at once with a PENDING one: DURABLE or FAILED follows."""
     checkpoints = checkpoints_of(have)
     instance = have.backend.instance(sandbox.instance_id or "")
-    if sandbox.status != "RUNNING" or instance is None:
+    if sandbox.status is not Status.RUNNING or instance is None:
         raise ApiError(409, f"the sandbox is {sandbox.status}, a checkpoint needs a RUNNING one")
     try:
         checkpoint = await checkpoints.create(sandbox, instance)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 from prometheus_client import Counter
 from sandlot_contract.phases import Event
+from sandlot_contract.statuses import Status
 
 from sandlot_gateway.metrics import VERDICTS, Metrics
 from sandlot_gateway.sandboxes import Sandbox
+from sandlot_gateway.sidecars import ClaimOutcome
+from sandlot_gateway.webhooks import WebhookFault
 
-_OUTCOMES = ("claimed", "taken", "stale", "gone", "unreachable", "uncertain", "refused")
-_EVENTS = (*Event, "other", "unsigned", "malformed", "too_many")
-_REFUSALS = ("queue_full", "quota", "bad_request", "cannot_start")
 _SOURCES = ("warm", "cold")
 _MISSES = (
     "none_ready",
@@ -25,19 +27,28 @@ _MISSES = (
 )
 
 
+class CreateRefusal(StrEnum):
+    """Why a create makes no sandbox."""
+
+    QUEUE_FULL = "queue_full"
+    QUOTA = "quota"
+    BAD_REQUEST = "bad_request"
+    CANNOT_START = "cannot_start"
+
+
 class Counters:
     """Children are made once: a label look-up on every event would cost more than the count."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._creates = {
             (source, outcome): metrics.creates.labels(source, outcome)
-            for source, outcomes in (("none", _REFUSALS), *((s, ("running", "failed")) for s in _SOURCES))
+            for source, outcomes in (("none", CreateRefusal), *((s, ("running", "failed")) for s in _SOURCES))
             for outcome in outcomes
         }
         self._seconds = {source: metrics.create_seconds.labels(source) for source in _SOURCES}
         self._cold = {word: metrics.cold.labels(word) for word in _MISSES}
-        self._claims = {outcome: metrics.claims.labels(outcome) for outcome in _OUTCOMES}
-        self._webhooks = {event: metrics.webhooks.labels(event) for event in _EVENTS}
+        self._claims = {outcome: metrics.claims.labels(outcome) for outcome in ClaimOutcome}
+        self._webhooks = {event: metrics.webhooks.labels(event) for event in (*Event, *WebhookFault)}
         self._ends = {verdict: metrics.ends.labels(verdict) for verdict in VERDICTS}
         requests = Counter(
             "sandlot_control_requests",
@@ -49,23 +60,23 @@ class Counters:
 
     def created(self, sandbox: Sandbox, *, seconds: float) -> None:
         source = "warm" if sandbox.pool_hit else "cold"
-        running = sandbox.status == "RUNNING"
+        running = sandbox.status is Status.RUNNING
         if sandbox.cold_reason is not None:
             self._cold[sandbox.cold_reason.partition(":")[0]].inc()
         self._creates[source, "running" if running else "failed"].inc()
         if running:
             self._seconds[source].observe(seconds)
 
-    def refused(self, why: str) -> None:
+    def refused(self, why: CreateRefusal) -> None:
         self._creates["none", why].inc()
 
     def ended(self, sandbox: Sandbox) -> None:
         self._ends.get(sandbox.verdict or "", self._ends["other"]).inc()
 
-    def claimed(self, outcome: str) -> None:
+    def claimed(self, outcome: ClaimOutcome) -> None:
         self._claims[outcome].inc()
 
-    def webhook(self, event: str) -> None:
+    def webhook(self, event: Event | WebhookFault) -> None:
         self._webhooks[event].inc()
 
     def request(self, status: int) -> None:

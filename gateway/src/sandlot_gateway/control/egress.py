@@ -6,6 +6,7 @@ from typing import Any
 
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, Field, model_validator
+from sandlot_contract.statuses import Status
 
 from sandlot_gateway.control.errors import ApiError, body_errors, errors
 from sandlot_gateway.control.models import Strict
@@ -70,7 +71,7 @@ async def put(sandbox: Owned, body: Policy, have: Have) -> Response:
     if sandbox.spec.network == "none":
         text = f"{policy.field}: the sandbox was created with the network 'none', and has none to open"
         raise ApiError(422, text, field=policy.field)
-    if sandbox.status != "RUNNING":
+    if sandbox.status is not Status.RUNNING:
         raise ApiError(409, f"the sandbox is {sandbox.status}: wait until it is RUNNING")
     answer = await _ask(sandbox, have=have, policy=policy)
     told = document(answer)
@@ -96,7 +97,7 @@ def _canonical(body: Policy) -> Egress:
 async def _held(sandbox: Sandbox, *, have: Services) -> dict[str, Any]:
     """The status as it is."""
     of_create = _of_create(sandbox)
-    if sandbox.status != "RUNNING":
+    if sandbox.status is not Status.RUNNING:
         return _status(of_create, _FIRST, applied=False)
     if sandbox.spec.network == "none":
         return _status(of_create, _FIRST)

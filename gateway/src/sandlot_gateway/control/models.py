@@ -57,7 +57,7 @@ PoolSize = Annotated[int, Field(ge=0, le=10_000), _Whole]
 Text = Annotated[str, BeforeValidator(_no_nul)]
 Label = Annotated[str, Field(min_length=1, max_length=128), BeforeValidator(_no_nul)]
 SandboxId = Annotated[str, Field(min_length=1, max_length=128)]
-Status = Literal["PENDING", "PROVISIONING", "RUNNING", "PAUSED", "ERROR", "TERMINATED", "TIMEOUT"]
+WireStatus = Literal["PENDING", "PROVISIONING", "RUNNING", "PAUSED", "ERROR", "TERMINATED", "TIMEOUT"]
 
 
 class Strict(BaseModel):
@@ -208,7 +208,7 @@ class SandboxResponse(BaseModel):
     networkAccess: bool
     networkAllowlist: list[str] | None
     networkDenylist: list[str] | None
-    status: Status
+    status: WireStatus
     timeoutMinutes: int = Field(description="-1: no limit.")
     idleTimeoutMinutes: int | None
     terminationReason: str | None

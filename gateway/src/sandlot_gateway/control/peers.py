@@ -7,6 +7,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query, Response
 from fastapi.security import HTTPAuthorizationCredentials
+from sandlot_contract.statuses import Status
 
 from sandlot_gateway.control.errors import ApiError, not_found
 from sandlot_gateway.control.present import json_response
@@ -25,7 +26,7 @@ async def instance(
     """Never waits: a gateway that waited for another, which waits for it, would keep callers for nothing."""
     _check(credentials, have=have)
     sandbox = have.directory.get(sandbox_id)
-    if sandbox is None or sandbox.status != "RUNNING" or sandbox.instance_id is None:
+    if sandbox is None or sandbox.status is not Status.RUNNING or sandbox.instance_id is None:
         raise not_found(sandbox_id)
     return json_response({"instance_id": sandbox.instance_id})
 

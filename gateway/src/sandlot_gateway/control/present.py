@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 from fastapi import Request, Response
+from sandlot_contract.statuses import Status
 
 from sandlot_gateway.control.services import Services
 from sandlot_gateway.sandboxes import Sandbox, Spec
@@ -95,7 +96,7 @@ def sandbox_document(
 
 
 def error_message(sandbox: Sandbox) -> str | None:
-    if sandbox.status not in ("ERROR", "TIMEOUT"):
+    if sandbox.status not in (Status.ERROR, Status.TIMEOUT):
         return None
     return sandbox.message or f"the sandbox ended: {sandbox.verdict}"
 

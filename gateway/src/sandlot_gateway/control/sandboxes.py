@@ -9,6 +9,7 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from sandlot_gateway.checkpoints.service import NotRestorable
 from sandlot_gateway.checkpoints.store import Checkpoint
 from sandlot_gateway.control.checkpoints import checkpoints_of
+from sandlot_gateway.control.counters import CreateRefusal
 from sandlot_gateway.control.errors import ApiError, body_errors, errors
 from sandlot_gateway.control.models import (
     BulkDeleteRequest,
@@ -59,7 +60,7 @@ async def create(
     try:
         sandbox = have.lifecycle.create(spec, secrets=body.secrets or {}, tenant=who)
     except QueueFull as error:
-        have.counters.refused("queue_full")
+        have.counters.refused(CreateRefusal.QUEUE_FULL)
         headers = {
             "retry-after": str(round(error.retry_after)),
             "x-sandlot-queue-position": str(error.position),
@@ -69,13 +70,13 @@ async def create(
     except CannotStart as error:
         raise _cannot_start(error, have=have) from error
     except QuotaReached as error:
-        have.counters.refused("quota")
+        have.counters.refused(CreateRefusal.QUOTA)
         raise ApiError(429, str(error), headers={"retry-after": "10"}) from error
     hold = have.settings.wait_seconds if body.wait_seconds is None else body.wait_seconds
     try:
         sandbox = await have.lifecycle.wait(sandbox, timeout=hold)
     except BadRequestField as error:
-        have.counters.refused("bad_request")
+        have.counters.refused(CreateRefusal.BAD_REQUEST)
         raise ApiError(422, f"{error.field}: {error}", field=error.field) from error
     except CannotStart as error:
         raise _cannot_start(error, have=have) from error
@@ -105,7 +106,7 @@ async def _checkpoint(checkpoint_id: str | None, *, have: Services, who: Tenant)
 
 
 def _cannot_start(error: CannotStart, *, have: Services) -> ApiError:
-    have.counters.refused("cannot_start")
+    have.counters.refused(CreateRefusal.CANNOT_START)
     return ApiError(503, str(error), headers={"retry-after": str(max(1, round(error.retry_after)))})
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
+from sandlot_contract.statuses import Status
 
 from sandlot_gateway.control.errors import ApiError, body_errors, errors, not_kept
 from sandlot_gateway.control.models import Done, SshSeconds, Strict
@@ -46,7 +47,7 @@ async def create(sandbox: Owned, body: SshRequest, request: Request, have: Have)
             "public_key: needed; clients before 0.4 bring it to the data plane, where this server takes none"
         )
         raise ApiError(422, text, field="public_key")
-    if sandbox.status != "RUNNING":
+    if sandbox.status is not Status.RUNNING:
         raise ApiError(409, f"the sandbox is {sandbox.status}: an SSH session needs a RUNNING one")
     ttl = body.ttl_seconds or _TTL
     try:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from enum import StrEnum
 from typing import Any
 
 import msgspec
 from sandlot_contract.headers import VERDICT_KEY
 
-from .errors import DialError
+from .errors import DialError, UpstreamError
 
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
@@ -21,6 +22,15 @@ TOKEN_REJECTED = (
     "the sidecar rejected the gateway's token: the sandbox has another owner by now, or the master keys differ;"
     " compare the Secrets of gateway and controller"
 )
+
+
+class ErrorCode(StrEnum):
+    """Those that more than one place answers with."""
+
+    SIDECAR_UNREACHABLE = "sidecar_unreachable"
+    SIDECAR_LOST = "sidecar_lost"
+    APP_FAILED = "app_failed"
+    NO_WEBSOCKET = "no_websocket"
 
 
 class Refusal(Exception):
@@ -70,7 +80,15 @@ def sandbox_not_found(*, verdict: str | None, message: str | None, **fields: Any
 
 def unreachable(error: DialError) -> Refusal:
     """No connection, though the backend has not said that the sandbox has ended; `sandbox` says what is known."""
-    return Refusal(502, "sidecar_unreachable", str(error), may_have_run=False, sandbox=error.peer)
+    return Refusal(502, ErrorCode.SIDECAR_UNREACHABLE, str(error), may_have_run=False, sandbox=error.peer)
+
+
+def token_rejected() -> Refusal:
+    return Refusal(502, ErrorCode.SIDECAR_UNREACHABLE, TOKEN_REJECTED, may_have_run=False)
+
+
+def sidecar_lost(error: UpstreamError) -> Refusal:
+    return Refusal(502, ErrorCode.SIDECAR_LOST, str(error), may_have_run=True)
 
 
 def unavailable(error: str, message: str, *, retry_after: int, **fields: Any) -> Refusal:

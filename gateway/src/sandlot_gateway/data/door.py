@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from sandlot_contract.statuses import Status
+
 from ..metrics import Metrics
 from ..tokens import Tokens
 from .answers import Receive, Refusal, sandbox_not_found, unauthorized, unavailable
@@ -60,7 +62,7 @@ class Door:
         `receive` tells when the client leaves; None while its body has not been read.
         """
         route = self._routes.find(sandbox_id)
-        if route is None or (route.tenant == tenant and route.status == "PENDING"):
+        if route is None or (route.tenant == tenant and route.status is Status.PENDING):
             await self._wait_ready(sandbox_id, receive=receive)
             route = self._routes.find(sandbox_id)
         if route is None and self._routes.may_come(sandbox_id):
@@ -70,11 +72,11 @@ class Door:
             )
         if route is None or route.tenant != tenant:
             raise sandbox_not_found(verdict=None, message=None)
-        if route.status == "PENDING":
+        if route.status is Status.PENDING:
             raise self.unavailable(
                 "sandbox_pending", "the sandbox is still starting: try again after Retry-After"
             )
-        if route.status != "RUNNING":
+        if route.status is not Status.RUNNING:
             raise sandbox_not_found(verdict=route.verdict, message=route.message)
         self._routes.touched(sandbox_id)
         return route
@@ -82,7 +84,7 @@ class Door:
     def check_alive(self, sandbox_id: str, *, may_have_run: bool) -> None:
         """A sidecar that cannot be reached because its sandbox ended: say that, it is the cause."""
         route = self._routes.find(sandbox_id)
-        if route is None or route.status not in ("PENDING", "RUNNING"):
+        if route is None or route.status not in (Status.PENDING, Status.RUNNING):
             raise sandbox_not_found(
                 verdict=route.verdict if route else None,
                 message=route.message if route else None,

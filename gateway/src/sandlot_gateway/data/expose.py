@@ -14,6 +14,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Protocol
 
+from sandlot_contract.statuses import Status
+
 from ..tasks import Tasks
 from ..wholefile import write_whole
 from .exposure import ExposeError, Exposure, checked
@@ -105,7 +107,7 @@ class Exposures:
             return  # told of live ones only
         for sandbox_id in {exposure.sandbox_id for exposure in self._all.values()}:
             route = self._routes.find(sandbox_id)
-            if route is None or route.status not in ("PENDING", "RUNNING"):
+            if route is None or route.status not in (Status.PENDING, Status.RUNNING):
                 self.sandbox_ended(sandbox_id)
 
     async def add(

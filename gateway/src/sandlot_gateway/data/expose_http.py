@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from .answers import Receive, Refusal, Scope, Send, no_such_route, sandbox_not_found
+from sandlot_contract.statuses import Status
+
+from .answers import ErrorCode, Receive, Refusal, Scope, Send, no_such_route, sandbox_not_found
 from .conn import Connection
 from .errors import ClientGone, DialError, PoolError, WireError
 from .expose import Exposures
@@ -38,7 +40,7 @@ class ExposedHttp:
         route = self._routes.find(exposure.sandbox_id)
         if route is None:  # another gateway's, whose record is on its way
             route = await self._routes.wait_ready(exposure.sandbox_id, 0.0)
-        if route is None or route.status != "RUNNING":
+        if route is None or route.status is not Status.RUNNING:
             raise sandbox_not_found(
                 verdict=route.verdict if route else None, message=route.message if route else None
             )
@@ -108,10 +110,10 @@ def refusal(error: PoolError, *, port: int) -> Refusal:
         return Refusal(502, "refused", f"nothing listens on port {port} of the sandbox", may_have_run=False)
     if isinstance(error, DialError):
         message = f"port {port} of the sandbox cannot be reached: the sandbox does not answer; try again"
-        return Refusal(502, "sidecar_unreachable", message, may_have_run=False, sandbox=error.peer)
+        return Refusal(502, ErrorCode.SIDECAR_UNREACHABLE, message, may_have_run=False, sandbox=error.peer)
     why = str(error.__cause__) if isinstance(error.__cause__, WireError) else "it broke off"
     message = f"the app on port {port} gave no answer that can be passed on: {why}"
-    return Refusal(502, "app_failed", message, may_have_run=True)
+    return Refusal(502, ErrorCode.APP_FAILED, message, may_have_run=True)
 
 
 def forwarded_lines(scope: Scope, *, prefix: bytes) -> list[bytes]:

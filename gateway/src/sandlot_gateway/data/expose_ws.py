@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from websockets.frames import Frame, Opcode
 from websockets.protocol import CLIENT, OPEN, Event, Protocol
 
-from .answers import Receive, Refusal, Scope, Send
+from .answers import ErrorCode, Receive, Refusal, Scope, Send
 from .conn import Connection
 from .errors import PoolError, UpstreamError
 from .expose_http import forwarded_lines, refusal
@@ -78,15 +78,15 @@ class ExposedSocket:
                 response = await connection.head()
         except TimeoutError as error:
             message = f"the app on port {port} did not answer within {_HANDSHAKE:g} s"
-            raise Refusal(504, "app_failed", message, may_have_run=True) from error
+            raise Refusal(504, ErrorCode.APP_FAILED, message, may_have_run=True) from error
         except PoolError as error:
             raise refusal(error, port=port) from error
         headers = dict(response.headers)
         if not response.upgraded:
             status = response.status if response.status >= 400 else 502
-            raise Refusal(status, "no_websocket", f"the app answered {response.status}")
+            raise Refusal(status, ErrorCode.NO_WEBSOCKET, f"the app answered {response.status}")
         if headers.get(b"sec-websocket-accept") != base64.b64encode(hashlib.sha1(key + _GUID).digest()):
-            raise Refusal(502, "no_websocket", "the app's answer is no WebSocket handshake")
+            raise Refusal(502, ErrorCode.NO_WEBSOCKET, "the app's answer is no WebSocket handshake")
         subprotocol = headers.get(b"sec-websocket-protocol")
         self._subprotocol = subprotocol.decode("latin-1") if subprotocol else None
 

@@ -8,13 +8,14 @@ import msgspec
 from sandlot_contract.headers import QUEUED_KEY
 
 from .answers import (
-    TOKEN_REJECTED,
     Receive,
     Refusal,
     Scope,
     Send,
     no_such_route,
     sandbox_not_found,
+    sidecar_lost,
+    token_rejected,
     unreachable,
 )
 from .door import Door
@@ -108,7 +109,7 @@ class SandboxHttp:
             raise unreachable(error) from error
         except UpstreamError as error:
             door.check_alive(sandbox_id, may_have_run=True)
-            raise Refusal(502, "sidecar_lost", str(error), may_have_run=True) from error
+            raise sidecar_lost(error) from error
         finally:
             if turn is not None:
                 self._turns.leave(turn)
@@ -123,7 +124,7 @@ def _edit(status: int, headers: Headers, body: bytes | None) -> tuple[int, Heade
     """
     if status == 401 and body is not None:
         # As a 401 it would say that the client's own token is wrong, which nothing that the client does can mend.
-        return _answer(Refusal(502, "sidecar_unreachable", TOKEN_REJECTED, may_have_run=False))
+        return _answer(token_rejected())
     if status != 410 or not body:
         return status, headers, body
     with contextlib.suppress(msgspec.DecodeError):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from sandlot_contract.statuses import Status
+
 from .bridge import PortListener
 from .conn import Connection
 from .pool import HttpPool
@@ -26,7 +28,7 @@ class TcpListeners:
 
         async def tunnel() -> Connection | None:
             route = self._routes.find(sandbox_id)
-            if route is None or route.status != "RUNNING":
+            if route is None or route.status is not Status.RUNNING:
                 return None
             self._routes.touched(sandbox_id)
             return await open_tunnel(pool=self._pool, route=route, port=port)

@@ -13,7 +13,7 @@ import msgspec
 from sandlot_contract.frames import END, STDERR, STDOUT
 from sandlot_contract.headers import ATTACHED_KEY, OP, OP_KEY
 
-from .answers import TOKEN_REJECTED, Receive, Refusal, Send, unreachable
+from .answers import Receive, Refusal, Send, sidecar_lost, token_rejected, unreachable
 from .conn import Connection
 from .errors import DialError, PoolError, UpstreamError, WireError
 from .frames import FrameReader
@@ -106,7 +106,7 @@ class Terminal:
         except DialError as error:
             raise unreachable(error) from error
         except UpstreamError as error:
-            raise Refusal(502, "sidecar_lost", str(error), may_have_run=True) from error
+            raise sidecar_lost(error) from error
         attached = (ATTACHED_KEY, b"1") in response.headers or asked.command is None
         self._offset = _UNKNOWN if attached else 0
 
@@ -230,7 +230,7 @@ class Terminal:
 
 def _as_refusal(answer: Answer) -> Refusal:
     if answer.status == 401:
-        return Refusal(502, "sidecar_unreachable", TOKEN_REJECTED, may_have_run=False)
+        return token_rejected()
     try:
         document = answer.json()
     except UpstreamError:

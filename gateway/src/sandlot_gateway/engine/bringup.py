@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Set
 
+from sandlot_contract.statuses import Status
 from sandlot_contract.verdicts import SandboxVerdict
 
 from sandlot_gateway.checkpoints.service import RestoreFailed
@@ -134,7 +135,7 @@ class BringUp:
             self._has_instance(sandbox, claimed)
         finally:
             self.forget(sandbox.id)
-            if sandbox.status != "PENDING":
+            if sandbox.status is not Status.PENDING:
                 self._pending.remove(sandbox.id)
                 self._observer.created(sandbox, seconds=time.monotonic() - began)
 

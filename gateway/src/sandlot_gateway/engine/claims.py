@@ -11,7 +11,7 @@ from typing import Any
 from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.core.slots import Generation, Loss
 from sandlot_gateway.sandboxes import Sandbox
-from sandlot_gateway.sidecars import ClaimAnswer, Sidecars
+from sandlot_gateway.sidecars import ClaimAnswer, ClaimOutcome, Sidecars
 from sandlot_gateway.tokens import Tokens
 
 from .supply import Supply, Ticket
@@ -62,7 +62,7 @@ class Claimer:
         sidecars: Sidecars,
         tokens: Tokens,
         discard: Callable[[Instance, str], None],
-        counted: Callable[[str], None] = lambda outcome: None,
+        counted: Callable[[ClaimOutcome], None] = lambda outcome: None,
         max_failures: int = 20,
     ) -> None:
         self._supply = supply
@@ -141,7 +141,7 @@ class Claimer:
                 self._give_back(claim)
                 raise
             self._counted(answer.outcome)
-            if answer.outcome == "claimed":
+            if answer.outcome == ClaimOutcome.CLAIMED:
                 loss = self._slots.accepted(claim)
                 if loss is not None:
                     raise LostAtOnce(loss)
@@ -153,10 +153,10 @@ class Claimer:
                 answer.message,
                 extra={"instance": instance.id, "outcome": answer.outcome},
             )
-            if answer.outcome == "refused":
+            if answer.outcome == ClaimOutcome.REFUSED:
                 self._supply.put_back(instance.id)
                 raise ClaimRefused(answer.message, field=answer.field)
-            if answer.outcome in ("taken", "stale"):
+            if answer.outcome in (ClaimOutcome.TAKEN, ClaimOutcome.STALE):
                 self._slots.outdone(claim)
             else:
                 self._give_back(claim)
@@ -172,9 +172,11 @@ class Claimer:
 
 def _if_held(answer: ClaimAnswer, sandbox: Sandbox) -> ClaimAnswer:
     """An older sidecar accepts a claim and knows nothing of its policy."""
-    if answer.outcome != "claimed" or sandbox.spec.egress is None or answer.state.get("egress"):
+    if answer.outcome != ClaimOutcome.CLAIMED or sandbox.spec.egress is None or answer.state.get("egress"):
         return answer
-    return ClaimAnswer("gone", answer.state, message="its sidecar is older, and holds no policy of a create")
+    return ClaimAnswer(
+        ClaimOutcome.GONE, answer.state, message="its sidecar is older, and holds no policy of a create"
+    )
 
 
 def _claim_body(

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Collection
 from typing import Protocol
 
+from sandlot_contract.statuses import Status
 from sandlot_contract.verdicts import SandboxVerdict
 
 from sandlot_gateway.core.backend import Backend
@@ -65,7 +66,7 @@ class Ends:
         self, sandbox: Sandbox, *, verdict: str = SandboxVerdict.DELETED, message: str | None = None
     ) -> bool:
         """Record the end now, clean up behind the caller's back; False when it had ended before."""
-        was_pending = sandbox.status == "PENDING"
+        was_pending = sandbox.status is Status.PENDING
         if not self.record(sandbox, verdict=verdict, message=message):
             return False
         if was_pending:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 
 class QuotaReached(Exception):
     """The tenant has as many live sandboxes as it may."""
@@ -15,9 +17,29 @@ class BadRequestField(Exception):
         self.field = field
 
 
+class ResetCode(StrEnum):
+    """A sidecar may say others."""
+
+    NOT_RUNNING = "not_running"
+    NOT_CLAIMED = "not_claimed"
+    NO_OVERLAY = "no_overlay"
+    CONFLICT = "conflict"
+    UNREACHABLE = "unreachable"  # nobody knows what it has done
+    NOT_EQUAL = "not_equal"  # the sandbox has ended
+
+
+_NOTHING_DONE: frozenset[str] = frozenset(
+    {ResetCode.NOT_RUNNING, ResetCode.NOT_CLAIMED, ResetCode.NO_OVERLAY, ResetCode.CONFLICT}
+)
+
+
 class ResetFailed(Exception):
-    """`code`: no_overlay (nothing happened), unreachable (unknown), not_equal (the sandbox has ended)."""
+    """`code`: a ResetCode, or what else a sidecar says."""
 
     def __init__(self, message: str, *, code: str) -> None:
         super().__init__(message)
         self.code = code
+
+    @property
+    def nothing_done(self) -> bool:
+        return self.code in _NOTHING_DONE

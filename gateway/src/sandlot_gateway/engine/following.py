@@ -6,6 +6,7 @@ import asyncio
 import logging
 
 import msgspec
+from sandlot_contract.statuses import Status
 
 from sandlot_gateway.core.backend import Backend
 from sandlot_gateway.core.owners import KeyHolder
@@ -57,7 +58,7 @@ class Following:
     def follow(self, sandbox: Sandbox, *, spec: Spec, secrets: dict[str, str]) -> None:
         """Another gateway brings it up; should that one die, this one does, whose caller has said all that it takes."""
         if (
-            sandbox.status == "PENDING"
+            sandbox.status is Status.PENDING
             and self.keyed.has_others
             and not self._bringup.under_way(sandbox.id)
             and sandbox.id not in self._secrets
@@ -133,7 +134,7 @@ class Following:
             self._secrets.pop(sandbox.id, None)
 
     def _is_followed(self, sandbox: Sandbox) -> bool:
-        return sandbox.status == "PENDING" and self._directory.get(sandbox.id) is sandbox
+        return sandbox.status is Status.PENDING and self._directory.get(sandbox.id) is sandbox
 
     async def close(self, *, timeout: float) -> None:
         await self._followers.close()

@@ -6,6 +6,8 @@ import asyncio
 import secrets
 from collections.abc import Callable
 
+from sandlot_contract.statuses import Status
+
 from sandlot_gateway.core.backend import OtherGateways
 from sandlot_gateway.core.owners import KeyAnswer, KeyHolder, KeyQuestion
 from sandlot_gateway.directory import Directory
@@ -87,4 +89,4 @@ class KeyedCreates:
             self._undecided[known.id] = min(before or question.sandbox_id, question.sandbox_id)
             return None
         # One that it only waits for is told of by the gateway that brings it up.
-        return KeyHolder(known.id) if known.status == "RUNNING" or self._works_on(known.id) else None
+        return KeyHolder(known.id) if known.status is Status.RUNNING or self._works_on(known.id) else None

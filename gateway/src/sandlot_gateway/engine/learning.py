@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from sandlot_contract.statuses import Status
 from sandlot_contract.verdicts import SandboxVerdict
 
 from sandlot_gateway.core.backend import Backend
@@ -80,9 +81,9 @@ class Learning:
         if known is not None:
             if self._bringup.under_way(known.id):
                 return
-            if known.status == "RUNNING" and known.instance_id == instance.id:
+            if known.status is Status.RUNNING and known.instance_id == instance.id:
                 return
-            if known.status != "PENDING" and (
+            if known.status is not Status.PENDING and (
                 known.asked_at >= sandbox.asked_at or known.verdict in _DECIDED
             ):
                 # Also where another claim of it came later: its gateway died before it could give this one back.
@@ -130,10 +131,10 @@ class Learning:
         if sandbox is None:
             if end.request is not None:
                 self._ended(end, end.request)
-        elif end.promised or (sandbox.status == "PENDING" and end.verdict in _ASKED_FOR):
+        elif end.promised or (sandbox.status is Status.PENDING and end.verdict in _ASKED_FOR):
             # Also where it is brought up: the instance that has ended was that of a claim not heard of here.
             self._ends.delete(sandbox, verdict=end.verdict, message=end.message)
-        elif sandbox.status == "PENDING" and not self._bringup.under_way(end.sandbox_id):
+        elif sandbox.status is Status.PENDING and not self._bringup.under_way(end.sandbox_id):
             self._ends.record(sandbox, verdict=end.verdict, message=end.message, exit_code=end.exit_code)
 
     def _ended(self, end: RecordedEnd, request: dict[str, Any]) -> None:
@@ -156,7 +157,7 @@ class Learning:
             self._ends.end_unconfirmed()
         for sandbox, secrets in self._pending.load():
             known = self._directory.get(sandbox.id)
-            if known is not None and known.status != "PENDING":
+            if known is not None and known.status is not Status.PENDING:
                 self._pending.remove(sandbox.id)
                 continue
             if known is not None:

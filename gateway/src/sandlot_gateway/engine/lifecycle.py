@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from sandlot_contract.ids import new_sandbox_id
+from sandlot_contract.statuses import Status
 from sandlot_contract.verdicts import SandboxVerdict
 
 from sandlot_gateway.core.backend import Backend
@@ -16,13 +17,13 @@ from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.directory import Directory
 from sandlot_gateway.keys import Tenant
 from sandlot_gateway.sandboxes import Sandbox, Spec
-from sandlot_gateway.sidecars import SidecarError, Sidecars, document
+from sandlot_gateway.sidecars import ClaimOutcome, SidecarError, Sidecars, document
 from sandlot_gateway.tokens import Tokens
 
 from .bringup import BringUp
 from .claims import Claimer
 from .ends import Ends, Observer
-from .errors import QuotaReached, ResetFailed
+from .errors import QuotaReached, ResetCode, ResetFailed
 from .following import Following
 from .learning import Learning
 from .pending import PendingStore
@@ -46,7 +47,7 @@ class Lifecycle:
         tokens: Tokens,
         pending: PendingStore,
         observer: Observer,
-        claim_counted: Callable[[str], None] = lambda outcome: None,
+        claim_counted: Callable[[ClaimOutcome], None] = lambda outcome: None,
         orphan_grace: float = 60.0,
         ran: Callable[[Sandbox], None] = lambda sandbox: None,
         restore: Callable[[Sandbox, Instance], Awaitable[None]] | None = None,
@@ -136,7 +137,7 @@ class Lifecycle:
         if refusal is not None:
             raise refusal
         secrets = self._secrets(sandbox)
-        if sandbox.status == "PENDING" and secrets is not None:
+        if sandbox.status is Status.PENDING and secrets is not None:
             try:
                 self._pending.save(sandbox, secrets=secrets)
             except OSError as error:
@@ -145,7 +146,7 @@ class Lifecycle:
 
     async def promise(self, sandbox: Sandbox) -> None:
         """Its caller is about to be told of it: other gateways should know it too, if it is PENDING."""
-        if sandbox.status == "PENDING" and self._secrets(sandbox) is not None:
+        if sandbox.status is Status.PENDING and self._secrets(sandbox) is not None:
             await self._backend.promise(sandbox.promise())
 
     def _secrets(self, sandbox: Sandbox) -> dict[str, str] | None:
@@ -159,14 +160,14 @@ class Lifecycle:
     async def reset(self, sandbox: Sandbox) -> dict[str, Any]:
         """A proven reset that keeps the owner; the sidecar's answer. Raises ResetFailed."""
         instance = self._backend.instance(sandbox.instance_id or "")
-        if instance is None or sandbox.status != "RUNNING":
+        if instance is None or sandbox.status is not Status.RUNNING:
             raise ResetFailed(
-                "the sandbox is not running: only a RUNNING one can be reset", code="not_running"
+                "the sandbox is not running: only a RUNNING one can be reset", code=ResetCode.NOT_RUNNING
             )
         try:
             answer = await self._sidecars.reset(instance)
         except SidecarError as error:
-            raise ResetFailed(str(error), code="unreachable") from error
+            raise ResetFailed(str(error), code=ResetCode.UNREACHABLE) from error
         told = document(answer)
         if answer.status != 200:
             raise ResetFailed(str(told.get("message") or told.get("error")), code=str(told.get("error")))
@@ -174,7 +175,7 @@ class Lifecycle:
             why = f"the reset could not be proven equal to fresh: {_differences(told)}"
             _log.warning("sandbox %s: %s", sandbox.id, why)
             self.ends.delete(sandbox, verdict=SandboxVerdict.RESET_FAILED, message=why)
-            raise ResetFailed(why, code="not_equal")
+            raise ResetFailed(why, code=ResetCode.NOT_EQUAL)
         sandbox.updated_at = self._clock()
         return told
 

@@ -12,7 +12,7 @@ from sandlot_contract.verdicts import SandboxVerdict
 from sandlot_gateway.core.backend import Backend
 from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.core.slots import Generation
-from sandlot_gateway.sidecars import Ending, Sidecars
+from sandlot_gateway.sidecars import EndAnswer, Sidecars
 from sandlot_gateway.tasks import Tasks
 
 from .supply import Supply
@@ -110,28 +110,28 @@ class Retirer:
         """Whether its sidecar has said that it ended."""
         answer = await self._sidecars.end(instance, verdict=verdict, only_of=only_of)
         await self._asked(instance, answer)
-        return answer == "ended"
+        return answer == EndAnswer.ENDED
 
     async def _give_back(self, instance: Instance, sandbox_id: str) -> bool:
         """Whether its sidecar has said that this sandbox has it no more."""
         answer = await self._ask(instance, sandbox_id)
         # Where another gateway may have it, it is not taken for dead because it cannot be reached from here.
         tries = 0 if self._backend.finds_all else TRIES
-        while answer == "unknown" and tries and self._backend.instance(instance.id) is not None:
+        while answer == EndAnswer.UNKNOWN and tries and self._backend.instance(instance.id) is not None:
             await asyncio.sleep(PAUSE)
             answer = await self._ask(instance, sandbox_id)
             tries -= 1
         await self._asked(instance, answer, given_back=True)
         return answer != "unknown"
 
-    async def _asked(self, instance: Instance, answer: Ending, *, given_back: bool = False) -> None:
+    async def _asked(self, instance: Instance, answer: EndAnswer, *, given_back: bool = False) -> None:
         """Its sidecar was asked to end, and another sandbox owns it, or it is to be taken away."""
-        if answer == "owned":
+        if answer == EndAnswer.OWNED:
             self._slots.gone(instance.id)
         else:
             await self._destroy(instance.id, given_back=given_back)
 
-    async def _ask(self, instance: Instance, sandbox_id: str) -> Ending:
+    async def _ask(self, instance: Instance, sandbox_id: str) -> EndAnswer:
         return await self._sidecars.end(instance, verdict=SandboxVerdict.GIVEN_BACK, only_of=sandbox_id)
 
     async def _destroy(self, instance_id: str, *, given_back: bool = False) -> None:

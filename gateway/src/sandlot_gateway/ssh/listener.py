@@ -13,6 +13,7 @@ from typing import Any
 import asyncssh
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from sandlot_contract.statuses import Status
 
 from ..data.errors import PoolError
 from ..data.pool import HttpPool
@@ -237,7 +238,7 @@ class _Server(asyncssh.SSHServer):
     def _route(self) -> Route | None:
         session = self._session
         route = self._routes.find(session.sandbox_id) if session else None
-        if route is None or route.status != "RUNNING":
+        if route is None or route.status is not Status.RUNNING:
             return None
         self._routes.touched(route.sandbox_id)
         return route

@@ -7,7 +7,7 @@ import asyncio
 from sandlot_contract.verdicts import SandboxVerdict
 
 from ...core.slots import Loss, Phase
-from ...sidecars import Sidecars
+from ...sidecars import EndAnswer, Sidecars
 from .giving_up import Outcome, Written, decide
 from .instances import Origin, Seen
 from .recorder import Recorder
@@ -29,7 +29,7 @@ class Destroyer:
             self._remove(seen)
             return
         gone = self._view.phase(instance_id) is Phase.GONE
-        answer = "ended" if gone else await self._sidecars.end_unclaimed(seen.instance)
+        answer = EndAnswer.ENDED if gone else await self._sidecars.end_unclaimed(seen.instance)
         seen = self._view.instances.get(instance_id)
         if seen is None:
             return

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from ...core.slots import Phase
-from ...sidecars import Ending
+from ...sidecars import EndAnswer
 
 
 class Outcome(Enum):
@@ -30,7 +30,7 @@ class Written:
     given_back: bool = False  # a claim of it has failed here, of which other gateways may have heard
 
 
-def decide(answer: Ending, phase: Phase | None, written: Written) -> Outcome:
+def decide(answer: EndAnswer, phase: Phase | None, written: Written) -> Outcome:
     """`answer`: of a sidecar that was asked to end unless it has an owner. `phase`: the ledger's, after it.
 
     Only the sidecar tells a claim and such an end apart. What it has not answered may have been claimed while it was
@@ -38,15 +38,15 @@ def decide(answer: Ending, phase: Phase | None, written: Written) -> Outcome:
     """
     if phase is Phase.OWNED:
         return Outcome.KEEP
-    if answer == "owned":
+    if answer == EndAnswer.OWNED:
         return Outcome.ASK
-    if answer == "unknown" and phase not in (None, Phase.ENDING, Phase.GONE):
+    if answer == EndAnswer.UNKNOWN and phase not in (None, Phase.ENDING, Phase.GONE):
         return Outcome.KEEP  # it came up meanwhile; whoever was offered it may be about to claim it
-    if answer == "unknown" and phase is Phase.ENDING and written.blind:
+    if answer == EndAnswer.UNKNOWN and phase is Phase.ENDING and written.blind:
         return Outcome.ASK
     if written.claimed:
         return Outcome.LEAVE
     if written.cold:
         return Outcome.GIVE_BACK if written.given_back else Outcome.DROP
     # A pool's pod whose sidecar has ended is seen and taken away by the controller.
-    return Outcome.LEAVE if answer == "ended" else Outcome.WRITE_END
+    return Outcome.LEAVE if answer == EndAnswer.ENDED else Outcome.WRITE_END
