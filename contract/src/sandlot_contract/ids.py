@@ -1,4 +1,7 @@
-"""The ids of instances and sandboxes: how they are made and recognised."""
+"""The ids of instances and sandboxes: how they are made and recognised.
+
+Text becomes an id where it enters: in a path, a document or the name of a resource.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +30,6 @@ def new_sandbox_id(now: float) -> SandboxId:
     return SandboxId(f"sb-{int(now):08x}{secrets.token_hex(6)}")
 
 
-def created_at(sandbox_id: str) -> float | None:
+def created_at(sandbox_id: SandboxId) -> float | None:
     """The second in which a gateway made the id; None when no gateway can have made it."""
     return float(int(sandbox_id[3:11], 16)) if _SANDBOX.match(sandbox_id) else None

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
+from sandlot_contract.ids import SandboxId
 
 from sandlot_gateway.sandboxes import Sandbox
 
@@ -43,7 +44,7 @@ class Archive:
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         decoder = msgspec.json.Decoder(Sandbox)
         since = self._clock() - self._keep
-        found: dict[str, Sandbox] = {}
+        found: dict[SandboxId, Sandbox] = {}
         for segment in self._segments():
             for line in segment.read_bytes().splitlines():
                 try:

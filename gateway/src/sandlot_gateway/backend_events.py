@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from sandlot_contract.ids import InstanceId, SandboxId
+
 from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.core.owners import RecordedEnd
 from sandlot_gateway.core.slots import Loss, Phase
@@ -31,10 +33,10 @@ class BackendEvents:
     def instance_found(self, instance: Instance, state: dict[str, Any]) -> None:
         self._found(instance, state)
 
-    def instance_lost(self, instance_id: str, loss: Loss) -> None:
+    def instance_lost(self, instance_id: InstanceId, loss: Loss) -> None:
         self._lifecycle.ends.gone(instance_id, loss)
 
-    def promise_found(self, sandbox_id: str, request: dict[str, Any]) -> None:
+    def promise_found(self, sandbox_id: SandboxId, request: dict[str, Any]) -> None:
         self._lifecycle.learning.promised(sandbox_id, request)
 
     def sandbox_over(self, end: RecordedEnd) -> None:
@@ -43,14 +45,14 @@ class BackendEvents:
     def record_refused(self, what: str) -> None:
         self._refused(what)
 
-    def phase(self, instance_id: str) -> Phase | None:
+    def phase(self, instance_id: InstanceId) -> Phase | None:
         return self._supply.slots.phase(instance_id)
 
-    def owner(self, instance_id: str) -> str | None:
+    def owner(self, instance_id: InstanceId) -> SandboxId | None:
         return self._supply.slots.owner(instance_id)
 
     def warm_count(self, pool: str) -> int:
         return self._supply.slots.warm.count(pool)
 
-    def give_up(self, pool: str) -> str | None:
+    def give_up(self, pool: str) -> InstanceId | None:
         return self._supply.shed(pool)

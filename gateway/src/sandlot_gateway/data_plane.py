@@ -21,7 +21,7 @@ from .data.expose_http import ExposedHttp
 from .data.forward import Truncated
 from .data.pacing import Pacing
 from .data.pool import HttpPool
-from .data.request import Parsed, bearer, sort_headers
+from .data.request import Parsed, bearer, sandbox_in, sort_headers
 from .data.routes import ApiKeys, Route, Routes
 from .data.sandbox_http import ROUTES, SandboxHttp
 from .data.server import DROPPED
@@ -96,7 +96,7 @@ class DataPlane:
             return True
         authorization = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
         try:
-            self._door.authenticate(bearer(authorization), parts[2].decode("latin-1"))
+            self._door.authenticate(bearer(authorization), sandbox_in(parts[2]))
         except Refusal:
             return False
         return True

@@ -8,7 +8,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from sandlot_contract.ids import created_at
+from sandlot_contract.ids import SandboxId, created_at
 from sandlot_contract.statuses import Status
 
 from sandlot_gateway.data.routes import Route
@@ -48,8 +48,8 @@ class Directory:
         patience: float = 0.0,
         ended: Callable[[Sandbox], None] | None = None,
         unreachable: Callable[[str], None] = lambda address: None,
-        touched: Callable[[str], None] | None = None,
-        sought: Callable[[str], None] = lambda sandbox_id: None,
+        touched: Callable[[SandboxId], None] | None = None,
+        sought: Callable[[SandboxId], None] = lambda sandbox_id: None,
         missed: Callable[[bool], None] = lambda new: None,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -62,39 +62,39 @@ class Directory:
         self._on_sought = sought
         self._on_missed = missed
         self._clock = clock
-        self._sandboxes: dict[str, Sandbox] = {}
+        self._sandboxes: dict[SandboxId, Sandbox] = {}
         self._shelves: dict[str, Shelf] = {}
-        self._routes: dict[str, Route] = {}
-        self._by_key: dict[tuple[str, str], str] = {}
-        self._changes: dict[str, asyncio.Event] = {}
-        self._ended: OrderedDict[str, float] = OrderedDict()
+        self._routes: dict[SandboxId, Route] = {}
+        self._by_key: dict[tuple[str, str], SandboxId] = {}
+        self._changes: dict[SandboxId, asyncio.Event] = {}
+        self._ended: OrderedDict[SandboxId, float] = OrderedDict()
         self._live: Counter[str] = Counter()
         self.last_end = time.monotonic()  # of a sandbox, on the monotonic clock
 
     # What the data plane asks (data.routes.Routes).
 
-    def find(self, sandbox_id: str) -> Route | None:
+    def find(self, sandbox_id: SandboxId) -> Route | None:
         route = self._routes.get(sandbox_id)
         if route is None:
             sandbox = self._sandboxes.get(sandbox_id)
             return pending_route(sandbox) if sandbox is not None else None
         return route
 
-    async def wait_ready(self, sandbox_id: str, timeout: float) -> Route | None:
+    async def wait_ready(self, sandbox_id: SandboxId, timeout: float) -> Route | None:
         await self.appear(sandbox_id)
         await self.changed(sandbox_id, timeout=timeout)
         return self.find(sandbox_id)
 
-    def touched(self, sandbox_id: str) -> None:
+    def touched(self, sandbox_id: SandboxId) -> None:
         if self._on_touched is not None:
             self._on_touched(sandbox_id)
 
     # What the control side asks.
 
-    def get(self, sandbox_id: str) -> Sandbox | None:
+    def get(self, sandbox_id: SandboxId) -> Sandbox | None:
         return self._sandboxes.get(sandbox_id)
 
-    def of_tenant(self, sandbox_id: str, tenant: str) -> Sandbox | None:
+    def of_tenant(self, sandbox_id: SandboxId, tenant: str) -> Sandbox | None:
         """The sandbox when it is this tenant's; another tenant's is as unknown as none."""
         sandbox = self._sandboxes.get(sandbox_id)
         return sandbox if sandbox is not None and sandbox.tenant == tenant else None
@@ -149,7 +149,7 @@ class Directory:
             total += 1
         return Page(found, total, total > first + per_page)
 
-    async def changed(self, sandbox_id: str, *, timeout: float) -> Sandbox | None:
+    async def changed(self, sandbox_id: SandboxId, *, timeout: float) -> Sandbox | None:
         """Wait up to `timeout` seconds for a PENDING sandbox to leave that status."""
         sandbox = self._sandboxes.get(sandbox_id)
         if sandbox is None or sandbox.status is not Status.PENDING or timeout <= 0:
@@ -162,7 +162,7 @@ class Directory:
             pass
         return self._sandboxes.get(sandbox_id)
 
-    async def appear(self, sandbox_id: str) -> None:
+    async def appear(self, sandbox_id: SandboxId) -> None:
         """Wait for a sandbox that is not known here: another gateway may just have made it."""
         if not self._patience or sandbox_id in self._sandboxes or created_at(sandbox_id) is None:
             return
@@ -181,7 +181,7 @@ class Directory:
         finally:
             missed.cancel()
 
-    def may_come(self, sandbox_id: str) -> bool:
+    def may_come(self, sandbox_id: SandboxId) -> bool:
         """Nobody here has heard of it, but it is so new that another gateway may have: nobody may call it unknown."""
         made = created_at(sandbox_id)
         return (
@@ -191,7 +191,7 @@ class Directory:
             and abs(self._clock() - made) < NEW_SECONDS
         )
 
-    async def all_appear(self, sandbox_ids: Iterable[str]) -> None:
+    async def all_appear(self, sandbox_ids: Iterable[SandboxId]) -> None:
         """`appear` for each of them, at the same time."""
         unknown = [sandbox_id for sandbox_id in sandbox_ids if sandbox_id not in self._sandboxes]
         if unknown:
@@ -283,7 +283,7 @@ class Directory:
             shelf.remove(sandbox)
         self.release_key(sandbox)
 
-    def _wake(self, sandbox_id: str) -> None:
+    def _wake(self, sandbox_id: SandboxId) -> None:
         event = self._changes.pop(sandbox_id, None)
         if event is not None:
             event.set()

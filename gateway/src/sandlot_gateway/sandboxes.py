@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import msgspec
+from sandlot_contract.ids import InstanceId, SandboxId
 from sandlot_contract.statuses import TERMINAL, Status
 from sandlot_contract.template import PIDS, Template
 from sandlot_contract.verdicts import SandboxVerdict
@@ -94,7 +95,7 @@ class Spec(msgspec.Struct, gc=False, omit_defaults=True):
 class Sandbox(msgspec.Struct, gc=False, omit_defaults=True):
     """A sandbox from its create request until its record is forgotten. Times are Unix seconds."""
 
-    id: str
+    id: SandboxId
     tenant: str
     spec: Spec
     created_at: float
@@ -107,7 +108,7 @@ class Sandbox(msgspec.Struct, gc=False, omit_defaults=True):
     error_type: str | None = None
     reason: str | None = None
     exit_code: int | None = None
-    instance_id: str | None = None
+    instance_id: InstanceId | None = None
     generation: int = 1  # of the instance when it was claimed: the sandbox token is made from it
     pool_hit: bool = False
     queued: float = 0.0  # seconds from the request until a start had begun or a warm instance was at hand
@@ -188,12 +189,18 @@ class NotOurs(ValueError):
     """A state document whose claim was not made by a gateway of this kind."""
 
 
+def owner_in(state: dict[str, Any]) -> SandboxId | None:
+    """Whom a state document names."""
+    owner = state.get("sandbox_id")
+    return SandboxId(owner) if isinstance(owner, str) else None
+
+
 def recovered(state: dict[str, Any], *, now: float) -> Sandbox:
     """The sandbox that a claimed sidecar's state document tells of; NotOurs when it does not tell enough."""
     try:
         meta = msgspec.convert(state.get("meta"), _Meta)
-        sandbox_id = msgspec.convert(state.get("sandbox_id"), str)
-        instance_id = msgspec.convert(state.get("instance_id"), str)
+        sandbox_id = msgspec.convert(state.get("sandbox_id"), SandboxId)
+        instance_id = msgspec.convert(state.get("instance_id"), InstanceId)
     except msgspec.ValidationError as error:
         raise NotOurs(str(error)) from error
     return Sandbox(
@@ -214,7 +221,7 @@ def recovered(state: dict[str, Any], *, now: float) -> Sandbox:
     )
 
 
-def promised(sandbox_id: str, request: dict[str, Any], *, now: float) -> Sandbox:
+def promised(sandbox_id: SandboxId, request: dict[str, Any], *, now: float) -> Sandbox:
     """The sandbox that another gateway has told `request` of; NotOurs when it is none that could be told."""
     try:
         meta = msgspec.convert(request, _Meta)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from sandlot_contract.ids import SandboxId
+
 from sandlot_gateway.sandboxes import Sandbox
 
 
@@ -13,8 +15,8 @@ class Shelf:
     __slots__ = ("by_id", "by_label", "newest", "unsorted")
 
     def __init__(self) -> None:
-        self.by_id: dict[str, Sandbox] = {}
-        self.by_label: dict[str, dict[str, Sandbox]] = {}
+        self.by_id: dict[SandboxId, Sandbox] = {}
+        self.by_label: dict[str, dict[SandboxId, Sandbox]] = {}
         self.newest = 0.0
         self.unsorted = False
 

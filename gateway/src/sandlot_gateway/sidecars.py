@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 import msgspec
+from sandlot_contract.ids import SandboxId
 from sandlot_contract.verdicts import SandboxVerdict
 
 from sandlot_gateway.core.instances import Instance
@@ -86,7 +87,12 @@ class Sidecars:
         return _claim_answer(answer)
 
     async def end(
-        self, instance: Instance, *, verdict: str, message: str | None = None, only_of: str | None = None
+        self,
+        instance: Instance,
+        *,
+        verdict: str,
+        message: str | None = None,
+        only_of: SandboxId | None = None,
     ) -> EndAnswer:
         """Ask the sidecar to end, unless another sandbox owns it than `only_of`."""
         body = {"verdict": verdict, "message": message, "only_of": only_of}

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 
 from sandlot_contract import tokens
+from sandlot_contract.ids import InstanceId, SandboxId
 from sandlot_contract.sidecar import WEBHOOK_SENDER
 from sandlot_contract.tokens import MIN_KEY, encode
 
@@ -33,15 +34,15 @@ class Tokens:
         self.now: Callable[[], float] = lambda: time.time()
         self._verified: dict[tuple[str, str], tuple[str, int]] = {}
 
-    def instance(self, instance_id: str) -> str:
+    def instance(self, instance_id: InstanceId) -> str:
         """The instance token of docs/sidecar-contract.md: opens claim, reset, end, state; signs webhooks."""
         return tokens.instance_token(self._key, instance_id)
 
-    def webhook_sender(self, instance_id: str) -> str:
+    def webhook_sender(self, instance_id: InstanceId) -> str:
         """What an instance's sidecar presents with a webhook, to be checked before the body is read."""
         return hmac.digest(self.instance(instance_id).encode(), WEBHOOK_SENDER, hashlib.sha256).hex()
 
-    def sandbox(self, instance_id: str, generation: int, sandbox_id: str) -> str:
+    def sandbox(self, instance_id: InstanceId, generation: int, sandbox_id: SandboxId) -> str:
         """What the gateway presents to the sidecar of one claim; a later generation has another one."""
         mac = self._mac(b"sandbox", instance_id.encode(), b"%d" % generation, sandbox_id.encode())
         return "sst_" + encode(mac)
@@ -80,12 +81,12 @@ class Tokens:
         made = session_id.isascii() and hmac.compare_digest(session_id, self.ssh_session(nonce))
         return nonce if made else None
 
-    def client(self, sandbox_id: str, tenant: str, expires_at: int) -> str:
+    def client(self, sandbox_id: SandboxId, tenant: str, expires_at: int) -> str:
         """A client's token for one sandbox, valid until `expires_at` (on the clock of `now`)."""
         claims = b"%d:%b" % (expires_at, tenant.encode())
         return f"sct_{encode(claims)}.{encode(self._mac(b'client', sandbox_id.encode(), claims))}"
 
-    def check_client(self, token: str, sandbox_id: str) -> str | None:
+    def check_client(self, token: str, sandbox_id: SandboxId) -> str | None:
         """The tenant that `token` was made for, or None when it is not for this sandbox, forged or expired."""
         known = self._verified.get((token, sandbox_id))
         if known is None:
@@ -98,7 +99,7 @@ class Tokens:
         tenant, expires_at = known
         return tenant if self.now() < expires_at else None
 
-    def _verify(self, token: str, sandbox_id: str) -> tuple[str, int] | None:
+    def _verify(self, token: str, sandbox_id: SandboxId) -> tuple[str, int] | None:
         if not token.startswith("sct_") or not token.isascii() or len(token) > 1024:
             return None
         claims_text, _, mac_text = token[4:].partition(".")

@@ -12,6 +12,7 @@ from typing import Any, cast
 import httptools
 import msgspec
 from sandlot_contract.headers import INSTANCE_KEY, SENDER_KEY, SIGNATURE_KEY, VERDICT
+from sandlot_contract.ids import InstanceId
 from sandlot_contract.sidecar import WEBHOOK_PATH
 
 from sandlot_gateway.webhooks import Answer, WebhookFault
@@ -62,9 +63,9 @@ class _Budget:
 
     bounds: Bounds
     taken: int = 0
-    by_instance: dict[str, int] = field(default_factory=dict[str, int])
+    by_instance: dict[InstanceId, int] = field(default_factory=dict[InstanceId, int])
 
-    def take(self, instance_id: str, size: int) -> bool:
+    def take(self, instance_id: InstanceId, size: int) -> bool:
         own = self.by_instance.get(instance_id, 0) + size
         if self.taken + size > self.bounds.bytes_in_flight or own > self.bounds.bytes_of_instance:
             return False
@@ -72,7 +73,7 @@ class _Budget:
         self.by_instance[instance_id] = own
         return True
 
-    def give(self, instance_id: str, size: int) -> None:
+    def give(self, instance_id: InstanceId, size: int) -> None:
         self.taken -= size
         left = self.by_instance[instance_id] - size
         if left:
@@ -87,8 +88,8 @@ class WebhookListener:
     def __init__(
         self,
         *,
-        is_sender: Callable[[str, str], bool],
-        receive: Callable[[str, str, bytes], Answer],
+        is_sender: Callable[[InstanceId, str], bool],
+        receive: Callable[[InstanceId, str, bytes], Answer],
         counted: Callable[[WebhookFault], None],
         bounds: Bounds | None = None,
     ) -> None:
@@ -163,7 +164,7 @@ class _Connection(asyncio.Protocol):
         self._head = 0  # bytes of it
         self._has_head = False
         self._is_complete = False
-        self._share: tuple[str, int] | None = None  # of the budget: whose, how much
+        self._share: tuple[InstanceId, int] | None = None  # of the budget: whose, how much
         self._body: list[bytes] = []
         self._answered = False
         self._dropped = 0  # bytes that came after the answer
@@ -208,7 +209,7 @@ class _Connection(asyncio.Protocol):
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
             self._answer(400)
         if self._is_complete and not self._answered:
-            instance_id, signature = self._header(INSTANCE_KEY), self._header(SIGNATURE_KEY)
+            instance_id, signature = self._instance_id(), self._header(SIGNATURE_KEY)
             self._answer(*self._listener.receive(instance_id, signature, b"".join(self._body)))
         elif not self._has_head and self._head > _MAX_HEAD:
             self._answer(431)
@@ -244,7 +245,7 @@ class _Connection(asyncio.Protocol):
         """The status for who is not listened to; who is has a share of the budget now."""
         if self._parser.get_method() != b"POST" or self._url != WEBHOOK_PATH.encode():
             return 404
-        instance_id = self._header(INSTANCE_KEY)
+        instance_id = self._instance_id()
         if not self._listener.is_sender(instance_id, self._header(SENDER_KEY)):
             self._listener.counted(WebhookFault.UNSIGNED)
             return 401
@@ -261,6 +262,10 @@ class _Connection(asyncio.Protocol):
             return 503
         self._share = (instance_id, share)
         return None
+
+    def _instance_id(self) -> InstanceId:
+        """Whether it is one, its credential says."""
+        return InstanceId(self._header(INSTANCE_KEY))
 
     def _header(self, name: bytes) -> str:
         return self._headers.get(name, "")

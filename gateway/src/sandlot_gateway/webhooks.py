@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 import msgspec
+from sandlot_contract.ids import InstanceId, SandboxId
 from sandlot_contract.phases import Event, Phase
 from sandlot_contract.sidecar import WEBHOOK_SIGNATURE
 from sandlot_contract.verdicts import SandboxVerdict
@@ -44,11 +45,11 @@ class WebhookFault(StrEnum):
 class _Document(msgspec.Struct):
     """The fields of a state document that the gateway acts on; the rest passes through untyped."""
 
-    instance_id: str
+    instance_id: InstanceId
     phase: str
     generation: int
     event: str = Event.HEARTBEAT
-    sandbox_id: str | None = None
+    sandbox_id: SandboxId | None = None
     ready_at: float | None = None
     verdict: str | None = None
     message: str | None = None
@@ -87,12 +88,12 @@ class Webhooks:
         self._readied = readied
         self._heard = heard
 
-    def is_sender(self, instance_id: str, credential: str) -> bool:
+    def is_sender(self, instance_id: InstanceId, credential: str) -> bool:
         """Whether a webhook's headers come from this instance's sidecar; only then its body is read."""
         wanted = self._tokens.webhook_sender(instance_id)
         return len(instance_id) <= 128 and hmac.compare_digest(wanted.encode(), credential.encode())
 
-    def receive(self, instance_id: str, signature: str, body: bytes) -> Answer:
+    def receive(self, instance_id: InstanceId, signature: str, body: bytes) -> Answer:
         """Check and act.
 
         401: not signed by this instance; 400: no state document; 410: nobody wants it; 503: say it again.
@@ -132,12 +133,12 @@ class Webhooks:
         self.act(instance, document, state)
         return Answer(200)
 
-    def _verdict_of(self, sandbox_id: str | None) -> str | None:
+    def _verdict_of(self, sandbox_id: SandboxId | None) -> str | None:
         """Without it the commands that still run there would be told of an end that the sandbox did not have."""
         sandbox = None if sandbox_id is None else self._directory.get(sandbox_id)
         return None if sandbox is None else sandbox.verdict
 
-    def _refuse(self, instance_id: str, fault: WebhookFault, why: str) -> Answer:
+    def _refuse(self, instance_id: InstanceId, fault: WebhookFault, why: str) -> Answer:
         self._counted(fault)
         _log.warning("a webhook was refused: %s", why, extra={"instance": instance_id})
         return Answer(401 if fault is WebhookFault.UNSIGNED else 400)

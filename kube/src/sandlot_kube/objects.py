@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 import msgspec
+from sandlot_contract.ids import InstanceId, SandboxId
 
 from sandlot_kube.template import Template
 
@@ -104,6 +105,11 @@ class Pod(_Part):
     spec: PodSpec = msgspec.field(default_factory=PodSpec)
     status: PodStatus = msgspec.field(default_factory=PodStatus)
 
+    @property
+    def instance_id(self) -> InstanceId:
+        """Of a sandbox's pod: the instance in it has its name."""
+        return InstanceId(self.metadata.name)
+
     def container(self, name: str) -> ContainerStatus | None:
         return next((status for status in self.status.container_statuses if status.name == name), None)
 
@@ -147,10 +153,10 @@ class SandboxPhase(StrEnum):
 
 class SandboxSpec(_Part):
     template: Template
-    pod_name: str | None = None  # None: a pod is wanted
+    pod_name: InstanceId | None = None  # None: a pod is wanted
     node_name: str | None = None
-    sandbox_id: str | None = None
-    made_for: str | None = None  # the id of the sandbox that claims it, unless `sandbox_id` says another
+    sandbox_id: SandboxId | None = None
+    made_for: SandboxId | None = None  # that claims it, unless `sandbox_id` says another
     tenant: str | None = None
     labels: list[str] = []
     state: str = SandboxState.PENDING  # any text is read: in an upgrade it may be a newer gateway's
@@ -162,7 +168,7 @@ class SandboxSpec(_Part):
         return self.waiting_until is not None and self.pod_name is None
 
     @property
-    def belongs_to(self) -> str | None:
+    def belongs_to(self) -> SandboxId | None:
         """The sandbox that has claimed it; before anybody has, the one that will."""
         return self.sandbox_id or self.made_for
 
@@ -172,7 +178,7 @@ class SandboxStatus(_Part):
     pod_name: str | None = None
     pod_ip: str | None = msgspec.field(default=None, name="podIP")
     node_name: str | None = None
-    sandbox_id: str | None = None  # whose end it is, where the spec tells only whom it was made for
+    sandbox_id: SandboxId | None = None  # whose end it is, where the spec tells only whom it was made for
     verdict: str | None = None
     message: str | None = None
     exit_code: int | None = None
@@ -187,6 +193,11 @@ class Sandbox(_Part):
     metadata: Metadata
     spec: SandboxSpec
     status: SandboxStatus = msgspec.field(default_factory=SandboxStatus)
+
+    @property
+    def instance_id(self) -> InstanceId:
+        """The one that it tells of: a pod that was there, else the one that is made for it under its name."""
+        return self.spec.pod_name or InstanceId(self.metadata.name)
 
 
 class SandboxPoolSpec(_Part):

@@ -63,7 +63,7 @@ class EndedSandboxes:
             self._delete_pod(sandbox)
 
     def _delete_pod(self, sandbox: Sandbox) -> None:
-        pod = self._world.pods.get(sandbox.spec.pod_name or sandbox.metadata.name)
+        pod = self._world.pods.get(sandbox.instance_id)
         if pod is None:
             return
         # A lost node cannot say that the pod has ended; without that word the pod would stay for ever.

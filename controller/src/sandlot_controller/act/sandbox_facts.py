@@ -18,13 +18,13 @@ _RENEWAL = 15.0
 def of(world: World, sandbox: Sandbox, *, made_at: float | None, now: float, wall: float) -> Facts:
     """`wall`: the API server's time of `now`."""
     name = sandbox.metadata.name
-    pod = world.pods.get(sandbox.spec.pod_name or name)
+    pod = world.pods.get(sandbox.instance_id)
     return Facts(
         pod=None if pod is None else facts.of_pod(world, pod),
         first_seen=world.first_seen[name],
         told_late=_told_late(world, sandbox, now=now, wall=wall),
         made_at=made_at,
-        lost=world.lost.get(sandbox.spec.pod_name or name),
+        lost=world.lost.get(sandbox.instance_id),
         waits_until=_waits_until(world, sandbox, now=now, wall=wall),
         has_instance=sandbox.spec.waits and _has_instance(world, sandbox.spec.sandbox_id),
     )

@@ -170,7 +170,7 @@ class SandboxLoop:
             self._metrics.starts.labels("cold").observe(seconds)
 
     def _end(self, sandbox: Sandbox, verdict: Verdict) -> None:
-        pod = self._world.pods.get(sandbox.spec.pod_name or sandbox.metadata.name)
+        pod = self._world.pods.get(sandbox.instance_id)
         patch = status.ended(sandbox, verdict, pod=pod, now=self._api.client.now())
         if self._write(sandbox, patch):
             _log.info("%s ended: %s: %s", sandbox.metadata.name, verdict.verdict, verdict.message)

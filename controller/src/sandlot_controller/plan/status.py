@@ -54,7 +54,7 @@ def ended(sandbox: Sandbox, verdict: Verdict, *, pod: Pod | None, now: float) ->
     )
     wanted["templateKey"] = key(sandbox.spec.template)
     if not sandbox.spec.waits:
-        wanted["podName"] = sandbox.spec.pod_name or sandbox.metadata.name
+        wanted["podName"] = sandbox.instance_id
     if pod is not None:
         wanted |= {"podIP": pod.status.pod_ip, "nodeName": pod.spec.node_name}
     return {"status": wanted}

@@ -168,7 +168,7 @@ class World:
             self.first_seen[name] = self.clock()  # its pod is looked for from now on
         self.first_seen.setdefault(name, self.clock())
         if not sandbox.spec.waits:
-            pod = sandbox.spec.pod_name or name
+            pod = sandbox.instance_id
             self.claims.setdefault(pod, name)
             self.unrecorded_since.pop(pod, None)
             self._tell_claim(pod)
@@ -176,7 +176,7 @@ class World:
 
     def sandbox_deleted(self, sandbox: Sandbox) -> None:
         name = sandbox.metadata.name
-        pod = sandbox.spec.pod_name or name
+        pod = sandbox.instance_id
         self.sandboxes.pop(name, None)
         if self.claims.get(pod) == name:
             del self.claims[pod]

@@ -8,6 +8,8 @@ import os
 import time
 from pathlib import Path
 
+from sandlot_contract.ids import SandboxId
+
 from sandlot_gateway.checkpoints.quota import StoreFull, StoreLimits
 from sandlot_gateway.checkpoints.store import Checkpoint, Part, State, Store
 from sandlot_gateway.checkpoints.transfer import Refused, fetch_layer, send_layer
@@ -78,7 +80,7 @@ class Checkpoints:
         self._tasks.spawn(self._write(checkpoint, instance, part))
         return checkpoint
 
-    async def list(self, tenant: str, sandbox_id: str) -> list[Checkpoint]:
+    async def list(self, tenant: str, sandbox_id: SandboxId) -> list[Checkpoint]:
         """Of one sandbox, oldest first, also when it has ended."""
         found = await asyncio.to_thread(self._store.all)
         return [one for one in found if one.tenant == tenant and one.sandbox_id == sandbox_id]

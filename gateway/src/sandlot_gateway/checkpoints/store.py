@@ -16,6 +16,7 @@ from enum import StrEnum
 from pathlib import Path
 
 import msgspec
+from sandlot_contract.ids import SandboxId
 
 from sandlot_gateway.checkpoints.quota import Quota, StoreFull, StoreLimits
 from sandlot_gateway.wholefile import write_whole
@@ -38,7 +39,7 @@ class Checkpoint(msgspec.Struct, omit_defaults=True):
 
     id: str
     tenant: str
-    sandbox_id: str
+    sandbox_id: SandboxId
     docker_image: str
     disk_size_bytes: int
     created_at: float

@@ -11,7 +11,7 @@ from pydantic import BaseModel, BeforeValidator, Field
 from sandlot_contract.statuses import Status
 
 from sandlot_gateway.control.errors import body_errors
-from sandlot_gateway.control.models import SandboxId, Strict, WireStatus, unique
+from sandlot_gateway.control.models import SandboxIdText, Strict, WireStatus, unique
 from sandlot_gateway.control.present import error_message, json_response
 from sandlot_gateway.control.services import READY_HOLD, Have, Services, Who
 from sandlot_gateway.data.routes import Route
@@ -28,13 +28,13 @@ _JOBS_AT_ONCE = 16
 
 
 class StatusRequest(Strict):
-    sandbox_ids: Annotated[list[SandboxId], BeforeValidator(unique)] = Field(
+    sandbox_ids: Annotated[list[SandboxIdText], BeforeValidator(unique)] = Field(
         min_length=1, max_length=100, json_schema_extra={"uniqueItems": True}
     )
 
 
 class SandboxStatus(BaseModel):
-    sandbox_id: str
+    sandbox_id: SandboxIdText
     status: WireStatus
     error_type: str | None
     error_message: str | None
@@ -43,7 +43,7 @@ class SandboxStatus(BaseModel):
 
 
 class StatusError(BaseModel):
-    sandbox_id: str
+    sandbox_id: SandboxIdText
     code: Literal["NOT_FOUND", "FORBIDDEN", "MANAGED"]
     message: str
 
@@ -88,7 +88,7 @@ async def statuses(body: StatusRequest, have: Have, who: Who) -> Response:
 
 
 class Job(Strict):
-    sandbox_id: SandboxId
+    sandbox_id: SandboxIdText
     job_id: str = Field(pattern="^[A-Za-z0-9_-]{1,64}$")
 
 
@@ -97,14 +97,14 @@ class JobsRequest(Strict):
 
 
 class JobStatus(BaseModel):
-    sandbox_id: str
+    sandbox_id: SandboxIdText
     job_id: str
     completed: bool
     exit_code: int | None = Field(description="With `completed` only.")
 
 
 class JobError(BaseModel):
-    sandbox_id: str
+    sandbox_id: SandboxIdText
     job_id: str
     code: Literal["NOT_FOUND", "FORBIDDEN", "MANAGED", "NOT_VM", "NOT_RUNNING", "RUNTIME_ERROR"]
     message: str

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, BeforeValidator, Field
+from sandlot_contract.ids import SandboxId
 from sandlot_contract.statuses import Status
 
 from sandlot_gateway.checkpoints.quota import StoreFull
@@ -23,7 +24,7 @@ CheckpointId = Annotated[str, Field(min_length=1, max_length=64)]
 
 class CheckpointResponse(BaseModel):
     id: str
-    sandbox_id: str
+    sandbox_id: SandboxId
     parent_id: str | None = Field(
         description="The one before it of the same sandbox, or that which the sandbox was made from."
     )
@@ -129,7 +130,7 @@ async def delete(checkpoint_id: str, have: Have, who: Who) -> Response:
 async def create(sandbox: Owned, have: Have) -> Response:
     """Answers at once with a PENDING one: DURABLE or FAILED follows."""
     checkpoints = checkpoints_of(have)
-    instance = have.backend.instance(sandbox.instance_id or "")
+    instance = have.lifecycle.instance_of(sandbox)
     if sandbox.status is not Status.RUNNING or instance is None:
         raise ApiError(409, f"the sandbox is {sandbox.status}, a checkpoint needs a RUNNING one")
     try:
@@ -150,7 +151,7 @@ async def create(sandbox: Owned, have: Have) -> Response:
     summary="A sandbox's checkpoints, oldest first",
 )
 async def list_checkpoints(
-    sandbox_id: str,
+    sandbox_id: SandboxId,
     have: Have,
     who: Who,
     checkpoint_id: Annotated[str | None, Query(max_length=64, description="Only this one.")] = None,
@@ -167,7 +168,7 @@ async def list_checkpoints(
     responses=errors(404, 501),
     summary="Delete all checkpoints of a sandbox",
 )
-async def delete_all(sandbox_id: str, have: Have, who: Who) -> Response:
+async def delete_all(sandbox_id: SandboxId, have: Have, who: Who) -> Response:
     """One that is being made stays, as a CONFLICT."""
     checkpoints = checkpoints_of(have)
     deleted: list[str] = []
@@ -182,7 +183,7 @@ async def delete_all(sandbox_id: str, have: Have, who: Who) -> Response:
 
 
 async def _of_sandbox(
-    checkpoints: Checkpoints, have: Services, *, tenant: str, sandbox_id: str
+    checkpoints: Checkpoints, have: Services, *, tenant: str, sandbox_id: SandboxId
 ) -> list[Checkpoint]:
     found = await checkpoints.list(tenant, sandbox_id)
     if not found:

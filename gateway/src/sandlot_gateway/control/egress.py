@@ -117,7 +117,7 @@ def _of_create(sandbox: Sandbox) -> dict[str, Any]:
 
 
 async def _ask(sandbox: Sandbox, *, have: Services, policy: Egress | None = None) -> Answer:
-    instance = have.backend.instance(sandbox.instance_id or "")
+    instance = have.lifecycle.instance_of(sandbox)
     if instance is None:
         raise ApiError(409, "the sandbox has ended")
     try:

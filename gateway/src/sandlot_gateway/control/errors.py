@@ -12,6 +12,7 @@ import msgspec
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field
+from sandlot_contract.ids import SandboxId
 from starlette.exceptions import HTTPException
 
 from sandlot_gateway.core.backend import BackendError, Unavailable
@@ -93,7 +94,7 @@ def body_errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return errors(400, 408, 413, 422, *statuses)
 
 
-def not_found(sandbox_id: str) -> ApiError:
+def not_found(sandbox_id: SandboxId) -> ApiError:
     return ApiError(
         404,
         f"no sandbox {sandbox_id!r}: its id is wrong, its record was removed, or another tenant owns it"[
@@ -102,7 +103,7 @@ def not_found(sandbox_id: str) -> ApiError:
     )
 
 
-def not_known_yet(sandbox_id: str) -> ApiError:
+def not_known_yet(sandbox_id: SandboxId) -> ApiError:
     """Another gateway may have made it a moment ago, and be out of reach from here."""
     return ApiError(
         503,

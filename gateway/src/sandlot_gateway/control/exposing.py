@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
+from sandlot_contract.ids import SandboxId
 
 from sandlot_gateway.control.errors import ApiError, body_errors, errors, not_kept
 from sandlot_gateway.control.models import Done, Port, Strict
@@ -25,7 +26,7 @@ class ExposeRequest(Strict):
 
 class ExposeResponse(BaseModel):
     exposure_id: str
-    sandbox_id: str
+    sandbox_id: SandboxId
     port: int
     name: str | None
     protocol: Literal["HTTP", "TCP"]

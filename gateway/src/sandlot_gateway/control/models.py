@@ -6,6 +6,7 @@ import re
 from typing import Annotated, Any, Literal, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from sandlot_contract.ids import SandboxId
 
 _HALF = re.compile("[\ud800-\udfff]")  # of a surrogate pair
 _MINUTES_MAX = 5_256_000  # ten years
@@ -56,7 +57,7 @@ Port = Annotated[int, Field(ge=1, le=65535), _Whole]
 PoolSize = Annotated[int, Field(ge=0, le=10_000), _Whole]
 Text = Annotated[str, BeforeValidator(_no_nul)]
 Label = Annotated[str, Field(min_length=1, max_length=128), BeforeValidator(_no_nul)]
-SandboxId = Annotated[str, Field(min_length=1, max_length=128)]
+SandboxIdText = Annotated[SandboxId, Field(min_length=1, max_length=128)]
 WireStatus = Literal["PENDING", "PROVISIONING", "RUNNING", "PAUSED", "ERROR", "TERMINATED", "TIMEOUT"]
 
 
@@ -262,7 +263,7 @@ class Done(BaseModel):
 class BulkDeleteRequest(Strict):
     """`sandbox_ids`, or `labels` (a sandbox must have them all), or with a `user_id` or `all_users` alone: all."""
 
-    sandbox_ids: list[SandboxId] | None = Field(None, min_length=1, max_length=500)
+    sandbox_ids: list[SandboxIdText] | None = Field(None, min_length=1, max_length=500)
     labels: list[Label] | None = Field(None, min_length=1, max_length=50)
     team_id: str | None = Field(None, description="Ignored.")
     user_id: str | None = Field(
@@ -282,7 +283,7 @@ class BulkDeleteRequest(Strict):
 
 
 class BulkFailure(BaseModel):
-    sandbox_id: str
+    sandbox_id: SandboxId
     error: str
 
 

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query, Response
 from fastapi.security import HTTPAuthorizationCredentials
+from sandlot_contract.ids import SandboxId
 from sandlot_contract.statuses import Status
 
 from sandlot_gateway.control.errors import ApiError, not_found
@@ -19,7 +20,7 @@ router = APIRouter(include_in_schema=False)
 
 @router.get("/internal/sandboxes/{sandbox_id}/instance")
 async def instance(
-    sandbox_id: Annotated[str, Path(max_length=128)],
+    sandbox_id: Annotated[SandboxId, Path(max_length=128)],
     have: Have,
     credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)],
 ) -> Response:
@@ -37,7 +38,7 @@ async def holder_of_key(
     credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)],
     tenant: Annotated[str, Query(max_length=64)],
     key: Annotated[str, Query(max_length=128)],
-    sandbox_id: Annotated[str, Query(max_length=128)],
+    sandbox_id: Annotated[SandboxId, Query(max_length=128)],
     gateway: Annotated[str, Query(max_length=64)],
 ) -> Response:
     """Never waits, either."""

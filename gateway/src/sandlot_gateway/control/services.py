@@ -8,6 +8,7 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from sandlot_contract.ids import SandboxId
 
 from sandlot_gateway import local_images, logs, registries
 from sandlot_gateway.checkpoints.service import Checkpoints
@@ -82,7 +83,7 @@ def images_refusal(image: str, *, have: Services, who: Tenant) -> str | None:
     return local_images.refusal(image, allowed=have.settings.local_images)
 
 
-async def owned(sandbox_id: str, have: Have, who: Who) -> Sandbox:
+async def owned(sandbox_id: SandboxId, have: Have, who: Who) -> Sandbox:
     """The caller's sandbox of this id; 404 otherwise."""
     await have.directory.appear(sandbox_id)
     sandbox = have.directory.of_tenant(sandbox_id, who.name)

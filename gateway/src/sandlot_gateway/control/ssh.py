@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
+from sandlot_contract.ids import SandboxId
 from sandlot_contract.statuses import Status
 
 from sandlot_gateway.control.errors import ApiError, body_errors, errors, not_kept
@@ -27,7 +28,7 @@ class SshRequest(Strict):
 
 class SshResponse(BaseModel):
     session_id: str = Field(description="The user name of its connections.")
-    sandbox_id: str
+    sandbox_id: SandboxId
     host: str
     port: int
     expires_at: str

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
+from sandlot_contract.ids import InstanceId, SandboxId
 from sandlot_contract.template import Template
 
 from .instances import ImageCheck, Instance, PoolSpec, PoolStatus
@@ -47,10 +48,10 @@ class Events(Protocol):
     def instance_found(self, instance: Instance, state: dict[str, Any]) -> None:
         """A sidecar that this gateway did not hear of before is alive; `state` is its state document."""
 
-    def instance_lost(self, instance_id: str, loss: Loss) -> None:
+    def instance_lost(self, instance_id: InstanceId, loss: Loss) -> None:
         """The instance is gone (its process died, it could not start) and will send no `ended` of its own."""
 
-    def promise_found(self, sandbox_id: str, request: dict[str, Any]) -> None:
+    def promise_found(self, sandbox_id: SandboxId, request: dict[str, Any]) -> None:
         """Another gateway has promised this sandbox and works on it; `request` is the Promise's."""
 
     def sandbox_over(self, end: RecordedEnd) -> None:
@@ -59,11 +60,11 @@ class Events(Protocol):
     def record_refused(self, what: str) -> None:
         """A write of a record that will never be taken: of a `claim`, an `end`, a `removal` or a `promise`."""
 
-    def phase(self, instance_id: str) -> Phase | None:
+    def phase(self, instance_id: InstanceId) -> Phase | None:
         """As `Slots.phase`: whose an instance is says the gateway, and no backend keeps it."""
         ...
 
-    def owner(self, instance_id: str) -> str | None:
+    def owner(self, instance_id: InstanceId) -> SandboxId | None:
         """As `Slots.owner`."""
         ...
 
@@ -71,7 +72,7 @@ class Events(Protocol):
         """How many instances of this pool are ready and unclaimed, so that the backend knows what is missing."""
         ...
 
-    def give_up(self, pool: str) -> str | None:
+    def give_up(self, pool: str) -> InstanceId | None:
         """Take one ready, unclaimed instance of this pool out of the queue for good and name it, or None.
 
         The backend destroys it: its pool became smaller, went away or has another template now. Nobody can
@@ -84,7 +85,7 @@ class LeftAlone(Exception):
     """What a sidecar says is not acted on here: another gateway is about to."""
 
 
-NotesChanged = Callable[[str, dict[str, Any]], None]
+NotesChanged = Callable[[SandboxId, dict[str, Any]], None]
 
 
 class Notes(Protocol):
@@ -96,11 +97,13 @@ class Notes(Protocol):
         Before `start`; each of several gets all.
         """
 
-    async def put(self, sandbox_id: str, key: str, document: dict[str, Any], *, port: int | None) -> bool:
+    async def put(
+        self, sandbox_id: SandboxId, key: str, document: dict[str, Any], *, port: int | None
+    ) -> bool:
         """`port`: one that no other live sandbox may have; False when one has. Raises BackendError."""
         ...
 
-    async def take(self, sandbox_id: str, key: str, *, port: int | None) -> None:
+    async def take(self, sandbox_id: SandboxId, key: str, *, port: int | None) -> None:
         """Take it away. Raises BackendError."""
         ...
 
@@ -136,7 +139,7 @@ class Backend(Protocol):
         """
         ...
 
-    def begun(self, instance_id: str) -> float | None:
+    def begun(self, instance_id: InstanceId) -> float | None:
         """When its start began, on the monotonic clock; None while it waits for its turn or for room.
 
         0.0 for one that is not known (any more).
@@ -147,7 +150,7 @@ class Backend(Protocol):
         """May take as long as the image's fetch. Raises BackendError where sandboxes cannot have it."""
         ...
 
-    def ready(self, instance_id: str) -> None:
+    def ready(self, instance_id: InstanceId) -> None:
         """The gateway has taken this instance's `ready` and `warm_count` has it: the next start may begin.
 
         Called for every `ready` webhook, also after a recycle; an unknown id is ignored.
@@ -157,16 +160,16 @@ class Backend(Protocol):
         """After this generation's owner is done: offer the instance for a proven reset. False: end it instead."""
         ...
 
-    async def destroy(self, instance_id: str, *, given_back: bool = False) -> None:
+    async def destroy(self, instance_id: InstanceId, *, given_back: bool = False) -> None:
         """Take the instance and all it left away. Idempotent.
 
         `given_back`: a claim of it has failed here, and other gateways may have heard of that claim.
         """
         ...
 
-    def instance(self, instance_id: str) -> Instance | None: ...
+    def instance(self, instance_id: InstanceId) -> Instance | None: ...
 
-    def hear(self, instance_id: str, state: dict[str, Any]) -> Instance | None:
+    def hear(self, instance_id: InstanceId, state: dict[str, Any]) -> Instance | None:
         """The instance whose signed webhook this is; None when nobody wants it (any more).
 
         Raises Unavailable when that cannot be told yet, and the sidecar sends it again; LeftAlone when another gateway
@@ -187,20 +190,20 @@ class Backend(Protocol):
         """
         ...
 
-    def promise_ended(self, sandbox_id: str, *, verdict: str, message: str | None) -> None:
+    def promise_ended(self, sandbox_id: SandboxId, *, verdict: str, message: str | None) -> None:
         """A sandbox has ended before it had an instance, promised by whatever gateway or not. Returns at once."""
 
-    def ended(self, instance_id: str, end: Loss, *, claim: Claim | None, heard: bool) -> None:
+    def ended(self, instance_id: InstanceId, end: Loss, *, claim: Claim | None, heard: bool) -> None:
         """Its sandbox has ended, and this is why. Returns at once; of several calls the first counts.
 
         `claim` is None where the gateway does not know the sandbox, nor whether there was one. `heard`: by its
         sidecar's word, and not by a decision of this gateway.
         """
 
-    async def ends_written(self, sandbox_ids: Iterable[str], *, timeout: float) -> None:
+    async def ends_written(self, sandbox_ids: Iterable[SandboxId], *, timeout: float) -> None:
         """Until the ends of these are where other gateways find them, `timeout` seconds at most."""
 
-    def sought(self, sandbox_id: str) -> None:
+    def sought(self, sandbox_id: SandboxId) -> None:
         """Somebody asks for a sandbox that another gateway may have made within the last minute. Returns at once."""
 
     def missed(self, new: bool) -> None:

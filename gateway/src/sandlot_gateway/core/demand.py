@@ -6,6 +6,7 @@ from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
+from sandlot_contract.ids import InstanceId
 from sandlot_contract.template import Template
 
 from .instances import PoolSpec, PoolStatus
@@ -22,7 +23,7 @@ class Seen(Protocol):
 
     def pool(self, name: str) -> PoolSpec | None: ...
 
-    def begun(self, instance_id: str) -> float | None:
+    def begun(self, instance_id: InstanceId) -> float | None:
         """When its start began; None while it waits for its turn or for room; 0.0 for one that is not known."""
         ...
 

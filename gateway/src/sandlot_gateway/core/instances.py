@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from sandlot_contract.ids import InstanceId
 from sandlot_contract.template import Template
 
 
@@ -11,7 +12,7 @@ from sandlot_contract.template import Template
 class Instance:
     """One sidecar that the backend has started or found again."""
 
-    id: str  # "i-" and 16 hex digits
+    id: InstanceId
     template: Template
     address: str  # "unix:/path" or "10.0.0.7:8700"
     token: str = field(repr=False)

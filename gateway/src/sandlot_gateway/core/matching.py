@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sandlot_contract.ids import InstanceId
+
 from .demand import Seen
 from .instances import Instance
 from .slots import Phase, Slots
@@ -22,7 +24,7 @@ class Matching:
         self._seen = seen
         self._spare_seconds = spare_seconds
         # Instances of no pool, and when the next create has come too late for them; the oldest first.
-        self._spares: dict[str, float] = {}
+        self._spares: dict[InstanceId, float] = {}
         self.mean_start = 1.0  # seconds that starts have taken of late
 
     def take(self, key: str, *, pool: str | None, tenant: str) -> Instance | None:
@@ -62,14 +64,14 @@ class Matching:
         if instance.pool is None:
             self._spares[instance.id] = now + self._spare_seconds
 
-    def forget(self, instance_id: str) -> None:
+    def forget(self, instance_id: InstanceId) -> None:
         self._spares.pop(instance_id, None)
 
     def next_due(self) -> float | None:
         """When the oldest of those that are kept has been kept long enough."""
         return next(iter(self._spares.values()), None)
 
-    def overdue(self, now: float) -> Iterator[str]:
+    def overdue(self, now: float) -> Iterator[InstanceId]:
         """Those that nobody has wanted for too long."""
         while (due := self.next_due()) is not None and due <= now:
             instance_id = next(iter(self._spares))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from sandlot_contract.ids import SandboxId
 from sandlot_contract.template import Template
 
 
@@ -12,7 +13,7 @@ from sandlot_contract.template import Template
 class Claim:
     """Who owns an instance, for a backend that keeps a record of it; `at` in Unix seconds."""
 
-    sandbox_id: str
+    sandbox_id: SandboxId
     tenant: str
     at: float
     labels: tuple[str, ...] = ()
@@ -26,7 +27,7 @@ class Promise:
     `request` tells what was asked for, without what may hold a secret: whoever may read the backend's records reads it.
     """
 
-    sandbox_id: str
+    sandbox_id: SandboxId
     tenant: str
     template: Template
     labels: tuple[str, ...]
@@ -41,7 +42,7 @@ class RecordedEnd:
     it: another gateway's may have ended unheard of here. `at` in Unix seconds.
     """
 
-    sandbox_id: str
+    sandbox_id: SandboxId
     verdict: str
     message: str | None
     exit_code: int | None
@@ -56,7 +57,7 @@ class KeyQuestion:
 
     tenant: str
     key: str
-    sandbox_id: str
+    sandbox_id: SandboxId
     gateway: str  # of the one that asks: another for each process
 
 
@@ -64,7 +65,7 @@ class KeyQuestion:
 class KeyHolder:
     """The sandbox that has the key; with its end, if it has ended."""
 
-    sandbox_id: str
+    sandbox_id: SandboxId
     verdict: str | None = None
     message: str | None = None
     exit_code: int | None = None

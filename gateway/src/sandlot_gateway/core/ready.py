@@ -9,12 +9,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import count
 
+from sandlot_contract.ids import InstanceId
+
 from sandlot_gateway.core.instances import Instance
 
 _Line = tuple[str | None, str]  # (pool, template key); pool None: the line over all pools
 
 
-Rank = Callable[[str], int]
+Rank = Callable[[InstanceId], int]
 
 
 def first_come() -> Rank:
@@ -34,10 +36,10 @@ class ReadyQueue:
 
     def __init__(self, *, rank: Rank) -> None:
         self._rank = rank
-        self._instances: dict[str, Instance] = {}
+        self._instances: dict[InstanceId, Instance] = {}
         # As it was when it was put: the backend may move an instance to another pool at any time.
-        self._put_as: dict[str, tuple[str | None, int]] = {}
-        self._lines: dict[_Line, list[tuple[int, str]]] = {}
+        self._put_as: dict[InstanceId, tuple[str | None, int]] = {}
+        self._lines: dict[_Line, list[tuple[int, InstanceId]]] = {}
         self._in_pool: Counter[str] = Counter()
 
     def __len__(self) -> int:
@@ -82,7 +84,7 @@ class ReadyQueue:
         key = next((key for key in lines if key != keep), keep)
         return self.take(key, pool=pool) if key is not None else None
 
-    def discard(self, instance_id: str) -> Instance | None:
+    def discard(self, instance_id: InstanceId) -> Instance | None:
         """Take this very instance out, wherever it stands."""
         instance = self._instances.pop(instance_id, None)
         if instance is None:

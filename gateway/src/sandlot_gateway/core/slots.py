@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from sandlot_contract.ids import InstanceId, SandboxId
 from sandlot_contract.verdicts import SandboxVerdict
 
 from .instances import Instance
@@ -55,7 +56,7 @@ class Slot:
     instance: Instance
     generation: int
     phase: Phase = Phase.UNHEARD
-    sandbox_id: str | None = None
+    sandbox_id: SandboxId | None = None
     loss: Loss | None = None  # of one that was lost while its claim was under way
 
     def is_of(self, claim: Generation) -> bool:
@@ -70,7 +71,7 @@ class Generation:
 
     instance: Instance
     generation: int
-    sandbox_id: str
+    sandbox_id: SandboxId
 
 
 class Slots:
@@ -81,8 +82,10 @@ class Slots:
     """
 
     def __init__(self, *, rank: Rank) -> None:
-        self._slots: dict[str, Slot] = {}
-        self._lost: OrderedDict[str, None] = OrderedDict()  # of late: no word of theirs counts any more
+        self._slots: dict[InstanceId, Slot] = {}
+        self._lost: OrderedDict[InstanceId, None] = (
+            OrderedDict()
+        )  # of late: no word of theirs counts any more
         self._warm = ReadyQueue(rank=rank)
 
     @property
@@ -90,17 +93,17 @@ class Slots:
         """Those that are WARM: to be counted and looked at, not to be changed."""
         return self._warm
 
-    def get(self, instance_id: str) -> Slot | None:
+    def get(self, instance_id: InstanceId) -> Slot | None:
         return self._slots.get(instance_id)
 
-    def phase(self, instance_id: str) -> Phase | None:
+    def phase(self, instance_id: InstanceId) -> Phase | None:
         """None: its sidecar was not heard yet, or what was given up is forgotten."""
         slot = self._slots.get(instance_id)
         if slot is not None:
             return slot.phase
         return Phase.GONE if instance_id in self._lost else None
 
-    def owner(self, instance_id: str) -> str | None:
+    def owner(self, instance_id: InstanceId) -> SandboxId | None:
         """The sandbox that owns it."""
         slot = self._slots.get(instance_id)
         return slot.sandbox_id if slot is not None and slot.phase is Phase.OWNED else None
@@ -126,7 +129,7 @@ class Slots:
         self._move(slot, Phase.UNHEARD, generation=generation)
         return Heard.NEWS
 
-    def heard_owned(self, instance: Instance, generation: int, sandbox_id: str | None) -> Heard:
+    def heard_owned(self, instance: Instance, generation: int, sandbox_id: SandboxId | None) -> Heard:
         """After NEWS it is OWNED by this sandbox, which nobody here may have heard of yet."""
         if instance.id in self._lost:
             return Heard.LATE
@@ -144,7 +147,7 @@ class Slots:
         self._move(slot, Phase.OWNED, generation=generation, sandbox_id=sandbox_id)
         return Heard.NEWS
 
-    def lost(self, instance_id: str, loss: Loss) -> Slot | None:
+    def lost(self, instance_id: InstanceId, loss: Loss) -> Slot | None:
         """It is gone, and this is how it was. One that is being claimed is kept until the claim is answered."""
         self._lost[instance_id] = None
         if len(self._lost) > _REMEMBERED:
@@ -195,7 +198,7 @@ class Slots:
 
     # Claims.
 
-    def claim(self, instance_id: str, sandbox_id: str) -> Generation | None:
+    def claim(self, instance_id: InstanceId, sandbox_id: SandboxId) -> Generation | None:
         """Its sidecar is about to be asked to take this owner."""
         slot = self._slots.get(instance_id)
         if slot is None or slot.phase is not Phase.CLAIMING or slot.sandbox_id is not None:
@@ -225,7 +228,7 @@ class Slots:
         """Nobody knows whether its sidecar has taken the owner, or it never will: ENDING."""
         return self._answered(claim, Phase.ENDING, sandbox_id=claim.sandbox_id)
 
-    def put_back(self, instance_id: str) -> Instance | None:
+    def put_back(self, instance_id: InstanceId) -> Instance | None:
         """Its create does not want it any more, and its sidecar has no owner: to be granted to another, or to `wait`."""
         slot = self._slots.get(instance_id)
         if slot is None or slot.phase is not Phase.CLAIMING:
@@ -236,7 +239,7 @@ class Slots:
         self._move(slot, Phase.UNHEARD)
         return slot.instance
 
-    def _answered(self, claim: Generation, phase: Phase, *, sandbox_id: str | None = None) -> bool:
+    def _answered(self, claim: Generation, phase: Phase, *, sandbox_id: SandboxId | None = None) -> bool:
         slot = self._slots.get(claim.instance.id)
         if slot is None or not slot.is_of(claim):
             return False
@@ -248,7 +251,7 @@ class Slots:
 
     # Ends.
 
-    def end(self, instance_id: str, sandbox_id: str) -> Generation | None:
+    def end(self, instance_id: InstanceId, sandbox_id: SandboxId) -> Generation | None:
         """Its owner is done: ENDING."""
         slot = self._slots.get(instance_id)
         if slot is None or slot.phase is not Phase.OWNED or slot.sandbox_id != sandbox_id:
@@ -256,7 +259,7 @@ class Slots:
         self._move(slot, Phase.ENDING, sandbox_id=sandbox_id)
         return Generation(slot.instance, slot.generation, sandbox_id)
 
-    def discard(self, instance_id: str) -> bool:
+    def discard(self, instance_id: InstanceId) -> bool:
         """Nobody shall have it (again), whatever it is: ENDING. False where that is under way."""
         slot = self._slots.get(instance_id)
         if slot is None:
@@ -266,20 +269,20 @@ class Slots:
         self._move(slot, Phase.ENDING, sandbox_id=slot.sandbox_id)
         return True
 
-    def was_reset(self, instance_id: str, generation: int) -> None:
+    def was_reset(self, instance_id: InstanceId, generation: int) -> None:
         """This generation's end is over, and the next one begins: UNHEARD, if its word was not faster."""
         slot = self._slots.get(instance_id)
         if slot is not None and slot.phase is Phase.ENDING and slot.generation == generation:
             self._move(slot, Phase.UNHEARD, generation=generation + 1)
 
-    def gone(self, instance_id: str) -> None:
+    def gone(self, instance_id: InstanceId) -> None:
         """Its end is over, and it is gone; or another's by now, whose word is to come."""
         slot = self._slots.get(instance_id)
         if slot is not None and slot.phase is Phase.ENDING:
             del self._slots[instance_id]
 
     def _move(
-        self, slot: Slot, phase: Phase, *, generation: int | None = None, sandbox_id: str | None = None
+        self, slot: Slot, phase: Phase, *, generation: int | None = None, sandbox_id: SandboxId | None = None
     ) -> None:
         if slot.phase is Phase.WARM:
             self._warm.discard(slot.instance.id)

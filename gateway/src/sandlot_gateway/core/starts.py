@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
 
+from sandlot_contract.ids import InstanceId
+
 from .supply_events import AskId, Lost, Offered, StartId, Taken
 from .waiting import Waiter
 
@@ -32,7 +34,7 @@ class Start:
     key: str
     waiter: Waiter[Ask] | None  # whom it is meant for
     asked_at: float
-    instance_id: str | None = None
+    instance_id: InstanceId | None = None
     began: float = 0.0
     due: float = 0.0
     unwanted: bool = False  # that one has gone
@@ -43,9 +45,9 @@ class Starts:
 
     def __init__(self) -> None:
         self._starts: dict[StartId, Start] = {}
-        self._start_of: dict[str, StartId] = {}  # by instance, of those whose launch has returned
+        self._start_of: dict[InstanceId, StartId] = {}  # by instance, of those whose launch has returned
         # What came of instances that no launch had returned, and when; the oldest first.
-        self._early: dict[str, tuple[float, Told]] = {}
+        self._early: dict[InstanceId, tuple[float, Told]] = {}
         self._numbers = count(1)
 
     def __len__(self) -> int:
@@ -65,7 +67,7 @@ class Starts:
             waiter.value.started_at = waiter.value.started_at or now
         return start
 
-    def launched(self, start_id: StartId, instance_id: str, *, now: float, due: float) -> Told | None:
+    def launched(self, start_id: StartId, instance_id: InstanceId, *, now: float, due: float) -> Told | None:
         """Its launch has returned; gives what was heard of the instance before."""
         start = self._starts[start_id]
         start.instance_id, start.began, start.due = instance_id, now, due
@@ -76,7 +78,7 @@ class Starts:
             return None
         return early[1]
 
-    def arrived(self, instance_id: str, told: Told, *, now: float) -> Start | None:
+    def arrived(self, instance_id: InstanceId, told: Told, *, now: float) -> Start | None:
         """The start that this ends. Keeps it for a launch that may yet return the instance."""
         start_id = self._start_of.get(instance_id)
         if start_id is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sandlot_contract.ids import InstanceId
 from sandlot_contract.verdicts import SandboxVerdict
 
 from .demand import Demand, Seen
@@ -192,7 +193,7 @@ class SupplyCore:
         took = self._now - since
         self._effects.append(Grant(ask.id, instance, pool_hit=False, queued=queued, start=took))
 
-    def _gone(self, instance_id: str, event: Lost | Taken) -> None:
+    def _gone(self, instance_id: InstanceId, event: Lost | Taken) -> None:
         self._matching.forget(instance_id)
         start = self._starts.arrived(instance_id, event, now=self._now)
         if start is not None:
@@ -207,7 +208,7 @@ class SupplyCore:
 
     # Starts.
 
-    def _launched(self, start_id: StartId, instance_id: str) -> None:
+    def _launched(self, start_id: StartId, instance_id: InstanceId) -> None:
         due = self._now + self._settings.start_timeout
         early = self._starts.launched(start_id, instance_id, now=self._now, due=due)
         if early is not None:
@@ -268,7 +269,7 @@ class SupplyCore:
             if start.instance_id is not None and start.due <= now:
                 self._overdue(start, start.instance_id)
 
-    def _overdue(self, start: Start, instance_id: str) -> None:
+    def _overdue(self, start: Start, instance_id: InstanceId) -> None:
         begun = self._seen.begun(instance_id)
         timeout = self._settings.start_timeout
         start.due = min((self._now if begun is None else begun) + timeout, start.began + _TURNS * timeout)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NewType
 
+from sandlot_contract.ids import InstanceId
 from sandlot_contract.template import Template
 from sandlot_contract.verdicts import SandboxVerdict
 
@@ -97,7 +98,7 @@ class Launched:
     """The backend has begun a start; its instance may have been heard of before."""
 
     start: StartId
-    instance_id: str
+    instance_id: InstanceId
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +130,7 @@ class Offered:
 class Lost:
     """An instance is gone, or could not start."""
 
-    instance_id: str
+    instance_id: InstanceId
     verdict: str
     message: str
 
@@ -143,7 +144,7 @@ class Lost:
 class Taken:
     """An instance has an owner, maybe by another gateway: who waits for its start waits for another."""
 
-    instance_id: str
+    instance_id: InstanceId
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +197,7 @@ class Launch:
 class Destroy:
     """Nobody wants this instance."""
 
-    instance_id: str
+    instance_id: InstanceId
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,16 +56,16 @@ class Breaker:
     def waiting(self) -> int:
         return self._admission.waiting
 
-    def try_enter(self, sandbox_id: str, *, tenant: str = "") -> bool:
+    def try_enter(self, lane: str, *, tenant: str = "") -> bool:
         """The common case without a wait. False: `enter` has to be awaited. Raises Overloaded."""
-        outcome = self._admission.enter(sandbox_id, None, tenant=tenant)
+        outcome = self._admission.enter(lane, None, tenant=tenant)
         if isinstance(outcome, Full):
             raise Overloaded(outcome)
         return outcome
 
     async def enter(
         self,
-        sandbox_id: str,
+        lane: str,
         *,
         tenant: str = "",
         gone: Callable[[], Coroutine[Any, Any, None]] | None = None,
@@ -76,7 +76,7 @@ class Breaker:
         """
         loop = asyncio.get_running_loop()
         ticket: asyncio.Future[bool] = loop.create_future()
-        outcome = self._admission.enter(sandbox_id, ticket, tenant=tenant)
+        outcome = self._admission.enter(lane, ticket, tenant=tenant)
         if isinstance(outcome, Full):
             raise Overloaded(outcome)
         if outcome:
@@ -96,18 +96,18 @@ class Breaker:
                 raise Abandoned
         except BaseException:
             # Also when it was let in at this very moment: the place must not be lost with it.
-            if not self._admission.cancel(sandbox_id, ticket):
-                self.leave(sandbox_id)
+            if not self._admission.cancel(lane, ticket):
+                self.leave(lane)
             raise
         return loop.time() - since
 
-    def full(self, sandbox_id: str) -> Full:
+    def full(self, lane: str) -> Full:
         """What to tell a request that does not want to wait for a place."""
-        running, waiting = self._admission.position(sandbox_id)
+        running, waiting = self._admission.position(lane)
         return Full("sandbox", running, waiting, self._admission.max_running)
 
-    def leave(self, sandbox_id: str) -> None:
-        ticket = self._admission.leave(sandbox_id)
+    def leave(self, lane: str) -> None:
+        ticket = self._admission.leave(lane)
         # A ticket that is done was given up a moment ago: its `enter` still has to wake, finds that it no longer
         # waits, and leaves again, so the place moves on to the next one.
         if isinstance(ticket, asyncio.Future) and not ticket.done():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from sandlot_contract.ids import SandboxId
 from sandlot_contract.statuses import Status
 
 from ..metrics import Metrics
@@ -39,7 +40,7 @@ class Door:
     def unavailable(self, error: str, message: str) -> Refusal:
         return unavailable(error, message, retry_after=self.limits.retry_after)
 
-    def authenticate(self, token: str, sandbox_id: str) -> str:
+    def authenticate(self, token: str, sandbox_id: SandboxId) -> str:
         """The tenant behind a client token of this sandbox or an API key."""
         if token:
             if token.startswith("sct_"):
@@ -56,7 +57,7 @@ class Door:
         ours = token.startswith("sct_") or (token and self._api_keys.tenant(token) is not None)
         return b"" if ours else authorization
 
-    async def ready(self, sandbox_id: str, tenant: str, *, receive: Receive | None) -> Route:
+    async def ready(self, sandbox_id: SandboxId, tenant: str, *, receive: Receive | None) -> Route:
         """The route of a running sandbox of this tenant; one that is starting, or not known yet, is waited for.
 
         `receive` tells when the client leaves; None while its body has not been read.
@@ -81,7 +82,7 @@ class Door:
         self._routes.touched(sandbox_id)
         return route
 
-    def check_alive(self, sandbox_id: str, *, may_have_run: bool) -> None:
+    def check_alive(self, sandbox_id: SandboxId, *, may_have_run: bool) -> None:
         """A sidecar that cannot be reached because its sandbox ended: say that, it is the cause."""
         route = self._routes.find(sandbox_id)
         if route is None or route.status not in (Status.PENDING, Status.RUNNING):
@@ -118,7 +119,7 @@ class Door:
     def leave(self, lane: str) -> None:
         self.breaker.leave(lane)
 
-    async def _wait_ready(self, sandbox_id: str, *, receive: Receive | None) -> None:
+    async def _wait_ready(self, sandbox_id: SandboxId, *, receive: Receive | None) -> None:
         loop = asyncio.get_running_loop()
         tasks: set[asyncio.Task[object]] = {
             loop.create_task(self._routes.wait_ready(sandbox_id, self.limits.pending_wait))

@@ -14,6 +14,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Protocol
 
+from sandlot_contract.ids import SandboxId
 from sandlot_contract.statuses import Status
 
 from ..tasks import Tasks
@@ -40,7 +41,7 @@ class Shared(Protocol):
         """Whether some gateway made it."""
         ...
 
-    def subscribe(self, told: Callable[[str, list[Exposure]], None]) -> None:
+    def subscribe(self, told: Callable[[SandboxId, list[Exposure]], None]) -> None:
         """`told` hears of all exposures of a sandbox, each time that they have changed."""
 
     async def put(self, exposure: Exposure) -> bool:
@@ -75,7 +76,9 @@ class Exposures:
         self._store = store if shared is None else None
         self._shared = shared
         self._unconfirmed: set[str] = set()  # written by this gateway, not yet told of
-        self._removed: dict[str, str] = {}  # ids and their sandboxes: what is told late brings none back
+        self._removed: dict[
+            str, SandboxId
+        ] = {}  # ids and their sandboxes: what is told late brings none back
         self._awaited: dict[str, asyncio.Event] = {}
         if shared is not None:
             shared.subscribe(self._told)
@@ -111,7 +114,7 @@ class Exposures:
                 self.sandbox_ended(sandbox_id)
 
     async def add(
-        self, sandbox_id: str, tenant: str, port: int, name: str | None = None, protocol: str = "HTTP"
+        self, sandbox_id: SandboxId, tenant: str, port: int, name: str | None = None, protocol: str = "HTTP"
     ) -> Exposure:
         """Make one; for TCP the listener is open when this returns. Raises ExposeError."""
         kind = checked(port, name=name, protocol=protocol)
@@ -155,7 +158,7 @@ class Exposures:
         await self._tcp.closed()
         return True
 
-    def list(self, tenant: str, *, sandbox_id: str | None = None) -> list[Exposure]:
+    def list(self, tenant: str, *, sandbox_id: SandboxId | None = None) -> list[Exposure]:
         """A tenant's exposures, oldest first."""
         return [
             exposure
@@ -181,7 +184,7 @@ class Exposures:
             del self._awaited[exposure_id]
         return self._all.get(exposure_id)
 
-    def sandbox_ended(self, sandbox_id: str) -> None:
+    def sandbox_ended(self, sandbox_id: SandboxId) -> None:
         """Close all of a sandbox's exposures; returns at once, their connections end in the background."""
         gone = [exposure for exposure in self._all.values() if exposure.sandbox_id == sandbox_id]
         for exposure in gone:
@@ -229,7 +232,7 @@ class Exposures:
             "no port for TCP is free: remove an exposure, or ask the operator for more tcp_ports"
         )
 
-    def _told(self, sandbox_id: str, exposures: list[Exposure]) -> None:
+    def _told(self, sandbox_id: SandboxId, exposures: list[Exposure]) -> None:
         """All that other gateways and this one have made for a sandbox."""
         ids = {exposure.id for exposure in exposures}
         for exposure in [each for each in self._all.values() if each.sandbox_id == sandbox_id]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from sandlot_contract.ids import SandboxId
+
 MAX_NAME = 50  # characters
 
 
@@ -21,7 +23,7 @@ class Exposure:
     """`id` is the right to use it: 144 random bits, so whoever has the address needs no other credential."""
 
     id: str
-    sandbox_id: str
+    sandbox_id: SandboxId
     tenant: str
     port: int  # in the sandbox
     name: str | None

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from urllib.parse import unquote_to_bytes
 
 from sandlot_contract.headers import OP_KEY, QUEUED_KEY
+from sandlot_contract.ids import SandboxId
 
 from .wire import HOP_BY_HOP
 
@@ -71,6 +72,11 @@ def sort_headers(headers: Iterable[tuple[bytes, bytes]]) -> Parsed:
         named = {token.strip() for token in connection.lower().split(b",")}
         lines = [line for line in lines if line.partition(b":")[0] not in named]
     return Parsed(lines, authorization, length, op, request_id)
+
+
+def sandbox_in(part: bytes) -> SandboxId:
+    """The sandbox that a part of a path names; whether there is one, the routes say."""
+    return SandboxId(part.decode("latin-1"))
 
 
 def bearer(authorization: bytes) -> str:

@@ -22,7 +22,7 @@ from .door import Door
 from .errors import ClientGone, DialError, UpstreamError
 from .forward import RequestHead, forward
 from .pool import HttpPool
-from .request import Parsed, bearer, climbs
+from .request import Parsed, bearer, climbs, sandbox_in
 from .turns import Turns
 from .wire import Headers
 
@@ -69,7 +69,7 @@ class SandboxHttp:
         if climbs(rest):
             raise Refusal(400, "bad_path", "the path must not contain '.' or '..' segments", field="path")
         door = self._door
-        sandbox_id = parts[2].decode("latin-1")
+        sandbox_id = sandbox_in(parts[2])
         tenant = door.authenticate(bearer(request.authorization), sandbox_id)
         first = await receive()
         if first["type"] == "http.disconnect":

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+from sandlot_contract.ids import SandboxId
 
 from ..core.backend import Notes
 from ..notes import follow
@@ -38,7 +39,7 @@ class SharedExposures:
         """Whether some gateway made it."""
         return self._tokens.is_exposure(exposure_id)
 
-    def subscribe(self, told: Callable[[str, list[Exposure]], None]) -> None:
+    def subscribe(self, told: Callable[[SandboxId, list[Exposure]], None]) -> None:
         """`told` hears of all exposures of a sandbox, each time that they have changed."""
         follow(self._notes, read=self._exposure, told=told)
 
@@ -61,7 +62,7 @@ class SharedExposures:
         nonce = exposure.id[: Tokens.NONCE]
         await self._notes.take(exposure.sandbox_id, nonce, port=exposure.listen_port)
 
-    def _exposure(self, sandbox_id: str, nonce: str, document: Any) -> Exposure | None:
+    def _exposure(self, sandbox_id: SandboxId, nonce: str, document: Any) -> Exposure | None:
         try:
             kept = msgspec.convert(document, _Kept)
         except msgspec.ValidationError:

@@ -13,7 +13,7 @@ from .door import Door
 from .expose_http import ExposedHttp
 from .expose_ws import ExposedSocket, Handshake
 from .pool import HttpPool
-from .request import bearer, sort_headers
+from .request import bearer, sandbox_in, sort_headers
 from .routes import Route
 from .sockets import refuse
 from .terminal import Terminal, TerminalRequest
@@ -98,7 +98,7 @@ class SocketPlane:
         if len(parts) != 4 or parts[1] != b"sbx" or parts[3] != b"terminal":
             raise no_such_route(scope["path"])
         asked = TerminalRequest.parse(scope["query_string"])
-        sandbox_id = parts[2].decode("latin-1")
+        sandbox_id = sandbox_in(parts[2])
         token = bearer(sort_headers(scope["headers"]).authorization) or asked.token or ""
         tenant = self._door.authenticate(token, sandbox_id)
         route = await self._door.ready(sandbox_id, tenant, receive=None)

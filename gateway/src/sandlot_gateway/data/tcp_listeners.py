@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from sandlot_contract.ids import SandboxId
 from sandlot_contract.statuses import Status
 
 from .bridge import PortListener
@@ -23,7 +24,7 @@ class TcpListeners:
         self._listeners: dict[str, PortListener] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
-    async def open(self, exposure_id: str, ports: list[int], *, sandbox_id: str, port: int) -> int:
+    async def open(self, exposure_id: str, ports: list[int], *, sandbox_id: SandboxId, port: int) -> int:
         """The first of `ports` that is free; raises OSError when none is. `port`: in the sandbox."""
 
         async def tunnel() -> Connection | None:

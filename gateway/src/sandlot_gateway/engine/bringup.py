@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Set
 
+from sandlot_contract.ids import SandboxId
 from sandlot_contract.statuses import Status
 from sandlot_contract.verdicts import SandboxVerdict
 
@@ -65,19 +66,19 @@ class BringUp:
         self._ran = ran
         self._restore = restore
         self._clock = clock
-        self._secrets: dict[str, dict[str, str]] = {}  # of creates under way
-        self._refusals: dict[str, BadRequestField | CannotStart] = {}
+        self._secrets: dict[SandboxId, dict[str, str]] = {}  # of creates under way
+        self._refusals: dict[SandboxId, BadRequestField | CannotStart] = {}
         self._one_less = asyncio.Event()
         self._tasks = Tasks()
 
-    def under_way(self, sandbox_id: str) -> bool:
+    def under_way(self, sandbox_id: SandboxId) -> bool:
         """This gateway brings it up, and nobody else's word about it counts."""
         return sandbox_id in self._secrets
 
-    def secrets(self, sandbox_id: str) -> dict[str, str] | None:
+    def secrets(self, sandbox_id: SandboxId) -> dict[str, str] | None:
         return self._secrets.get(sandbox_id)
 
-    def refusal(self, sandbox_id: str) -> BadRequestField | CannotStart | None:
+    def refusal(self, sandbox_id: SandboxId) -> BadRequestField | CannotStart | None:
         """Why it was refused a moment ago."""
         return self._refusals.get(sandbox_id)
 
@@ -95,7 +96,7 @@ class BringUp:
         sandbox.instance_id = None
         self.begin(sandbox, secrets=secrets, ticket=self._patient_ticket(sandbox))
 
-    def forget(self, sandbox_id: str) -> None:
+    def forget(self, sandbox_id: SandboxId) -> None:
         """It is not for this gateway to bring it up (any more)."""
         self._secrets.pop(sandbox_id, None)
         self._one_less.set()
@@ -195,7 +196,7 @@ class BringUp:
         if self._secrets:
             _log.warning("%d pending creates are given up", len(self._secrets))
 
-    async def done_with(self, sandbox_ids: Set[str], *, timeout: float) -> None:
+    async def done_with(self, sandbox_ids: Set[SandboxId], *, timeout: float) -> None:
         """Until none of them is brought up here, `timeout` seconds at most."""
         await self._until(lambda: self._secrets.keys().isdisjoint(sandbox_ids), timeout=timeout)
 

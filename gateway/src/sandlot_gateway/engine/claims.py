@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from sandlot_contract.ids import SandboxId
+
 from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.core.slots import Generation, Loss
 from sandlot_gateway.sandboxes import Sandbox
@@ -61,7 +63,7 @@ class Claimer:
         supply: Supply,
         sidecars: Sidecars,
         tokens: Tokens,
-        discard: Callable[[Instance, str], None],
+        discard: Callable[[Instance, SandboxId], None],
         counted: Callable[[ClaimOutcome], None] = lambda outcome: None,
         max_failures: int = 20,
     ) -> None:
@@ -72,7 +74,7 @@ class Claimer:
         self._discard = discard
         self._counted = counted
         self._max_failures = max_failures
-        self._tickets: dict[str, Ticket] = {}
+        self._tickets: dict[SandboxId, Ticket] = {}
 
     def ticket(
         self, sandbox: Sandbox, *, again: bool = False, patient: bool = False, at_once: bool = True
@@ -88,12 +90,12 @@ class Claimer:
             at_once=at_once,
         )
 
-    def position(self, sandbox_id: str) -> int | None:
+    def position(self, sandbox_id: SandboxId) -> int | None:
         """The sandbox's place in the line, 1 for the next; None when it is in none."""
         ticket = self._tickets.get(sandbox_id)
         return ticket.position if ticket is not None else None
 
-    def cancel(self, sandbox_id: str) -> None:
+    def cancel(self, sandbox_id: SandboxId) -> None:
         """Its `claim` ends with CancelledError or Abandoned, unless an instance is accepting it right now."""
         ticket = self._tickets.get(sandbox_id)
         if ticket is not None:

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Collection
 from typing import Protocol
 
+from sandlot_contract.ids import InstanceId, SandboxId
 from sandlot_contract.statuses import Status
 from sandlot_contract.verdicts import SandboxVerdict
 
@@ -57,7 +58,7 @@ class Ends:
         self._pending = pending
         self._observer = observer
         self._retirer = Retirer(backend=backend, sidecars=sidecars, supply=supply)
-        self._unconfirmed: dict[str, Sandbox] = {}  # by instance: ran when the last gateway was seen
+        self._unconfirmed: dict[InstanceId, Sandbox] = {}  # by instance: ran when the last gateway was seen
         self.orphans = Orphans(
             grace=orphan_grace, delete=lambda sandbox, why: self.delete(sandbox, message=why)
         )
@@ -76,7 +77,7 @@ class Ends:
             self.retire(sandbox.instance_id, sandbox.id, verdict=verdict)
         return True
 
-    async def known_to_others(self, sandbox_ids: Collection[str], *, timeout: float) -> None:
+    async def known_to_others(self, sandbox_ids: Collection[SandboxId], *, timeout: float) -> None:
         """Wait for the sidecars of these, where another gateway would go on using one that it holds for alive.
 
         Of one whose sidecar has not said that it ended only the record tells other gateways: they may bring it up.
@@ -112,13 +113,13 @@ class Ends:
         _log.info("a sandbox ended", extra={"sandbox": sandbox.id, "verdict": verdict, "why": message})
         return True
 
-    def retire(self, instance_id: str | None, sandbox_id: str, *, verdict: str) -> None:
+    def retire(self, instance_id: InstanceId | None, sandbox_id: SandboxId, *, verdict: str) -> None:
         """Its owner is done with the instance, if this sandbox is its owner."""
         ended = self._slots.end(instance_id, sandbox_id) if instance_id is not None else None
         if ended is not None:
             self._retirer.retire(ended, verdict=verdict)
 
-    def gone(self, instance_id: str, loss: Loss, *, heard: bool = False) -> None:
+    def gone(self, instance_id: InstanceId, loss: Loss, *, heard: bool = False) -> None:
         """The instance has ended by itself or died: record its sandbox's end, give its place to others.
 
         `heard`: its sidecar said so.
@@ -152,17 +153,17 @@ class Ends:
             self._directory.drop(sandbox)
             self.orphans.ended(sandbox.id)
 
-    def over_elsewhere(self, sandbox_id: str, instance_id: str) -> None:
+    def over_elsewhere(self, sandbox_id: SandboxId, instance_id: InstanceId) -> None:
         """Its slot is at a later generation: another gateway was asked to end it, and has reset the slot."""
         sandbox = self._directory.get(sandbox_id)
         if sandbox is not None and sandbox.instance_id == instance_id:
             self.record(sandbox, verdict=SandboxVerdict.DELETED, message="it was ended by another gateway")
 
-    def give_back(self, instance: Instance, sandbox_id: str) -> None:
+    def give_back(self, instance: Instance, sandbox_id: SandboxId) -> None:
         """An instance that this sandbox could not claim: nobody shall have it, unless somebody else has it already."""
         self._retirer.give_back(instance, sandbox_id)
 
-    def discard(self, instance: Instance, *, owner: str | None = None) -> None:
+    def discard(self, instance: Instance, *, owner: SandboxId | None = None) -> None:
         """An instance that nobody shall have: as it is now, or as long as this sandbox owns it."""
         self._retirer.discard(instance, owner=owner)
 
@@ -173,7 +174,7 @@ class Ends:
         if sandbox.instance_id is not None:
             self._unconfirmed[sandbox.instance_id] = sandbox
 
-    def confirmed(self, instance_id: str) -> None:
+    def confirmed(self, instance_id: InstanceId) -> None:
         """Its sidecar has told of its owner, whoever that is by now."""
         self._unconfirmed.pop(instance_id, None)
 
@@ -185,7 +186,7 @@ class Ends:
                 text = "its sidecar was gone when the gateway came back"
                 self.record(sandbox, verdict=SandboxVerdict.SIDECAR_LOST, message=text)
 
-    def _unconfirmed_again(self, instance_id: str) -> Sandbox | None:
+    def _unconfirmed_again(self, instance_id: InstanceId) -> Sandbox | None:
         sandbox = self._unconfirmed.pop(instance_id, None)
         if sandbox is None or self._directory.get(sandbox.id) is not None:
             return None

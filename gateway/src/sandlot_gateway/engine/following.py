@@ -6,6 +6,7 @@ import asyncio
 import logging
 
 import msgspec
+from sandlot_contract.ids import SandboxId
 from sandlot_contract.statuses import Status
 
 from sandlot_gateway.core.backend import Backend
@@ -33,14 +34,15 @@ class Following:
         self._backend = backend
         self._bringup = bringup
         self._ends = ends
-        self._secrets: dict[str, dict[str, str]] = {}  # of those that are followed
-        self._asking: dict[str, asyncio.Event] = {}  # until it is known whose it is
-        self._instead: dict[str, Sandbox] = {}  # what another gateway had made for the key of one of ours
+        self._secrets: dict[SandboxId, dict[str, str]] = {}  # of those that are followed
+        self._asking: dict[SandboxId, asyncio.Event] = {}  # until it is known whose it is
+        # What another gateway had made for the key of one of ours.
+        self._instead: dict[SandboxId, Sandbox] = {}
         self._tasks = Tasks()
         self._followers = Tasks()
         self.keyed = KeyedCreates(directory=directory, others=backend.others, works_on=bringup.under_way)
 
-    def secrets(self, sandbox_id: str) -> dict[str, str] | None:
+    def secrets(self, sandbox_id: SandboxId) -> dict[str, str] | None:
         return self._secrets.get(sandbox_id)
 
     def begin(self, sandbox: Sandbox, *, secrets: dict[str, str], ticket: Ticket) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import secrets
 from collections.abc import Callable
 
+from sandlot_contract.ids import SandboxId
 from sandlot_contract.statuses import Status
 
 from sandlot_gateway.core.backend import OtherGateways
@@ -13,7 +14,7 @@ from sandlot_gateway.core.owners import KeyAnswer, KeyHolder, KeyQuestion
 from sandlot_gateway.directory import Directory
 from sandlot_gateway.sandboxes import Sandbox
 
-_GIVES_WAY = "~"  # greater than every id: whoever asks so takes part in no decision
+_GIVES_WAY = SandboxId("~")  # greater than every id: whoever asks so takes part in no decision
 _TRIES, _PAUSE = 20, 0.05  # seconds
 
 
@@ -30,13 +31,14 @@ class KeyedCreates:
         *,
         directory: Directory,
         others: OtherGateways | None,
-        works_on: Callable[[str], bool],
+        works_on: Callable[[SandboxId], bool],
     ) -> None:
         self._directory = directory
         self._others = others
         self._works_on = works_on
         self._gateway = secrets.token_hex(8)
-        self._undecided: dict[str, str | None] = {}  # our sandbox → another gateway's that goes before it
+        # Of our sandboxes, each with another gateway's that goes before it.
+        self._undecided: dict[SandboxId, SandboxId | None] = {}
 
     @property
     def has_others(self) -> bool:

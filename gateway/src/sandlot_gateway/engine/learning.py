@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from sandlot_contract.ids import SandboxId
 from sandlot_contract.statuses import Status
 from sandlot_contract.verdicts import SandboxVerdict
 
@@ -13,7 +14,7 @@ from sandlot_gateway.core.backend import Backend
 from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.core.owners import RecordedEnd
 from sandlot_gateway.directory import Directory
-from sandlot_gateway.sandboxes import NotOurs, Sandbox, promised, recovered
+from sandlot_gateway.sandboxes import NotOurs, Sandbox, owner_in, promised, recovered
 from sandlot_gateway.tasks import Tasks
 from sandlot_gateway.tokens import Tokens
 
@@ -68,8 +69,7 @@ class Learning:
         except NotOurs as error:
             if not restoring:
                 _log.warning("a claim cannot be read: %s", error, extra={"instance": instance.id})
-                owner = state.get("sandbox_id")
-                self._ends.discard(instance, owner=owner if isinstance(owner, str) else None)
+                self._ends.discard(instance, owner=owner_in(state))
             return
         self._backend.claimed(instance, sandbox.ownership(), ours=False)
         if not restoring:
@@ -109,7 +109,7 @@ class Learning:
 
     # From other gateways' records.
 
-    def promised(self, sandbox_id: str, request: dict[str, Any]) -> None:
+    def promised(self, sandbox_id: SandboxId, request: dict[str, Any]) -> None:
         """Another gateway has told a caller of it: it can be asked for here, and runs once its sidecar says so."""
         if self._directory.get(sandbox_id) is not None:
             return

@@ -157,9 +157,12 @@ class Lifecycle:
     def position(self, sandbox: Sandbox) -> int | None:
         return self.claimer.position(sandbox.id)
 
+    def instance_of(self, sandbox: Sandbox) -> Instance | None:
+        return None if sandbox.instance_id is None else self._backend.instance(sandbox.instance_id)
+
     async def reset(self, sandbox: Sandbox) -> dict[str, Any]:
         """A proven reset that keeps the owner; the sidecar's answer. Raises ResetFailed."""
-        instance = self._backend.instance(sandbox.instance_id or "")
+        instance = self.instance_of(sandbox)
         if instance is None or sandbox.status is not Status.RUNNING:
             raise ResetFailed(
                 "the sandbox is not running: only a RUNNING one can be reset", code=ResetCode.NOT_RUNNING

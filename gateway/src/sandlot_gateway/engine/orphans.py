@@ -6,6 +6,8 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable
 
+from sandlot_contract.ids import SandboxId
+
 from sandlot_gateway.sandboxes import Sandbox
 
 
@@ -15,8 +17,10 @@ class Orphans:
     def __init__(self, *, grace: float, delete: Callable[[Sandbox, str], object]) -> None:
         self._grace = grace
         self._delete = delete
-        self._callers: Counter[str] = Counter()  # creates of a live sandbox that were or will be answered
-        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._callers: Counter[SandboxId] = (
+            Counter()
+        )  # creates of a live sandbox that were or will be answered
+        self._timers: dict[SandboxId, asyncio.TimerHandle] = {}
 
     def asked(self, sandbox: Sandbox) -> None:
         """A create asks for it: the one that makes it, or one more with its idempotency key."""
@@ -36,14 +40,14 @@ class Orphans:
             loop = asyncio.get_running_loop()
             self._timers[sandbox.id] = loop.call_later(self._grace, self._reap, sandbox)
 
-    def used(self, sandbox_id: str) -> None:
+    def used(self, sandbox_id: SandboxId) -> None:
         """Somebody knows this sandbox: it is nobody's orphan. Called for every request, so it has to be cheap."""
         if self._timers:
             timer = self._timers.pop(sandbox_id, None)
             if timer is not None:
                 timer.cancel()
 
-    def ended(self, sandbox_id: str) -> None:
+    def ended(self, sandbox_id: SandboxId) -> None:
         self.used(sandbox_id)
         self._callers.pop(sandbox_id, None)
 

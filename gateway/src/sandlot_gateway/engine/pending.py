@@ -6,6 +6,7 @@ import logging
 from pathlib import Path
 
 import msgspec
+from sandlot_contract.ids import SandboxId
 
 from sandlot_gateway.sandboxes import Sandbox
 from sandlot_gateway.sealing import BadSeal, Seal
@@ -26,7 +27,7 @@ class PendingStore:
     def __init__(self, directory: Path, *, seal: Seal) -> None:
         self._directory = directory
         self._seal = seal
-        self._kept: set[str] = set()
+        self._kept: set[SandboxId] = set()
 
     def __contains__(self, sandbox_id: object) -> bool:
         return sandbox_id in self._kept
@@ -38,7 +39,7 @@ class PendingStore:
         write_whole(self._path(sandbox.id), sealed)
         self._kept.add(sandbox.id)
 
-    def remove(self, sandbox_id: str) -> None:
+    def remove(self, sandbox_id: SandboxId) -> None:
         if sandbox_id in self._kept:
             self._kept.discard(sandbox_id)
             self._path(sandbox_id).unlink(missing_ok=True)
@@ -76,5 +77,5 @@ class PendingStore:
             # Not its text, which may quote what was read.
             raise ValueError("another version of the gateway wrote it; create the sandbox again") from error
 
-    def _path(self, sandbox_id: str) -> Path:
+    def _path(self, sandbox_id: SandboxId) -> Path:
         return self._directory / f"{sandbox_id}{_SUFFIX}"

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Coroutine, Iterable
 from typing import Any
 
+from sandlot_contract.ids import InstanceId, SandboxId
 from sandlot_contract.verdicts import SandboxVerdict
 
 from sandlot_gateway.core.backend import Backend
@@ -37,14 +38,14 @@ class Retirer:
         self._slots = supply.slots
         self._at_once = asyncio.Semaphore(at_once)
         # By sandbox, until its instances are out: whether their sidecars have said that it has them no more.
-        self._ways: dict[str, list[asyncio.Task[bool]]] = {}
+        self._ways: dict[SandboxId, list[asyncio.Task[bool]]] = {}
         self._tasks = Tasks()
 
     def retire(self, ended: Generation, *, verdict: str) -> None:
         """Its owner is done: a slot that is ENDING, by the move that has made it so."""
         self._begin(ended.sandbox_id, self._retire(ended, verdict=verdict))
 
-    async def retired(self, sandbox_ids: Iterable[str], *, timeout: float) -> set[str]:
+    async def retired(self, sandbox_ids: Iterable[SandboxId], *, timeout: float) -> set[SandboxId]:
         """Wait for those of their instances that are on their way out, `timeout` seconds at most.
 
         Which of them have no instance any more, by their sidecars' word.
@@ -57,7 +58,7 @@ class Retirer:
                 _log.info("an instance takes long to end")
         return {one for one, tasks in ways.items() if all(map(_said_so, tasks))}
 
-    def discard(self, instance: Instance, *, owner: str | None = None) -> None:
+    def discard(self, instance: Instance, *, owner: SandboxId | None = None) -> None:
         """Nobody shall have this instance (again): as it is now, or as long as this sandbox owns it."""
         if owner is not None:
             begun = self._slots.end(instance.id, owner) is not None
@@ -66,23 +67,23 @@ class Retirer:
         if begun:
             self._tasks.spawn(self._end(instance, verdict=SandboxVerdict.SANDBOX_LOST, only_of=owner))
 
-    def give_back(self, instance: Instance, sandbox_id: str) -> None:
+    def give_back(self, instance: Instance, sandbox_id: SandboxId) -> None:
         """Take it away unless another sandbox than this owns it, which its sidecar alone knows."""
         self._begin(sandbox_id, self._give_back(instance, sandbox_id))
 
-    def destroy(self, instance_id: str) -> None:
+    def destroy(self, instance_id: InstanceId) -> None:
         """The sidecar has ended by itself; take away what it left."""
         self._tasks.spawn(self._destroy(instance_id))
 
     async def close(self, *, timeout: float) -> None:
         await self._tasks.close(timeout=timeout)
 
-    def _begin(self, sandbox_id: str, way: Coroutine[Any, Any, bool]) -> None:
+    def _begin(self, sandbox_id: SandboxId, way: Coroutine[Any, Any, bool]) -> None:
         task = self._tasks.spawn(way)
         self._ways.setdefault(sandbox_id, []).append(task)
         task.add_done_callback(lambda task: self._out(sandbox_id, task))
 
-    def _out(self, sandbox_id: str, task: asyncio.Task[bool]) -> None:
+    def _out(self, sandbox_id: SandboxId, task: asyncio.Task[bool]) -> None:
         ways = self._ways[sandbox_id]
         ways.remove(task)
         if not ways:
@@ -106,13 +107,13 @@ class Retirer:
             _log.exception("an instance could not be recycled", extra={"instance": ended.instance.id})
             return False
 
-    async def _end(self, instance: Instance, *, verdict: str, only_of: str | None = None) -> bool:
+    async def _end(self, instance: Instance, *, verdict: str, only_of: SandboxId | None = None) -> bool:
         """Whether its sidecar has said that it ended."""
         answer = await self._sidecars.end(instance, verdict=verdict, only_of=only_of)
         await self._asked(instance, answer)
         return answer == EndAnswer.ENDED
 
-    async def _give_back(self, instance: Instance, sandbox_id: str) -> bool:
+    async def _give_back(self, instance: Instance, sandbox_id: SandboxId) -> bool:
         """Whether its sidecar has said that this sandbox has it no more."""
         answer = await self._ask(instance, sandbox_id)
         # Where another gateway may have it, it is not taken for dead because it cannot be reached from here.
@@ -131,10 +132,10 @@ class Retirer:
         else:
             await self._destroy(instance.id, given_back=given_back)
 
-    async def _ask(self, instance: Instance, sandbox_id: str) -> EndAnswer:
+    async def _ask(self, instance: Instance, sandbox_id: SandboxId) -> EndAnswer:
         return await self._sidecars.end(instance, verdict=SandboxVerdict.GIVEN_BACK, only_of=sandbox_id)
 
-    async def _destroy(self, instance_id: str, *, given_back: bool = False) -> None:
+    async def _destroy(self, instance_id: InstanceId, *, given_back: bool = False) -> None:
         try:
             await self._backend.destroy(instance_id, given_back=given_back)
         except Exception:

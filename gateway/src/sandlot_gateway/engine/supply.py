@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
+from sandlot_contract.ids import InstanceId, SandboxId
 from sandlot_contract.template import Template
 from sandlot_contract.verdicts import SandboxVerdict
 
@@ -156,20 +157,20 @@ class Supply:
             self._step(Offered(instance))
         return heard
 
-    def heard_owned(self, instance: Instance, generation: int, sandbox_id: str | None) -> Heard:
+    def heard_owned(self, instance: Instance, generation: int, sandbox_id: SandboxId | None) -> Heard:
         """Its sidecar says that this sandbox owns it, maybe by another gateway."""
         heard = self.slots.heard_owned(instance, generation, sandbox_id)
         if heard is Heard.NEWS:
             self._step(Taken(instance.id))
         return heard
 
-    def put_back(self, instance_id: str) -> None:
+    def put_back(self, instance_id: InstanceId) -> None:
         """A create had this instance and does not want it any more."""
         instance = self.slots.put_back(instance_id)
         if instance is not None:
             self._step(Offered(instance))
 
-    def lost(self, instance_id: str, loss: Loss) -> Slot | None:
+    def lost(self, instance_id: InstanceId, loss: Loss) -> Slot | None:
         """This instance is gone, or could not start; how its slot was."""
         slot = self.slots.lost(instance_id, loss)
         self._step(Lost(instance_id, loss.verdict, loss.message or loss.verdict))
@@ -179,7 +180,7 @@ class Supply:
         """Something ended."""
         self._step(RoomMade())
 
-    def shed(self, pool: str) -> str | None:
+    def shed(self, pool: str) -> InstanceId | None:
         """Take one ready instance of this pool out for good; see Events.give_up."""
         instance = self._core.shed(pool)
         return instance.id if instance is not None else None
@@ -221,7 +222,7 @@ class Supply:
                 if self._prime is not None:
                     self._tasks.spawn(self._prime(address))
 
-    async def _destroy(self, instance_id: str) -> None:
+    async def _destroy(self, instance_id: InstanceId) -> None:
         try:
             await self._backend.destroy(instance_id)
         finally:

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 from connectrpc.code import Code
 from connectrpc.errors import ConnectError
+from sandlot_contract.ids import SandboxId
 
 from ..data.answers import TOKEN_REJECTED, Refusal, Send
 from ..data.door import Door
@@ -65,7 +66,7 @@ def of_sidecar(status: int, body: bytes) -> ConnectError:
 
 
 @contextmanager
-def translated(door: Door, sandbox_id: str) -> Iterator[None]:
+def translated(door: Door, sandbox_id: SandboxId) -> Iterator[None]:
     """Around a call of the service: every failure leaves it as a ConnectError, none as Connect's HTTP 500."""
     try:
         yield

@@ -10,7 +10,7 @@ from ..data.answers import Receive, Refusal, Scope, Send
 from ..data.door import Door
 from ..data.errors import ClientGone
 from ..data.pool import HttpPool
-from ..data.request import Parsed, bearer
+from ..data.request import Parsed, bearer, sandbox_in
 from ..data.turns import Turns
 from .call import Call, current
 from .failures import of_refusal, send_error
@@ -87,7 +87,7 @@ class RpcPlane:
             raise _Unfit(405, Code.UNIMPLEMENTED, "the method must be POST")
         headers, timeout_ms = _sorted(scope, kinds=kinds, is_start=method == "Start")
         door = self._door
-        sandbox_id = parts[2].decode("latin-1")
+        sandbox_id = sandbox_in(parts[2])
         tenant = door.authenticate(bearer(request.authorization), sandbox_id)
         body = None if method == "StreamInput" else await _read(receive)
         watched = None if body is None else receive

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from sandlot_contract.ids import SandboxId
+
 from ..core.backend import BackendError
 from ..data.pool import HttpPool
 from ..data.routes import Routes
@@ -36,7 +38,7 @@ class SshSession:
     """`id` is the user name of its connections; only the holder of the key of this fingerprint gets in."""
 
     id: str
-    sandbox_id: str
+    sandbox_id: SandboxId
     tenant: str
     fingerprint: str  # of the public key, as `ssh-keygen -l` shows it
     ttl: int  # seconds
@@ -60,7 +62,7 @@ class Listener(Protocol):
 class Shared(Protocol):
     """Where several gateways keep their sessions."""
 
-    def subscribe(self, told: Callable[[str, list[SshSession]], None]) -> None:
+    def subscribe(self, told: Callable[[SandboxId, list[SshSession]], None]) -> None:
         """`told` hears of all sessions of a sandbox, each time that they may have changed."""
 
     async def put(self, session: SshSession) -> None: ...
@@ -93,7 +95,9 @@ class SshSessions:
         self._shared = shared
         self._all: dict[str, SshSession] = {}
         self._unconfirmed: set[str] = set()  # written by this gateway, not yet told of
-        self._removed: dict[str, str] = {}  # ids and their sandboxes: one told of late must not come back
+        self._removed: dict[
+            str, SandboxId
+        ] = {}  # ids and their sandboxes: one told of late must not come back
         self._awaited: dict[str, asyncio.Event] = {}
         self._listener: Listener | None = None
         self._lock = asyncio.Lock()
@@ -113,7 +117,7 @@ class SshSessions:
             except SshError as error:
                 raise BackendError(str(error)) from error
 
-    async def add(self, sandbox_id: str, tenant: str, *, public_key: str, ttl: int) -> SshSession:
+    async def add(self, sandbox_id: SandboxId, tenant: str, *, public_key: str, ttl: int) -> SshSession:
         """Let the holder of a key in. Raises SshError, and BackendError when other gateways cannot be told."""
         listener = await self._listening()
         fingerprint = listener.fingerprint(public_key)
@@ -167,7 +171,7 @@ class SshSessions:
             self._removed[session.id] = session.sandbox_id
         self._drop(session)
 
-    def sandbox_ended(self, sandbox_id: str) -> None:
+    def sandbox_ended(self, sandbox_id: SandboxId) -> None:
         for session in self._of(sandbox_id):
             self._drop(session)
         for session_id in [each for each, owner in self._removed.items() if owner == sandbox_id]:
@@ -179,10 +183,10 @@ class SshSessions:
         if self._listener is not None:
             await self._listener.close()
 
-    def _of(self, sandbox_id: str) -> list[SshSession]:
+    def _of(self, sandbox_id: SandboxId) -> list[SshSession]:
         return [session for session in self._all.values() if session.sandbox_id == sandbox_id]
 
-    async def _make_room(self, sandbox_id: str) -> None:
+    async def _make_room(self, sandbox_id: SandboxId) -> None:
         """Sessions whose time is over stay for the connections that they have, until there are too many."""
         known = self._of(sandbox_id)
         if len(known) < MAX_PER_SANDBOX:
@@ -193,7 +197,7 @@ class SshSessions:
         for session in over:
             await self.remove(session)
 
-    def _told(self, sandbox_id: str, sessions: list[SshSession]) -> None:
+    def _told(self, sandbox_id: SandboxId, sessions: list[SshSession]) -> None:
         """All that other gateways and this one have made for a sandbox."""
         ids = {session.id for session in sessions}
         for session in self._of(sandbox_id):

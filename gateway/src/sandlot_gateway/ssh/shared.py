@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+from sandlot_contract.ids import SandboxId
 
 from ..core.backend import Notes
 from ..notes import follow
@@ -29,7 +30,7 @@ class SharedSessions:
         self._notes = notes
         self._tokens = tokens
 
-    def subscribe(self, told: Callable[[str, list[SshSession]], None]) -> None:
+    def subscribe(self, told: Callable[[SandboxId, list[SshSession]], None]) -> None:
         """`told` hears of all sessions of a sandbox, each time that its notes have changed."""
         follow(self._notes, read=self._session, told=told)
 
@@ -50,7 +51,7 @@ class SharedSessions:
     def _key(self, session: SshSession) -> str:
         return f"{_PREFIX}{self._tokens.ssh_nonce(session.id)}"
 
-    def _session(self, sandbox_id: str, key: str, document: Any) -> SshSession | None:
+    def _session(self, sandbox_id: SandboxId, key: str, document: Any) -> SshSession | None:
         if not key.startswith(_PREFIX):
             return None
         try:

@@ -8,6 +8,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+from sandlot_contract.ids import InstanceId
 from sandlot_contract.phases import Phase
 
 from ...core.instances import Instance
@@ -34,9 +35,9 @@ class Asker:
         self._pool = pool
         self._told = told
         self._slots = asyncio.Semaphore(at_once)
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._tasks: dict[InstanceId, asyncio.Task[None]] = {}
         self._left: set[asyncio.Task[None]] = set()  # cancelled, and not over yet
-        self._untried: set[str] = set()
+        self._untried: set[InstanceId] = set()
         self._all_tried = asyncio.Event()
 
     def ask(self, instance: Instance) -> None:
@@ -50,7 +51,7 @@ class Asker:
             self._untried.add(instance_id)
             task.add_done_callback(lambda task: self._finished(instance_id, task))
 
-    def leave(self, instance_id: str) -> None:
+    def leave(self, instance_id: InstanceId) -> None:
         """Nobody needs the answer any more."""
         task = self._tasks.get(instance_id)
         if task is not None and task is not asyncio.current_task():
@@ -75,12 +76,12 @@ class Asker:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _finished(self, instance_id: str, task: asyncio.Task[None]) -> None:
+    def _finished(self, instance_id: InstanceId, task: asyncio.Task[None]) -> None:
         if self._tasks.get(instance_id) is task:
             del self._tasks[instance_id]
             self._tried(instance_id)
 
-    def _tried(self, instance_id: str) -> None:
+    def _tried(self, instance_id: InstanceId) -> None:
         self._untried.discard(instance_id)
         if not self._untried:
             self._all_tried.set()

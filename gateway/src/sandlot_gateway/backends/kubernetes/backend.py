@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
+from sandlot_contract.ids import InstanceId, SandboxId
 from sandlot_contract.template import Template
 from sandlot_kube.client import KubeClient
 from sandlot_kube.errors import BadKubeConfig
@@ -155,7 +156,7 @@ class KubernetesBackend:
     ) -> Instance:
         return await self._launcher.launch(template, wanted=wanted)
 
-    def begun(self, instance_id: str) -> float | None:
+    def begun(self, instance_id: InstanceId) -> float | None:
         """A pod is made in its turn (coldStartsPerNode), and may wait for room: the controller gives up one that has none."""
         seen = self._instances.get(instance_id)
         if seen is None:
@@ -177,7 +178,7 @@ class KubernetesBackend:
         )
         return ImageCheck(text, checked=False)
 
-    def ready(self, instance_id: str) -> None:
+    def ready(self, instance_id: InstanceId) -> None:
         """Pools are the controller's business."""
 
     def nudge(self, pool: str) -> None:
@@ -188,14 +189,14 @@ class KubernetesBackend:
 
     # What sidecars and other gateways say.
 
-    def instance(self, instance_id: str) -> Instance | None:
+    def instance(self, instance_id: InstanceId) -> Instance | None:
         seen = self._instances.get(instance_id)
         return None if seen is None else seen.instance
 
-    def hear(self, instance_id: str, state: dict[str, Any]) -> Instance | None:
+    def hear(self, instance_id: InstanceId, state: dict[str, Any]) -> Instance | None:
         return self._states.hear(instance_id, state)
 
-    def sought(self, sandbox_id: str) -> None:
+    def sought(self, sandbox_id: SandboxId) -> None:
         self._discovery.sought(sandbox_id)
 
     def missed(self, new: bool) -> None:
@@ -209,16 +210,16 @@ class KubernetesBackend:
     async def promise(self, promise: Promise) -> None:
         await self._records.promises.make(promise, timeout=self._settings.promise_wait)
 
-    def promise_ended(self, sandbox_id: str, *, verdict: str, message: str | None) -> None:
+    def promise_ended(self, sandbox_id: SandboxId, *, verdict: str, message: str | None) -> None:
         self._records.promises.end(sandbox_id, self._records.ending(Loss(verdict, message)))
 
-    def ended(self, instance_id: str, end: Loss, *, claim: Claim | None, heard: bool) -> None:
+    def ended(self, instance_id: InstanceId, end: Loss, *, claim: Claim | None, heard: bool) -> None:
         self._recorder.ended(instance_id, end, claim=claim, heard=heard)
 
-    async def ends_written(self, sandbox_ids: Iterable[str], *, timeout: float) -> None:
+    async def ends_written(self, sandbox_ids: Iterable[SandboxId], *, timeout: float) -> None:
         await self._records.ends_written(set(sandbox_ids), timeout=timeout)
 
-    async def destroy(self, instance_id: str, *, given_back: bool = False) -> None:
+    async def destroy(self, instance_id: InstanceId, *, given_back: bool = False) -> None:
         await self._destroyer.destroy(instance_id, given_back=given_back)
 
     # Pools.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from sandlot_contract.ids import InstanceId
 from sandlot_contract.verdicts import SandboxVerdict
 
 from ...core.slots import Loss, Phase
@@ -20,7 +21,7 @@ class Destroyer:
         self._recorder = recorder
         self._sidecars = sidecars
 
-    async def destroy(self, instance_id: str, *, given_back: bool = False) -> None:
+    async def destroy(self, instance_id: InstanceId, *, given_back: bool = False) -> None:
         """As `Backend.destroy`."""
         seen = self._view.instances.get(instance_id)
         if seen is None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from sandlot_contract.ids import SandboxId
+
 from ...core.owners import KeyAnswer, KeyQuestion
 from ...tasks import Tasks
 from .peers import Peers
@@ -25,7 +27,7 @@ class ClaimDiscovery:
         if self._looking is not None:
             self._looking.cancel()
 
-    def sought(self, sandbox_id: str) -> None:
+    def sought(self, sandbox_id: SandboxId) -> None:
         """As `Backend.sought`."""
         if self._peers is not None:
             self._tasks.spawn(self._seek(self._peers, sandbox_id))
@@ -48,7 +50,7 @@ class ClaimDiscovery:
         self._look_at_all()
         await self._view.states.settle(timeout=1.0)
 
-    async def _seek(self, peers: Peers, sandbox_id: str) -> None:
+    async def _seek(self, peers: Peers, sandbox_id: SandboxId) -> None:
         instance_id = await peers.holder(sandbox_id)
         seen = self._view.instances.get(instance_id) if instance_id is not None else None
         if seen is not None and self._view.owner(seen.instance.id) is None:

@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Any
 
 import msgspec
+from sandlot_contract.ids import InstanceId
 from sandlot_contract.names import ANNOTATION_TEMPLATE, LABEL_FOR, LABEL_POOL
 from sandlot_contract.ports import SIDECAR_PORT
 from sandlot_contract.template import Template
@@ -83,8 +84,8 @@ class Instances:
     def __init__(self, *, tokens: Tokens, domain: str) -> None:
         self._tokens = tokens
         self._domain = domain
-        self._seen: dict[str, Seen] = {}
-        self._gone: OrderedDict[str, str] = OrderedDict()  # by id: the address, while the pod is there
+        self._seen: dict[InstanceId, Seen] = {}
+        self._gone: OrderedDict[InstanceId, str] = OrderedDict()  # by id: the address, while the pod is there
 
     def __len__(self) -> int:
         return len(self._seen)
@@ -95,20 +96,20 @@ class Instances:
     def __contains__(self, instance_id: object) -> bool:
         return instance_id in self._seen
 
-    def get(self, instance_id: str) -> Seen | None:
+    def get(self, instance_id: InstanceId) -> Seen | None:
         return self._seen.get(instance_id)
 
-    def is_gone(self, instance_id: str) -> bool:
+    def is_gone(self, instance_id: InstanceId) -> bool:
         return instance_id in self._gone
 
-    def take_address(self, instance_id: str) -> str:
+    def take_address(self, instance_id: InstanceId) -> str:
         """Of one that was removed, once its pod is gone, too: another may get it. Empty when it was taken."""
         address = self._gone.get(instance_id, "")
         if address:
             self._gone[instance_id] = ""
         return address
 
-    def add(self, instance_id: str, template: Template, *, origin: Origin = Origin.UNKNOWN) -> Seen:
+    def add(self, instance_id: InstanceId, template: Template, *, origin: Origin = Origin.UNKNOWN) -> Seen:
         """At the address that DNS will have for it once its pod runs."""
         # The dot at the end spares the search path: with it, every look-up would be five.
         address = f"{instance_id}.{self._domain}.:{SIDECAR_PORT}"
@@ -116,7 +117,7 @@ class Instances:
         seen = self._seen[instance_id] = Seen(instance, Source.DNS, origin, time.monotonic())
         return seen
 
-    def remove(self, instance_id: str) -> None:
+    def remove(self, instance_id: InstanceId) -> None:
         """No word of it, and nothing that the watch shows of its pod, brings it back."""
         seen = self._seen.pop(instance_id, None)
         self._gone.setdefault(instance_id, seen.instance.address if seen is not None else "")
@@ -125,17 +126,17 @@ class Instances:
 
     def from_pod(self, pod: Pod) -> Seen | None:
         """None when the pod is none of ours, or was given up or over before."""
-        name = pod.metadata.name
-        seen = self._seen.get(name)
+        instance_id = pod.instance_id
+        seen = self._seen.get(instance_id)
         if seen is None:
-            if name in self._gone:
+            if instance_id in self._gone:
                 return None
             try:
                 template = _template(pod.metadata.annotations.get(ANNOTATION_TEMPLATE, ""))
             except msgspec.DecodeError as error:
-                _log.warning("the template of pod %s cannot be read: %s", name, error)
+                _log.warning("the template of pod %s cannot be read: %s", instance_id, error)
                 return None
-            seen = self.add(name, template)
+            seen = self.add(instance_id, template)
         node = pod.spec.node_name
         placed_at = seen.pod.placed_at if seen.pod is not None else None
         if node is not None and placed_at is None:
@@ -145,14 +146,14 @@ class Instances:
             origin = Origin.POOL
         elif origin is not Origin.OWN_START:
             origin = Origin.OTHERS_START
-        seen = self._seen[name] = replace(seen, origin=origin, pod=SeenPod(node, placed_at))
+        seen = self._seen[instance_id] = replace(seen, origin=origin, pod=SeenPod(node, placed_at))
         seen.instance.pool = pod.metadata.labels.get(LABEL_POOL)
         if pod.status.pod_ip is not None:
             seen = self._place(seen, _join(pod.status.pod_ip), Source.WATCH)
         return seen
 
     def from_state(
-        self, instance_id: str, state: dict[str, Any], *, template: Template | None
+        self, instance_id: InstanceId, state: dict[str, Any], *, template: Template | None
     ) -> Seen | None:
         """By a sidecar that has told its state; None when nobody can say what template it is of."""
         seen = self._seen.get(instance_id)

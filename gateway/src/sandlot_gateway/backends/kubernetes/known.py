@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any
 
+from sandlot_contract.ids import InstanceId, SandboxId
 from sandlot_kube.ends import Ended
 
 
@@ -14,10 +15,10 @@ class Known:
     """What the API server has of one Sandbox."""
 
     name: str
-    pod: str
-    owner: str | None  # the sandbox's id
+    pod: InstanceId
+    owner: SandboxId | None
     ended: Ended | None
-    made_for: str | None = None  # of one that was started for a sandbox: its id
+    made_for: SandboxId | None = None  # whom it was started for
     told: bool = False  # the resource itself names the owner
     request: dict[str, Any] | None = None  # what was asked for, of one that has ended
 
@@ -31,9 +32,9 @@ class KnownSandboxes:
 
     def __init__(self) -> None:
         self._known: dict[str, Known] = {}  # by name
-        self._by_pod: dict[str, str] = {}
-        self._by_owner: dict[str, str] = {}
-        self._wanted: dict[str, asyncio.Event] = {}  # by owner: somebody waits for its record
+        self._by_pod: dict[InstanceId, str] = {}
+        self._by_owner: dict[SandboxId, str] = {}
+        self._wanted: dict[SandboxId, asyncio.Event] = {}  # by owner: somebody waits for its record
 
     def __contains__(self, name: object) -> bool:
         return name in self._known
@@ -44,14 +45,14 @@ class KnownSandboxes:
     def get(self, name: str) -> Known | None:
         return self._known.get(name)
 
-    def of_pod(self, instance_id: str) -> Known | None:
+    def of_pod(self, instance_id: InstanceId) -> Known | None:
         return self._known.get(self._by_pod.get(instance_id, ""))
 
-    def name_of(self, sandbox_id: str) -> str | None:
+    def name_of(self, sandbox_id: SandboxId) -> str | None:
         """Of the resource that has this owner."""
         return self._by_owner.get(sandbox_id)
 
-    async def wait_for(self, sandbox_id: str, *, timeout: float) -> None:
+    async def wait_for(self, sandbox_id: SandboxId, *, timeout: float) -> None:
         """Until a resource has this owner, or that long."""
         event = self._wanted.setdefault(sandbox_id, asyncio.Event())
         try:

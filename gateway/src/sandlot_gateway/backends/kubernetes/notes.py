@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
+from sandlot_contract.ids import SandboxId
 from sandlot_contract.names import ANNOTATION_NOTE, LABEL_PORT
 from sandlot_kube import ends, paths
 from sandlot_kube.client import MERGE_PATCH, KubeClient
@@ -31,7 +32,7 @@ class KubernetesNotes:
         client: KubeClient,
         *,
         namespace: str,
-        resource_of: Callable[[str], Awaitable[str | None]],
+        resource_of: Callable[[SandboxId], Awaitable[str | None]],
         retry_after: float,
     ) -> None:
         self._client = client
@@ -39,7 +40,7 @@ class KubernetesNotes:
         self._resource_of = resource_of
         self._retry_after = retry_after
         self._told: list[NotesChanged] = []
-        self._seen: dict[str, dict[str, str]] = {}  # by sandbox id
+        self._seen: dict[SandboxId, dict[str, str]] = {}
 
     def subscribe(self, told: NotesChanged) -> None:
         self._told.append(told)
@@ -61,9 +62,12 @@ class KubernetesNotes:
             told(owner, notes)
 
     def deleted(self, sandbox: Sandbox) -> None:
-        self._seen.pop(sandbox.spec.belongs_to or "", None)
+        if (owner := sandbox.spec.belongs_to) is not None:
+            self._seen.pop(owner, None)
 
-    async def put(self, sandbox_id: str, key: str, document: dict[str, Any], *, port: int | None) -> bool:
+    async def put(
+        self, sandbox_id: SandboxId, key: str, document: dict[str, Any], *, port: int | None
+    ) -> bool:
         """False: another live sandbox has the port. Raises BackendError."""
         await self._write(sandbox_id, key, msgspec.json.encode(document).decode(), port=port)
         if port is None or await self._alone(sandbox_id, port):
@@ -71,10 +75,10 @@ class KubernetesNotes:
         await self._write(sandbox_id, key, None, port=port)
         return False
 
-    async def take(self, sandbox_id: str, key: str, *, port: int | None) -> None:
+    async def take(self, sandbox_id: SandboxId, key: str, *, port: int | None) -> None:
         await self._write(sandbox_id, key, None, port=port)
 
-    async def _write(self, sandbox_id: str, key: str, text: str | None, *, port: int | None) -> None:
+    async def _write(self, sandbox_id: SandboxId, key: str, text: str | None, *, port: int | None) -> None:
         name = await self._resource_of(sandbox_id)
         if name is None:
             raise Unavailable(
@@ -94,7 +98,7 @@ class KubernetesNotes:
                 return
             raise refusal(error, retry_after=self._retry_after) from error
 
-    async def _alone(self, sandbox_id: str, port: int) -> bool:
+    async def _alone(self, sandbox_id: SandboxId, port: int) -> bool:
         """Asked after the own label is written: of two that took one port at once, at least one sees the other."""
         params = {"labelSelector": f"{LABEL_PORT}{port}"}
         try:

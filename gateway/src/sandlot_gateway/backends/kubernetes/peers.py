@@ -11,6 +11,7 @@ from enum import Enum, auto
 from urllib.parse import urlencode
 
 import msgspec
+from sandlot_contract.ids import InstanceId, SandboxId
 
 from ...core.owners import KeyAnswer, KeyHolder, KeyQuestion
 from ...data.dial import addresses_of, split_host_port
@@ -59,9 +60,9 @@ class Peers:
         self._one_left = False  # the name leads to one fewer: it may have died
         self._left_out: dict[str, tuple[float, _No]] = {}  # until when, and why
 
-    async def holder(self, sandbox_id: str) -> str | None:
+    async def holder(self, sandbox_id: SandboxId) -> InstanceId | None:
         """The id of its instance; None when nobody knows, or none has answered in time."""
-        asked: list[asyncio.Task[str | None]] = []
+        asked: list[asyncio.Task[InstanceId | None]] = []
         try:
             async with asyncio.timeout(self._settings.timeout):
                 addresses = await self._others()
@@ -132,7 +133,7 @@ class Peers:
                 continue
         return _No.SILENT
 
-    async def _ask(self, address: str, sandbox_id: str) -> str | None:
+    async def _ask(self, address: str, sandbox_id: SandboxId) -> InstanceId | None:
         target = f"/internal/sandboxes/{sandbox_id}/instance"
         try:
             answer = await self._pool.fetch(
@@ -142,7 +143,7 @@ class Peers:
         except PoolError:
             return None
         instance_id = told.get("instance_id") if isinstance(told, dict) else None
-        return instance_id if isinstance(instance_id, str) else None
+        return InstanceId(instance_id) if isinstance(instance_id, str) else None
 
     async def _others(self) -> list[str]:
         async with self._looking:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from functools import partial
 
+from sandlot_contract.ids import InstanceId
 from sandlot_contract.verdicts import SandboxVerdict
 from sandlot_kube import verdicts
 from sandlot_kube.ends import Ended
@@ -45,12 +46,12 @@ class Pods:
         self._verdicts = KeyedTimers(after=verdict_wait)
 
     def replaced(self, pods: list[Pod]) -> None:
-        names = {pod.metadata.name for pod in pods}
+        there = {pod.instance_id for pod in pods}
         now = time.monotonic()
         for seen in self._instances:
             # One that was only heard of may be newer than the list; a cold one may wait for its pod.
             fresh = seen.pod is None and (seen.origin.cold or now - seen.since < self._starting_for)
-            if seen.instance.id not in names and not fresh:
+            if seen.instance.id not in there and not fresh:
                 self._over(seen.instance.id, None)
         for pod in pods:
             self.changed(pod)
@@ -58,14 +59,14 @@ class Pods:
     def changed(self, pod: Pod) -> None:
         seen = self._instances.from_pod(pod)
         if is_over(pod):
-            self._over(pod.metadata.name, pod)
+            self._over(pod.instance_id, pod)
         elif seen is not None:
             self._states.expect(seen, reachable=pod.status.pod_ip is not None)
 
     def deleted(self, pod: Pod) -> None:
-        self._over(pod.metadata.name, pod)
+        self._over(pod.instance_id, pod)
 
-    def lose(self, instance_id: str, *, pod: Pod | None = None, ended: Ended | None = None) -> None:
+    def lose(self, instance_id: InstanceId, *, pod: Pod | None = None, ended: Ended | None = None) -> None:
         """It is over: by the Sandbox's word (`ended`) if there is one, else by what the pod looked like at last."""
         self._verdicts.cancel(instance_id)
         self._states.forget(instance_id)
@@ -81,7 +82,7 @@ class Pods:
     def close(self) -> None:
         self._verdicts.close()
 
-    def _over(self, instance_id: str, pod: Pod | None) -> None:
+    def _over(self, instance_id: InstanceId, pod: Pod | None) -> None:
         seen = self._instances.get(instance_id)
         if seen is None:
             self._let_go(instance_id, death_of(pod, started=True))
@@ -93,7 +94,7 @@ class Pods:
         elif instance_id not in self._verdicts:
             self._verdicts.start(instance_id, partial(self.lose, instance_id, pod=pod))
 
-    def _let_go(self, instance_id: str, loss: Loss) -> None:
+    def _let_go(self, instance_id: InstanceId, loss: Loss) -> None:
         if address := self._instances.take_address(instance_id):
             # From a lost node no end of a connection ever comes; elsewhere the last answer may still be on its way.
             (self._pool.cut if loss.verdict == SandboxVerdict.NODE_LOST else self._pool.forget)(address)

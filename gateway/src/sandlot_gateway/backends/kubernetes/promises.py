@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 import msgspec
+from sandlot_contract.ids import SandboxId
 from sandlot_contract.verdicts import SandboxVerdict
 from sandlot_kube import clock, ends, paths
 from sandlot_kube.client import KubeClient
@@ -29,7 +30,7 @@ _log = logging.getLogger(__name__)
 class _Work:
     """What is wanted of one resource. `promise` None: another gateway's, which is only ended or taken away."""
 
-    sandbox_id: str
+    sandbox_id: SandboxId
     promise: Promise | None
     there: bool = False
     paused: bool = False  # it has its instance, whose record is being written
@@ -59,9 +60,9 @@ class Promises:
         *,
         namespace: str,
         lasts: float,
-        found: Callable[[str, dict[str, Any]], None],
-        over: Callable[[str, Ended, dict[str, Any] | None], None],
-        record_of: Callable[[str], str | None],
+        found: Callable[[SandboxId, dict[str, Any]], None],
+        over: Callable[[SandboxId, Ended, dict[str, Any] | None], None],
+        record_of: Callable[[SandboxId], str | None],
         refused: Callable[[str], None],
         writes: Writes,
     ) -> None:
@@ -73,7 +74,7 @@ class Promises:
         self._record_of = record_of
         self._refused = refused
         self._writes = writes
-        self._there: dict[str, str] = {}  # by name: the ids of those that wait
+        self._there: dict[str, SandboxId] = {}  # by name: the ids of those that wait
         self._ended: set[str] = set()  # names of those whose end was told
         self._works: dict[str, _Work] = {}  # by name
 
@@ -82,7 +83,7 @@ class Promises:
     def __contains__(self, name: object) -> bool:
         return name in self._there
 
-    def has(self, sandbox_id: str) -> bool:
+    def has(self, sandbox_id: SandboxId) -> bool:
         """Also one that is about to be made."""
         name = safe_name(sandbox_id)
         return name in self._there or name in self._works
@@ -143,14 +144,14 @@ class Promises:
                 "a pending create is not known to other gateways yet", extra={"sandbox": promise.sandbox_id}
             )
 
-    def claimed(self, sandbox_id: str) -> None:
+    def claimed(self, sandbox_id: SandboxId) -> None:
         """It has its instance: `settled` follows once a record tells so."""
         work = self._works.get(safe_name(sandbox_id))
         if work is not None:
             work.paused = True
             work.news.set()
 
-    def settled(self, sandbox_id: str, *, elsewhere: bool) -> None:
+    def settled(self, sandbox_id: SandboxId, *, elsewhere: bool) -> None:
         """The instance's record is written. `elsewhere`: in another resource, so that this one is too many."""
         name = safe_name(sandbox_id)
         work = self._works.get(name)
@@ -161,7 +162,7 @@ class Promises:
             work.dropped = True
             work.news.set()
 
-    def end(self, sandbox_id: str, ended: Ended) -> None:
+    def end(self, sandbox_id: SandboxId, ended: Ended) -> None:
         """Whoever made the promise; of two ends the first counts, and that of a sandbox never promised is nothing."""
         record = self._record_of(sandbox_id)
         name = record or safe_name(sandbox_id)
@@ -173,7 +174,7 @@ class Promises:
             work.ended = ended
             work.news.set()
 
-    def writing(self, sandbox_id: str) -> asyncio.Task[None] | None:
+    def writing(self, sandbox_id: SandboxId) -> asyncio.Task[None] | None:
         """What writes its end or its removal."""
         work = self._works.get(safe_name(sandbox_id))
         return work.task if work is not None and work.ending else None

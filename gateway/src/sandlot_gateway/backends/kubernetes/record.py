@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
+from sandlot_contract.ids import InstanceId, SandboxId
 from sandlot_contract.template import Template
 from sandlot_kube.ends import Ended
 from sandlot_kube.objects import SandboxState
@@ -17,14 +18,14 @@ from .translate import safe_name
 
 @dataclass(slots=True, eq=False)
 class Record:
-    instance_id: str
+    instance_id: InstanceId
     template: Template
     cold: bool | None  # the Sandbox has the instance's name and was made before the pod; None: not known yet
     claim: Claim | None = None
     node: str | None = None
     ended: Ended | None = None
     # The id of the sandbox that was claimed for, also when it turns out to be elsewhere.
-    promised: str | None = None
+    promised: SandboxId | None = None
     drop: bool = False
     created: bool = False
     claim_there: bool = False
@@ -36,8 +37,8 @@ class Record:
         return self.instance_id if self.cold or self.claim is None else safe_name(self.claim.sandbox_id)
 
     @property
-    def sandbox_id(self) -> str:
-        """Whom the record is about; the instance, where nobody has claimed it."""
+    def turn(self) -> str:
+        """Writes with the same one go one after the other: of a sandbox, or of an instance that nobody has claimed."""
         claimed = self.claim.sandbox_id if self.claim is not None else self.instance_id
         return self.promised or claimed
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from sandlot_contract.ids import InstanceId
 from sandlot_contract.verdicts import SandboxVerdict
 
 from ...core.instances import Instance
@@ -21,7 +22,7 @@ class Recorder:
         """
         self._view = view
         self._late_records = KeyedTimers(after=late_record)
-        self._late: dict[str, Claim] = {}  # claims of other gateways that no record tells of yet
+        self._late: dict[InstanceId, Claim] = {}  # claims of other gateways that no record tells of yet
         # Ends that another gateway seems to have asked for: this one writes them only where that one does not.
         self._late_ends = KeyedTimers(after=late_end)
 
@@ -36,7 +37,7 @@ class Recorder:
         elif not self._view.records.confirmed(instance.id, claim.sandbox_id):
             self._expect_record(instance.id, claim)
 
-    def ended(self, instance_id: str, end: Loss, *, claim: Claim | None, heard: bool) -> None:
+    def ended(self, instance_id: InstanceId, end: Loss, *, claim: Claim | None, heard: bool) -> None:
         """As `Backend.ended`."""
         late = self._late.pop(instance_id, None)
         self._late_records.cancel(instance_id)
@@ -73,11 +74,11 @@ class Recorder:
         ended = self._view.records.ending(end)
         self._view.records.end(instance.id, ended, template=instance.template, cold=seen.origin.cold)
 
-    def has_end(self, instance_id: str) -> bool:
+    def has_end(self, instance_id: InstanceId) -> bool:
         """Its Sandbox has it, or will have: from here, or from the gateway that seems to have asked for it."""
         return instance_id in self._late_ends or self._view.records.has_end(instance_id)
 
-    def end_seen(self, instance_id: str) -> None:
+    def end_seen(self, instance_id: InstanceId) -> None:
         """It is in the Sandbox."""
         self._late_ends.cancel(instance_id)
 
@@ -94,13 +95,13 @@ class Recorder:
             instance.id, claim, template=instance.template, cold=seen.origin.cold, node=seen.node
         )
 
-    def _expect_record(self, instance_id: str, claim: Claim) -> None:
+    def _expect_record(self, instance_id: InstanceId, claim: Claim) -> None:
         """Of another gateway's claim: that one writes it, unless it has died. Timed from when it is heard of here."""
         self._late[instance_id] = claim
         if instance_id not in self._late_records:
             self._late_records.start(instance_id, partial(self._record_overdue, instance_id))
 
-    def _record_overdue(self, instance_id: str) -> None:
+    def _record_overdue(self, instance_id: InstanceId) -> None:
         claim, seen = self._late.pop(instance_id), self._view.instances.get(instance_id)
         if seen is None or self._view.owner(instance_id) != claim.sandbox_id:
             return

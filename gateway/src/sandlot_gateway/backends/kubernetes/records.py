@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from sandlot_contract.ids import InstanceId, SandboxId
 from sandlot_contract.template import Template
 from sandlot_contract.verdicts import SandboxVerdict
 from sandlot_kube import clock, ends
@@ -47,9 +48,9 @@ class Records:
         seen: Callable[[Known], None],
         notes: KubernetesNotes | None = None,
         promise_lasts: float = 120.0,
-        promise_found: Callable[[str, dict[str, Any]], None] = lambda sandbox_id, request: None,
+        promise_found: Callable[[SandboxId, dict[str, Any]], None] = lambda sandbox_id, request: None,
         promise_over: Callable[
-            [str, Ended, dict[str, Any] | None], None
+            [SandboxId, Ended, dict[str, Any] | None], None
         ] = lambda sandbox_id, ended, request: None,
         refused: Callable[[str], None] = lambda what: None,
         shortest_wait: float = 0.2,
@@ -73,26 +74,26 @@ class Records:
             writes=self._writes,
         )
         self._writer = RecordWriter(client, namespace=namespace, known=self._known, promises=self.promises)
-        self._records: dict[str, Record] = {}  # by instance; only what is not there yet
+        self._records: dict[InstanceId, Record] = {}  # by instance; only what is not there yet
 
     # What is there.
 
-    def of_pod(self, instance_id: str) -> Known | None:
+    def of_pod(self, instance_id: InstanceId) -> Known | None:
         return self._known.of_pod(instance_id)
 
-    def has_end(self, instance_id: str) -> bool:
+    def has_end(self, instance_id: InstanceId) -> bool:
         """It is there, or on its way."""
         known, record = self.of_pod(instance_id), self._records.get(instance_id)
         return (known is not None and known.ended is not None) or (
             record is not None and record.ended is not None
         )
 
-    def has_owner(self, instance_id: str) -> bool:
+    def has_owner(self, instance_id: InstanceId) -> bool:
         """The same of the sandbox that owns it."""
         known, record = self.of_pod(instance_id), self._records.get(instance_id)
         return (known is not None and known.claimed) or (record is not None and record.claim is not None)
 
-    async def resource_of(self, sandbox_id: str) -> str | None:
+    async def resource_of(self, sandbox_id: SandboxId) -> str | None:
         """The name of the Sandbox that tells of it, waiting a moment for one that is being written."""
         if self._known.name_of(sandbox_id) is None:
             await self.flush(timeout=5.0)
@@ -127,7 +128,7 @@ class Records:
         told = owner is not None
         if owner is None and before is not None and before.owner == spec.made_for:
             owner = before.owner  # by its sidecar's word
-        known = Known(name, spec.pod_name or name, owner, ends.of(sandbox), made_for=spec.made_for, told=told)
+        known = Known(name, sandbox.instance_id, owner, ends.of(sandbox), made_for=spec.made_for, told=told)
         self._known.keep(known)
         if before is None or (before.claimed, before.ended is None) != (known.claimed, known.ended is None):
             self._seen(known if known.ended is None else replace(known, request=asked_for(sandbox)))
@@ -148,12 +149,12 @@ class Records:
 
     # What shall be there.
 
-    def made(self, instance_id: str, *, wanted: str | None) -> None:
+    def made(self, instance_id: InstanceId, *, wanted: SandboxId | None) -> None:
         """A cold one's Sandbox was created, for the sandbox of this id: the watch may be late."""
         if instance_id not in self._known:
             self._known.keep(Known(instance_id, instance_id, owner=None, ended=None, made_for=wanted))
 
-    def confirmed(self, instance_id: str, sandbox_id: str) -> bool:
+    def confirmed(self, instance_id: InstanceId, sandbox_id: SandboxId) -> bool:
         """Whether the Sandbox tells of this claim as it is: it was made for the one that has claimed it.
 
         Not while the same sandbox has a promise, which only the record of its instance ends.
@@ -166,7 +167,7 @@ class Records:
         self._known.keep(replace(known, owner=sandbox_id))
         return True
 
-    def name_owner(self, instance_id: str, claim: Claim, *, template: Template) -> None:
+    def name_owner(self, instance_id: InstanceId, claim: Claim, *, template: Template) -> None:
         """It has ended, and whoever wrote the end did not know whose it was: gateways to come shall."""
         record = self._record(instance_id, template, cold=True)
         if record.claim is None:
@@ -175,7 +176,7 @@ class Records:
 
     def claim(
         self,
-        instance_id: str,
+        instance_id: InstanceId,
         claim: Claim,
         *,
         template: Template,
@@ -198,7 +199,7 @@ class Records:
         at = clock.text(self._client.now())
         return Ended(end.verdict, at, message=end.message, exit_code=end.exit_code)
 
-    def end(self, instance_id: str, ended: Ended, *, template: Template, cold: bool | None) -> None:
+    def end(self, instance_id: InstanceId, ended: Ended, *, template: Template, cold: bool | None) -> None:
         """A pod without a Sandbox gets one, so that the controller takes the pod away."""
         known = self.of_pod(instance_id)
         if known is not None and known.ended is not None:
@@ -208,13 +209,13 @@ class Records:
             record.ended = ended
             self._work(record)
 
-    def drop(self, instance_id: str, *, template: Template) -> None:
+    def drop(self, instance_id: InstanceId, *, template: Template) -> None:
         """Delete the Sandbox that an unclaimed instance was made for, and with it the pod."""
         record = self._record(instance_id, template, cold=True)
         record.drop = True
         self._work(record)
 
-    async def ends_written(self, sandbox_ids: set[str], *, timeout: float) -> None:
+    async def ends_written(self, sandbox_ids: set[SandboxId], *, timeout: float) -> None:
         """`timeout` in seconds."""
         records = [one for one in self._records.values() if self._owner_of(one) in sandbox_ids]
         await self._written(records, timeout=timeout, also=map(self.promises.writing, sandbox_ids))
@@ -249,7 +250,7 @@ class Records:
         if tasks:
             await asyncio.wait(tasks, timeout=timeout)
 
-    def _record(self, instance_id: str, template: Template, *, cold: bool | None) -> Record:
+    def _record(self, instance_id: InstanceId, template: Template, *, cold: bool | None) -> Record:
         record = self._records.get(instance_id)
         if record is None:
             known = self.of_pod(instance_id)
@@ -261,7 +262,7 @@ class Records:
             self._records[instance_id] = record
         return record
 
-    def _owner_of(self, record: Record) -> str | None:
+    def _owner_of(self, record: Record) -> SandboxId | None:
         known = self.of_pod(record.instance_id)
         return record.promised or (known.owner if known is not None else None)
 
@@ -276,9 +277,7 @@ class Records:
             await self._lull.wait()
             while not record.done:
                 try:
-                    await self._writes.taken(
-                        record.sandbox_id, record.name, partial(self._writer.step, record)
-                    )
+                    await self._writes.taken(record.turn, record.name, partial(self._writer.step, record))
                 except KubeError as error:
                     name = record.name
                     what, kept = record.reduce()

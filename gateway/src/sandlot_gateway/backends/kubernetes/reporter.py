@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from sandlot_contract.ids import SandboxId
 from sandlot_kube import clock
 from sandlot_kube.ends import Ended
 
@@ -20,7 +21,7 @@ class Reporter:
         self._local_time = local_time
 
     def sandbox_over(
-        self, sandbox_id: str, ended: Ended, request: dict[str, Any] | None, *, promised: bool = False
+        self, sandbox_id: SandboxId, ended: Ended, request: dict[str, Any] | None, *, promised: bool = False
     ) -> None:
         at = clock.seconds(ended.at)
         self.events.sandbox_over(

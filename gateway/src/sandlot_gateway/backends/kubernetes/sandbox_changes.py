@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sandlot_contract.ids import SandboxId
 from sandlot_kube.ends import Ended
 
 from ...core.instances import Instance
@@ -38,5 +39,5 @@ class SandboxChanges:
     async def close(self) -> None:
         await self._tasks.close()
 
-    async def _end_sidecar(self, instance: Instance, ended: Ended, *, only_of: str) -> None:
+    async def _end_sidecar(self, instance: Instance, ended: Ended, *, only_of: SandboxId) -> None:
         await self._sidecars.end(instance, verdict=ended.verdict, message=ended.message, only_of=only_of)

@@ -6,6 +6,7 @@ import asyncio
 import time
 from typing import Any
 
+from sandlot_contract.ids import InstanceId
 from sandlot_contract.phases import Phase
 
 from ...core.backend import LeftAlone, Unavailable
@@ -36,15 +37,15 @@ class SidecarStates:
         self._instances = instances
         self._records = records
         self._pools = pools
-        self._starts: dict[str, Seen] = {}  # of pools
+        self._starts: dict[InstanceId, Seen] = {}  # of pools
         self._reporter = reporter
         self._claimed_within = claimed_within
         self._starting_for = starting_for
         # When those that are left to the gateways that have started them were heard first, by the loop's time.
-        self._left_since: dict[str, float] = {}
+        self._left_since: dict[InstanceId, float] = {}
         self._asker = Asker(pool=pool, told=self._told)
 
-    def hear(self, instance_id: str, state: dict[str, Any]) -> Instance | None:
+    def hear(self, instance_id: InstanceId, state: dict[str, Any]) -> Instance | None:
         """As `Backend.hear`: a webhook."""
         if self._instances.is_gone(instance_id):
             return None
@@ -79,11 +80,11 @@ class SidecarStates:
         """Whatever it said before. Returns at once."""
         self._asker.ask(instance)
 
-    def stop_asking(self, instance_id: str) -> None:
+    def stop_asking(self, instance_id: InstanceId) -> None:
         """Nobody needs its answer any more."""
         self._asker.leave(instance_id)
 
-    def forget(self, instance_id: str) -> None:
+    def forget(self, instance_id: InstanceId) -> None:
         """No word of it is waited for any more, nor is it a start of its pool."""
         self._asker.leave(instance_id)
         self._starts.pop(instance_id, None)

@@ -8,6 +8,7 @@ import re
 from typing import Any
 
 import msgspec
+from sandlot_contract.ids import SandboxId
 from sandlot_contract.images import is_image_name
 from sandlot_contract.names import ANNOTATION_REQUEST, API_VERSION, APP, LABEL_NAME, POOL_KIND, SANDBOX_KIND
 from sandlot_contract.template import Template
@@ -104,7 +105,7 @@ def refusal(error: KubeError, *, retry_after: float) -> BackendError:
     return BackendError(error.message or str(error), error_type="START_FAILED", field=name)
 
 
-def safe_name(sandbox_id: str) -> str:
+def safe_name(sandbox_id: SandboxId) -> str:
     """The id itself where it can be a resource's name, else a name made from it."""
     if _NAME.match(sandbox_id):
         return sandbox_id

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sandlot_contract.ids import InstanceId, SandboxId
+
 from ...core.slots import Phase
 from .instances import Instances
 from .records import Records
@@ -20,8 +22,8 @@ class View:
     watches: Watches
     reporter: Reporter
 
-    def phase(self, instance_id: str) -> Phase | None:
+    def phase(self, instance_id: InstanceId) -> Phase | None:
         return self.reporter.events.phase(instance_id)
 
-    def owner(self, instance_id: str) -> str | None:
+    def owner(self, instance_id: InstanceId) -> SandboxId | None:
         return self.reporter.events.owner(instance_id)

@@ -29,17 +29,17 @@ class Writes:
         self._shortest_wait = shortest_wait
         self._longest_wait = longest_wait
         self._slots = asyncio.Semaphore(_AT_ONCE)
-        self._turns: dict[str, tuple[asyncio.Lock, int]] = {}  # by sandbox, with how many wait or have it
+        self._turns: dict[str, tuple[asyncio.Lock, int]] = {}  # with how many wait or have it
 
-    async def taken(self, sandbox_id: str, name: str, step: Callable[[], Awaitable[T]]) -> T:
+    async def taken(self, turn: str, name: str, step: Callable[[], Awaitable[T]]) -> T:
         """The step's answer, which is asked for again where it fails. Raises KubeError for what is never taken.
 
-        `name`: of the resource, for the log.
+        `turn`: of a sandbox, as Record.turn; `name`: of the resource, for the log.
         """
         failures = 0
         while True:
             try:
-                async with self._turn(sandbox_id), self._slots:
+                async with self._turn(turn), self._slots:
                     return await step()
             except KubeError as error:
                 if error.status in _FOR_EVER:
@@ -52,16 +52,16 @@ class Writes:
             )
 
     @asynccontextmanager
-    async def _turn(self, sandbox_id: str) -> AsyncIterator[None]:
-        lock, users = self._turns.get(sandbox_id, (asyncio.Lock(), 0))
-        self._turns[sandbox_id] = lock, users + 1
+    async def _turn(self, turn: str) -> AsyncIterator[None]:
+        lock, users = self._turns.get(turn, (asyncio.Lock(), 0))
+        self._turns[turn] = lock, users + 1
         try:
             async with lock:
                 yield
         finally:
-            _, users = self._turns.pop(sandbox_id)
+            _, users = self._turns.pop(turn)
             if users > 1:
-                self._turns[sandbox_id] = lock, users - 1
+                self._turns[turn] = lock, users - 1
 
 
 async def unless_ended(client: KubeClient, path: str, status: dict[str, Any]) -> None:

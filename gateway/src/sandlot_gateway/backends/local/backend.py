@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from sandlot_contract.ids import InstanceId, SandboxId
 from sandlot_contract.sidecar import WEBHOOK_PATH
 from sandlot_contract.template import Template
 
@@ -66,7 +67,7 @@ class LocalBackend:
         self._lock = StateLock(layout.lock)
         self._images = ImageStore(layout.images)
         self._cgroups: Cgroups = NoCgroups(["not started"])
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[InstanceId, Entry] = {}
         self._background = Background()
         max_starting = settings.max_starting or max(2, cores())
         self._planner = Planner(PlanSettings(max_starting=max_starting))
@@ -179,17 +180,17 @@ class LocalBackend:
     async def _launch_for_pool(self, spec: PoolSpec) -> Instance:
         return await self.launch(spec.template, pool=spec.name)
 
-    def ready(self, instance_id: str) -> None:
+    def ready(self, instance_id: InstanceId) -> None:
         self._planner.ready(instance_id)
         self._keeper.wake()
 
     async def recycle(self, instance: Instance, *, generation: int) -> bool:
         return await self._resetter.recycle(instance, generation=generation)
 
-    async def ends_written(self, sandbox_ids: Iterable[str], *, timeout: float) -> None:
+    async def ends_written(self, sandbox_ids: Iterable[SandboxId], *, timeout: float) -> None:
         return
 
-    async def destroy(self, instance_id: str, *, given_back: bool = False) -> None:
+    async def destroy(self, instance_id: InstanceId, *, given_back: bool = False) -> None:
         await self._remover.destroy(instance_id)
 
     # Pools.
@@ -212,15 +213,15 @@ class LocalBackend:
 
     # What is there.
 
-    def begun(self, instance_id: str) -> float | None:
+    def begun(self, instance_id: InstanceId) -> float | None:
         entry = self._entries.get(instance_id)
         return entry.began if entry is not None else 0.0
 
-    def instance(self, instance_id: str) -> Instance | None:
+    def instance(self, instance_id: InstanceId) -> Instance | None:
         entry = self._entries.get(instance_id)
         return None if entry is None or entry.leaving is not None else entry.instance
 
-    def hear(self, instance_id: str, state: dict[str, Any]) -> Instance | None:
+    def hear(self, instance_id: InstanceId, state: dict[str, Any]) -> Instance | None:
         return self.instance(instance_id)
 
     def claimed(self, instance: Instance, claim: Claim, *, ours: bool) -> None:
@@ -229,13 +230,13 @@ class LocalBackend:
     async def promise(self, promise: Promise) -> None:
         """There is no other gateway."""
 
-    def promise_ended(self, sandbox_id: str, *, verdict: str, message: str | None) -> None:
+    def promise_ended(self, sandbox_id: SandboxId, *, verdict: str, message: str | None) -> None:
         """The same."""
 
-    def ended(self, instance_id: str, end: Loss, *, claim: Claim | None, heard: bool) -> None:
+    def ended(self, instance_id: InstanceId, end: Loss, *, claim: Claim | None, heard: bool) -> None:
         """`destroy` follows, and leaves nothing to be asked."""
 
-    def sought(self, sandbox_id: str) -> None:
+    def sought(self, sandbox_id: SandboxId) -> None:
         """There is no other gateway to ask."""
 
     def missed(self, new: bool) -> None:

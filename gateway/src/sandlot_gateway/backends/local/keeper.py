@@ -11,6 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from sandlot_contract.ids import InstanceId
 from sandlot_contract.template import Template
 
 from ...core.backend import BackendError, Events
@@ -30,7 +31,7 @@ class PoolKeeper:
         planner: Planner,
         path: Path,
         start: Callable[[PoolSpec], Awaitable[Instance]],
-        destroy: Callable[[str], Awaitable[None]],
+        destroy: Callable[[InstanceId], Awaitable[None]],
     ) -> None:
         self.planner = planner
         self._path = path
@@ -125,12 +126,12 @@ class PoolKeeper:
             spec = self.planner.spec(name)
             if spec is not None:
                 # Counted before the task has run: the next plan must not start it again.
-                token = f"coming-{next(self._tokens)}"
+                token = InstanceId(f"coming-{next(self._tokens)}")  # until it has an id
                 self.planner.began(name, token)
                 self._own(self._one(spec, token), name=f"start for pool {name}")
         return plan.again_at
 
-    async def _one(self, spec: PoolSpec, token: str) -> None:
+    async def _one(self, spec: PoolSpec, token: InstanceId) -> None:
         loop = asyncio.get_running_loop()
         try:
             instance = await self._start(spec)

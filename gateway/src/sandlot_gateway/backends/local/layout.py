@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from sandlot_contract.ids import is_instance_id
+from sandlot_contract.ids import InstanceId, is_instance_id
 
 from ...core.backend import BackendError
 
@@ -21,8 +21,8 @@ class InstanceDir:
     path: Path
 
     @property
-    def id(self) -> str:
-        return self.path.name
+    def id(self) -> InstanceId:
+        return InstanceId(self.path.name)
 
     @property
     def config(self) -> Path:
@@ -76,7 +76,7 @@ class Layout:
     def bytecode(self) -> Path:
         return self.cache_dir / "bytecode"
 
-    def instance(self, instance_id: str) -> InstanceDir:
+    def instance(self, instance_id: InstanceId) -> InstanceDir:
         return InstanceDir(self.instances / instance_id)
 
     def make(self) -> None:

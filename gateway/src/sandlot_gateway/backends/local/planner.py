@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from sandlot_contract.ids import InstanceId
+
 from ...core.instances import PoolSpec, PoolStatus
 
 
@@ -33,7 +35,7 @@ class Plan:
 @dataclass(slots=True)
 class _Pool:
     spec: PoolSpec
-    starting: set[str] = field(default_factory=set)
+    starting: set[InstanceId] = field(default_factory=set)
     failures: int = 0
     message: str | None = None
     retry_at: float = 0.0
@@ -46,8 +48,8 @@ class Planner:
     def __init__(self, settings: PlanSettings | None = None) -> None:
         self.settings = settings or PlanSettings()
         self._pools: dict[str, _Pool] = {}
-        self._pool_of: dict[str, str] = {}  # instance in `starting` → its pool
-        self._callers: set[str] = set()  # starts that a caller waits for
+        self._pool_of: dict[InstanceId, str] = {}  # instance in `starting` → its pool
+        self._callers: set[InstanceId] = set()  # starts that a caller waits for
         self._busy_since: float | None = None
         self._busy_until = 0.0
 
@@ -81,11 +83,11 @@ class Planner:
             for pool in self._pools.values()
         ]
 
-    def starting(self, name: str) -> list[str]:
+    def starting(self, name: str) -> list[InstanceId]:
         pool = self._pools.get(name)
         return sorted(pool.starting) if pool else []
 
-    def is_pending(self, instance_id: str) -> bool:
+    def is_pending(self, instance_id: InstanceId) -> bool:
         """Whether this instance was begun for a pool and has not been ready since."""
         return instance_id in self._pool_of
 
@@ -95,27 +97,27 @@ class Planner:
             pool.claimed_at = now
         self._busy(now)
 
-    def caller_began(self, instance_id: str, *, now: float) -> None:
+    def caller_began(self, instance_id: InstanceId, *, now: float) -> None:
         self._callers.add(instance_id)
         self._busy(now)
 
-    def began(self, name: str, instance_id: str) -> None:
+    def began(self, name: str, instance_id: InstanceId) -> None:
         """A start, or a reset for another use, is under way for the pool."""
         if (pool := self._pools.get(name)) is not None:
             pool.starting.add(instance_id)
             self._pool_of[instance_id] = name
 
-    def ready(self, instance_id: str) -> None:
+    def ready(self, instance_id: InstanceId) -> None:
         """The start is over and the instance is counted as warm from now on."""
         pool = self._forget(instance_id)
         if pool is not None:
             pool.failures, pool.message, pool.retry_at = 0, None, 0.0
 
-    def gone(self, instance_id: str) -> None:
+    def gone(self, instance_id: InstanceId) -> None:
         """The start ended for a reason that says nothing about the next one."""
         self._forget(instance_id)
 
-    def failed(self, name: str, instance_id: str | None, *, now: float, message: str) -> None:
+    def failed(self, name: str, instance_id: InstanceId | None, *, now: float, message: str) -> None:
         if instance_id is not None:
             self._forget(instance_id)
         if (pool := self._pools.get(name)) is not None:
@@ -199,7 +201,7 @@ class Planner:
         until = min(self._busy_until, self._busy_since + self.settings.patience)
         return until if until > now else None
 
-    def _forget(self, instance_id: str) -> _Pool | None:
+    def _forget(self, instance_id: InstanceId) -> _Pool | None:
         self._callers.discard(instance_id)
         pool = self._pools.get(self._pool_of.pop(instance_id, ""))
         if pool is not None:

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from sandlot_contract.ids import InstanceId
 from sandlot_contract.template import Template
 
 from ...wholefile import write_whole
@@ -18,7 +19,7 @@ from .processes import ProcessKey
 class Record:
     """`{instance dir}/instance.json`. No secret is in it: tokens are derived from the master key."""
 
-    id: str
+    id: InstanceId
     template: Template
     pool: str | None = None
     process: ProcessKey | None = None  # None until the sidecar has been started
@@ -38,7 +39,7 @@ def load_record(path: Path) -> Record | None:
     try:
         document: Any = json.loads(path.read_bytes())
         return Record(
-            id=str(document["id"]),
+            id=InstanceId(str(document["id"])),
             template=Template(**document["template"]),
             pool=document["pool"],
             process=ProcessKey.from_json(document["process"]),

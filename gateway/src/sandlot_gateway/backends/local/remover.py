@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
+from sandlot_contract.ids import InstanceId
 from sandlot_contract.verdicts import SandboxVerdict
 
 from ...core.backend import Events
@@ -25,7 +26,7 @@ from .sidecar_calls import post
 class Remover:
     def __init__(
         self,
-        entries: dict[str, Entry],
+        entries: dict[InstanceId, Entry],
         *,
         background: Background,
         keeper: PoolKeeper,
@@ -46,12 +47,12 @@ class Remover:
         """Who is told of what is lost from now on."""
         self._events = events
 
-    def has_started(self, instance_id: str) -> bool:
+    def has_started(self, instance_id: InstanceId) -> bool:
         """Its sidecar has said what it is, since its start or its last reset."""
         phase = self._events.phase(instance_id) if self._events is not None else None
         return phase not in (None, Phase.UNHEARD)
 
-    def is_ending(self, instance_id: str) -> bool:
+    def is_ending(self, instance_id: InstanceId) -> bool:
         """Its owner is done with it, and no next generation of it was heard."""
         return self._events is not None and self._events.phase(instance_id) is Phase.ENDING
 
@@ -79,10 +80,10 @@ class Remover:
         if self._events is not None:
             self._events.instance_lost(instance.id, Loss(verdict, message))
 
-    def destroy_soon(self, instance_id: str) -> None:
+    def destroy_soon(self, instance_id: InstanceId) -> None:
         self._background.spawn(self.destroy(instance_id), name=f"destroy {instance_id}")
 
-    async def destroy(self, instance_id: str) -> None:
+    async def destroy(self, instance_id: InstanceId) -> None:
         entry = self._entries.get(instance_id)
         if entry is None:
             return

@@ -6,6 +6,8 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from sandlot_contract.ids import InstanceId
+
 from ...core.instances import Instance
 from ...data.pool import HttpPool, PoolError
 from .background import Background
@@ -19,13 +21,13 @@ log = logging.getLogger(__name__)
 class Resetter:
     def __init__(
         self,
-        entries: dict[str, Entry],
+        entries: dict[InstanceId, Entry],
         *,
         background: Background,
         keeper: PoolKeeper,
         pool: HttpPool,
         max_resets: int,
-        is_ending: Callable[[str], bool],
+        is_ending: Callable[[InstanceId], bool],
     ) -> None:
         """`max_resets`: how often an instance is used again. `is_ending`: its sidecar has not said that it is ready."""
         self._entries = entries

@@ -7,7 +7,7 @@ import os
 import subprocess
 from collections.abc import Callable
 
-from sandlot_contract.ids import new_instance_id
+from sandlot_contract.ids import InstanceId, new_instance_id
 from sandlot_contract.template import Template
 
 from ...core.backend import BackendError, Unavailable
@@ -29,7 +29,7 @@ from .remover import Remover
 class Starter:
     def __init__(
         self,
-        entries: dict[str, Entry],
+        entries: dict[InstanceId, Entry],
         *,
         background: Background,
         planner: Planner,

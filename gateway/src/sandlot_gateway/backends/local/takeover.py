@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from sandlot_contract.ids import InstanceId
 from sandlot_contract.phases import Phase
 from sandlot_contract.verdicts import SandboxVerdict
 
@@ -27,7 +28,7 @@ log = logging.getLogger(__name__)
 class Takeover:
     def __init__(
         self,
-        entries: dict[str, Entry],
+        entries: dict[InstanceId, Entry],
         *,
         background: Background,
         planner: Planner,

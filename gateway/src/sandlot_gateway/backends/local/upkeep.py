@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from sandlot_contract.ids import InstanceId
 from sandlot_contract.verdicts import SandboxVerdict
 
 from .background import Background
@@ -17,7 +18,7 @@ from .remover import Remover
 class Upkeep:
     def __init__(
         self,
-        entries: dict[str, Entry],
+        entries: dict[InstanceId, Entry],
         *,
         background: Background,
         remover: Remover,

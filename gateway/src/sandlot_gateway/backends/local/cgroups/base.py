@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from sandlot_contract.ids import InstanceId
+
 NAME = "sandlot"  # every group of ours is {something}/sandlot/{instance id}
 # All sandboxes together weigh like so many other sessions for each core. With the weight of one, which a new group
 # has, the commands queue behind every sidecar: of eight equal sandboxes one got a fifth of what another got.
@@ -28,15 +30,15 @@ class Cgroups(Protocol):
     version: str  # "v1", "v2" or "none"
     notes: Sequence[str]  # what is missing and what to do about it
 
-    def create(self, instance_id: str) -> str | None:
+    def create(self, instance_id: InstanceId) -> str | None:
         """Makes the instance's groups; gives the sidecar's `cgroup_parent`. Raises OSError."""
         ...
 
-    def paths(self, instance_id: str) -> list[Path]:
+    def paths(self, instance_id: InstanceId) -> list[Path]:
         """The directories that `create` makes, so that they can be found by a later gateway."""
         ...
 
-    def usage(self, instance_id: str) -> Usage: ...
+    def usage(self, instance_id: InstanceId) -> Usage: ...
 
     def close(self) -> None:
         """Removes the common parents when nothing is in them."""
@@ -51,13 +53,13 @@ class NoCgroups:
     def __init__(self, notes: Sequence[str]) -> None:
         self.notes = notes
 
-    def create(self, instance_id: str) -> str | None:
+    def create(self, instance_id: InstanceId) -> str | None:
         return None
 
-    def paths(self, instance_id: str) -> list[Path]:
+    def paths(self, instance_id: InstanceId) -> list[Path]:
         return []
 
-    def usage(self, instance_id: str) -> Usage:
+    def usage(self, instance_id: InstanceId) -> Usage:
         return Usage()
 
     def close(self) -> None:

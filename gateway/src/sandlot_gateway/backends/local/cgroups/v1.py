@@ -7,6 +7,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from sandlot_contract.ids import InstanceId
+
 from .base import NAME, Usage, make, read_int, weight
 from .mounts import Hierarchy
 
@@ -28,17 +30,17 @@ class CgroupsV1:
             [f"limits: no writable cgroup for {', '.join(missing)}"] if missing else []
         )
 
-    def create(self, instance_id: str) -> str | None:
+    def create(self, instance_id: InstanceId) -> str | None:
         for path in self.paths(instance_id):
             make(path)
         if "cpu" in self._by_controller:
             weight(self._by_controller["cpu"] / "cpu.shares", each=1024, most=262144)
         return f"{NAME}/{instance_id}"
 
-    def paths(self, instance_id: str) -> list[Path]:
+    def paths(self, instance_id: InstanceId) -> list[Path]:
         return sorted({parent / instance_id for parent in self._by_controller.values()})
 
-    def usage(self, instance_id: str) -> Usage:
+    def usage(self, instance_id: InstanceId) -> Usage:
         def read(controller: str, name: str) -> int | None:
             parent = self._by_controller.get(controller)
             return None if parent is None else read_int(parent / instance_id / name)

@@ -7,6 +7,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from sandlot_contract.ids import InstanceId
+
 from .base import NAME, Usage, make, read_int, weight, write
 from .mounts import Hierarchy
 
@@ -27,7 +29,7 @@ class CgroupsV2:
             [f"limits: the cgroup {base} has no controller for {', '.join(missing)}"] if missing else []
         )
 
-    def create(self, instance_id: str) -> str | None:
+    def create(self, instance_id: InstanceId) -> str | None:
         directory = self._base / instance_id
         make(directory)
         # Again each time: an executor removes the base when its own group was the last one.
@@ -36,10 +38,10 @@ class CgroupsV2:
         weight(self._base / "cpu.weight", each=100, most=10000)
         return str(directory.relative_to(self._mount))
 
-    def paths(self, instance_id: str) -> list[Path]:
+    def paths(self, instance_id: InstanceId) -> list[Path]:
         return [self._base / instance_id]
 
-    def usage(self, instance_id: str) -> Usage:
+    def usage(self, instance_id: InstanceId) -> Usage:
         directory = self._base / instance_id
         try:
             lines = dict(line.split(" ", 1) for line in (directory / "cpu.stat").read_text().splitlines())
