@@ -1,1 +1,1 @@
-"""Where sandboxes come from: one protocol, a module for each kind of machine."""
+"""The backends: one package for Kubernetes, one for this machine."""

@@ -1,1 +1,1 @@
-"""What the gateway decides, as plain data: no I/O, no clock of its own, no tasks; engine/ acts on it."""
+"""The gateway's decisions as plain data: no I/O, no clock, no tasks. engine/ carries them out."""

@@ -1,7 +1,7 @@
-"""What the gateway asks of the machine below it: start an instance, forget it, keep pools warm.
+"""The interface of backends: start instances, destroy them, keep pools warm, keep records.
 
-The backend starts sidecars and cleans up after them. It never talks to a claimed sandbox and never
-answers a caller: readiness and ends arrive at the gateway from the sidecars themselves.
+A backend starts sidecars and cleans up after them. It never talks to a claimed sandbox and never answers a caller:
+sidecars report readiness and ends to the gateway themselves.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .slots import Loss, Phase
 
 
 class BackendError(Exception):
-    """A start that failed for a reason the caller should read; `error_type` is on the wire (IMAGE_PULL_FAILED, ...)."""
+    """A failed start, with a text for the caller; the API returns `error_type` (IMAGE_PULL_FAILED, ...)."""
 
     def __init__(self, message: str, *, error_type: str = "START_FAILED", field: str | None = None) -> None:
         super().__init__(message)
@@ -27,9 +27,9 @@ class BackendError(Exception):
 
 
 class Unavailable(BackendError):
-    """Not at this moment; `retry_after` in seconds.
+    """The backend cannot do this now; `retry_after` in seconds.
 
-    `refuse`: nothing can be started at all, so whoever would wait for a start is told so instead.
+    `refuse`: it cannot start anything, so the gateway fails creates that would wait for a start.
     """
 
     def __init__(self, message: str, *, retry_after: float = 1.0, refuse: bool = False) -> None:
@@ -39,198 +39,192 @@ class Unavailable(BackendError):
 
 
 class PoolChanged(BackendError):
-    """The pool is not as the caller saw it (any more): decide again, by what `Backend.pool` says now."""
+    """The pool has changed since the caller read it: read `Backend.pool` again and decide anew."""
 
 
 class Events(Protocol):
-    """What the backend tells the gateway. All are called in the event loop's thread and return at once."""
+    """The backend's callbacks into the gateway. All run in the event loop's thread and return at once."""
 
     def instance_found(self, instance: Instance, state: dict[str, Any]) -> None:
-        """A sidecar that this gateway did not hear of before is alive; `state` is its state document."""
+        """Report a live sidecar that this gateway did not know; `state` is its state document."""
 
     def instance_lost(self, instance_id: InstanceId, loss: Loss) -> None:
-        """The instance is gone (its process died, it could not start) and will send no `ended` of its own."""
+        """Report an instance that died or could not start, and will send no `ended` webhook."""
 
     def promise_found(self, sandbox_id: SandboxId, request: dict[str, Any]) -> None:
-        """Another gateway has promised this sandbox and works on it; `request` is the Promise's."""
+        """Report another gateway's pending create; `request` is the Promise's."""
 
     def sandbox_over(self, end: RecordedEnd) -> None:
-        """Its record says that it has ended."""
+        """Report a sandbox whose record says that it has ended."""
 
     def record_refused(self, what: str) -> None:
-        """A write of a record that will never be taken: of a `claim`, an `end`, a `removal` or a `promise`."""
+        """Report a record write that was rejected for good: `claim`, `end`, `removal` or `promise`."""
 
     def phase(self, instance_id: InstanceId) -> Phase | None:
-        """As `Slots.phase`: whose an instance is says the gateway, and no backend keeps it."""
+        """Return `Slots.phase`: only the gateway's ledger knows whose an instance is."""
         ...
 
     def owner(self, instance_id: InstanceId) -> SandboxId | None:
-        """As `Slots.owner`."""
+        """Return `Slots.owner`."""
         ...
 
     def warm_count(self, pool: str) -> int:
-        """How many instances of this pool are ready and unclaimed, so that the backend knows what is missing."""
+        """Count the ready, unclaimed instances of this pool, so that the backend can compute how many are missing."""
         ...
 
     def give_up(self, pool: str) -> InstanceId | None:
-        """Take one ready, unclaimed instance of this pool out of the queue for good and name it, or None.
+        """Remove one ready, unclaimed instance of this pool from the queue and return its id, or None.
 
-        The backend destroys it: its pool became smaller, went away or has another template now. Nobody can
-        be claiming it at this moment, which only the gateway knows.
+        The backend destroys it because its pool shrank, was deleted or has another template now. Only the gateway can
+        rule out that a claim of it is in progress.
         """
         ...
 
 
 class LeftAlone(Exception):
-    """What a sidecar says is not acted on here: another gateway is about to."""
+    """This gateway does not act on a sidecar's report because another one is about to."""
 
 
 NotesChanged = Callable[[SandboxId, dict[str, Any]], None]
 
 
 class Notes(Protocol):
-    """Documents about live sandboxes that every gateway learns of; they go with their sandbox."""
+    """Documents about live sandboxes, shared by all gateways and removed with their sandbox."""
 
     def subscribe(self, told: NotesChanged) -> None:
-        """`told` gets a sandbox's id and all its notes by key, whoever's, each time that they have changed.
+        """Call `told` with a sandbox's id and all its notes by key after each change by any gateway.
 
-        Before `start`; each of several gets all.
+        Subscribe before `start`; every subscriber gets every change.
         """
 
     async def put(
         self, sandbox_id: SandboxId, key: str, document: dict[str, Any], *, port: int | None
     ) -> bool:
-        """`port`: one that no other live sandbox may have; False when one has. Raises BackendError."""
+        """Store a note. `port`: reserve it; return False if another live sandbox has it. Raises BackendError."""
         ...
 
     async def take(self, sandbox_id: SandboxId, key: str, *, port: int | None) -> None:
-        """Take it away. Raises BackendError."""
+        """Remove a note. Raises BackendError."""
         ...
 
 
 class OtherGateways(Protocol):
     async def holder_of_key(self, question: KeyQuestion) -> KeyAnswer:
-        """Asks all of them; takes no longer than a second or two, whatever they do."""
+        """Ask all other gateways; return within two seconds, whether they answer or not."""
         ...
 
 
 class Backend(Protocol):
     name: str
-    shared_notes: Notes | None  # None: this gateway is the only one
-    others: OtherGateways | None  # None: this gateway is the only one, or cannot ask any other
-    finds_all: bool  # an instance from before that is not found by `start` is gone
+    shared_notes: Notes | None  # None: there is only this gateway
+    others: OtherGateways | None  # None: there is only this gateway, or it cannot reach others
+    finds_all: bool  # only one gateway at a time: an instance that `start` does not find is gone
 
     async def start(self, events: Events) -> None:
-        """Find what is there already (calls `instance_found`), clean up what is dead, begin to keep pools."""
+        """Find existing instances (calls `instance_found`), clean up dead ones and begin to fill pools."""
         ...
 
     async def stop(self) -> None:
-        """Stop working; running instances stay alive."""
+        """Stop; running instances stay alive."""
         ...
 
     async def launch(
         self, template: Template, *, pool: str | None = None, wanted: Promise | None = None
     ) -> Instance:
-        """Begin one start and return as soon as the sidecar process exists; readiness comes as its `ready` webhook.
+        """Begin one start and return once the sidecar process exists; it sends a `ready` webhook later.
 
-        `wanted`: the sandbox that will claim it, unless another is faster.
+        `wanted`: the pending create that will claim the instance unless another is faster.
 
         Raises BackendError (bad image, with its field) or Unavailable.
         """
         ...
 
     def begun(self, instance_id: InstanceId) -> float | None:
-        """When its start began, on the monotonic clock; None while it waits for its turn or for room.
+        """Return when its start began, on the monotonic clock; None while it waits for its turn or for capacity.
 
-        0.0 for one that is not known (any more).
+        0.0 for an unknown instance.
         """
         ...
 
     async def check_image(self, image: str) -> ImageCheck:
-        """May take as long as the image's fetch. Raises BackendError where sandboxes cannot have it."""
+        """Check an image, fetching it if need be. Raises BackendError if sandboxes cannot use it."""
         ...
 
     def ready(self, instance_id: InstanceId) -> None:
-        """The gateway has taken this instance's `ready` and `warm_count` has it: the next start may begin.
+        """Note that `warm_count` includes this instance, so that the next start may begin.
 
-        Called for every `ready` webhook, also after a recycle; an unknown id is ignored.
+        Called for every `ready` webhook, also after a recycle; unknown ids are ignored.
         """
 
     async def recycle(self, instance: Instance, *, generation: int) -> bool:
-        """After this generation's owner is done: offer the instance for a proven reset. False: end it instead."""
+        """Reset the instance with proof after this generation's owner is done; return False to end it instead."""
         ...
 
     async def destroy(self, instance_id: InstanceId, *, given_back: bool = False) -> None:
-        """Take the instance and all it left away. Idempotent.
+        """Remove the instance and everything that it left. Idempotent.
 
-        `given_back`: a claim of it has failed here, and other gateways may have heard of that claim.
+        `given_back`: a claim of it failed here, and other gateways may know of that claim.
         """
         ...
 
     def instance(self, instance_id: InstanceId) -> Instance | None: ...
 
     def hear(self, instance_id: InstanceId, state: dict[str, Any]) -> Instance | None:
-        """The instance whose signed webhook this is; None when nobody wants it (any more).
+        """Return the instance that sent this signed webhook, or None if it is not needed any more.
 
-        Raises Unavailable when that cannot be told yet, and the sidecar sends it again; LeftAlone when another gateway
-        is about to act on it, and the backend asks the sidecar itself should that one not do so.
+        Raises Unavailable when the backend cannot decide yet and the sidecar should retry; LeftAlone when another
+        gateway is about to act on it: the backend asks the sidecar itself if that one does not.
         """
         ...
 
     def claimed(self, instance: Instance, claim: Claim, *, ours: bool) -> None:
-        """Its sidecar has accepted this owner: from this gateway (`ours`), or it says so of whoever it was.
-
-        Returns at once.
-        """
+        """Record an accepted claim, made by this gateway (`ours`) or reported by the sidecar. Return at once."""
 
     async def promise(self, promise: Promise) -> None:
-        """A caller is about to be told of this sandbox, which has no instance yet: let other gateways know it.
+        """Share a pending create with other gateways before its caller gets the id.
 
-        Returns once they can, or after a moment. It is kept until the sandbox is `claimed` or `promise_ended`.
+        Return once they can read it, or after a short timeout. The record stays until `claimed` or `promise_ended`.
         """
         ...
 
     def promise_ended(self, sandbox_id: SandboxId, *, verdict: str, message: str | None) -> None:
-        """A sandbox has ended before it had an instance, promised by whatever gateway or not. Returns at once."""
+        """Record the end of a sandbox without an instance, of any gateway. Return at once."""
 
     def ended(self, instance_id: InstanceId, end: Loss, *, claim: Claim | None, heard: bool) -> None:
-        """Its sandbox has ended, and this is why. Returns at once; of several calls the first counts.
+        """Record the end of an instance's sandbox. Return at once; of several calls the first counts.
 
-        `claim` is None where the gateway does not know the sandbox, nor whether there was one. `heard`: by its
-        sidecar's word, and not by a decision of this gateway.
+        `claim` is None when the gateway does not know the sandbox, or whether there was one. `heard`: the sidecar
+        reported the end; this gateway did not decide it.
         """
 
     async def ends_written(self, sandbox_ids: Iterable[SandboxId], *, timeout: float) -> None:
-        """Until the ends of these are where other gateways find them, `timeout` seconds at most."""
+        """Wait until other gateways can read the ends of these, `timeout` seconds at most."""
 
     def sought(self, sandbox_id: SandboxId) -> None:
-        """Somebody asks for a sandbox that another gateway may have made within the last minute. Returns at once."""
+        """Look for a requested sandbox that another gateway may have made within the last minute. Return at once."""
 
     def missed(self, new: bool) -> None:
-        """Somebody waits for a sandbox of another gateway that is not heard of; `new`: its id is not a minute old.
-
-        Returns at once.
-        """
+        """Count a request that waits for an unknown sandbox; `new`: its id is under a minute old. Return at once."""
 
     def pools(self) -> list[PoolStatus]: ...
 
     def pool(self, name: str) -> PoolSpec | None:
-        """One of them, at the cost of a look-up."""
+        """Return one pool by name, cheaply."""
         ...
 
     async def set_pool(self, spec: PoolSpec) -> None:
-        """Make the pool, or change what differs from `pool(spec.name)`. Raises BackendError, PoolChanged."""
+        """Create the pool, or change what differs from `pool(spec.name)`. Raises BackendError, PoolChanged."""
         ...
 
     async def delete_pool(self, name: str) -> bool: ...
 
     def nudge(self, pool: str) -> None:
-        """A warm instance was taken: look at once whether to start another."""
+        """Check at once whether to start another instance, because a warm one was taken."""
 
     def stats(self) -> dict[str, Any]:
-        """For `top` and the metrics: cpu, memory and instance counts of this machine."""
+        """Return CPU, memory and instance counts for `top` and the metrics."""
         ...
 
     async def destroy_all(self) -> None:
-        """End everything this backend has (a private stack goes down)."""
+        """Destroy all instances of this backend, for a private stack that shuts down."""
         ...

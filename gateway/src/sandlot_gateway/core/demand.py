@@ -1,4 +1,4 @@
-"""How many starts the creates that wait still lack, and for whom each of them is meant."""
+"""Computes how many starts the waiting creates still need, and which create each start is meant for."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from .instances import PoolSpec, PoolStatus
 from .starts import Ask, Starts
 from .waiting import Waiter, WaitList
 
-_Owned = tuple[str, str | None]  # (template key, tenant): a tenant's own pool starts for its creates only
+_Owned = tuple[str, str | None]  # (template key, tenant): a tenant's own pool serves only its creates
 
 
 class Seen(Protocol):
-    """What the backend says at the moment of a step."""
+    """The backend's state at the moment of a step."""
 
     def pools(self) -> Sequence[PoolStatus]: ...
 
     def pool(self, name: str) -> PoolSpec | None: ...
 
     def begun(self, instance_id: InstanceId) -> float | None:
-        """When its start began; None while it waits for its turn or for room; 0.0 for one that is not known."""
+        """Return when its start began; None while it waits for a turn or capacity; 0.0 if unknown."""
         ...
 
 
 class Demand:
-    """Starts count for whoever waits, also those of pools: nothing is started twice for one want."""
+    """Counts starts in progress, including those of pools, against all waiting creates: no create is served twice."""
 
     def __init__(self, *, line: WaitList[Ask], starts: Starts, seen: Seen) -> None:
         self._line = line
@@ -37,15 +37,15 @@ class Demand:
         self._seen = seen
 
     def on_the_way(self) -> Counter[str]:
-        """How many starts of each template are under way that somebody who waits may have."""
+        """Count the starts in progress per template that a waiting create may get."""
         return self._on_the_way(self._own_starts())
 
     def unmet(self, key: str) -> int:
-        """How many wait beyond the starts that are under way; below 0 for starts that nobody waits for."""
+        """Count the waiting creates minus the starts in progress; negative when there are more starts."""
         return self._line.waiting(key) - self.on_the_way()[key]
 
     def missing(self, *, max_starts: int) -> Iterator[tuple[Template, Waiter[Ask] | None]]:
-        """The starts to be begun now, each before the next is asked for, and whom each is meant for."""
+        """Yield the starts to begin now, one at a time, each with the create that it is meant for."""
         own = self._own_starts()
         on_the_way = self._on_the_way(own)
         for key in self._line.in_turn():
@@ -58,7 +58,7 @@ class Demand:
                 yield line[0].template, uncovered.popleft() if uncovered else None
 
     def _uncovered(self, line: list[Waiter[Ask]], own: Counter[_Owned]) -> deque[Waiter[Ask]]:
-        """Those that no start is meant for, nor one of their tenant's own pools; the next one first."""
+        """Return the waiters without a start of their own or of their tenant's pools, the next one first."""
         left = own.copy()
         found: deque[Waiter[Ask]] = deque()
         for waiter in line:
@@ -71,7 +71,7 @@ class Demand:
         return found
 
     def _own_starts(self) -> Counter[_Owned]:
-        """How many starts of pools are under way."""
+        """Count the pools' starts in progress."""
         starts: Counter[_Owned] = Counter()
         for status in self._seen.pools():
             starts[status.spec.template.key, status.spec.owner] += status.starting

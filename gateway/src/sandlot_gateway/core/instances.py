@@ -1,4 +1,4 @@
-"""What a slot is made from and what pools keep: instances, pools; plain values."""
+"""Instances, pools and their status: the plain values that backends and the core exchange."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sandlot_contract.template import Template
 
 @dataclass(slots=True)
 class Instance:
-    """One sidecar that the backend has started or found again."""
+    """One sidecar that the backend has started or found after a restart."""
 
     id: InstanceId
     template: Template
@@ -21,19 +21,19 @@ class Instance:
 
 @dataclass(frozen=True, slots=True)
 class PoolSpec:
-    """A number of warm instances of one template, kept by the backend for one tenant or for all of them."""
+    """A pool of warm instances of one template, for one tenant or shared."""
 
     name: str
     template: Template
     size: int
     owner: str | None = None  # the tenant; None: shared
-    # Of a size that follows the claims, which `size` then is now; None: fixed.
+    # autoscaling limits, `size` is then the current target; None: fixed size
     bounds: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ImageCheck:
-    """What can be said of an image that sandboxes may have. Not `checked`: nothing has looked whether it exists."""
+    """The result of an image check. Without `checked` no one has asked the registry whether the image exists."""
 
     details: str
     checked: bool = True

@@ -1,4 +1,4 @@
-"""Which instance a create gets that asks for one, and which create an instance that is ready."""
+"""Matches creates with instances: a warm instance for a create, a waiting create for a ready instance."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from .slots import Phase, Slots
 from .starts import Ask, Start
 from .waiting import Waiter, WaitList
 
-_OVERDUE = 3.0  # times as long as starts have taken of late
+_OVERDUE = 3.0  # times the recent mean start time
 
 
 class Matching:
-    """A tenant's own pool serves its creates only. Instances of no pool are kept for the next create for a while."""
+    """A tenant's own pool serves only its creates. Instances of no pool are kept for the next create for a while."""
 
     def __init__(self, *, slots: Slots, line: WaitList[Ask], seen: Seen, spare_seconds: float) -> None:
         self._slots = slots
         self._line = line
         self._seen = seen
         self._spare_seconds = spare_seconds
-        # Instances of no pool, and when the next create has come too late for them; the oldest first.
+        # instance of no pool -> when to destroy it, the oldest first
         self._spares: dict[InstanceId, float] = {}
-        self.mean_start = 1.0  # seconds that starts have taken of late
+        self.mean_start = 1.0  # seconds, a moving average of recent starts
 
     def take(self, key: str, *, pool: str | None, tenant: str) -> Instance | None:
-        """A warm one: of the pool that is named if there is one, else of any that the tenant may have."""
+        """Take a warm instance: of the named pool if it has one, else of any pool open to the tenant."""
 
         def allowed(name: str) -> bool:
             return self._owner(name) in (None, tenant)
@@ -40,7 +40,7 @@ class Matching:
         return instance
 
     def shed(self, pool: str) -> Instance | None:
-        """One of this pool, for good; of a template that the pool has no more, if there is one."""
+        """Remove a warm instance from this pool, preferring one of an outdated template."""
         spec = self._seen.pool(pool)
         instance = self._slots.shed(pool, keep=spec.template.key if spec is not None else None)
         if instance is not None:
@@ -48,9 +48,9 @@ class Matching:
         return instance
 
     def waiter_for(self, instance: Instance, start: Start | None, *, now: float) -> Waiter[Ask] | None:
-        """Whom it was started for, unless that one has gone or another is overdue; else who has waited longest."""
+        """Choose the create it was started for unless that left or another is overdue; else the longest waiting."""
         if start is not None:
-            # From when it was asked for, as `_is_overdue` counts: a launch that is slow to return makes nobody overdue.
+            # Counted from the request, as `_is_overdue` does: a slow launch call must make no create overdue.
             self.mean_start += 0.2 * (now - start.asked_at - self.mean_start)
             if start.waiter is not None and start.waiter.waiting and not self._is_overdue(start.key, now):
                 return start.waiter
@@ -59,7 +59,7 @@ class Matching:
         return self._line.head(key) if owner is None else self._line.first_of(key, owner)
 
     def keep(self, instance: Instance, *, now: float) -> None:
-        """Nobody wants it now."""
+        """Keep an instance that no create needs now."""
         self._slots.wait(instance)
         if instance.pool is None:
             self._spares[instance.id] = now + self._spare_seconds
@@ -68,11 +68,11 @@ class Matching:
         self._spares.pop(instance_id, None)
 
     def next_due(self) -> float | None:
-        """When the oldest of those that are kept has been kept long enough."""
+        """Return when the oldest kept instance of no pool expires."""
         return next(iter(self._spares.values()), None)
 
     def overdue(self, now: float) -> Iterator[InstanceId]:
-        """Those that nobody has wanted for too long."""
+        """Yield the kept instances that have expired."""
         while (due := self.next_due()) is not None and due <= now:
             instance_id = next(iter(self._spares))
             del self._spares[instance_id]
@@ -80,12 +80,12 @@ class Matching:
                 yield instance_id
 
     def _is_overdue(self, key: str, now: float) -> bool:
-        """Whether somebody has waited much longer than starts take."""
+        """Return whether the first waiter has waited much longer than starts take."""
         head = self._line.head(key)
         since = head.value.started_at if head is not None else None
         return since is not None and now - since > _OVERDUE * self.mean_start
 
     def _owner(self, pool: str) -> str | None:
-        """Whose this pool is. A pool that is gone leaves instances that nobody has used: any tenant may have them."""
+        """Return the tenant that owns this pool. Unused instances of a deleted pool are open to any tenant."""
         spec = self._seen.pool(pool)
         return spec.owner if spec is not None else None

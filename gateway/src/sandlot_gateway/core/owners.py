@@ -1,4 +1,4 @@
-"""Who owns an instance, or is to have one, as backends record it and gateways tell each other."""
+"""Claims, pending creates and ends, as backends record them and gateways exchange them."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ from sandlot_contract.template import Template
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Who owns an instance, for a backend that keeps a record of it; `at` in Unix seconds."""
+    """The owner of an instance, for the backend's claim record; `at` in Unix seconds."""
 
     sandbox_id: SandboxId
     tenant: str
     at: float
     labels: tuple[str, ...] = ()
-    request: dict[str, Any] = field(default_factory=dict)  # as a Promise's
+    request: dict[str, Any] = field(default_factory=dict)  # as in Promise
 
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """A sandbox that a caller knows before it has an instance.
+    """A pending create: its caller has the sandbox's id, and it has no instance yet.
 
-    `request` tells what was asked for, without what may hold a secret: whoever may read the backend's records reads it.
+    `request` is the create request without fields that may hold a secret, because the backend's records are readable by
+    others.
     """
 
     sandbox_id: SandboxId
@@ -36,10 +37,10 @@ class Promise:
 
 @dataclass(frozen=True, slots=True)
 class RecordedEnd:
-    """The end of a sandbox as its record says it.
+    """The end of a sandbox, read from its record.
 
-    `promised`: the record of its promise, so that no instance's end follows. `request` as a Promise's, if the record has
-    it: another gateway's may have ended unheard of here. `at` in Unix seconds.
+    `promised`: from the record of its pending create, so that no end of an instance follows. `request` as in Promise, if
+    the record has it: the sandbox may be unknown to this gateway. `at` in Unix seconds.
     """
 
     sandbox_id: SandboxId
@@ -53,17 +54,17 @@ class RecordedEnd:
 
 @dataclass(frozen=True, slots=True)
 class KeyQuestion:
-    """Which sandbox has this tenant's idempotency key? Asked by a gateway that would bring up `sandbox_id` for it."""
+    """Asks, before a gateway brings up `sandbox_id`, which sandbox has this tenant's idempotency key."""
 
     tenant: str
     key: str
     sandbox_id: SandboxId
-    gateway: str  # of the one that asks: another for each process
+    gateway: str  # the asking process's random id
 
 
 @dataclass(frozen=True, slots=True)
 class KeyHolder:
-    """The sandbox that has the key; with its end, if it has ended."""
+    """The sandbox that has the key, with its end if it has ended."""
 
     sandbox_id: SandboxId
     verdict: str | None = None
@@ -74,9 +75,9 @@ class KeyHolder:
 
 @dataclass(frozen=True, slots=True)
 class KeyAnswer:
-    """`all_heard`: every other gateway has answered or is known to be dead.
+    """The answers of all gateways. `all_heard`: every other gateway has answered or is known to be dead.
 
-    Several holders: those that told of them have not agreed yet which one goes on.
+    With several holders the gateways have not agreed yet which one goes on.
     """
 
     holders: tuple[KeyHolder, ...]
@@ -84,5 +85,5 @@ class KeyAnswer:
 
     @property
     def holder(self) -> KeyHolder | None:
-        """One that has ended only where none lives."""
+        """The holder to use: a live one if there is one."""
         return min(self.holders, key=lambda one: (one.verdict is not None, one.sandbox_id), default=None)

@@ -1,4 +1,4 @@
-"""The ready queue: warm instances nobody owns, per template in the order in which they are taken; no I/O."""
+"""The ready queue: warm instances without an owner, per template in the order of use. No I/O."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from sandlot_contract.ids import InstanceId
 
 from sandlot_gateway.core.instances import Instance
 
-_Line = tuple[str | None, str]  # (pool, template key); pool None: the line over all pools
+_Line = tuple[str | None, str]  # (pool, template key); pool None: across all pools
 
 
 Rank = Callable[[InstanceId], int]
 
 
 def first_come() -> Rank:
-    """First in, first out."""
+    """Return a rank that makes the queue first in, first out."""
     numbers = count()
     return lambda _: next(numbers)
 
 
 def by_chance() -> Rank:
-    """An order of this process's own: of gateways that all begin with the oldest, all but one always lose."""
+    """Return a random rank for this process: gateways that all began with the oldest instance would race for it."""
     salt = os.urandom(8)
     return lambda instance_id: zlib.crc32(salt + instance_id.encode())
 
 
 class ReadyQueue:
-    """An instance is in it at most once. `rank` gives its place by its id when it is put: the lowest is taken first."""
+    """Holds each instance at most once. `rank` maps an id to its place when it is added; the lowest is taken first."""
 
     def __init__(self, *, rank: Rank) -> None:
         self._rank = rank
         self._instances: dict[InstanceId, Instance] = {}
-        # As it was when it was put: the backend may move an instance to another pool at any time.
+        # Pool and rank at the time of `put`: the backend may move an instance to another pool later.
         self._put_as: dict[InstanceId, tuple[str | None, int]] = {}
         self._lines: dict[_Line, list[tuple[int, InstanceId]]] = {}
         self._in_pool: Counter[str] = Counter()
@@ -52,7 +52,7 @@ class ReadyQueue:
         return iter(self._instances.values())
 
     def put(self, instance: Instance) -> bool:
-        """Add a ready instance; False when it is in already (its place stays)."""
+        """Add a ready instance; return False if it is queued already (its place stays)."""
         if instance.id in self._instances:
             return False
         place = (self._rank(instance.id), instance.id)
@@ -71,7 +71,7 @@ class ReadyQueue:
         pool: str | None = None,
         allowed: Callable[[str], bool] = lambda pool: True,
     ) -> Instance | None:
-        """The first instance of this template: from this pool when one is named, else from one that is `allowed`."""
+        """Remove and return the first instance of this template from the named pool, else from any `allowed` one."""
         for _, instance_id in self._lines.get((pool, template_key), ()):
             its_pool = self._put_as[instance_id][0]
             if its_pool is None or allowed(its_pool):
@@ -79,13 +79,13 @@ class ReadyQueue:
         return None
 
     def shed(self, pool: str, *, keep: str | None = None) -> Instance | None:
-        """Any instance of this pool, one of another template than `keep` first."""
+        """Remove and return an instance of this pool, preferring a template other than `keep`."""
         lines = [key for name, key in self._lines if name == pool]
         key = next((key for key in lines if key != keep), keep)
         return self.take(key, pool=pool) if key is not None else None
 
     def discard(self, instance_id: InstanceId) -> Instance | None:
-        """Take this very instance out, wherever it stands."""
+        """Remove this instance wherever it stands; return None if it is not queued."""
         instance = self._instances.pop(instance_id, None)
         if instance is None:
             return None
@@ -103,7 +103,7 @@ class ReadyQueue:
         return self._in_pool[pool]
 
     def count_of(self, pool: str, template_key: str) -> int:
-        """How many of this pool have this template, since it may have had another."""
+        """Count this pool's instances of this template; the pool may have had another one before."""
         return len(self._lines.get((pool, template_key), ()))
 
 

@@ -1,7 +1,7 @@
-"""Whose each slot is: every move of a slot from one phase to the next is decided here, and nowhere else.
+"""The ledger of slots: the only place that moves a slot from one phase to the next.
 
-A slot is where sandboxes run, one after the other: a pod, or a sidecar process of this machine. Each reset begins its
-next generation; a sandbox is a generation that has an owner. Plain data: no I/O, no clock, no tasks.
+A slot runs one sandbox after the other: a pod, or a sidecar process on this machine. Each reset begins the slot's next
+generation; a sandbox is a generation with an owner. Plain data: no I/O, no clock, no tasks.
 """
 
 from __future__ import annotations
@@ -17,32 +17,32 @@ from sandlot_contract.verdicts import SandboxVerdict
 from .instances import Instance
 from .ready import Rank, ReadyQueue
 
-_REMEMBERED = 10_000  # lost slots; a word of one that comes later would bring back an owner that has ended
+_REMEMBERED = 10_000  # lost slots; without it a late webhook would bring back an owner that has ended
 
 
 class Phase(enum.Enum):
-    """Of a slot's generation, as far as this gateway knows."""
+    """The phase of a slot's current generation, as far as this gateway knows."""
 
-    UNHEARD = enum.auto()  # started, or reset, or another gateway's: its sidecar's next word tells
-    WARM = enum.auto()  # ready, and nobody's
-    CLAIMING = enum.auto()  # given to a create, which asks its sidecar
+    UNHEARD = enum.auto()  # just started, just reset, or claimed by another gateway: the next webhook decides
+    WARM = enum.auto()  # ready, without an owner
+    CLAIMING = enum.auto()  # granted to a create, which is asking the sidecar
     OWNED = enum.auto()
-    ENDING = enum.auto()  # its owner is done, or its claim has failed: being reset or taken away
-    GONE = enum.auto()  # lost, and no slot any more
+    ENDING = enum.auto()  # its owner is done, or its claim failed: being reset or removed
+    GONE = enum.auto()  # lost
 
 
 class Heard(enum.Enum):
-    """What a sidecar's word comes to."""
+    """The result of one report from a sidecar."""
 
     NEWS = enum.auto()
     KNOWN = enum.auto()
-    LATE = enum.auto()  # sent before what is known already, or about what this gateway is doing itself
-    IMPOSSIBLE = enum.auto()  # a generation has two owners
+    LATE = enum.auto()  # older than what the ledger has, or about this gateway's own work in progress
+    IMPOSSIBLE = enum.auto()  # the report gives the generation a second owner
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Why a slot is gone, and how its sandbox has ended."""
+    """Why a slot is gone, which is also how its sandbox ended."""
 
     verdict: str
     message: str | None
@@ -51,23 +51,22 @@ class Loss:
 
 @dataclass(slots=True)
 class Slot:
-    """`sandbox_id`: its owner; of one that is CLAIMING or ENDING, whose claim it is or was."""
+    """One slot. `sandbox_id` is its owner, or in CLAIMING and ENDING the sandbox whose claim it is or was."""
 
     instance: Instance
     generation: int
     phase: Phase = Phase.UNHEARD
     sandbox_id: SandboxId | None = None
-    loss: Loss | None = None  # of one that was lost while its claim was under way
+    loss: Loss | None = None  # set when the slot was lost during a claim
 
     def is_of(self, claim: Generation) -> bool:
-        return (self.phase, self.generation, self.sandbox_id) == (
-            Phase.CLAIMING, claim.generation, claim.sandbox_id,
-        )  # fmt: skip
+        own = (self.phase, self.generation, self.sandbox_id)
+        return own == (Phase.CLAIMING, claim.generation, claim.sandbox_id)
 
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """Whose a slot's generation is, as it was when a claim or an end of it began: the slot itself may go on."""
+    """A snapshot of a generation and its owner, taken when a claim or an end began; the slot may move on."""
 
     instance: Instance
     generation: int
@@ -75,43 +74,42 @@ class Generation:
 
 
 class Slots:
-    """By instance. `rank` orders those that are WARM, see ready.py.
+    """All slots, by instance id. `rank` orders the WARM ones, see ready.py.
 
-    A method returns None or False where the slot is not (any more) as the caller has it: lost, another's, or of another
-    generation. Then nothing has changed, and the caller has nothing to do about the slot.
+    A method returns None or False when the slot is no longer in the state that the caller assumes: it is lost, has
+    another owner, or is at another generation. Then nothing has changed, and the caller has no work left.
     """
 
     def __init__(self, *, rank: Rank) -> None:
         self._slots: dict[InstanceId, Slot] = {}
-        self._lost: OrderedDict[InstanceId, None] = (
-            OrderedDict()
-        )  # of late: no word of theirs counts any more
+        # recently lost: their late reports are ignored
+        self._lost: OrderedDict[InstanceId, None] = OrderedDict()
         self._warm = ReadyQueue(rank=rank)
 
     @property
     def warm(self) -> ReadyQueue:
-        """Those that are WARM: to be counted and looked at, not to be changed."""
+        """The WARM slots, read-only."""
         return self._warm
 
     def get(self, instance_id: InstanceId) -> Slot | None:
         return self._slots.get(instance_id)
 
     def phase(self, instance_id: InstanceId) -> Phase | None:
-        """None: its sidecar was not heard yet, or what was given up is forgotten."""
+        """Return the slot's phase, or None when its sidecar has not reported yet or the ledger has forgotten it."""
         slot = self._slots.get(instance_id)
         if slot is not None:
             return slot.phase
         return Phase.GONE if instance_id in self._lost else None
 
     def owner(self, instance_id: InstanceId) -> SandboxId | None:
-        """The sandbox that owns it."""
+        """Return the id of the sandbox that owns the slot, or None."""
         slot = self._slots.get(instance_id)
         return slot.sandbox_id if slot is not None and slot.phase is Phase.OWNED else None
 
-    # What sidecars say.
+    # Reports from sidecars.
 
     def heard_warm(self, instance: Instance, generation: int) -> Heard:
-        """After NEWS it is for the caller to `grant` it, or to let it `wait`."""
+        """Record a report of an unowned generation. After NEWS the caller must `grant` the slot or let it `wait`."""
         if instance.id in self._lost:
             return Heard.LATE
         slot = self._slots.get(instance.id)
@@ -125,12 +123,12 @@ class Slots:
             return Heard.KNOWN
         if slot.phase is not Phase.UNHEARD and generation == slot.generation:
             return Heard.LATE
-        # Of a later generation than that of a claim or an owner: another gateway has ended and reset it.
+        # A later generation than the claim's or the owner's: another gateway has ended and reset it.
         self._move(slot, Phase.UNHEARD, generation=generation)
         return Heard.NEWS
 
     def heard_owned(self, instance: Instance, generation: int, sandbox_id: SandboxId | None) -> Heard:
-        """After NEWS it is OWNED by this sandbox, which nobody here may have heard of yet."""
+        """Record a report of an owner. After NEWS the sandbox owns the slot, even if the directory lacks it."""
         if instance.id in self._lost:
             return Heard.LATE
         slot = self._slots.setdefault(instance.id, Slot(instance, generation))
@@ -138,7 +136,7 @@ class Slots:
             return Heard.LATE
         if slot.sandbox_id is not None and slot.sandbox_id == sandbox_id:
             if slot.phase is not Phase.OWNED:
-                # The claim's answer says the same, or it is from before the end that is under way.
+                # The answer to the claim says the same, or the report predates the end in progress.
                 return Heard.LATE
             slot.generation = generation
             return Heard.KNOWN
@@ -148,7 +146,7 @@ class Slots:
         return Heard.NEWS
 
     def lost(self, instance_id: InstanceId, loss: Loss) -> Slot | None:
-        """It is gone, and this is how it was. One that is being claimed is kept until the claim is answered."""
+        """Remove a lost slot and return it. A slot in CLAIMING stays until its claim is answered."""
         self._lost[instance_id] = None
         if len(self._lost) > _REMEMBERED:
             self._lost.popitem(last=False)
@@ -162,16 +160,16 @@ class Slots:
             del self._slots[instance_id]
         return slot
 
-    # Who waits for one.
+    # Creates that wait.
 
     def wait(self, instance: Instance) -> None:
-        """Nobody wants it now: WARM."""
+        """Move an UNHEARD slot that no create needs to WARM."""
         slot = self._slots[instance.id]
         assert slot.phase is Phase.UNHEARD, slot.phase
         self._move(slot, Phase.WARM)
 
     def grant(self, instance: Instance) -> None:
-        """A create has it from now on, and is to ask its sidecar: CLAIMING."""
+        """Move an UNHEARD slot to CLAIMING for a create, which asks the sidecar next."""
         slot = self._slots[instance.id]
         assert slot.phase is Phase.UNHEARD, slot.phase
         self._move(slot, Phase.CLAIMING)
@@ -183,14 +181,14 @@ class Slots:
         pool: str | None = None,
         allowed: Callable[[str], bool] = lambda pool: True,
     ) -> Instance | None:
-        """One that is WARM, as `ReadyQueue.take` chooses it, for a create: CLAIMING."""
+        """Move the WARM slot that `ReadyQueue.take` chooses to CLAIMING and return its instance."""
         instance = self._warm.take(template_key, pool=pool, allowed=allowed)
         if instance is not None:
             self._move(self._slots[instance.id], Phase.CLAIMING)
         return instance
 
     def shed(self, pool: str, *, keep: str | None) -> Instance | None:
-        """One that is WARM, as `ReadyQueue.shed` chooses it, for a backend that takes it away: gone."""
+        """Drop the WARM slot that `ReadyQueue.shed` chooses and return its instance for the backend to remove."""
         instance = self._warm.shed(pool, keep=keep)
         if instance is not None:
             del self._slots[instance.id]
@@ -199,7 +197,7 @@ class Slots:
     # Claims.
 
     def claim(self, instance_id: InstanceId, sandbox_id: SandboxId) -> Generation | None:
-        """Its sidecar is about to be asked to take this owner."""
+        """Begin a claim: the caller asks the sidecar to accept this owner next."""
         slot = self._slots.get(instance_id)
         if slot is None or slot.phase is not Phase.CLAIMING or slot.sandbox_id is not None:
             return None
@@ -210,7 +208,7 @@ class Slots:
         return Generation(slot.instance, slot.generation, sandbox_id)
 
     def accepted(self, claim: Generation) -> Loss | None:
-        """Its sidecar has taken the owner: OWNED. Unless it was lost since, or has gone on without it: that is told."""
+        """Move to OWNED after the sidecar accepted, or return the loss if the slot is gone or has moved on since."""
         slot = self._slots.get(claim.instance.id)
         if slot is None or not slot.is_of(claim):
             return Loss(SandboxVerdict.SANDBOX_LOST, "the sandbox ended while its claim was answered")
@@ -221,15 +219,15 @@ class Slots:
         return None
 
     def outdone(self, claim: Generation) -> bool:
-        """Another has it, or it has been reset: UNHEARD."""
+        """Move to UNHEARD: another sandbox owns the slot, or it has been reset."""
         return self._answered(claim, Phase.UNHEARD)
 
     def failed(self, claim: Generation) -> bool:
-        """Nobody knows whether its sidecar has taken the owner, or it never will: ENDING."""
+        """Move to ENDING: the sidecar may have accepted the owner, or can accept none."""
         return self._answered(claim, Phase.ENDING, sandbox_id=claim.sandbox_id)
 
     def put_back(self, instance_id: InstanceId) -> Instance | None:
-        """Its create does not want it any more, and its sidecar has no owner: to be granted to another, or to `wait`."""
+        """Move an unclaimed slot that its create returned to UNHEARD, for the next create or `wait`."""
         slot = self._slots.get(instance_id)
         if slot is None or slot.phase is not Phase.CLAIMING:
             return None
@@ -252,7 +250,7 @@ class Slots:
     # Ends.
 
     def end(self, instance_id: InstanceId, sandbox_id: SandboxId) -> Generation | None:
-        """Its owner is done: ENDING."""
+        """Move to ENDING because this owner is done."""
         slot = self._slots.get(instance_id)
         if slot is None or slot.phase is not Phase.OWNED or slot.sandbox_id != sandbox_id:
             return None
@@ -260,7 +258,7 @@ class Slots:
         return Generation(slot.instance, slot.generation, sandbox_id)
 
     def discard(self, instance_id: InstanceId) -> bool:
-        """Nobody shall have it (again), whatever it is: ENDING. False where that is under way."""
+        """Move to ENDING from any phase, so that no create gets the slot. Return False if it is ending already."""
         slot = self._slots.get(instance_id)
         if slot is None:
             return True
@@ -270,13 +268,13 @@ class Slots:
         return True
 
     def was_reset(self, instance_id: InstanceId, generation: int) -> None:
-        """This generation's end is over, and the next one begins: UNHEARD, if its word was not faster."""
+        """Begin the next generation as UNHEARD, unless its own report came first."""
         slot = self._slots.get(instance_id)
         if slot is not None and slot.phase is Phase.ENDING and slot.generation == generation:
             self._move(slot, Phase.UNHEARD, generation=generation + 1)
 
     def gone(self, instance_id: InstanceId) -> None:
-        """Its end is over, and it is gone; or another's by now, whose word is to come."""
+        """Forget an ENDING slot: it is removed, or another sandbox owns it and a report will say so."""
         slot = self._slots.get(instance_id)
         if slot is not None and slot.phase is Phase.ENDING:
             del self._slots[instance_id]

@@ -1,4 +1,4 @@
-"""Starts under way: by number, by instance once their launch has returned, and what was heard of an instance before."""
+"""Starts in progress, by number and instance, and reports that came before their launch call returned."""
 
 from __future__ import annotations
 
@@ -21,32 +21,34 @@ class Ask:
 
     id: AskId
     asked_at: float
-    started_at: float | None = None  # the first start that was meant for it
-    start: StartId | None = None  # the one that is under way
+    started_at: float | None = None  # when its first start began
+    start: StartId | None = None  # its start in progress
     attempts: int = 0
 
 
 @dataclass(slots=True)
 class Start:
-    """`instance_id` is None until its launch has returned, and so is `due`."""
+    """One call of `launch`. `instance_id` is None, and `due` unset, until the call returns."""
 
     id: StartId
     key: str
-    waiter: Waiter[Ask] | None  # whom it is meant for
+    waiter: Waiter[Ask] | None  # the create that it is meant for
     asked_at: float
     instance_id: InstanceId | None = None
     began: float = 0.0
     due: float = 0.0
-    unwanted: bool = False  # that one has gone
+    unwanted: bool = False  # that create has left
 
 
 class Starts:
-    """An instance's first word may be here before its launch has returned, or be of an instance that no launch returns."""
+    """An instance may report before its launch call returns, or without any launch call of this gateway."""
 
     def __init__(self) -> None:
         self._starts: dict[StartId, Start] = {}
-        self._start_of: dict[InstanceId, StartId] = {}  # by instance, of those whose launch has returned
-        # What came of instances that no launch had returned, and when; the oldest first.
+        self._start_of: dict[
+            InstanceId, StartId
+        ] = {}  # instance id -> start, once the launch call has returned
+        # instance id -> (time, report) for instances that no launch call has returned, the oldest first
         self._early: dict[InstanceId, tuple[float, Told]] = {}
         self._numbers = count(1)
 
@@ -68,7 +70,7 @@ class Starts:
         return start
 
     def launched(self, start_id: StartId, instance_id: InstanceId, *, now: float, due: float) -> Told | None:
-        """Its launch has returned; gives what was heard of the instance before."""
+        """Note the launch call's result; return an earlier report of the instance, if any."""
         start = self._starts[start_id]
         start.instance_id, start.began, start.due = instance_id, now, due
         self._start_of[instance_id] = start_id
@@ -79,7 +81,7 @@ class Starts:
         return early[1]
 
     def arrived(self, instance_id: InstanceId, told: Told, *, now: float) -> Start | None:
-        """The start that this ends. Keeps it for a launch that may yet return the instance."""
+        """Return the start that this report ends; else keep the report for a launch call that may yet return."""
         start_id = self._start_of.get(instance_id)
         if start_id is not None:
             return self.over(start_id)
@@ -97,7 +99,7 @@ class Starts:
         return start
 
     def next_due(self) -> float | None:
-        """When the first that has begun is to be looked at."""
+        """Return when the first begun start is due for a check."""
         return min(
             (start.due for start in self._starts.values() if start.instance_id is not None), default=None
         )
@@ -106,7 +108,7 @@ class Starts:
         return Counter(start.key for start in self._starts.values())
 
     def _forget_early(self) -> None:
-        """Forget what came before the gateway asked for the oldest launch that is under way: it is of none of them."""
+        """Forget reports older than the oldest launch call in progress: they belong to none of them."""
         if not self._early:
             return
         since = min((one.asked_at for one in self._starts.values() if one.instance_id is None), default=None)

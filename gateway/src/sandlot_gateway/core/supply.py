@@ -1,6 +1,6 @@
-"""Decides who gets which instance and what is started: `step` takes what has happened and says what is to be done.
+"""Decides which create gets which instance and what to start: `step` takes an event and returns the effects.
 
-Waiting creates and starts under way are here and nowhere else; whose each slot is says slots.py.
+This core alone owns waiting creates and starts in progress; slots.py owns the slots.
 """
 
 from __future__ import annotations
@@ -42,26 +42,27 @@ from .supply_events import (
 )
 from .waiting import Waiter, WaitList
 
-_TURNS = 4  # times `start_timeout` for a start whose turn, or room, does not come
-_LOOK_EVERY = 1.0  # seconds: a pool's own start that was counted on may have failed without a word
+_TURNS = 4  # times `start_timeout`: the limit for a start that gets neither its turn nor capacity
+_LOOK_EVERY = 1.0  # seconds: a pool's start that was counted on may have failed without a report
 
 
 @dataclass(frozen=True, slots=True)
 class SupplySettings:
-    """Times in seconds. `max_starts` bounds the cold starts in flight, `max_waiting` the creates in the line."""
+    """Times in seconds. `max_starts` bounds the cold starts in flight, `max_waiting` the creates in the queue."""
 
     max_starts: int = 8
     max_waiting: int = 2000
     start_timeout: float = 60.0  # from when the backend has begun a start
-    spare_seconds: float = 30.0  # that an instance of no pool is kept for the next create
-    attempts: int = 2  # starts that may fail for one create
+    spare_seconds: float = 30.0  # how long an instance of no pool is kept for the next create
+    attempts: int = 2  # failed starts after which a create fails
 
 
 class SupplyCore:
-    """An instance that is ready goes to the create that it was started for, since the backend's record says so already;
-    to the longest waiting one of its template when that has gone, or when a start of its own is overdue. With nobody
-    waiting it joins the ready queue. `start_timeout` counts from when the backend has begun a start: many at once wait
-    there for each other, and those that were given up for it would be asked for again, behind the others.
+    """The state machine of starts and waiting creates.
+
+    A ready instance goes to the create that it was started for, which the backend's record names already; to the one of
+    its template that has waited longest if that create has left or another one's start is overdue; else into the ready
+    queue. `start_timeout` counts from when the backend begins a start, because many at once wait for each other.
     """
 
     def __init__(self, *, settings: SupplySettings, slots: Slots, seen: Seen) -> None:
@@ -76,14 +77,14 @@ class SupplyCore:
             slots=slots, line=self._line, seen=seen, spare_seconds=settings.spare_seconds
         )
         self._blocked_until: float | None = None
-        self._refusal: LaunchRefused | None = None  # why nothing can be started while it is blocked
+        self._refusal: LaunchRefused | None = None  # why the backend starts nothing now
         self._look_at: float | None = None
         self._now = 0.0
         self._effects: list[Effect] = []
         self._to_pump = False
 
     def step(self, event: Event, now: float) -> Sequence[Effect]:
-        """`now` on the clock of `Seen.begun`, seconds."""
+        """Apply an event and return the effects to carry out. `now` in seconds, on the clock of `Seen.begun`."""
         self._now, self._effects, self._to_pump = now, [], True
         match event:
             case Asked():
@@ -109,16 +110,16 @@ class SupplyCore:
         return self._effects
 
     def look_at(self) -> float | None:
-        """When the next `Looked` is due, if nothing else happens."""
+        """Return when the next `Looked` is due if no other event comes first."""
         times = (self._starts.next_due(), self._blocked_until, self._look_at, self._matching.next_due())
         return min((at for at in times if at is not None), default=None)
 
     def shed(self, pool: str) -> Instance | None:
-        """Take one ready instance of this pool out for good."""
+        """Remove one ready instance of this pool and return it."""
         return self._matching.shed(pool)
 
     def position(self, ask: AskId) -> int:
-        """1 for the next; also for one that waits no more."""
+        """Return the ask's place in the queue, 1 for the next or for one that no longer waits."""
         waiter = self._waiters.get(ask)
         return self._line.position(waiter) if waiter is not None else 1
 
@@ -200,8 +201,8 @@ class SupplyCore:
             self._fail_if_lost(start, event)
 
     def _fail_if_lost(self, start: Start, told: Told) -> None:
-        # Another gateway's create had the one whose end only an owner has. Two such ends, taken for failed starts, would
-        # end a create that waits here, with the other one's verdict.
+        # Only an owned instance ends with such a verdict: another gateway's create had it. Counted as failed starts,
+        # two such ends would fail a create that waits here, with the other sandbox's verdict.
         if isinstance(told, Lost) and not told.had_owner:
             error = StartFailed(told.message, verdict=told.verdict, error_type=told.verdict.upper())
             self._failed(start, error, final=told.verdict == SandboxVerdict.IMAGE_PULL)
@@ -212,7 +213,7 @@ class SupplyCore:
         due = self._now + self._settings.start_timeout
         early = self._starts.launched(start_id, instance_id, now=self._now, due=due)
         if early is not None:
-            # Its create would wait for this start until the start's time is over.
+            # Otherwise its create would wait for this start until the start times out.
             self._fail_if_lost(self._starts.over(start_id), early)
         else:
             self._give_up_unwanted(self._starts[start_id])
@@ -225,14 +226,14 @@ class SupplyCore:
             self._refusal = event
             on_the_way = self._demand.on_the_way()
             for key in self._line.in_turn():
-                # Those who wait for a start that is under way are not told.
+                # Creates that wait for a start in progress keep waiting.
                 while self._line.waiting(key) > on_the_way[key] and (waiter := self._line.head(key)):
                     self._end(waiter, _cannot_start(event))
 
     def _failed(self, start: Start, error: StartFailed, *, final: bool) -> None:
         waiter = start.waiter or self._line.head(start.key)
         if waiter is None or not waiter.waiting:
-            return  # its create has left, and those that wait have starts of their own
+            return  # its create has left, and the waiting ones have starts of their own
         waiter.value.attempts += 1
         if final or waiter.value.attempts >= self._settings.attempts:
             self._end(waiter, error)
@@ -280,10 +281,8 @@ class SupplyCore:
         message = f"the sandbox was not ready {waited:.0f} s after its start"
         self._failed(start, StartFailed(message, error_type="START_FAILED"), final=False)
 
-    # What is wanted.
-
     def _pump(self) -> None:
-        """Start as many instances as creates wait for, beyond those that are on their way already."""
+        """Begin the starts that the waiting creates still need."""
         if not len(self._line):
             self._look_at = None
             return

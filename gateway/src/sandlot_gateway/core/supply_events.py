@@ -1,7 +1,7 @@
-"""What can happen to starts and waiting creates, and what is to be done about it; the words of core/supply.py.
+"""Events and effects of core/supply.py: what happens to starts and waiting creates, and what to do about it.
 
-An ask is a create that wants an instance, a start is one call of the backend's `launch`: both have numbers of their own,
-which whoever carries out the effects gives (asks) or is given (starts).
+An ask is a create that needs an instance; a start is one call of the backend's `launch`. The engine numbers the asks,
+the core numbers the starts.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sandlot_contract.verdicts import SandboxVerdict
 
 from sandlot_gateway.core.instances import Instance
 
-# Ends that only a sandbox with an owner has: an instance with one of them did start.
+# Verdicts of owned sandboxes only: an instance that ended with one of them did start.
 _OF_OWNED: frozenset[str] = frozenset(
     {
         SandboxVerdict.DELETED,
@@ -33,7 +33,7 @@ StartId = NewType("StartId", int)
 
 
 class QueueFull(Exception):
-    """As many creates wait as may; `retry_after` in seconds is a guess from recent starts."""
+    """The queue is full; `retry_after` in seconds is an estimate from recent starts."""
 
     def __init__(self, *, position: int, retry_after: float) -> None:
         super().__init__(f"the queue for new sandboxes is full ({position - 1} waiting)")
@@ -42,7 +42,7 @@ class QueueFull(Exception):
 
 
 class CannotStart(Exception):
-    """Nothing warm fits, and the backend can start nothing at this time; `retry_after` in seconds."""
+    """No warm instance fits, and the backend cannot start one now; `retry_after` in seconds."""
 
     def __init__(self, message: str, *, retry_after: float) -> None:
         super().__init__(message)
@@ -50,7 +50,7 @@ class CannotStart(Exception):
 
 
 class StartFailed(Exception):
-    """No instance could be started; `verdict` is the sandbox's, `field` names the bad request field if there is one."""
+    """No instance could be started. `verdict` is the sandbox's; `field` names the request field at fault, if any."""
 
     def __init__(
         self,
@@ -66,15 +66,16 @@ class StartFailed(Exception):
         self.field = field
 
 
-# What happens.
+# Events.
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A create wants an instance.
+    """A create needs an instance.
 
-    `again`: it has lost its instance to somebody else and goes to the front, however full the line is.
-    `patient`: it waits until starts can be again. `at_once`: else nothing is started for it before the next event.
+    `again`: it lost its instance to another claim and goes to the front, even of a full queue.
+    `patient`: it waits while the backend cannot start anything. `at_once`: if False, no start begins for it before the
+    next event.
     """
 
     ask: AskId
@@ -88,14 +89,14 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Withdrawn:
-    """A create does not want one any more. One that has its instance keeps it, and has to offer it again."""
+    """A create gave up its place. If it was granted an instance already, it has to put that back itself."""
 
     ask: AskId
 
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """The backend has begun a start; its instance may have been heard of before."""
+    """The backend has begun a start, whose instance may have reported before."""
 
     start: StartId
     instance_id: InstanceId
@@ -103,7 +104,7 @@ class Launched:
 
 @dataclass(frozen=True, slots=True)
 class LaunchFailed:
-    """The backend can never start this."""
+    """The backend rejected a start for good."""
 
     start: StartId
     error: StartFailed
@@ -111,7 +112,7 @@ class LaunchFailed:
 
 @dataclass(frozen=True, slots=True)
 class LaunchRefused:
-    """The backend can start nothing for `retry_after` seconds. `refuse`: tell so those who would wait for it."""
+    """The backend cannot start anything for `retry_after` seconds. `refuse`: fail waiting creates with this message."""
 
     start: StartId
     message: str
@@ -121,14 +122,14 @@ class LaunchRefused:
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """An instance is ready and nobody's: its slot is UNHEARD until it is granted or waits."""
+    """An instance is ready without an owner; its slot is UNHEARD until it is granted or waits."""
 
     instance: Instance
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """An instance is gone, or could not start."""
+    """An instance ended or could not start."""
 
     instance_id: InstanceId
     verdict: str
@@ -136,25 +137,25 @@ class Lost:
 
     @property
     def had_owner(self) -> bool:
-        """It did start, and a sandbox owned it."""
+        """Whether it did start and a sandbox owned it."""
         return self.verdict in _OF_OWNED
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """An instance has an owner, maybe by another gateway: who waits for its start waits for another."""
+    """An instance has an owner, perhaps through another gateway: a create waiting for its start needs another."""
 
     instance_id: InstanceId
 
 
 @dataclass(frozen=True, slots=True)
 class RoomMade:
-    """Something has ended: a start that was refused for want of room may go through now."""
+    """Capacity was freed: a start that was rejected for lack of it may succeed now."""
 
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """Time has passed, or what the backend says of its pools has changed."""
+    """Time has passed, or the backend's pools have changed."""
 
 
 Event = (
@@ -162,12 +163,12 @@ Event = (
 )
 
 
-# What is to be done.
+# Effects.
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """The ask has an instance, and this is what it cost to get it (seconds)."""
+    """Give the ask an instance. `queued` and `start`: seconds it waited for a place and for the start."""
 
     ask: AskId
     instance: Instance
@@ -178,7 +179,7 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """The ask gets none."""
+    """Fail the ask."""
 
     ask: AskId
     error: QueueFull | CannotStart | StartFailed
@@ -186,7 +187,7 @@ class Refuse:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Ask the backend for a start, and say what came of it. `ask`: whom it is meant for."""
+    """Call the backend's `launch` and report the result. `ask`: the create that it is meant for."""
 
     start: StartId
     template: Template
@@ -195,14 +196,14 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Destroy:
-    """Nobody wants this instance."""
+    """Destroy an instance that no create needs."""
 
     instance_id: InstanceId
 
 
 @dataclass(frozen=True, slots=True)
 class Prime:
-    """An instance waits to be claimed: its claim need not wait for a connection."""
+    """Open a connection to a warm instance, so that its claim does not wait for one."""
 
     address: str
 

@@ -1,4 +1,4 @@
-"""Who waits for an instance: one fair line per template, turns shared between tenants; plain data, no I/O."""
+"""Queues of creates that wait for an instance: one per template, fair between tenants. Plain data, no I/O."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True, eq=False)
 class Waiter(Generic[T]):
-    """One create request in the line; `value` is the owner's own."""
+    """One create request in the queue; `value` belongs to the caller."""
 
     template: Template
     key: str
@@ -53,7 +53,7 @@ class WaitList(Generic[T]):
         return self._size
 
     def add(self, waiter: Waiter[T], *, front: bool = False) -> None:
-        """Join the line; `front` is for one who has had a turn already and lost its instance to somebody else."""
+        """Join the queue; `front` is for a create that had its turn and lost its instance to another claim."""
         self._serial += 1
         waiter.serial = self._serial
         if front:
@@ -69,11 +69,11 @@ class WaitList(Generic[T]):
         self._size += 1
 
     def first_of(self, key: str, tenant: str) -> Waiter[T] | None:
-        """Who of this tenant is next for an instance of this template."""
+        """Return this tenant's next waiter for an instance of this template."""
         return min(self._of(key, tenant), default=None)
 
     def is_full(self, tenant: str, *, limit: int) -> bool:
-        """Each tenant has a tenth of the places for sure, beyond `limit` when others have taken these."""
+        """Return whether to refuse this tenant; each has a tenth of the places, even beyond `limit`."""
         return self._size >= limit and self._of_tenant[tenant] >= min(limit, max(1, limit // 10))
 
     def waiting_of(self, key: str, tenant: str) -> int:
@@ -85,7 +85,7 @@ class WaitList(Generic[T]):
         return (waiter for waiter in heap if waiter.waiting and waiter.tenant == tenant)
 
     def head(self, key: str) -> Waiter[T] | None:
-        """Who is next for an instance of this template."""
+        """Return the next waiter for an instance of this template."""
         line = self._lines.get(key)
         if line is None:
             return None
@@ -100,17 +100,17 @@ class WaitList(Generic[T]):
         return waiter
 
     def serve(self, waiter: Waiter[T]) -> None:
-        """It has what it waited for, whether or not its turn had come."""
+        """Remove a waiter that got its instance, in turn or not."""
         self._turn = max(self._turn, waiter.rank)
         self.remove(waiter)
 
     def in_line(self, key: str) -> list[Waiter[T]]:
-        """Who waits for this template, the next one first."""
+        """Return the waiters for this template, the next one first."""
         line = self._lines.get(key)
         return sorted(waiter for waiter in line.heap if waiter.waiting) if line is not None else []
 
     def remove(self, waiter: Waiter[T]) -> bool:
-        """Leave the line; False when not in it any more."""
+        """Leave the queue; return False if it had left before."""
         if not waiter.waiting:
             return False
         waiter.waiting = False
@@ -130,12 +130,12 @@ class WaitList(Generic[T]):
         return line.size if line is not None else 0
 
     def in_turn(self) -> list[str]:
-        """Templates that somebody waits for, the one whose turn it is first."""
+        """Return the templates with waiters, the next one to be served first."""
         heads = [(head, key) for key in list(self._lines) if (head := self.head(key)) is not None]
         return [key for _, key in sorted(heads, key=lambda pair: pair[0])]
 
     def position(self, waiter: Waiter[T]) -> int:
-        """1 for the next; counts everybody whose turn comes earlier, whatever they wait for."""
+        """Return the waiter's place, 1 for the next, counting all earlier waiters of any template."""
         ahead = sum(
             1 for line in self._lines.values() for other in line.heap if other.waiting and other < waiter
         )

@@ -1,1 +1,1 @@
-"""Acts on what core/ decides: the tasks, timers and calls that bring sandboxes up, and end them."""
+"""Carries out core/'s decisions: the tasks, timers and calls that bring sandboxes up and end them."""

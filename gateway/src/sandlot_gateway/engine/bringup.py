@@ -1,4 +1,4 @@
-"""The work of creates, from a place in the line to an instance that runs them, or to their refusal."""
+"""Brings up sandboxes: from a place in the queue to a claimed instance, or to a refusal."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ from .supply import Ticket
 
 _log = logging.getLogger(__name__)
 
-# What a sidecar calls a field of the claim, and what the caller called it.
+# field of the sidecar's claim -> field of the caller's request
 _CLAIM_FIELDS = {
     "env": "environment_vars",
     "timeout": "timeout_seconds",
     "idle_timeout": "idle_timeout_seconds",
 }
 _BACKEND_FIELDS = {"image": "docker_image", "cpu": "cpu_cores", "memory": "memory_gb", "disk": "disk_size_gb"}
-_REFUSAL_KEPT = 30.0  # seconds, for whoever holds the create open to read it
+_REFUSAL_KEPT = 30.0  # seconds; callers that still hold the create open read it
 
 
 class BringUp:
-    """It belongs to the gateway, not to the request that asked for it. `ran` hears of every sandbox that got its instance.
+    """Runs each bring-up in the background, independent of the create request. Calls `ran` for each one that succeeds.
 
-    `restore` puts a checkpoint's files into an instance; None: there is no directory of checkpoints.
+    `restore` copies a checkpoint's files into an instance; None: checkpoints are not configured.
     """
 
     def __init__(
@@ -66,24 +66,24 @@ class BringUp:
         self._ran = ran
         self._restore = restore
         self._clock = clock
-        self._secrets: dict[SandboxId, dict[str, str]] = {}  # of creates under way
+        self._secrets: dict[SandboxId, dict[str, str]] = {}  # sandbox id -> secrets of bring-ups in progress
         self._refusals: dict[SandboxId, BadRequestField | CannotStart] = {}
         self._one_less = asyncio.Event()
         self._tasks = Tasks()
 
     def under_way(self, sandbox_id: SandboxId) -> bool:
-        """This gateway brings it up, and nobody else's word about it counts."""
+        """Return whether this gateway is bringing it up, so that other reports about it do not count."""
         return sandbox_id in self._secrets
 
     def secrets(self, sandbox_id: SandboxId) -> dict[str, str] | None:
         return self._secrets.get(sandbox_id)
 
     def refusal(self, sandbox_id: SandboxId) -> BadRequestField | CannotStart | None:
-        """Why it was refused a moment ago."""
+        """Return why its create was refused within the last 30 s, or None."""
         return self._refusals.get(sandbox_id)
 
     def expect(self, sandbox: Sandbox, *, secrets: dict[str, str]) -> None:
-        """`run` is about to be called."""
+        """Register a bring-up before `run`."""
         self._secrets[sandbox.id] = secrets
 
     def begin(self, sandbox: Sandbox, *, secrets: dict[str, str], ticket: Ticket) -> None:
@@ -91,13 +91,13 @@ class BringUp:
         self._tasks.spawn(self.run(sandbox, secrets=secrets, ticket=ticket))
 
     def go_on(self, sandbox: Sandbox, *, secrets: dict[str, str]) -> None:
-        """Another gateway, or the one before this, has begun it: its caller waits already, and is not refused."""
-        # That of a claim which is not this gateway's, and whose end is not the sandbox's.
+        """Take over a bring-up of another or an earlier gateway, patiently: its caller has the id already."""
+        # The instance of an earlier claim, whose end is not the sandbox's.
         sandbox.instance_id = None
         self.begin(sandbox, secrets=secrets, ticket=self._patient_ticket(sandbox))
 
     def forget(self, sandbox_id: SandboxId) -> None:
-        """It is not for this gateway to bring it up (any more)."""
+        """Drop the bring-up: it is done, or another gateway does it."""
         self._secrets.pop(sandbox_id, None)
         self._one_less.set()
 
@@ -152,7 +152,7 @@ class BringUp:
         self._ran(sandbox)
 
     async def _claim(self, sandbox: Sandbox, *, secrets: dict[str, str], ticket: Ticket) -> Claimed:
-        """A caller that was answered PENDING is not refused any more: its sandbox waits until starts can be again."""
+        """Claim an instance. After its caller was answered PENDING, the create waits instead of failing."""
         while True:
             try:
                 return await self._claimer.claim(sandbox, secrets=secrets, ticket=ticket)
@@ -165,18 +165,18 @@ class BringUp:
         return self._claimer.ticket(sandbox, again=True, patient=True)
 
     async def _restore_into(self, sandbox: Sandbox, instance: Instance) -> None:
-        """Its claim waits for the files: nothing has run in it yet. Raises RestoreFailed."""
+        """Restore the checkpoint's files into a claimed instance. Raises RestoreFailed."""
         try:
             if self._restore is None:
                 raise RestoreFailed("this gateway has no directory of checkpoints: set checkpoint_dir")
             await self._restore(sandbox, instance)
-        except BaseException:  # also a fault of ours: its sidecar would wait for files that never come
+        except BaseException:  # any failure: else the sidecar would wait for files that never come
             self._ends.discard(instance, owner=sandbox.id)
             raise
 
     def _refuse(self, sandbox: Sandbox, refusal: BadRequestField | CannotStart) -> None:
-        # Whoever still holds the create open hears a 422 or 503, and no sandbox is left. A caller that was answered
-        # PENDING knows the id: for it the sandbox has to exist, and its end tells the same.
+        # A caller that holds the create open gets a 422 or 503, and no sandbox remains. One that was answered PENDING has
+        # the id: its sandbox must exist, and its end says the same.
         loop = asyncio.get_running_loop()
         self._refusals[sandbox.id] = refusal
         loop.call_later(_REFUSAL_KEPT, self._refusals.pop, sandbox.id, None)
@@ -191,13 +191,13 @@ class BringUp:
             self._ends.orphans.ended(sandbox.id)
 
     async def settled(self, *, timeout: float) -> None:
-        """Until every create has its instance or its end, `timeout` seconds at most."""
+        """Wait until every bring-up is done, `timeout` seconds at most."""
         await self._until(lambda: not self._secrets, timeout=timeout)
         if self._secrets:
             _log.warning("%d pending creates are given up", len(self._secrets))
 
     async def done_with(self, sandbox_ids: Set[SandboxId], *, timeout: float) -> None:
-        """Until none of them is brought up here, `timeout` seconds at most."""
+        """Wait until this gateway brings up none of them, `timeout` seconds at most."""
         await self._until(lambda: self._secrets.keys().isdisjoint(sandbox_ids), timeout=timeout)
 
     async def _until(self, so: Callable[[], bool], *, timeout: float) -> None:

@@ -1,4 +1,4 @@
-"""The claim protocol: take an instance, ask its sidecar to accept the owner, take the next when it will not."""
+"""The claim protocol: take an instance, ask its sidecar to accept the owner, try the next one if it does not."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 class ClaimRefused(Exception):
-    """Every sidecar would refuse this claim: the request itself is bad. `field` is the claim's field."""
+    """The claim is invalid, so that every sidecar would reject it. `field` is the claim's field."""
 
     def __init__(self, message: str, *, field: str | None) -> None:
         super().__init__(message)
@@ -30,11 +30,11 @@ class ClaimRefused(Exception):
 
 
 class NoSidecar(Exception):
-    """One instance after the other failed while it was being claimed."""
+    """Too many instances in a row failed during the claim."""
 
 
 class LostAtOnce(Exception):
-    """The instance was lost while its sidecar accepted the claim; `loss` says how."""
+    """The instance was lost while its sidecar accepted the claim, as `loss` says."""
 
     def __init__(self, loss: Loss) -> None:
         super().__init__(loss.message or loss.verdict)
@@ -55,7 +55,7 @@ class Claimed:
 
 
 class Claimer:
-    """`discard` takes away an instance that failed a sandbox's claim, if no other owns it; `counted` hears every outcome."""
+    """Calls `discard` for each instance that failed a claim, and `counted` with every outcome."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Claimer:
     def ticket(
         self, sandbox: Sandbox, *, again: bool = False, patient: bool = False, at_once: bool = True
     ) -> Ticket:
-        """A place in the line for it; the flags, and what is raised, as of `Supply.ticket`."""
+        """Get a place in the queue; flags and errors as in `Supply.ticket`."""
         return self._supply.ticket(
             template=sandbox.spec.template(),
             tenant=sandbox.tenant,
@@ -91,23 +91,23 @@ class Claimer:
         )
 
     def position(self, sandbox_id: SandboxId) -> int | None:
-        """The sandbox's place in the line, 1 for the next; None when it is in none."""
+        """Return the sandbox's place in the queue, 1 for the next, or None if it does not wait."""
         ticket = self._tickets.get(sandbox_id)
         return ticket.position if ticket is not None else None
 
     def cancel(self, sandbox_id: SandboxId) -> None:
-        """Its `claim` ends with CancelledError or Abandoned, unless an instance is accepting it right now."""
+        """Make `claim` raise CancelledError or Abandoned, unless a sidecar is already being asked."""
         ticket = self._tickets.get(sandbox_id)
         if ticket is not None:
             ticket.cancel()
 
     async def claim(self, sandbox: Sandbox, *, secrets: dict[str, str], ticket: Ticket) -> Claimed:
-        """Fill in the sandbox's instance and timings.
+        """Claim an instance and fill in the sandbox's instance and timings.
 
         Raises StartFailed, CannotStart, ClaimRefused, NoSidecar, LostAtOnce, Abandoned.
 
-        An instance that another gateway's sandbox owns by now is left alone, also one that cannot be reached from here;
-        else one whose answer is lost is discarded, since it may hold the claim.
+        Discards an instance whose answer was lost, because it may hold the claim; leaves it alone if another sandbox
+        owns it.
         """
         failures = 0
         while True:
@@ -124,12 +124,12 @@ class Claimer:
             sandbox.queued += grant.queued
             sandbox.start += grant.start
             claim = self._slots.claim(instance.id, sandbox.id)
-            if claim is None:  # lost, or another gateway's, since it was granted
+            if claim is None:  # lost, or claimed by another gateway, since the grant
                 ticket = self.ticket(sandbox, again=True)
                 continue
             try:
                 sandbox.generation = claim.generation
-                # Later than the last time, whatever the clock says: of two claims the later one counts.
+                # Strictly later than the last claim, whatever the clock says: of two claims the later one counts.
                 sandbox.asked_at = max(time.time(), sandbox.asked_at + 0.001)
                 token = self._tokens.sandbox(instance.id, claim.generation, sandbox.id)
                 began = time.monotonic()
@@ -139,7 +139,7 @@ class Claimer:
                 sandbox.claim += time.monotonic() - began
                 answer = _if_held(answer, sandbox)
             except BaseException:
-                # Cancelled, or a fault of ours: nobody knows whether the claim got through.
+                # Cancelled or failed: the sidecar may have accepted the claim.
                 self._give_back(claim)
                 raise
             self._counted(answer.outcome)
@@ -173,7 +173,7 @@ class Claimer:
 
 
 def _if_held(answer: ClaimAnswer, sandbox: Sandbox) -> ClaimAnswer:
-    """An older sidecar accepts a claim and knows nothing of its policy."""
+    """Reject the answer of an older sidecar that accepts a claim and ignores its egress policy."""
     if answer.outcome != ClaimOutcome.CLAIMED or sandbox.spec.egress is None or answer.state.get("egress"):
         return answer
     return ClaimAnswer(

@@ -1,4 +1,4 @@
-"""The end of a sandbox, whoever says so: recorded once, told to who waits, and its slot retired."""
+"""Ends sandboxes, whatever the cause: records the end once, wakes waiting callers, retires the slot."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 
 class Observer(Protocol):
-    """Who counts; see control/counters.py."""
+    """Counts creates and ends; see control/counters.py."""
 
     def created(self, sandbox: Sandbox, *, seconds: float) -> None: ...
 
@@ -36,7 +36,7 @@ class Observer(Protocol):
 
 
 class Ends:
-    """`orphan_grace` in seconds, see orphans.py."""
+    """The single place that ends sandboxes. `orphan_grace` in seconds, see orphans.py."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Ends:
         self._pending = pending
         self._observer = observer
         self._retirer = Retirer(backend=backend, sidecars=sidecars, supply=supply)
-        self._unconfirmed: dict[InstanceId, Sandbox] = {}  # by instance: ran when the last gateway was seen
+        self._unconfirmed: dict[InstanceId, Sandbox] = {}  # instance id -> sandbox of before the restart
         self.orphans = Orphans(
             grace=orphan_grace, delete=lambda sandbox, why: self.delete(sandbox, message=why)
         )
@@ -66,22 +66,21 @@ class Ends:
     def delete(
         self, sandbox: Sandbox, *, verdict: str = SandboxVerdict.DELETED, message: str | None = None
     ) -> bool:
-        """Record the end now, clean up behind the caller's back; False when it had ended before."""
+        """Record the end now and clean up in the background; return False if it had ended before."""
         was_pending = sandbox.status is Status.PENDING
         if not self.record(sandbox, verdict=verdict, message=message):
             return False
         if was_pending:
-            # One that has an instance already waits for its files: who brings them retires it.
+            # One that has an instance is restoring files; that task retires the slot.
             self._claimer.cancel(sandbox.id)
         else:
             self.retire(sandbox.instance_id, sandbox.id, verdict=verdict)
         return True
 
     async def known_to_others(self, sandbox_ids: Collection[SandboxId], *, timeout: float) -> None:
-        """Wait for the sidecars of these, where another gateway would go on using one that it holds for alive.
+        """Wait, `timeout` seconds at most, until no other gateway can go on with these ended sandboxes.
 
-        Of one whose sidecar has not said that it ended only the record tells other gateways: they may bring it up.
-        `timeout` in seconds.
+        That is when their sidecars have ended, or else when other gateways can read their ends in the records.
         """
         loop = asyncio.get_running_loop()
         until = loop.time() + timeout
@@ -99,7 +98,7 @@ class Ends:
         exit_code: int | None = None,
         heard: bool = False,
     ) -> bool:
-        """It has ended, and nothing is left to be done about its instance here. False when it had ended before."""
+        """Record the end without touching the instance; return False if it had ended before."""
         if not self._directory.end(sandbox, verdict=verdict, message=message, exit_code=exit_code):
             return False
         self.orphans.ended(sandbox.id)
@@ -114,15 +113,15 @@ class Ends:
         return True
 
     def retire(self, instance_id: InstanceId | None, sandbox_id: SandboxId, *, verdict: str) -> None:
-        """Its owner is done with the instance, if this sandbox is its owner."""
+        """Retire the instance if this sandbox owns it."""
         ended = self._slots.end(instance_id, sandbox_id) if instance_id is not None else None
         if ended is not None:
             self._retirer.retire(ended, verdict=verdict)
 
     def gone(self, instance_id: InstanceId, loss: Loss, *, heard: bool = False) -> None:
-        """The instance has ended by itself or died: record its sandbox's end, give its place to others.
+        """Handle an instance that ended by itself or died: record its sandbox's end and free its capacity.
 
-        `heard`: its sidecar said so.
+        `heard`: its sidecar reported it.
         """
         slot = self._supply.lost(instance_id, loss)
         owner = slot.sandbox_id if slot is not None and slot.phase is Phase.OWNED else None
@@ -146,7 +145,7 @@ class Ends:
             self._retirer.destroy(instance_id)
 
     def _unlearn(self, sandbox: Sandbox) -> None:
-        """The gateway that brings it up has not heard of the claim that was heard of here: it is still to come."""
+        """Forget a claim that its own gateway gave up: the sandbox is pending again there."""
         if sandbox.promised:
             self._directory.pending_again(sandbox)
         else:
@@ -154,32 +153,32 @@ class Ends:
             self.orphans.ended(sandbox.id)
 
     def over_elsewhere(self, sandbox_id: SandboxId, instance_id: InstanceId) -> None:
-        """Its slot is at a later generation: another gateway was asked to end it, and has reset the slot."""
+        """Record that another gateway ended it: its slot has been reset to a later generation."""
         sandbox = self._directory.get(sandbox_id)
         if sandbox is not None and sandbox.instance_id == instance_id:
             self.record(sandbox, verdict=SandboxVerdict.DELETED, message="it was ended by another gateway")
 
     def give_back(self, instance: Instance, sandbox_id: SandboxId) -> None:
-        """An instance that this sandbox could not claim: nobody shall have it, unless somebody else has it already."""
+        """Remove an instance that this sandbox failed to claim, unless another sandbox owns it."""
         self._retirer.give_back(instance, sandbox_id)
 
     def discard(self, instance: Instance, *, owner: SandboxId | None = None) -> None:
-        """An instance that nobody shall have: as it is now, or as long as this sandbox owns it."""
+        """Remove an instance; with `owner`, only while this sandbox owns it."""
         self._retirer.discard(instance, owner=owner)
 
-    # Of sandboxes from before a restart.
+    # Sandboxes from before a restart.
 
     def expect(self, sandbox: Sandbox) -> None:
-        """It ran when the last gateway was there; its sidecar has to say so before it does again."""
+        """Note a sandbox that ran before the restart, until its sidecar confirms it."""
         if sandbox.instance_id is not None:
             self._unconfirmed[sandbox.instance_id] = sandbox
 
     def confirmed(self, instance_id: InstanceId) -> None:
-        """Its sidecar has told of its owner, whoever that is by now."""
+        """Drop the note: the sidecar has reported its current owner."""
         self._unconfirmed.pop(instance_id, None)
 
     def end_unconfirmed(self) -> None:
-        """All that lives has been found."""
+        """End the noted sandboxes that no sidecar confirmed."""
         for instance_id in list(self._unconfirmed):
             sandbox = self._unconfirmed_again(instance_id)
             if sandbox is not None:
@@ -194,6 +193,6 @@ class Ends:
         return sandbox
 
     async def close(self, *, timeout: float) -> None:
-        """Wait up to `timeout` seconds for cleanups, then cancel what is left."""
+        """Wait up to `timeout` seconds for cleanups, then cancel the rest."""
         self.orphans.close()
         await self._retirer.close(timeout=timeout)

@@ -1,4 +1,4 @@
-"""Why a create or a reset does not go on; control/errors.py makes answers of them."""
+"""Errors of creates and resets; control/errors.py maps them to HTTP answers."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from enum import StrEnum
 
 
 class QuotaReached(Exception):
-    """The tenant has as many live sandboxes as it may."""
+    """The tenant has reached its limit of live sandboxes."""
 
 
 class BadRequestField(Exception):
-    """The create cannot succeed as it was asked for; `field` is the name on the wire."""
+    """The create request is invalid; `field` is the name on the wire."""
 
     def __init__(self, message: str, *, field: str) -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""Creates with an idempotency key where other gateways are: who brings one up, and who goes on when that one dies."""
+"""Creates with an idempotency key among several gateways: which one brings it up, and which takes over when it dies."""
 
 from __future__ import annotations
 
@@ -22,20 +22,22 @@ from .supply import Ticket
 
 _log = logging.getLogger(__name__)
 
-_FOLLOW_PAUSE = 1.0  # seconds between two looks whether the gateway that brings up a sandbox still does
-_INSTEAD_KEPT = 30.0  # seconds, for whoever holds the create open to be told of the other one
+_FOLLOW_PAUSE = 1.0  # seconds between checks that the gateway bringing up a sandbox still does
+_INSTEAD_KEPT = 30.0  # seconds; callers that still hold the create open get the other sandbox
 
 
 class Following:
-    """A create follows another gateway's with its key: this one has its secrets, and takes it over if need be."""
+    """Follows another gateway's create with the same key, and takes it over if that gateway dies."""
 
     def __init__(self, *, directory: Directory, backend: Backend, bringup: BringUp, ends: Ends) -> None:
         self._directory = directory
         self._backend = backend
         self._bringup = bringup
         self._ends = ends
-        self._secrets: dict[SandboxId, dict[str, str]] = {}  # of those that are followed
-        self._asking: dict[SandboxId, asyncio.Event] = {}  # until it is known whose it is
+        self._secrets: dict[SandboxId, dict[str, str]] = {}  # sandbox id -> secrets of followed creates
+        self._asking: dict[
+            SandboxId, asyncio.Event
+        ] = {}  # sandbox id -> set once the holder of its key is known
         # What another gateway had made for the key of one of ours.
         self._instead: dict[SandboxId, Sandbox] = {}
         self._tasks = Tasks()
@@ -46,26 +48,26 @@ class Following:
         return self._secrets.get(sandbox_id)
 
     def begin(self, sandbox: Sandbox, *, secrets: dict[str, str], ticket: Ticket) -> None:
-        """Bring it up, unless another gateway has one for its key, which stands in its place then."""
+        """Bring it up, unless another gateway has a sandbox for its key, which then replaces it."""
         self._bringup.expect(sandbox, secrets=secrets)
         self._asking[sandbox.id] = asyncio.Event()
         self._tasks.spawn(self._begin(sandbox, secrets=secrets, ticket=ticket))
 
     async def decided(self, sandbox: Sandbox) -> Sandbox:
-        """The one that stands for it, once it is known whose its key is."""
+        """Wait until the holder of its key is known, and return the sandbox to use."""
         if (asking := self._asking.get(sandbox.id)) is not None:
             await asking.wait()
         return self._instead.get(sandbox.id, sandbox)
 
     def follow(self, sandbox: Sandbox, *, spec: Spec, secrets: dict[str, str]) -> None:
-        """Another gateway brings it up; should that one die, this one does, whose caller has said all that it takes."""
+        """Follow a sandbox that another gateway brings up, ready to take over: this caller sent the whole request."""
         if (
             sandbox.status is Status.PENDING
             and self.keyed.has_others
             and not self._bringup.under_way(sandbox.id)
             and sandbox.id not in self._secrets
         ):
-            # What is known of it by another gateway's promise lacks what may hold a secret.
+            # Another gateway's record of the pending create lacks the fields that may hold a secret.
             sandbox.spec = msgspec.structs.replace(spec, name=sandbox.spec.name, labels=sandbox.spec.labels)
             self._secrets[sandbox.id] = secrets
             self._followers.spawn(self._follow(sandbox))

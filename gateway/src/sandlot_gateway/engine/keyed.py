@@ -1,4 +1,4 @@
-"""Sees to it that one idempotency key brings up one sandbox, whichever gateways its creates come to."""
+"""Makes sure that one idempotency key brings up one sandbox, through whichever gateways its creates come."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from sandlot_gateway.core.owners import KeyAnswer, KeyHolder, KeyQuestion
 from sandlot_gateway.directory import Directory
 from sandlot_gateway.sandboxes import Sandbox
 
-_GIVES_WAY = SandboxId("~")  # greater than every id: whoever asks so takes part in no decision
+_GIVES_WAY = SandboxId("~")  # sorts after every id: a question with it never wins
 _TRIES, _PAUSE = 20, 0.05  # seconds
 
 
 class KeyedCreates:
-    """Every gateway asks all others before it brings up a sandbox for a key.
+    """Asks all other gateways before this one brings up a sandbox for a key.
 
-    Of two that ask each other at the same time the one with the smaller id goes on, which each tells the other. One
-    whose questions are all answered has decided: whoever asks later is told of its sandbox. `works_on`: this gateway
-    brings up the sandbox of this id.
+    When two gateways ask each other at the same time, the smaller sandbox id wins. A gateway whose questions are all
+    answered has decided, and answers later questions with its sandbox. `works_on`: whether this gateway is bringing up
+    the sandbox of this id.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class KeyedCreates:
         return self._others is not None
 
     async def ask(self, sandbox: Sandbox) -> KeyAnswer:
-        """Whose the sandbox's key is; no holder: it is for this gateway to bring the sandbox up."""
+        """Ask who holds the sandbox's key; without a holder this gateway brings the sandbox up."""
         if self._others is None or sandbox.spec.key is None:
             return KeyAnswer((), all_heard=True)
         question = KeyQuestion(sandbox.tenant, sandbox.spec.key, sandbox.id, self._gateway)
@@ -54,7 +54,7 @@ class KeyedCreates:
             answer = await self._others.holder_of_key(question)
         finally:
             first = self._undecided.pop(sandbox.id)
-        # Of another gateway that has died, its sidecar or its promise may have told meanwhile.
+        # A sidecar or a record may have reported a dead gateway's sandbox meanwhile.
         known = self._directory.by_key(sandbox.tenant, sandbox.spec.key)
         if known is not None and known.id != sandbox.id:
             first = known.id
@@ -63,7 +63,7 @@ class KeyedCreates:
         return answer
 
     async def agreed(self, sandbox: Sandbox, holder: KeyHolder) -> KeyHolder:
-        """Who holds its key in the end, where `holder` seemed to: of three gateways, that one may give way to another."""
+        """Return the final holder of the key: among three gateways, `holder` may itself yield to another."""
         assert self._others is not None
         assert sandbox.spec.key is not None
         question = KeyQuestion(sandbox.tenant, sandbox.spec.key, _GIVES_WAY, self._gateway)
@@ -76,7 +76,7 @@ class KeyedCreates:
         return holder
 
     def answer(self, question: KeyQuestion) -> KeyHolder | None:
-        """What another gateway is told. None: as far as this one knows, it may go on."""
+        """Answer another gateway's question. None: this gateway has no objection."""
         known = self._directory.by_key(question.tenant, question.key)
         if known is None:
             return None
@@ -90,5 +90,5 @@ class KeyedCreates:
             before = self._undecided[known.id]
             self._undecided[known.id] = min(before or question.sandbox_id, question.sandbox_id)
             return None
-        # One that it only waits for is told of by the gateway that brings it up.
+        # For a sandbox that this gateway only follows, the gateway that brings it up answers.
         return KeyHolder(known.id) if known.status is Status.RUNNING or self._works_on(known.id) else None

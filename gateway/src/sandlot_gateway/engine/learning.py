@@ -1,4 +1,4 @@
-"""What this gateway learns of sandboxes that it did not bring up, or has forgotten: from sidecars, records, its disk."""
+"""Adopts sandboxes that this gateway did not bring up or has forgotten: from sidecars, records and its disk."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from .pending import PendingStore
 
 _log = logging.getLogger(__name__)
 
-# Ends that a gateway has decided; every other is of an instance, and of the claim that it had.
+# Verdicts that a gateway decides; all others are the end of an instance and its claim.
 _DECIDED: frozenset[str] = frozenset(
     {SandboxVerdict.DELETED, SandboxVerdict.RESET_FAILED, SandboxVerdict.START_FAILED}
 )
-# Of these, the ones that a caller's request has led to.
+# Those of them that a caller's request causes.
 _ASKED_FOR: frozenset[str] = frozenset({SandboxVerdict.DELETED, SandboxVerdict.RESET_FAILED})
 
 
 class Learning:
-    """All but `close` return at once."""
+    """All methods but `close` return at once."""
 
     def __init__(
         self,
@@ -61,8 +61,8 @@ class Learning:
     # From sidecars.
 
     def owned(self, instance: Instance, state: dict[str, Any]) -> None:
-        """Its sidecar tells of an owner, whoever made the claim: the backend's record of it may be missing."""
-        # The gateway that made the claim brings its files; should it be dead, the sidecar ends itself.
+        """Handle a sidecar's report of its owner, whichever gateway made the claim; its record may be missing."""
+        # The gateway that made the claim restores the files; if it is dead, the sidecar ends itself.
         restoring = bool(state.get("restoring"))
         try:
             sandbox = recovered(state, now=self._clock())
@@ -76,7 +76,7 @@ class Learning:
             self._adopt(instance, sandbox)
 
     def _adopt(self, instance: Instance, sandbox: Sandbox) -> None:
-        """Know the sandbox (again), or end the instance when it has ended."""
+        """Add the sandbox to the directory, or end the instance if the sandbox has ended."""
         known = self._directory.get(sandbox.id)
         if known is not None:
             if self._bringup.under_way(known.id):
@@ -86,11 +86,11 @@ class Learning:
             if known.status is not Status.PENDING and (
                 known.asked_at >= sandbox.asked_at or known.verdict in _DECIDED
             ):
-                # Also where another claim of it came later: its gateway died before it could give this one back.
+                # Also after a later claim: the gateway of this one died before it could release it.
                 self._ends.retire(instance.id, sandbox.id, verdict=known.verdict or SandboxVerdict.GIVEN_BACK)
                 return
             if not known.live:
-                # What has ended was the instance of a claim that its gateway has not heard of; here it has another.
+                # What ended was the instance of an earlier claim whose answer was lost; this is a later claim's.
                 self._directory.drop(known)
                 known = None
         token = self._tokens.sandbox(instance.id, sandbox.generation, sandbox.id)
@@ -98,7 +98,7 @@ class Learning:
         if known is None:
             self._directory.add(sandbox)
         else:
-            # Promised by another gateway, or claimed there a second time. It stays the same object: somebody may wait.
+            # Another gateway's pending create, or claimed a second time. Keep the object: callers may wait on it.
             self._ends.retire(known.instance_id, known.id, verdict=SandboxVerdict.GIVEN_BACK)
             sandbox.promised = known.promised
             for name in Sandbox.__struct_fields__:
@@ -110,7 +110,7 @@ class Learning:
     # From other gateways' records.
 
     def promised(self, sandbox_id: SandboxId, request: dict[str, Any]) -> None:
-        """Another gateway has told a caller of it: it can be asked for here, and runs once its sidecar says so."""
+        """Add another gateway's pending create, so that callers can ask for it here."""
         if self._directory.get(sandbox_id) is not None:
             return
         try:
@@ -119,11 +119,11 @@ class Learning:
             _log.warning("a pending create cannot be read: %s", error, extra={"sandbox": sandbox_id})
 
     def over(self, end: RecordedEnd) -> None:
-        """Another gateway was asked for its end, or its own gateway is lost.
+        """Apply an end that another gateway or the controller recorded.
 
-        The end of a promise ends it whatever it has become since; that of an instance's record only where nobody
-        has heard of the instance yet, and what brings it up here goes on unless it was deleted. One that nobody here
-        knows is known as ended, if its record tells enough.
+        The end of a pending create's record ends the sandbox whatever it has become since. The end of an instance's
+        record counts only while no sidecar has reported the instance, and stops a bring-up here only for a delete. An
+        unknown sandbox is added as ended, if its record says enough.
         """
         if end.verdict == SandboxVerdict.GIVEN_BACK and not end.promised:
             return
@@ -132,19 +132,19 @@ class Learning:
             if end.request is not None:
                 self._ended(end, end.request)
         elif end.promised or (sandbox.status is Status.PENDING and end.verdict in _ASKED_FOR):
-            # Also where it is brought up: the instance that has ended was that of a claim not heard of here.
+            # Also during a bring-up here: the ended instance belonged to a claim whose answer was lost.
             self._ends.delete(sandbox, verdict=end.verdict, message=end.message)
         elif sandbox.status is Status.PENDING and not self._bringup.under_way(end.sandbox_id):
             self._ends.record(sandbox, verdict=end.verdict, message=end.message, exit_code=end.exit_code)
 
     def _ended(self, end: RecordedEnd, request: dict[str, Any]) -> None:
-        """It ended before it was heard of here: its caller asks any gateway what became of it."""
+        """Add a sandbox that ended before this gateway knew it, so that its caller can ask any gateway."""
         try:
             sandbox = promised(end.sandbox_id, request, now=self._clock())
         except NotOurs as error:
             _log.warning("an ended sandbox cannot be read: %s", error, extra={"sandbox": end.sandbox_id})
             return
-        sandbox.spec.key = None  # what came of a key is told by the gateways that saw it live
+        sandbox.spec.key = None  # gateways that saw it live answer for its key
         at = end.at or self._clock()
         sandbox.finish(end.verdict, at=at, message=end.message, exit_code=end.exit_code)
         self._directory.add(sandbox)
@@ -152,7 +152,7 @@ class Learning:
     # From this gateway's disk.
 
     def resume(self) -> None:
-        """Recovery is over: go on with pending creates, and give those whose sidecar is gone their verdict."""
+        """Finish recovery: continue pending creates, and end sandboxes whose sidecar is gone."""
         if self._backend.finds_all:
             self._ends.end_unconfirmed()
         for sandbox, secrets in self._pending.load():
@@ -161,11 +161,11 @@ class Learning:
                 self._pending.remove(sandbox.id)
                 continue
             if known is not None:
-                self._directory.drop(known)  # as its promise tells it, without the secrets
+                self._directory.drop(known)  # read from its record, without the secrets
             self._directory.add(sandbox)
             self._tasks.spawn(self._backend.promise(sandbox.promise()))
             if sandbox.spec.key is not None and self._following.keyed.has_others:
-                # Another gateway may have gone on with it.
+                # Another gateway may have taken it over.
                 self._following.follow(sandbox, spec=sandbox.spec, secrets=secrets)
             else:
                 self._bringup.go_on(sandbox, secrets=secrets)

@@ -1,4 +1,4 @@
-"""What callers ask of sandboxes: create one, wait for it, reset it; and the parts that this is made of."""
+"""The calls that the API makes: create a sandbox, wait for it, reset it; and the parts that serve them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from .supply import Supply
 
 _log = logging.getLogger(__name__)
 
-DELETE_WAIT = 2.0  # seconds that a delete waits for sidecars and records which do not answer
+DELETE_WAIT = 2.0  # seconds; the longest that a delete waits for sidecars and records
 
 
 class Lifecycle:
@@ -99,7 +99,7 @@ class Lifecycle:
         )
 
     def create(self, spec: Spec, *, secrets: dict[str, str], tenant: Tenant) -> Sandbox:
-        """Begin a sandbox, or find the one that this idempotency key made. Does not wait.
+        """Begin a sandbox, or return the one that this idempotency key made. Does not wait.
 
         Raises QuotaReached; when nothing warm fits, QueueFull if the line is full, CannotStart if no start can be.
         """
@@ -127,9 +127,9 @@ class Lifecycle:
         return sandbox
 
     async def wait(self, sandbox: Sandbox, *, timeout: float) -> Sandbox:
-        """Up to `timeout` seconds for a PENDING sandbox to become something else. Raises BadRequestField, CannotStart.
+        """Wait up to `timeout` seconds for a PENDING sandbox to change. Raises BadRequestField, CannotStart.
 
-        Another one, where another gateway had made it for the same key: nobody has been told of this one.
+        Return another gateway's sandbox if that one holds the same key; no caller has got this one's id then.
         """
         sandbox = await self.following.decided(sandbox)
         await self._directory.changed(sandbox.id, timeout=timeout)
@@ -145,12 +145,12 @@ class Lifecycle:
         return sandbox
 
     async def promise(self, sandbox: Sandbox) -> None:
-        """Its caller is about to be told of it: other gateways should know it too, if it is PENDING."""
+        """Share a PENDING sandbox with the other gateways before its caller gets the id."""
         if sandbox.status is Status.PENDING and self._secrets(sandbox) is not None:
             await self._backend.promise(sandbox.promise())
 
     def _secrets(self, sandbox: Sandbox) -> dict[str, str] | None:
-        """Of one that this gateway brings up, or would."""
+        """Return the secrets of a sandbox that this gateway brings up or follows."""
         secrets = self.bringup.secrets(sandbox.id)
         return secrets if secrets is not None else self.following.secrets(sandbox.id)
 
@@ -161,7 +161,7 @@ class Lifecycle:
         return None if sandbox.instance_id is None else self._backend.instance(sandbox.instance_id)
 
     async def reset(self, sandbox: Sandbox) -> dict[str, Any]:
-        """A proven reset that keeps the owner; the sidecar's answer. Raises ResetFailed."""
+        """Reset the sandbox with proof, keeping its owner, and return the sidecar's answer. Raises ResetFailed."""
         instance = self.instance_of(sandbox)
         if instance is None or sandbox.status is not Status.RUNNING:
             raise ResetFailed(
@@ -183,7 +183,7 @@ class Lifecycle:
         return told
 
     async def deleted_everywhere(self, *sandboxes: Sandbox) -> None:
-        """Until no other gateway can go on with the deleted, nor this one's claims bring them back; 2 s at most."""
+        """Wait until no gateway can bring the deleted sandboxes back, 2 s at most."""
         if self._backend.finds_all:
             return
         loop = asyncio.get_running_loop()
@@ -200,7 +200,7 @@ class Lifecycle:
 
 
 def _differences(told: dict[str, Any]) -> str:
-    """What a reset's answer names; all of the proof from a sidecar that names nothing."""
+    """Return the differences that a reset's answer lists, or else its whole proof."""
     proof = told.get("proof")
     found = proof.get("differences") if isinstance(proof, dict) else None
     return "; ".join(map(str, found)) if isinstance(found, list) and found else str(proof)

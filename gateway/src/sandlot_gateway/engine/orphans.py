@@ -1,4 +1,4 @@
-"""Sandboxes whose creator hung up before it was told the id: they stay a while for it to come back, then go."""
+"""Deletes sandboxes whose caller disconnected before it got the id, after a grace period if it can come back."""
 
 from __future__ import annotations
 
@@ -12,23 +12,22 @@ from sandlot_gateway.sandboxes import Sandbox
 
 
 class Orphans:
-    """`delete` is called with the sandbox and the reason; `grace` in seconds."""
+    """Calls `delete` with the sandbox and the reason; `grace` in seconds."""
 
     def __init__(self, *, grace: float, delete: Callable[[Sandbox, str], object]) -> None:
         self._grace = grace
         self._delete = delete
-        self._callers: Counter[SandboxId] = (
-            Counter()
-        )  # creates of a live sandbox that were or will be answered
+        # sandbox id -> create requests that were or will be answered
+        self._callers: Counter[SandboxId] = Counter()
         self._timers: dict[SandboxId, asyncio.TimerHandle] = {}
 
     def asked(self, sandbox: Sandbox) -> None:
-        """A create asks for it: the one that makes it, or one more with its idempotency key."""
+        """Count a create request for it: the first, or a repeat with its idempotency key."""
         self.used(sandbox.id)
         self._callers[sandbox.id] += 1
 
     def hung_up(self, sandbox: Sandbox) -> None:
-        """One of them has gone unanswered. Without an idempotency key it can never ask again."""
+        """Handle a caller that disconnected unanswered. Without an idempotency key it cannot come back."""
         if not sandbox.live:
             return
         self._callers[sandbox.id] -= 1
@@ -41,7 +40,7 @@ class Orphans:
             self._timers[sandbox.id] = loop.call_later(self._grace, self._reap, sandbox)
 
     def used(self, sandbox_id: SandboxId) -> None:
-        """Somebody knows this sandbox: it is nobody's orphan. Called for every request, so it has to be cheap."""
+        """Cancel the grace period, because a caller uses this sandbox. Runs for every request, so it must be cheap."""
         if self._timers:
             timer = self._timers.pop(sandbox_id, None)
             if timer is not None:

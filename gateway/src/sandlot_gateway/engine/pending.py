@@ -1,4 +1,4 @@
-"""Creates that were answered PENDING, on disk until they have an instance, so that a killed gateway goes on with them."""
+"""Pending creates on disk until they have an instance, so that a restarted gateway continues them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class _Entry(msgspec.Struct):
 
 
 class PendingStore:
-    """One encrypted file each: the caller is not asked for the secrets again, so they have to be kept."""
+    """Keeps one encrypted file per pending create, with the secrets that the caller sends only once."""
 
     def __init__(self, directory: Path, *, seal: Seal) -> None:
         self._directory = directory
@@ -33,7 +33,7 @@ class PendingStore:
         return sandbox_id in self._kept
 
     def save(self, sandbox: Sandbox, *, secrets: dict[str, str]) -> None:
-        """Raises OSError when the disk does not take it."""
+        """Write the pending create to disk. Raises OSError."""
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         sealed = self._seal.seal(msgspec.json.encode(_Entry(sandbox, secrets)), name=sandbox.id)
         write_whole(self._path(sandbox.id), sealed)
@@ -45,7 +45,7 @@ class PendingStore:
             self._path(sandbox_id).unlink(missing_ok=True)
 
     def load(self) -> list[tuple[Sandbox, dict[str, str]]]:
-        """What was pending when the last gateway died, oldest first. What cannot be read is dropped and logged."""
+        """Return what was pending when the last gateway stopped, oldest first. Drops and logs unreadable files."""
         found: list[tuple[Sandbox, dict[str, str]]] = []
         for path in list(self._directory.iterdir()) if self._directory.is_dir() else ():
             try:
@@ -59,7 +59,7 @@ class PendingStore:
         return sorted(found, key=lambda pair: pair[0].created_at)
 
     def _read(self, path: Path) -> _Entry:
-        """Raises OSError, or ValueError with what to do."""
+        """Read one file. Raises OSError, or ValueError with what to do."""
         if path.suffix != _SUFFIX:
             raise ValueError(
                 "an earlier version wrote it without encryption, or it is unfinished; create the sandbox again"

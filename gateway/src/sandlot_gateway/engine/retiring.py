@@ -1,4 +1,4 @@
-"""What becomes of an instance whose owner is done: a proven reset where the backend wants it, else its end."""
+"""Retires instances whose owner is done: by a proven reset if the backend supports it, else by ending them."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from .supply import Supply
 
 _log = logging.getLogger(__name__)
 
-TRIES = 6  # to ask a sidecar that does not answer
-PAUSE = 5.0  # seconds between two of them
+TRIES = 6  # attempts to reach a sidecar that does not answer
+PAUSE = 5.0  # seconds between attempts
 
 
 def _said_so(way: asyncio.Task[bool]) -> bool:
@@ -29,7 +29,7 @@ def _said_so(way: asyncio.Task[bool]) -> bool:
 
 
 class Retirer:
-    """All methods but `retired` and `close` return at once; at most `at_once` instances are retired at one time."""
+    """All methods but `retired` and `close` return at once; at most `at_once` instances retire concurrently."""
 
     def __init__(self, *, backend: Backend, sidecars: Sidecars, supply: Supply, at_once: int = 32) -> None:
         self._backend = backend
@@ -37,18 +37,18 @@ class Retirer:
         self._supply = supply
         self._slots = supply.slots
         self._at_once = asyncio.Semaphore(at_once)
-        # By sandbox, until its instances are out: whether their sidecars have said that it has them no more.
+        # sandbox id -> tasks that retire its instances; True: the sidecar confirmed it
         self._ways: dict[SandboxId, list[asyncio.Task[bool]]] = {}
         self._tasks = Tasks()
 
     def retire(self, ended: Generation, *, verdict: str) -> None:
-        """Its owner is done: a slot that is ENDING, by the move that has made it so."""
+        """Retire a slot that has just moved to ENDING."""
         self._begin(ended.sandbox_id, self._retire(ended, verdict=verdict))
 
     async def retired(self, sandbox_ids: Iterable[SandboxId], *, timeout: float) -> set[SandboxId]:
-        """Wait for those of their instances that are on their way out, `timeout` seconds at most.
+        """Wait until the instances of these sandboxes have retired, `timeout` seconds at most.
 
-        Which of them have no instance any more, by their sidecars' word.
+        Return those whose sidecars confirmed it.
         """
         ways = {one: list(self._ways[one]) for one in sandbox_ids if one in self._ways}
         tasks = [task for tasks in ways.values() for task in tasks]
@@ -59,7 +59,7 @@ class Retirer:
         return {one for one, tasks in ways.items() if all(map(_said_so, tasks))}
 
     def discard(self, instance: Instance, *, owner: SandboxId | None = None) -> None:
-        """Nobody shall have this instance (again): as it is now, or as long as this sandbox owns it."""
+        """End this instance; with `owner`, only while this sandbox owns it."""
         if owner is not None:
             begun = self._slots.end(instance.id, owner) is not None
         else:
@@ -68,11 +68,11 @@ class Retirer:
             self._tasks.spawn(self._end(instance, verdict=SandboxVerdict.SANDBOX_LOST, only_of=owner))
 
     def give_back(self, instance: Instance, sandbox_id: SandboxId) -> None:
-        """Take it away unless another sandbox than this owns it, which its sidecar alone knows."""
+        """Remove the instance unless another sandbox owns it, which only its sidecar knows."""
         self._begin(sandbox_id, self._give_back(instance, sandbox_id))
 
     def destroy(self, instance_id: InstanceId) -> None:
-        """The sidecar has ended by itself; take away what it left."""
+        """Clean up after a sidecar that ended by itself."""
         self._tasks.spawn(self._destroy(instance_id))
 
     async def close(self, *, timeout: float) -> None:
@@ -108,15 +108,15 @@ class Retirer:
             return False
 
     async def _end(self, instance: Instance, *, verdict: str, only_of: SandboxId | None = None) -> bool:
-        """Whether its sidecar has said that it ended."""
+        """End the instance; return whether its sidecar confirmed it."""
         answer = await self._sidecars.end(instance, verdict=verdict, only_of=only_of)
         await self._asked(instance, answer)
         return answer == EndAnswer.ENDED
 
     async def _give_back(self, instance: Instance, sandbox_id: SandboxId) -> bool:
-        """Whether its sidecar has said that this sandbox has it no more."""
+        """Release the failed claim; return whether the sidecar confirmed that this sandbox does not own it."""
         answer = await self._ask(instance, sandbox_id)
-        # Where another gateway may have it, it is not taken for dead because it cannot be reached from here.
+        # With other gateways around, an unreachable sidecar is not dead: another may be using it.
         tries = 0 if self._backend.finds_all else TRIES
         while answer == EndAnswer.UNKNOWN and tries and self._backend.instance(instance.id) is not None:
             await asyncio.sleep(PAUSE)
@@ -126,7 +126,7 @@ class Retirer:
         return answer != "unknown"
 
     async def _asked(self, instance: Instance, answer: EndAnswer, *, given_back: bool = False) -> None:
-        """Its sidecar was asked to end, and another sandbox owns it, or it is to be taken away."""
+        """Act on a sidecar's answer: forget the slot if another sandbox owns it, else destroy the instance."""
         if answer == EndAnswer.OWNED:
             self._slots.gone(instance.id)
         else:

@@ -1,4 +1,4 @@
-"""Acts on what core/supply.py decides: futures for creates that wait, calls of the backend, one timer."""
+"""Carries out the effects of core/supply.py: futures of waiting creates, backend calls, one timer."""
 
 from __future__ import annotations
 
@@ -48,22 +48,22 @@ _VERDICT_OF_ERROR = {"IMAGE_PULL_FAILED": SandboxVerdict.IMAGE_PULL}
 
 @dataclass(slots=True, eq=False)
 class Ticket:
-    """A place in the line; `wait` gives the instance, `cancel` gives the place up."""
+    """A place in the queue; `wait` returns the instance, `cancel` gives up the place."""
 
     _supply: Supply
     _ask: AskId
     _future: asyncio.Future[Grant]
 
     async def wait(self) -> Grant:
-        """Raises StartFailed, CannotStart, or CancelledError when cancelled before it had an instance."""
+        """Wait for an instance. Raises StartFailed, CannotStart, or CancelledError after `cancel`."""
         return await self._future
 
     def cancel(self) -> None:
-        """One that has its instance keeps it, and has to offer it again."""
+        """Give up the place. A create that was granted an instance has to put it back itself."""
         self._supply.withdraw(self._ask)
 
     def begin(self) -> None:
-        """Start what it waits for, of a ticket that is not `at_once`."""
+        """Begin the start for a ticket that was made without `at_once`."""
         self._supply.look()
 
     def give_back(self) -> None:
@@ -79,7 +79,7 @@ class Ticket:
 
 
 class Supply:
-    """One per gateway; its clock is the loop's. `prime` is given the address of each instance that waits to be claimed."""
+    """One per gateway, on the event loop's clock. Calls `prime` with the address of each instance that becomes warm."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class Supply:
         self._timer_at: float | None = None
         self._closed = False
 
-    # Asked by creates.
+    # Calls from creates.
 
     def ticket(
         self,
@@ -114,9 +114,10 @@ class Supply:
         patient: bool = False,
         at_once: bool = True,
     ) -> Ticket:
-        """Take a warm instance, or a place in the line; QueueFull, CannotStart at once when there is none.
+        """Take a warm instance or a place in the queue. Raises QueueFull or CannotStart at once.
 
-        `wanted`: what a backend may note of the sandbox with a start that is meant for it. The others as in `Asked`.
+        `wanted`: returns the pending create, for the backend's record of a start that is meant for it. The other
+        arguments as in `Asked`.
         """
         ask = AskId(next(self._numbers))
         future = self._futures[ask] = asyncio.get_running_loop().create_future()
@@ -124,7 +125,7 @@ class Supply:
             self._wanted[ask] = wanted
         self._step(Asked(ask, template, tenant, pool, again=again, patient=patient, at_once=at_once))
         if future.done():
-            future.result()  # raises what it was refused for
+            future.result()  # raises the refusal
         return Ticket(self, ask, future)
 
     def withdraw(self, ask: AskId) -> None:
@@ -134,7 +135,7 @@ class Supply:
             self._step(Withdrawn(ask))
 
     def look(self) -> None:
-        """Start what is wanted by now."""
+        """Begin the starts that waiting creates need."""
         self._step(Looked())
 
     def position(self, ask: AskId) -> int:
@@ -148,45 +149,45 @@ class Supply:
     def starting(self) -> int:
         return self._core.starting
 
-    # Told by sidecars and the backend.
+    # Reports from sidecars and the backend.
 
     def heard_warm(self, instance: Instance, generation: int) -> Heard:
-        """Its sidecar says that it is ready and nobody's."""
+        """Handle a sidecar's report that it is ready without an owner."""
         heard = self.slots.heard_warm(instance, generation)
         if heard is Heard.NEWS:
             self._step(Offered(instance))
         return heard
 
     def heard_owned(self, instance: Instance, generation: int, sandbox_id: SandboxId | None) -> Heard:
-        """Its sidecar says that this sandbox owns it, maybe by another gateway."""
+        """Handle a sidecar's report that this sandbox owns it, perhaps through another gateway."""
         heard = self.slots.heard_owned(instance, generation, sandbox_id)
         if heard is Heard.NEWS:
             self._step(Taken(instance.id))
         return heard
 
     def put_back(self, instance_id: InstanceId) -> None:
-        """A create had this instance and does not want it any more."""
+        """Return an unclaimed instance that a create no longer needs."""
         instance = self.slots.put_back(instance_id)
         if instance is not None:
             self._step(Offered(instance))
 
     def lost(self, instance_id: InstanceId, loss: Loss) -> Slot | None:
-        """This instance is gone, or could not start; how its slot was."""
+        """Handle the loss of an instance and return its slot as it was."""
         slot = self.slots.lost(instance_id, loss)
         self._step(Lost(instance_id, loss.verdict, loss.message or loss.verdict))
         return slot
 
     def capacity_freed(self) -> None:
-        """Something ended."""
+        """Retry starts that were rejected for lack of capacity."""
         self._step(RoomMade())
 
     def shed(self, pool: str) -> InstanceId | None:
-        """Take one ready instance of this pool out for good; see Events.give_up."""
+        """Remove one ready instance of this pool; see Events.give_up."""
         instance = self._core.shed(pool)
         return instance.id if instance is not None else None
 
     async def close(self) -> None:
-        """Give everybody in the line a cancellation and wait for starts that are under way."""
+        """Cancel all waiting creates and wait for starts in progress."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -253,7 +254,7 @@ class Supply:
         return asyncio.get_running_loop().time()
 
     def _arm(self) -> None:
-        """One timer, for the earliest of all that is due."""
+        """Set the timer to the earliest due time."""
         at = self._core.look_at()
         if at == self._timer_at:
             return

@@ -1,4 +1,4 @@
-"""Asks sidecars for their state: of pods that were there before, or whose webhook another gateway has heard."""
+"""Polls sidecars for their state: those of existing pods, and those whose webhook went to another gateway."""
 
 from __future__ import annotations
 
@@ -21,12 +21,10 @@ _EAGER, _EAGER_PAUSE, _PAUSE = 10.0, 0.25, 1.0  # seconds
 
 
 class Asker:
-    """`told` gets an answer whose phase is not `starting`, and says whether it was of use.
+    """Polls each sidecar until `told` accepts an answer; `told` sees only phases other than `starting`.
 
-    Until then the sidecar is asked again and again.
-
-    Four times a second at most: a sandbox that starts cold for this gateway's caller may tell another gateway. One that
-    has not answered for a while is asked once a second: thousands behind a broken network would take half a core.
+    Polls four times a second at first, because a cold start for this gateway's caller may report to another gateway;
+    after a while once a second, because thousands of sidecars behind a broken network would take half a core.
     """
 
     def __init__(
@@ -36,15 +34,15 @@ class Asker:
         self._told = told
         self._slots = asyncio.Semaphore(at_once)
         self._tasks: dict[InstanceId, asyncio.Task[None]] = {}
-        self._left: set[asyncio.Task[None]] = set()  # cancelled, and not over yet
+        self._left: set[asyncio.Task[None]] = set()  # cancelled, not finished yet
         self._untried: set[InstanceId] = set()
         self._all_tried = asyncio.Event()
 
     def ask(self, instance: Instance) -> None:
-        """Returns at once; one that is being asked already is not asked twice."""
+        """Begin polling, unless it is polled already. Return at once."""
         instance_id = instance.id
         before = self._tasks.get(instance_id)
-        # One that is done may not be forgotten yet: its answer is from before this question.
+        # A finished task may still be listed: its answer predates this call.
         if before is None or before.done():
             task = asyncio.get_running_loop().create_task(self._ask(instance))
             self._tasks[instance_id] = task
@@ -52,16 +50,16 @@ class Asker:
             task.add_done_callback(lambda task: self._finished(instance_id, task))
 
     def leave(self, instance_id: InstanceId) -> None:
-        """Nobody needs the answer any more."""
+        """Stop polling."""
         task = self._tasks.get(instance_id)
         if task is not None and task is not asyncio.current_task():
             task.cancel()
             self._left.add(task)
             task.add_done_callback(self._left.discard)
-            self._finished(instance_id, task)  # now: whoever asks again before it has ended is to be heard
+            self._finished(instance_id, task)  # at once: a new `ask` must begin a new poll
 
     async def settle(self, *, timeout: float) -> None:
-        """Until each has been asked once, whatever came of it."""
+        """Wait until each sidecar has been tried once."""
         try:
             async with asyncio.timeout(timeout):
                 while self._untried:
@@ -103,7 +101,9 @@ class Asker:
                     answer, state = None, None
             if answer is not None and answer.status == 401 and not refused:
                 refused = True
-                _log.error("instance %s does not take our token: is it of another master key?", instance.id)
+                _log.error(
+                    "sidecar %s rejected this gateway's token; do the master keys differ?", instance.id
+                )
             if (
                 answer is not None
                 and answer.status == 200

@@ -1,4 +1,4 @@
-"""The Kubernetes backend: makes the parts that each do one thing, and hands what the gateway asks to them."""
+"""The Kubernetes backend: builds its parts and delegates the gateway's calls to them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _log = logging.getLogger(__name__)
 
 
 class KubernetesBackend:
-    """One namespace's sandboxes. Without an API server it goes on with what sidecars say, and starts nothing."""
+    """The sandboxes of one namespace. Without an API server it works on with sidecars' reports and starts nothing."""
 
     name = "kubernetes"
     finds_all = False
@@ -145,7 +145,7 @@ class KubernetesBackend:
         await self._client.close()
 
     async def destroy_all(self) -> None:
-        """Pools are the cluster's and not this gateway's: their warm pods stay."""
+        """Destroy this gateway's instances; warm pods of pools stay, because the cluster owns them."""
         await self._destroyer.destroy_all()
         await self._records.flush(timeout=10.0)
 
@@ -157,14 +157,14 @@ class KubernetesBackend:
         return await self._launcher.launch(template, wanted=wanted)
 
     def begun(self, instance_id: InstanceId) -> float | None:
-        """A pod is made in its turn (coldStartsPerNode), and may wait for room: the controller gives up one that has none."""
+        """Return when the pod got a node: it waits for its turn (coldStartsPerNode) and for capacity before that."""
         seen = self._instances.get(instance_id)
         if seen is None:
             return 0.0
         return seen.pod.placed_at if seen.pod is not None else None
 
     async def check_image(self, image: str) -> ImageCheck:
-        """The gateway asks no registry: nodes fetch images, with credentials and a network of their own."""
+        """Check the name only: nodes pull images, with their own credentials and network."""
         check_image(Template(image=image))
         if any(
             seen.instance.template.image == image
@@ -179,15 +179,15 @@ class KubernetesBackend:
         return ImageCheck(text, checked=False)
 
     def ready(self, instance_id: InstanceId) -> None:
-        """Pools are the controller's business."""
+        """Do nothing: the controller fills pools."""
 
     def nudge(self, pool: str) -> None:
-        """The record of the claim tells the controller."""
+        """Do nothing: the claim record notifies the controller."""
 
     async def recycle(self, instance: Instance, *, generation: int) -> bool:
         return False
 
-    # What sidecars and other gateways say.
+    # Reports of sidecars and other gateways.
 
     def instance(self, instance_id: InstanceId) -> Instance | None:
         seen = self._instances.get(instance_id)

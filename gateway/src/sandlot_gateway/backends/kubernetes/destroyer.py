@@ -1,4 +1,4 @@
-"""Gives instances up: asks the sidecar, and does with the Sandbox what `giving_up.py` decides."""
+"""Destroys instances: asks the sidecar to end, then writes what giving_up.py decides."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Destroyer:
         self._sidecars = sidecars
 
     async def destroy(self, instance_id: InstanceId, *, given_back: bool = False) -> None:
-        """As `Backend.destroy`."""
+        """Destroy an instance, see `Backend.destroy`."""
         seen = self._view.instances.get(instance_id)
         if seen is None:
             return
@@ -34,7 +34,7 @@ class Destroyer:
         seen = self._view.instances.get(instance_id)
         if seen is None:
             return
-        # Where only its last words were heard, whoever has claimed it writes its end, or the controller.
+        # If this gateway heard only its last report, the gateway that claimed it or the controller records the end.
         claimed = self._view.records.has_owner(instance_id) or self._recorder.has_end(instance_id)
         written = Written(
             cold=seen.origin.cold,
@@ -56,13 +56,13 @@ class Destroyer:
             self._recorder.write_end(seen, None, Loss(SandboxVerdict.GIVEN_BACK, "its claim failed"))
         elif outcome is Outcome.WRITE_END:
             self._recorder.write_end(seen, None, Loss(SandboxVerdict.SANDBOX_LOST, "the gateway gave it up"))
-        if phase not in (None, Phase.ENDING, Phase.GONE):  # its sidecar has ended while it was on offer
+        if phase not in (None, Phase.ENDING, Phase.GONE):  # its sidecar ended while it was warm
             self._view.reporter.events.instance_lost(
                 instance_id, Loss(SandboxVerdict.START_FAILED, "it was given up")
             )
 
     async def destroy_all(self) -> None:
-        """Pools are the cluster's and not this gateway's: their warm pods stay."""
+        """Destroy this gateway's instances; warm pods of pools stay, because the cluster owns them."""
         own = [
             seen.instance.id
             for seen in self._view.instances

@@ -1,4 +1,4 @@
-"""Finds sandboxes of other gateways that no record tells of yet: their sidecars are asked whose they are."""
+"""Finds sandboxes of other gateways that have no record yet, by polling unowned sidecars."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .view import View
 
 class ClaimDiscovery:
     def __init__(self, view: View, *, peers: Peers | None, look_pause: float) -> None:
-        """`look_pause`: seconds between two questions to all who have no owner, for one that is missed."""
+        """`look_pause`: minimum seconds between two polls of all unowned sidecars."""
         self._view = view
         self._peers = peers
         self._look_pause = look_pause
@@ -28,25 +28,25 @@ class ClaimDiscovery:
             self._looking.cancel()
 
     def sought(self, sandbox_id: SandboxId) -> None:
-        """As `Backend.sought`."""
+        """Look for a sandbox, see `Backend.sought`."""
         if self._peers is not None:
             self._tasks.spawn(self._seek(self._peers, sandbox_id))
 
     def missed(self, new: bool) -> None:
-        """Its record may not be written for a long time, without an API server: then only its sidecar can tell."""
+        """Poll all unowned sidecars, see `Backend.missed`: without an API server only they know their owners."""
         if self._looking is not None or (not new and self._view.watches.failure is None):
             return
         loop = asyncio.get_running_loop()
-        # Not left out when another look was a moment ago: whoever misses one tells of it once.
+        # Postponed, never skipped: each missing sandbox triggers this once.
         self._looking = loop.call_at(max(loop.time(), self._look_again_at), self._look_at_all)
 
     async def holder_of_key(self, question: KeyQuestion) -> KeyAnswer:
-        """As `OtherGateways.holder_of_key`, of a gateway that has others."""
+        """Ask the other gateways, see `OtherGateways.holder_of_key`."""
         assert self._peers is not None
         return await self._peers.holder_of_key(question, look=self._learn_claims)
 
     async def _learn_claims(self) -> None:
-        """A gateway has died: what it has claimed, and nothing tells of yet, its sidecars do."""
+        """Poll all unowned sidecars after a gateway died, to find the claims that it had not recorded."""
         self._look_at_all()
         await self._view.states.settle(timeout=1.0)
 

@@ -1,6 +1,6 @@
-"""What this gateway has seen of each instance: by a start of its own, a pod, or its sidecar's word.
+"""What this gateway has observed of each instance: through its own start, the pod or the sidecar's reports.
 
-Whose an instance is, and whether its sidecar was heard, says the gateway's ledger alone (core/slots.py).
+Only the gateway's ledger (core/slots.py) knows the owner of an instance and whether its sidecar has reported.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from .translate import from_kube
 
 _log = logging.getLogger(__name__)
 
-_REMEMBERED = 10_000  # instances that were removed, so that a late word of theirs does not bring them back
+_REMEMBERED = 10_000  # removed instances; without it a late report would add them again
 
 
 class Source(IntEnum):
-    """Where an address is from; a greater one is believed."""
+    """Where an address comes from; the greater source wins."""
 
     DNS = 0
     WATCH = 1
@@ -44,28 +44,27 @@ class Source(IntEnum):
 class Origin(Enum):
     """What an instance was made for."""
 
-    UNKNOWN = auto()  # its pod was not seen yet
+    UNKNOWN = auto()  # its pod has not been seen yet
     POOL = auto()
-    OTHERS_START = (
-        auto()
-    )  # a Sandbox of its own name, by another gateway or by this one before its last start
+    # a Sandbox of its own name, by another gateway or by this one before its last start
+    OTHERS_START = auto()
     OWN_START = auto()
 
     @property
     def cold(self) -> bool | None:
-        """Whether the instance has a Sandbox of its own name; None: not known yet."""
+        """Whether the instance has a Sandbox of its own name; None: unknown yet."""
         return None if self is Origin.UNKNOWN else self is not Origin.POOL
 
 
 @dataclass(frozen=True, slots=True)
 class SeenPod:
     node: str | None
-    placed_at: float | None  # when it was first seen to have a node, on the monotonic clock
+    placed_at: float | None  # when it was first seen on a node, on the monotonic clock
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What was observed of one instance; `since` on the monotonic clock."""
+    """The observations of one instance; `since` on the monotonic clock."""
 
     instance: Instance
     source: Source  # of its address
@@ -79,13 +78,14 @@ class Seen:
 
 
 class Instances:
-    """By id, until each is given up or gone. `domain` follows an instance's name in the headless Service's DNS."""
+    """All instances by id until they are removed. `domain` follows an instance's name in the headless Service's DNS."""
 
     def __init__(self, *, tokens: Tokens, domain: str) -> None:
         self._tokens = tokens
         self._domain = domain
         self._seen: dict[InstanceId, Seen] = {}
-        self._gone: OrderedDict[InstanceId, str] = OrderedDict()  # by id: the address, while the pod is there
+        # instance id -> its address while the pod exists
+        self._gone: OrderedDict[InstanceId, str] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._seen)
@@ -103,29 +103,29 @@ class Instances:
         return instance_id in self._gone
 
     def take_address(self, instance_id: InstanceId) -> str:
-        """Of one that was removed, once its pod is gone, too: another may get it. Empty when it was taken."""
+        """Return a removed instance's address, '' after the first call: another pod may get it."""
         address = self._gone.get(instance_id, "")
         if address:
             self._gone[instance_id] = ""
         return address
 
     def add(self, instance_id: InstanceId, template: Template, *, origin: Origin = Origin.UNKNOWN) -> Seen:
-        """At the address that DNS will have for it once its pod runs."""
-        # The dot at the end spares the search path: with it, every look-up would be five.
+        """Add an instance, at the address that DNS will have once its pod runs."""
+        # The final dot skips the resolver's search path, which makes five queries of each lookup.
         address = f"{instance_id}.{self._domain}.:{SIDECAR_PORT}"
         instance = Instance(instance_id, template, address, self._tokens.instance(instance_id))
         seen = self._seen[instance_id] = Seen(instance, Source.DNS, origin, time.monotonic())
         return seen
 
     def remove(self, instance_id: InstanceId) -> None:
-        """No word of it, and nothing that the watch shows of its pod, brings it back."""
+        """Remove the instance for good: later reports and watch events do not add it again."""
         seen = self._seen.pop(instance_id, None)
         self._gone.setdefault(instance_id, seen.instance.address if seen is not None else "")
         if len(self._gone) > _REMEMBERED:
             self._gone.popitem(last=False)
 
     def from_pod(self, pod: Pod) -> Seen | None:
-        """None when the pod is none of ours, or was given up or over before."""
+        """Add or update an instance from its pod; return None if it was removed or has no readable template."""
         instance_id = pod.instance_id
         seen = self._seen.get(instance_id)
         if seen is None:
@@ -155,7 +155,7 @@ class Instances:
     def from_state(
         self, instance_id: InstanceId, state: dict[str, Any], *, template: Template | None
     ) -> Seen | None:
-        """By a sidecar that has told its state; None when nobody can say what template it is of."""
+        """Add or update an instance from its sidecar's state; return None if its template is unknown."""
         seen = self._seen.get(instance_id)
         if seen is None:
             try:
@@ -179,7 +179,7 @@ class Instances:
 
 @lru_cache(1024)
 def _template(text: str) -> Template:
-    """One object for all pods of a template. Raises msgspec.DecodeError."""
+    """Decode a template, one object for all its pods. Raises msgspec.DecodeError."""
     return from_kube(templates.decode(text))
 
 
@@ -188,7 +188,7 @@ def _join(host: str) -> str:
 
 
 def _is_reachable(address: str) -> bool:
-    """Not what a sidecar says that does not know its pod's address."""
+    """Return whether the address is usable; a sidecar that does not know its pod's address reports a wildcard."""
     try:
         host, _ = split_host_port(address)
     except ValueError:

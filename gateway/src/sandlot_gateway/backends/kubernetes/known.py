@@ -1,4 +1,4 @@
-"""What the API server has of each Sandbox, as far as this gateway has seen or written it."""
+"""The Sandbox resources as this gateway last saw or wrote them."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from sandlot_kube.ends import Ended
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What the API server has of one Sandbox."""
+    """One Sandbox resource."""
 
     name: str
     pod: InstanceId
     owner: SandboxId | None
     ended: Ended | None
-    made_for: SandboxId | None = None  # whom it was started for
-    told: bool = False  # the resource itself names the owner
-    request: dict[str, Any] | None = None  # what was asked for, of one that has ended
+    made_for: SandboxId | None = None  # the sandbox that the pod was started for
+    told: bool = False  # whether the resource itself names the owner
+    request: dict[str, Any] | None = None  # the create request, once it has ended
 
     @property
     def claimed(self) -> bool:
@@ -28,13 +28,13 @@ class Known:
 
 
 class KnownSandboxes:
-    """By the resource's name, by its pod and by its owner."""
+    """Sandbox resources by name, by pod and by owner."""
 
     def __init__(self) -> None:
-        self._known: dict[str, Known] = {}  # by name
+        self._known: dict[str, Known] = {}
         self._by_pod: dict[InstanceId, str] = {}
         self._by_owner: dict[SandboxId, str] = {}
-        self._wanted: dict[SandboxId, asyncio.Event] = {}  # by owner: somebody waits for its record
+        self._wanted: dict[SandboxId, asyncio.Event] = {}  # owner -> event for those that wait for its record
 
     def __contains__(self, name: object) -> bool:
         return name in self._known
@@ -49,11 +49,11 @@ class KnownSandboxes:
         return self._known.get(self._by_pod.get(instance_id, ""))
 
     def name_of(self, sandbox_id: SandboxId) -> str | None:
-        """Of the resource that has this owner."""
+        """Return the name of the resource that has this owner."""
         return self._by_owner.get(sandbox_id)
 
     async def wait_for(self, sandbox_id: SandboxId, *, timeout: float) -> None:
-        """Until a resource has this owner, or that long."""
+        """Wait until a resource has this owner, `timeout` seconds at most."""
         event = self._wanted.setdefault(sandbox_id, asyncio.Event())
         try:
             async with asyncio.timeout(timeout):

@@ -1,4 +1,4 @@
-"""Starts an instance by a Sandbox resource that wants a pod, and looks for it where nothing tells of it."""
+"""Starts an instance by creating a Sandbox resource, and polls it by DNS name if nothing reports it."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class Launcher:
         self._view = view
         self._namespace = namespace
         self._settings = settings
-        self._unheard = KeyedTimers(after=settings.dns_after)  # starts, until DNS is asked for them
+        self._unheard = KeyedTimers(after=settings.dns_after)  # starts without a report
 
     async def launch(self, template: Template, *, wanted: Promise | None) -> Instance:
-        """As `Backend.launch`."""
+        """Start an instance, see `Backend.launch`."""
         check_image(template)
         instance_id = new_instance_id()
-        # Before the request: its sidecar's first words may be here before the answer.
+        # Before the request: the sidecar's first report may come before the answer.
         instance = self._view.instances.add(instance_id, template, origin=Origin.OWN_START).instance
         spec: dict[str, Any] = {"template": to_kube(template), "state": SandboxState.STARTED}
         if wanted is not None:
@@ -52,11 +52,11 @@ class Launcher:
             )
         except KubeError as error:
             unanswered = isinstance(error, KubeUnreachable)
-            # Where its sidecar has spoken, the start was taken, and a create may have it by now.
+            # If its sidecar has reported, the start succeeded, and a create may own it by now.
             if not unanswered or self._view.phase(instance_id) is None:
                 self._view.instances.remove(instance_id)
                 if unanswered:
-                    self._view.records.drop(instance_id, template=template)  # it may be there all the same
+                    self._view.records.drop(instance_id, template=template)  # it may exist all the same
                 raise refusal(error, retry_after=self._settings.retry_after) from error
         except asyncio.CancelledError:
             self._view.instances.remove(instance_id)
@@ -70,7 +70,7 @@ class Launcher:
         self._unheard.close()
 
     def _expect(self, instance: Instance) -> None:
-        """Its webhook may go astray and the watch of pods stand still: then the headless Service names it."""
+        """Poll the instance by its DNS name later, in case its webhook gets lost while the watch is broken."""
         self._unheard.start(instance.id, partial(self._look_for, instance))
 
     def _look_for(self, instance: Instance) -> None:
@@ -78,6 +78,6 @@ class Launcher:
         if seen is None or self._view.phase(instance.id) is not None:
             return
         if seen.pod is not None and self._view.watches.failure is None:
-            self._expect(instance)  # the watch tells its address as soon as it has one
+            self._expect(instance)  # the watch will show its address
         else:
             self._view.states.ask(instance)

@@ -1,4 +1,4 @@
-"""Puts work off until no claim has come for a moment: what nobody waits for shall not run beside a burst of creates."""
+"""Defers writes until claims pause, so that background work does not compete with a burst of creates."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 
 class Lull:
-    """Comes `quiet` seconds after the last claim, and `longest` after the first one however many follow."""
+    """Fires `quiet` seconds after the last claim, at most `longest` seconds after the first."""
 
     def __init__(self, *, quiet: float = 0.1, longest: float = 0.5) -> None:
         self._quiet = quiet
@@ -18,7 +18,7 @@ class Lull:
         self._here.set()
 
     def claim(self) -> None:
-        """Another one."""
+        """Note a claim."""
         loop = asyncio.get_running_loop()
         self._last = loop.time()
         if self._timer is None:
@@ -30,7 +30,7 @@ class Lull:
         await self._here.wait()
 
     def end(self) -> None:
-        """Whoever waits goes on now."""
+        """Release all waiters now."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -41,7 +41,7 @@ class Lull:
         return min(self._last + self._quiet, self._first + self._longest)
 
     def _look(self) -> None:
-        # One timer for all claims: moving it with each would cost more than looking again.
+        # One timer for all claims: moving it with each claim costs more than checking again.
         loop = asyncio.get_running_loop()
         if loop.time() < self._due:
             self._timer = loop.call_at(self._due, self._look)

@@ -1,4 +1,4 @@
-"""What every gateway has to know of a live sandbox: kept in annotations of its Sandbox, and learned from there."""
+"""Notes that all gateways share about live sandboxes, stored in annotations of their Sandbox resources."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _List(msgspec.Struct):
 
 
 class KubernetesNotes:
-    """`resource_of` names a sandbox's Sandbox once it is written, which it waits for."""
+    """Implements `Notes`. `resource_of` waits for a sandbox's Sandbox resource and returns its name."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class KubernetesNotes:
         self._told.append(told)
 
     def changed(self, sandbox: Sandbox) -> None:
-        """What the watch shows."""
+        """Handle a watch event."""
         owner = sandbox.spec.belongs_to
         if owner is None or sandbox.spec.waits:
             return
@@ -68,7 +68,7 @@ class KubernetesNotes:
     async def put(
         self, sandbox_id: SandboxId, key: str, document: dict[str, Any], *, port: int | None
     ) -> bool:
-        """False: another live sandbox has the port. Raises BackendError."""
+        """Store a note; return False if another live sandbox has the port. Raises BackendError."""
         await self._write(sandbox_id, key, msgspec.json.encode(document).decode(), port=port)
         if port is None or await self._alone(sandbox_id, port):
             return True
@@ -99,7 +99,7 @@ class KubernetesNotes:
             raise refusal(error, retry_after=self._retry_after) from error
 
     async def _alone(self, sandbox_id: SandboxId, port: int) -> bool:
-        """Asked after the own label is written: of two that took one port at once, at least one sees the other."""
+        """Return whether no other sandbox has the port, after writing the own label: of two, one sees the other."""
         params = {"labelSelector": f"{LABEL_PORT}{port}"}
         try:
             body = await self._client.request(
@@ -122,7 +122,7 @@ def _notes(sandbox: Sandbox) -> dict[str, str]:
 
 
 def _read(text: str) -> Any:
-    """None for what is no JSON: somebody else's doing."""
+    """Decode a note; return None for invalid JSON, which no gateway writes."""
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError:

@@ -1,4 +1,4 @@
-"""Asks the other gateways what no record tells yet: which instance has a sandbox, and which sandbox a key."""
+"""Asks the other gateways what no record says yet: which instance has a sandbox, which sandbox has a key."""
 
 from __future__ import annotations
 
@@ -19,14 +19,12 @@ from ...data.pool import Answer, DialError, HttpPool, PoolError, UpstreamError
 
 _log = logging.getLogger(__name__)
 
-_KEPT = 5.0  # seconds that the addresses behind the name are used again
-_LEFT_OUT = (
-    2.0  # seconds in which a gateway that is dead or silent is not asked again: each create would wait for it
-)
+_KEPT = 5.0  # seconds that resolved addresses are cached
+_LEFT_OUT = 2.0  # seconds without questions to a dead or silent gateway: each create would wait for it
 
 
 class _No(Enum):
-    """Why a gateway has not answered."""
+    """Why a gateway did not answer."""
 
     DEAD = auto()  # nothing listens there
     SILENT = auto()  # it may be alive
@@ -34,11 +32,11 @@ class _No(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PeerSettings:
-    """`name`: `HOST:PORT` of all gateways together; `own_port`: where this one listens, itself among them."""
+    """`name`: `HOST:PORT` that resolves to all gateways; `own_port`: where this gateway listens."""
 
     name: str
     own_port: int
-    timeout: float = 1.0  # seconds for all answers; the record of the claim is on its way meanwhile
+    timeout: float = 1.0  # seconds for all answers; the claim record is being written meanwhile
 
 
 class _Told(msgspec.Struct):
@@ -46,22 +44,22 @@ class _Told(msgspec.Struct):
 
 
 class Peers:
-    """What they say is where to look: whose sandbox it is, only the sidecar tells."""
+    """The other gateways' answers are hints where to look; only the sidecar decides who owns it."""
 
     def __init__(self, settings: PeerSettings, *, pool: HttpPool, token: str) -> None:
-        """`token`: of `Tokens.peer`. Raises ValueError for a name that is none."""
+        """`token` from `Tokens.peer`. Raises ValueError for an invalid name."""
         self._host, self._port = split_host_port(settings.name)
         self._settings = settings
         self._pool = pool
         self._headers = [("authorization", f"Bearer {token}")]
         self._addresses: list[str] = []
         self._looked_at = -_KEPT
-        self._looking = asyncio.Lock()  # a burst of questions is one lookup
-        self._one_left = False  # the name leads to one fewer: it may have died
-        self._left_out: dict[str, tuple[float, _No]] = {}  # until when, and why
+        self._looking = asyncio.Lock()  # one lookup for a burst of questions
+        self._one_left = False  # an address vanished: that gateway may have died
+        self._left_out: dict[str, tuple[float, _No]] = {}  # address -> (until when, why)
 
     async def holder(self, sandbox_id: SandboxId) -> InstanceId | None:
-        """The id of its instance; None when nobody knows, or none has answered in time."""
+        """Return the id of the sandbox's instance, or None if no gateway answers with one in time."""
         asked: list[asyncio.Task[InstanceId | None]] = []
         try:
             async with asyncio.timeout(self._settings.timeout):
@@ -80,7 +78,7 @@ class Peers:
         return None
 
     async def holder_of_key(self, question: KeyQuestion, *, look: Callable[[], Awaitable[None]]) -> KeyAnswer:
-        """`look`: learns from the sidecars what a gateway that is dead now has claimed last."""
+        """Ask all gateways who holds the key. `look` polls sidecars for the last claims of a gateway that died."""
         try:
             addresses = await self._others()
         except OSError as error:

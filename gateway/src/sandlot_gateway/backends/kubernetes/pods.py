@@ -1,4 +1,4 @@
-"""The sandboxes' pods as the watch shows them: new ones are asked for their state, those that are over are lost."""
+"""Follows the watch of the sandboxes' pods: polls the sidecars of new pods and reports ended pods as lost."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .timers import KeyedTimers
 
 
 class Pods:
-    """One that is over is lost at once, or when the controller has had its time to say why."""
+    """Reports an ended pod at once, or after the controller had time to record the reason."""
 
     def __init__(
         self,
@@ -34,8 +34,8 @@ class Pods:
         starting_for: float,
         verdict_wait: float,
     ) -> None:
-        """`starting_for`: seconds that an instance may be known without its pod being in a list. `verdict_wait`: seconds
-        for the controller to say why a pod ended.
+        """`starting_for`: seconds that a known instance may be missing from a list of pods. `verdict_wait`: seconds for
+        the controller to record why a pod ended.
         """
         self._instances = instances
         self._records = records
@@ -49,7 +49,7 @@ class Pods:
         there = {pod.instance_id for pod in pods}
         now = time.monotonic()
         for seen in self._instances:
-            # One that was only heard of may be newer than the list; a cold one may wait for its pod.
+            # An instance known only by its report may be newer than the list; a cold start may wait for its pod.
             fresh = seen.pod is None and (seen.origin.cold or now - seen.since < self._starting_for)
             if seen.instance.id not in there and not fresh:
                 self._over(seen.instance.id, None)
@@ -67,7 +67,7 @@ class Pods:
         self._over(pod.instance_id, pod)
 
     def lose(self, instance_id: InstanceId, *, pod: Pod | None = None, ended: Ended | None = None) -> None:
-        """It is over: by the Sandbox's word (`ended`) if there is one, else by what the pod looked like at last."""
+        """Report the instance as lost: for the reason in its Sandbox (`ended`), else by the pod's last status."""
         self._verdicts.cancel(instance_id)
         self._states.forget(instance_id)
         if ended is not None:
@@ -90,18 +90,18 @@ class Pods:
         known = self._records.of_pod(instance_id)
         ended = known.ended if known is not None else None
         if ended is not None or (self._reporter.events.owner(instance_id) is None and not seen.origin.cold):
-            self.lose(instance_id, pod=pod, ended=ended)  # nobody has more to say
+            self.lose(instance_id, pod=pod, ended=ended)  # no better reason will come
         elif instance_id not in self._verdicts:
             self._verdicts.start(instance_id, partial(self.lose, instance_id, pod=pod))
 
     def _let_go(self, instance_id: InstanceId, loss: Loss) -> None:
         if address := self._instances.take_address(instance_id):
-            # From a lost node no end of a connection ever comes; elsewhere the last answer may still be on its way.
+            # A lost node never closes its connections; on a live one the last answer may still be in flight.
             (self._pool.cut if loss.verdict == SandboxVerdict.NODE_LOST else self._pool.forget)(address)
 
 
 def is_over(pod: Pod) -> bool:
-    """It ends, or a container of it has: neither is ever started again."""
+    """Return whether the pod or one of its containers has ended; none of them restarts."""
     return (
         pod.metadata.deletion_timestamp is not None
         or pod.status.terminal
@@ -110,7 +110,7 @@ def is_over(pod: Pod) -> bool:
 
 
 def death_of(pod: Pod | None, *, started: bool) -> Loss:
-    """For the case that the controller gives no reason; `pod` as it was last seen, None when it is not there any more."""
+    """Return the reason by the pod's last status, or for a missing pod (None), when the controller records none."""
     found = verdicts.of_missing_pod() if pod is None else verdicts.of_deleted_pod(pod)
     lost = found.verdict in (SandboxVerdict.SANDBOX_LOST, SandboxVerdict.SIDECAR_LOST)
     return Loss(SandboxVerdict.START_FAILED if lost and not started else found.verdict, found.message)

@@ -1,4 +1,4 @@
-"""The SandboxPool resources as the gateway's pools: read from a watch, written when somebody asks for it."""
+"""The gateway's pools: reads SandboxPool resources from a watch and writes them on request."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ...core.backend import PoolChanged
 from ...core.instances import PoolSpec, PoolStatus
 from .translate import check_image, pool_body, pool_change, pool_spec, refusal
 
-_TIMEOUT = 5.0  # seconds for a write; somebody waits for it
+_TIMEOUT = 5.0  # seconds for a write, while a caller waits
 
 
 class Pools:
@@ -60,23 +60,23 @@ class Pools:
         return next((spec.template for spec in self._specs.values() if spec.template.key == key), None)
 
     async def set(self, spec: PoolSpec) -> None:
-        """Make the pool, or change what differs from the one that is known. Raises BackendError, PoolChanged."""
+        """Create the pool, or change what differs from the known one. Raises BackendError, PoolChanged."""
         check_image(spec.template)
         known = self._pools.get(spec.name)
         try:
             body = await (self._create(spec) if known is None else self._change(known, spec))
         except KubeError as error:
-            # The watch is behind: another gateway, the controller or kubectl has written it meanwhile.
+            # The watch is behind: another gateway, the controller or kubectl has changed the pool.
             if error.status == 409 or (error.status == 404 and known is not None):
                 await self._read(spec.name)
                 raise PoolChanged(f"pool {spec.name!r} was changed at the same moment") from error
             raise refusal(error, retry_after=2.0) from error
-        # Whoever asked looks at once, and the watch may be a moment behind.
+        # The caller may read the pool at once, before the watch shows it.
         if body is not None:
             self.changed(msgspec.json.decode(body, type=SandboxPool))
 
     async def delete(self, name: str) -> bool:
-        """Raises BackendError."""
+        """Delete the pool; return False if there is none. Raises BackendError."""
         try:
             await self._client.request("DELETE", paths.pools(self._namespace, name), timeout=_TIMEOUT)
         except KubeError as error:
@@ -93,21 +93,21 @@ class Pools:
         )
 
     async def _change(self, known: SandboxPool, spec: PoolSpec) -> bytes | None:
-        """None: there is nothing to change. A merge keeps what it does not name."""
+        """Patch the pool; return None if nothing differs. A merge patch keeps the other fields."""
         change = pool_change(pool_spec(known), spec)
         if not change:
             return None
         return await self._client.request(
             "PATCH",
             paths.pools(self._namespace, spec.name),
-            # Only of the version that was decided by: it may have another owner since.
+            # Only if unchanged since it was read: it may have another owner by now.
             body={"metadata": {"resourceVersion": known.metadata.resource_version}, "spec": change},
             content_type=MERGE_PATCH,
             timeout=_TIMEOUT,
         )
 
     async def _read(self, name: str) -> None:
-        """Raises BackendError."""
+        """Read the pool again. Raises BackendError."""
         try:
             body = await self._client.request("GET", paths.pools(self._namespace, name), timeout=_TIMEOUT)
         except KubeError as error:

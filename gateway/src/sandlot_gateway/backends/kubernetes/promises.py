@@ -1,4 +1,4 @@
-"""Sandboxes that a caller knows and that have no instance yet: a resource each, so that every gateway knows them too."""
+"""Pending creates: a Sandbox resource each, so that every gateway knows them before they have an instance."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False)
 class _Work:
-    """What is wanted of one resource. `promise` None: another gateway's, which is only ended or taken away."""
+    """The writes to one resource. `promise` None: another gateway's resource, which is only ended or deleted here."""
 
     sandbox_id: SandboxId
     promise: Promise | None
     there: bool = False
-    paused: bool = False  # it has its instance, whose record is being written
+    paused: bool = False  # its claim record is being written
     done: bool = False
     dropped: bool = False
     ended: Ended | None = None
@@ -43,15 +43,15 @@ class _Work:
 
     @property
     def ending(self) -> bool:
-        """Its end or its removal is to be written, whatever else was wanted."""
+        """Whether its end or its removal is to be written."""
         return self.dropped or self.ended is not None
 
 
 class Promises:
-    """`found` hears of another gateway's promise, `over` of each whose end or deletion is seen.
+    """Calls `found` for another gateway's pending create, and `over` for each that ends or is deleted.
 
-    A promise holds for `lasts` seconds and is renewed when half of them are over. `record_of` names the resource that
-    tells of a sandbox's instance, if there is one.
+    A pending create is valid for `lasts` seconds and renewed after half of them. `record_of` returns the name of a
+    sandbox's claim record, if there is one.
     """
 
     def __init__(
@@ -74,17 +74,17 @@ class Promises:
         self._record_of = record_of
         self._refused = refused
         self._writes = writes
-        self._there: dict[str, SandboxId] = {}  # by name: the ids of those that wait
-        self._ended: set[str] = set()  # names of those whose end was told
-        self._works: dict[str, _Work] = {}  # by name
+        self._there: dict[str, SandboxId] = {}  # resource name -> id of a waiting sandbox
+        self._ended: set[str] = set()  # names of resources whose end was reported
+        self._works: dict[str, _Work] = {}
 
-    # What is there.
+    # Existing resources.
 
     def __contains__(self, name: object) -> bool:
         return name in self._there
 
     def has(self, sandbox_id: SandboxId) -> bool:
-        """Also one that is about to be made."""
+        """Return whether the sandbox has such a resource, or one being made."""
         name = safe_name(sandbox_id)
         return name in self._there or name in self._works
 
@@ -92,7 +92,7 @@ class Promises:
         return [*self._there, *self._ended]
 
     def changed(self, sandbox: Sandbox) -> None:
-        """A resource that waits for its instance."""
+        """Handle a watch event of a pending create's resource."""
         name, sandbox_id = sandbox.metadata.name, sandbox.spec.sandbox_id
         if sandbox_id is None:
             return
@@ -113,12 +113,12 @@ class Promises:
                 self._found(sandbox_id, request)
 
     def left(self, name: str) -> None:
-        """It has its instance."""
+        """Note that it has its instance."""
         self._there.pop(name, None)
         self._finish(name)
 
     def gone(self, name: str) -> None:
-        """It was deleted: by somebody, or because another resource tells of the sandbox's instance."""
+        """Handle a deleted resource: an end, unless the sandbox's claim record replaced it."""
         self._ended.discard(name)
         sandbox_id = self._there.pop(name, None)
         if sandbox_id is None:
@@ -128,10 +128,10 @@ class Promises:
             at = clock.text(self._client.now())
             self._over(sandbox_id, Ended(SandboxVerdict.DELETED, at, message="its Sandbox was deleted"), None)
 
-    # What shall be there.
+    # Writes.
 
     async def make(self, promise: Promise, *, timeout: float) -> None:
-        """Until every gateway can know it, or `timeout` seconds later; it is tried further then."""
+        """Write the resource; return after `timeout` seconds at most, while retries go on."""
         name = safe_name(promise.sandbox_id)
         work = self._works.get(name)
         if work is None:
@@ -145,14 +145,14 @@ class Promises:
             )
 
     def claimed(self, sandbox_id: SandboxId) -> None:
-        """It has its instance: `settled` follows once a record tells so."""
+        """Stop renewing: it has its instance. `settled` follows once the claim record is written."""
         work = self._works.get(safe_name(sandbox_id))
         if work is not None:
             work.paused = True
             work.news.set()
 
     def settled(self, sandbox_id: SandboxId, *, elsewhere: bool) -> None:
-        """The instance's record is written. `elsewhere`: in another resource, so that this one is too many."""
+        """Finish after the claim record is written; `elsewhere`: in another resource, so delete this one."""
         name = safe_name(sandbox_id)
         work = self._works.get(name)
         if not elsewhere:
@@ -163,11 +163,11 @@ class Promises:
             work.news.set()
 
     def end(self, sandbox_id: SandboxId, ended: Ended) -> None:
-        """Whoever made the promise; of two ends the first counts, and that of a sandbox never promised is nothing."""
+        """Write the end, whichever gateway made the resource. The first end counts; without a resource do nothing."""
         record = self._record_of(sandbox_id)
         name = record or safe_name(sandbox_id)
         work = self._works.get(name)
-        # It may have an instance by now that was not heard of here: then the record of that one is ended.
+        # It may have an instance that has not reported here: then end its claim record.
         if work is None and (record is not None or name in self._there):
             work = self._begin(name, _Work(sandbox_id, None, there=True))
         if work is not None and work.ended is None:
@@ -175,12 +175,12 @@ class Promises:
             work.news.set()
 
     def writing(self, sandbox_id: SandboxId) -> asyncio.Task[None] | None:
-        """What writes its end or its removal."""
+        """Return the task that writes its end or removal, if any."""
         work = self._works.get(safe_name(sandbox_id))
         return work.task if work is not None and work.ending else None
 
     async def close(self, *, timeout: float) -> None:
-        """Ends are written; promises lapse, unless this gateway comes back."""
+        """Write ends for `timeout` seconds at most; pending creates expire unless this gateway restarts."""
         ending = [work.task for work in self._works.values() if work.task and work.ending]
         if ending:
             await asyncio.wait(ending, timeout=timeout)
@@ -212,7 +212,7 @@ class Promises:
         except KubeError as error:
             self._refused("promise")
             _log.error(
-                "the API server refused the promise of Sandbox %s, which a crash loses: %s", name, error
+                "pending create %s was rejected by the API server; a crash would lose it: %s", name, error
             )
         finally:
             work.tried.set()
@@ -220,12 +220,12 @@ class Promises:
                 del self._works[name]
 
     async def _step(self, name: str, work: _Work) -> float | None:
-        """One request, two at most; how many seconds later the next is due, None where news alone can tell."""
+        """Send one or two requests; return the seconds until the next, or None to wait for news."""
         if work.done or (work.paused and not work.ending):
             return None
         path = paths.sandboxes(self._namespace, name)
         if work.dropped:
-            # Also when no create of ours was answered: it may have been taken all the same.
+            # Also without an answer to the create: it may have succeeded.
             await unless_missing(self._client, "DELETE", path)
             self._there.pop(name, None)
             work.done = True
@@ -257,7 +257,7 @@ class Promises:
         except KubeError as error:
             if error.status != 409:
                 raise
-            # Ours of before a lost answer or a restart; or its record, should it have its instance by now.
+            # Our own from before a lost answer or a restart; or its claim record, if it has an instance by now.
             path = paths.sandboxes(self._namespace, name)
             there = msgspec.json.decode(await self._client.request("GET", path), type=Sandbox)
             work.there = True

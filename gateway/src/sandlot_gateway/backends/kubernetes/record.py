@@ -1,4 +1,4 @@
-"""What is wanted of one instance's Sandbox, what of it is there, and what is asked for less after a refusal."""
+"""The desired and the written state of one instance's Sandbox resource, and how to retry after a rejection."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from .translate import safe_name
 class Record:
     instance_id: InstanceId
     template: Template
-    cold: bool | None  # the Sandbox has the instance's name and was made before the pod; None: not known yet
+    cold: bool | None  # a cold start's Sandbox, named like the instance; None: unknown yet
     claim: Claim | None = None
     node: str | None = None
     ended: Ended | None = None
-    # The id of the sandbox that was claimed for, also when it turns out to be elsewhere.
+    # The sandbox of the claim, also when that claim turns out to be another instance's.
     promised: SandboxId | None = None
     drop: bool = False
     created: bool = False
@@ -49,7 +49,7 @@ class Record:
 
     @property
     def owner(self) -> dict[str, Any]:
-        """The fields of the resource's spec that say whose it is."""
+        """The fields of the resource's spec that name the owner."""
         claim = self.claim
         if claim is None:
             return {}
@@ -58,9 +58,9 @@ class Record:
         return {**owner, **node, "state": SandboxState.RUNNING}
 
     def reduce(self) -> tuple[str, str]:
-        """Ask for less after a refusal: without what a user has sent, then without the part that was refused.
+        """Reduce the request after a rejection: first drop what the user sent, then the rejected part.
 
-        What was refused (a `claim`, an `end`, a `removal`), and what becomes of it, in words.
+        Return what was rejected (`claim`, `end`, `removal`) and what happens to it, in words.
         """
         claim, ended = self.claim, self.ended
         if self.drop:

@@ -1,4 +1,4 @@
-"""Writes what a record lacks to its Sandbox resource, one request at a time."""
+"""Writes the missing parts of a record to its Sandbox resource, one request at a time."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class RecordWriter:
         self._promises = promises
 
     async def step(self, record: Record) -> None:
-        """One request, and what is there after it. Raises KubeError."""
+        """Send one request and note its result. Raises KubeError."""
         known = self._known.of_pod(record.instance_id)
         if record.cold is None:
             record.cold = (known or await self._get(record.instance_id)) is not None
@@ -57,7 +57,7 @@ class RecordWriter:
                 status["sandboxId"] = known.owner
             await unless_ended(self._client, path, status)
             record.end_there = True
-        # The watch may be late or away, and the next who asks is not to be told that there is nothing.
+        # The watch may be late, and the next reader must see what was written.
         name = known.name if known is not None else record.name
         there = ended if record.end_there else None
         before = known.owner if known is not None else None
@@ -72,7 +72,7 @@ class RecordWriter:
             self._promises.settled(claim.sandbox_id, elsewhere=name != safe_name(claim.sandbox_id))
 
     async def _create(self, record: Record) -> bool:
-        """False: not yet."""
+        """Create the Sandbox; return False if it is not written yet."""
         spec = {"template": to_kube(record.template), "podName": record.instance_id, **record.owner}
         body = sandbox_body(record.name, spec, request=record.claim.request if record.claim else None)
         try:
@@ -84,20 +84,20 @@ class RecordWriter:
             if there is not None and there.spec.waits:
                 return await self._fulfil(paths.sandboxes(self._namespace, record.name), record)
             if there is None or there.spec.pod_name != record.instance_id:
-                # A claim that was given up here and made elsewhere: that Sandbox is about another pod.
+                # The claim was given up here and made elsewhere: that Sandbox is about another pod.
                 record.claim = None
                 return False
         return True
 
     async def _fulfil(self, path: str, record: Record) -> bool:
-        """What was promised has this instance now. False: not yet."""
+        """Turn the pending create's Sandbox into the claim record; return False if it is not written yet."""
         spec = {"podName": record.instance_id, "waitingUntil": None, **record.owner}
         try:
             await self._client.request("PATCH", path, body={"spec": spec}, content_type=MERGE_PATCH)
         except KubeError as error:
             if error.status not in (404, 422):
                 raise
-            self._promises.left(record.name)  # deleted, or of another pod by now: a create tells which
+            self._promises.left(record.name)  # deleted, or about another pod by now: a create will tell
             return False
         return True
 

@@ -1,4 +1,4 @@
-"""Which claims and ends this gateway writes into Sandbox resources, and which it leaves to others for a while."""
+"""Decides which claims and ends this gateway records at once, and which it leaves to another gateway first."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from .view import View
 
 class Recorder:
     def __init__(self, view: View, *, late_record: float, late_end: float) -> None:
-        """In seconds: another gateway's claim without a record gets it from this one after `late_record`, and an end
-        that another gateway seems to have asked for is written after `late_end`.
+        """Seconds until this gateway records another's claim (`late_record`) or an end that another gateway seems to
+        have caused (`late_end`), if that one has not.
         """
         self._view = view
         self._late_records = KeyedTimers(after=late_record)
-        self._late: dict[InstanceId, Claim] = {}  # claims of other gateways that no record tells of yet
-        # Ends that another gateway seems to have asked for: this one writes them only where that one does not.
+        self._late: dict[InstanceId, Claim] = {}  # instance id -> another gateway's claim without a record
+        # Ends that another gateway seems to have caused: recorded here only if that one does not.
         self._late_ends = KeyedTimers(after=late_end)
 
     def claimed(self, instance: Instance, claim: Claim, *, ours: bool) -> None:
-        """As `Backend.claimed`."""
+        """Record a claim, see `Backend.claimed`."""
         seen = self._view.instances.get(instance.id)
         if seen is None:
             return
@@ -38,7 +38,7 @@ class Recorder:
             self._expect_record(instance.id, claim)
 
     def ended(self, instance_id: InstanceId, end: Loss, *, claim: Claim | None, heard: bool) -> None:
-        """As `Backend.ended`."""
+        """Record an end, see `Backend.ended`."""
         late = self._late.pop(instance_id, None)
         self._late_records.cancel(instance_id)
         claim = claim or late
@@ -48,26 +48,26 @@ class Recorder:
         if end.verdict == SandboxVerdict.GIVEN_BACK and not self._view.records.confirmed(
             instance_id, claim.sandbox_id
         ):
-            return  # written, it would be the sandbox's own record, and its end
+            return  # it would end the sandbox, in the sandbox's own record
         if known is not None and known.ended is not None:
             unnamed = known.owner == claim.sandbox_id and not known.told
             if unnamed and end.verdict != SandboxVerdict.GIVEN_BACK:
                 self._view.records.name_owner(instance_id, claim, template=seen.instance.template)
             return
         if known is None and late is None and not self._view.records.has_owner(instance_id):
-            return  # its Sandbox was deleted, which was its end
-        # Of this one's own `deleted`, too: its sidecar says so again.
+            return  # its Sandbox was deleted, which ended it
+        # Also for this gateway's own delete, which the sidecar reports again.
         if self.has_end(instance_id):
             return
         write = partial(self.write_end, seen, claim, end)
         if heard and end.verdict == SandboxVerdict.DELETED:
-            # Asked for by another gateway, or by this one before its last start.
+            # Another gateway deleted it, or this one before its restart.
             self._late_ends.start(instance_id, write)
         else:
             write()
 
     def write_end(self, seen: Seen, claim: Claim | None, end: Loss) -> None:
-        """With its claim, if it had one, so that the end has an owner."""
+        """Record the end together with the claim, if there was one, so that the end names its owner."""
         if claim is not None:
             self._write_claim(seen, claim)
         instance = seen.instance
@@ -75,15 +75,15 @@ class Recorder:
         self._view.records.end(instance.id, ended, template=instance.template, cold=seen.origin.cold)
 
     def has_end(self, instance_id: InstanceId) -> bool:
-        """Its Sandbox has it, or will have: from here, or from the gateway that seems to have asked for it."""
+        """Return whether its end is recorded, or will be by this or another gateway."""
         return instance_id in self._late_ends or self._view.records.has_end(instance_id)
 
     def end_seen(self, instance_id: InstanceId) -> None:
-        """It is in the Sandbox."""
+        """Drop the deferred write: the end is recorded."""
         self._late_ends.cancel(instance_id)
 
     def leave(self) -> None:
-        """This gateway goes: no end is left to others any more."""
+        """Write all deferred ends now, because this gateway stops."""
         self._late_ends.fire_all()
 
     def close(self) -> None:
@@ -96,7 +96,7 @@ class Recorder:
         )
 
     def _expect_record(self, instance_id: InstanceId, claim: Claim) -> None:
-        """Of another gateway's claim: that one writes it, unless it has died. Timed from when it is heard of here."""
+        """Wait for another gateway to record its claim, counted from the first report here."""
         self._late[instance_id] = claim
         if instance_id not in self._late_records:
             self._late_records.start(instance_id, partial(self._record_overdue, instance_id))
@@ -106,6 +106,6 @@ class Recorder:
         if seen is None or self._view.owner(instance_id) != claim.sandbox_id:
             return
         if not self._view.watches.sandboxes_synced:
-            self._expect_record(instance_id, claim)  # it may be there, unseen
+            self._expect_record(instance_id, claim)  # it may exist unseen
         elif not self._view.records.confirmed(instance_id, claim.sandbox_id):
             self._write_claim(seen, claim)

@@ -1,4 +1,4 @@
-"""The Sandbox resources: what is written to them in the background until it is there, and what others wrote."""
+"""The claim records: writes Sandbox resources in the background and follows what others wrote."""
 
 from __future__ import annotations
 
@@ -30,14 +30,13 @@ from .translate import asked_for
 from .writes import Writes
 
 _log = logging.getLogger(__name__)
-_OTHERS_RECORD = 15.0  # seconds; an API server that is under load takes as long for a write
+_OTHERS_RECORD = 15.0  # seconds; a loaded API server takes that long for a write
 
 
 class Records:
-    """All but `flush`, `close` return at once. `seen` hears of a Sandbox that came, got its owner or its end.
-
-    Deleting one is an end, too. `refused` hears of each write that the API server will never take: of a `claim`, an
-    `end`, a `removal` or a `promise`.
+    """All methods but `flush` and `close` return at once. Calls `seen` for each Sandbox that appears, gets its owner or
+    ends (deleting one is an end, too), and `refused` for each write that the API server rejects for good: `claim`,
+    `end`, `removal` or `promise`.
     """
 
     def __init__(
@@ -74,31 +73,31 @@ class Records:
             writes=self._writes,
         )
         self._writer = RecordWriter(client, namespace=namespace, known=self._known, promises=self.promises)
-        self._records: dict[InstanceId, Record] = {}  # by instance; only what is not there yet
+        self._records: dict[InstanceId, Record] = {}  # instance id -> record that is not written yet
 
-    # What is there.
+    # Existing resources.
 
     def of_pod(self, instance_id: InstanceId) -> Known | None:
         return self._known.of_pod(instance_id)
 
     def has_end(self, instance_id: InstanceId) -> bool:
-        """It is there, or on its way."""
+        """Return whether the end is written or being written."""
         known, record = self.of_pod(instance_id), self._records.get(instance_id)
         return (known is not None and known.ended is not None) or (
             record is not None and record.ended is not None
         )
 
     def has_owner(self, instance_id: InstanceId) -> bool:
-        """The same of the sandbox that owns it."""
+        """Return whether the owner is written or being written."""
         known, record = self.of_pod(instance_id), self._records.get(instance_id)
         return (known is not None and known.claimed) or (record is not None and record.claim is not None)
 
     async def resource_of(self, sandbox_id: SandboxId) -> str | None:
-        """The name of the Sandbox that tells of it, waiting a moment for one that is being written."""
+        """Return the name of its Sandbox resource, waiting for one that is being written."""
         if self._known.name_of(sandbox_id) is None:
             await self.flush(timeout=5.0)
         if self._known.name_of(sandbox_id) is None:
-            # What another gateway has made is known here before that one has written its record.
+            # This gateway may know another's sandbox before that one has written its record.
             await self._known.wait_for(sandbox_id, timeout=_OTHERS_RECORD)
         return self._known.name_of(sandbox_id)
 
@@ -112,7 +111,7 @@ class Records:
             self._forget(name)
         for sandbox in sandboxes:
             self.changed(sandbox)
-        # After the others: one that is gone because another tells of its instance is not over.
+        # Last: a pending create that was replaced by its instance's record has not ended.
         for name in [name for name in self.promises.names() if name not in names]:
             self.promises.gone(name)
 
@@ -147,17 +146,17 @@ class Records:
             ended = self.ending(Loss(SandboxVerdict.DELETED, "its Sandbox was deleted"))
             self._seen(replace(known, ended=ended))
 
-    # What shall be there.
+    # Writes.
 
     def made(self, instance_id: InstanceId, *, wanted: SandboxId | None) -> None:
-        """A cold one's Sandbox was created, for the sandbox of this id: the watch may be late."""
+        """Note a cold start's Sandbox before the watch shows it; `wanted`: the sandbox it was made for."""
         if instance_id not in self._known:
             self._known.keep(Known(instance_id, instance_id, owner=None, ended=None, made_for=wanted))
 
     def confirmed(self, instance_id: InstanceId, sandbox_id: SandboxId) -> bool:
-        """Whether the Sandbox tells of this claim as it is: it was made for the one that has claimed it.
+        """Return whether the Sandbox records this claim already, because it was made for this sandbox.
 
-        Not while the same sandbox has a promise, which only the record of its instance ends.
+        False while the sandbox's pending create has a resource, which only the claim record replaces.
         """
         known = self.of_pod(instance_id)
         if known is None or known.made_for != sandbox_id or known.owner not in (None, sandbox_id):
@@ -168,7 +167,7 @@ class Records:
         return True
 
     def name_owner(self, instance_id: InstanceId, claim: Claim, *, template: Template) -> None:
-        """It has ended, and whoever wrote the end did not know whose it was: gateways to come shall."""
+        """Add the owner to an end that was written without it, for gateways that start later."""
         record = self._record(instance_id, template, cold=True)
         if record.claim is None:
             record.claim, record.claim_there = claim, False
@@ -183,7 +182,7 @@ class Records:
         cold: bool | None,
         node: str | None = None,
     ) -> None:
-        """`node`: where its pod is, if that is known."""
+        """Write the claim record. `node`: where its pod runs, if known."""
         known = self.of_pod(instance_id)
         if (known is not None and known.claimed) or self.confirmed(instance_id, claim.sandbox_id):
             return
@@ -195,12 +194,12 @@ class Records:
             self._work(record)
 
     def ending(self, end: Loss) -> Ended:
-        """At this time."""
+        """Build the end with the current time."""
         at = clock.text(self._client.now())
         return Ended(end.verdict, at, message=end.message, exit_code=end.exit_code)
 
     def end(self, instance_id: InstanceId, ended: Ended, *, template: Template, cold: bool | None) -> None:
-        """A pod without a Sandbox gets one, so that the controller takes the pod away."""
+        """Write the end, creating a Sandbox if the pod has none, so that the controller deletes the pod."""
         known = self.of_pod(instance_id)
         if known is not None and known.ended is not None:
             return
@@ -216,16 +215,16 @@ class Records:
         self._work(record)
 
     async def ends_written(self, sandbox_ids: set[SandboxId], *, timeout: float) -> None:
-        """`timeout` in seconds."""
+        """Wait until the ends of these sandboxes are written, `timeout` seconds at most."""
         records = [one for one in self._records.values() if self._owner_of(one) in sandbox_ids]
         await self._written(records, timeout=timeout, also=map(self.promises.writing, sandbox_ids))
 
     async def flush(self, *, timeout: float) -> None:
-        """Until what was asked for is written."""
+        """Wait until all records are written, `timeout` seconds at most."""
         await self._written(self._records.values(), timeout=timeout)
 
     async def close(self, *, timeout: float) -> None:
-        """What is not written by then is written by whoever hears the sidecar's next heartbeat."""
+        """Write for `timeout` seconds at most; another gateway records the rest after the next heartbeat."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
         await self.flush(timeout=timeout)
@@ -233,7 +232,7 @@ class Records:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        # Last: a record just written may begin to delete its promise, and nobody would wait for that.
+        # Last: writing a record may begin to delete its pending create's resource.
         await self.promises.close(timeout=max(deadline - loop.time(), 0.0))
 
     # Inside.
@@ -272,8 +271,8 @@ class Records:
 
     async def _write(self, record: Record) -> None:
         try:
-            # A create is answered before its record is written: the records of 20 at once, and what watches them, would
-            # take the cores that their first commands need.
+            # A create is answered before its record is written: 20 records at once would take the cores that
+            # their first commands need.
             await self._lull.wait()
             while not record.done:
                 try:

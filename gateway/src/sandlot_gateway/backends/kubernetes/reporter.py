@@ -1,4 +1,4 @@
-"""The gateway as the backend sees it: told what is found out, and asked whose an instance is."""
+"""The backend's view of the gateway: reports events to it and asks it who owns an instance."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from ...core.owners import RecordedEnd
 
 
 class Reporter:
-    events: Events  # from the backend's start on: nothing is found out before it
+    events: Events  # set by `Backend.start`, before any event
 
     def __init__(self, *, local_time: Callable[[float], float]) -> None:
-        """`local_time`: this machine's time of one of the API server's."""
+        """`local_time` converts the API server's time to this machine's."""
         self._local_time = local_time
 
     def sandbox_over(

@@ -1,4 +1,4 @@
-"""Acts on what Sandbox resources are seen to say, whoever wrote it: that they have an owner, or have ended."""
+"""Acts on changes of Sandbox resources by any writer: a new owner or an end."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ class SandboxChanges:
         self._tasks = Tasks()
 
     def changed(self, known: Known) -> None:
-        """`known` is new, or has got its owner or its end."""
+        """Handle a Sandbox that appeared, got its owner or ended."""
         seen, owner = self._view.instances.get(known.pod), self._view.owner(known.pod)
         if known.ended is not None:
             self._recorder.end_seen(known.pod)
             if seen is not None and owner is not None and self._view.records.of_pod(known.pod) is None:
-                # Deleted. The controller takes the pod; should none run, the code in there ends all the same.
+                # Deleted. The controller deletes the pod; end the code in it even if no controller runs.
                 self._tasks.spawn(self._end_sidecar(seen.instance, known.ended, only_of=owner))
             self._pods.lose(known.pod, ended=known.ended)
             if known.owner is not None:
                 self._view.reporter.sandbox_over(known.owner, known.ended, known.request)
         elif known.claimed and seen is not None and owner is None:
-            self._view.states.ask(seen.instance)  # another gateway's: learn whose it is
+            self._view.states.ask(seen.instance)  # another gateway's claim: poll the sidecar for its owner
 
     async def close(self) -> None:
         await self._tasks.close()

@@ -1,4 +1,4 @@
-"""What sidecars say of themselves, by webhook or when they are asked: which words count, and who is asked again."""
+"""Handles what sidecars report by webhook or when polled: decides which reports count and which sidecars to poll."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ class SidecarStates:
         claimed_within: float,
         starting_for: float,
     ) -> None:
-        """`claimed_within`: seconds that what another gateway has started is left to that one. `starting_for`: seconds
-        after which a pool's pod whose sidecar is silent counts as no start any more.
+        """`claimed_within`: seconds for another gateway to claim the instance that it started. `starting_for`: seconds
+        after which a pool's pod with a silent sidecar no longer counts as starting.
         """
         self._instances = instances
         self._records = records
         self._pools = pools
-        self._starts: dict[InstanceId, Seen] = {}  # of pools
+        self._starts: dict[InstanceId, Seen] = {}  # starting pods of pools
         self._reporter = reporter
         self._claimed_within = claimed_within
         self._starting_for = starting_for
-        # When those that are left to the gateways that have started them were heard first, by the loop's time.
+        # instance id -> loop time of its first report, while it is left to the gateway that started it
         self._left_since: dict[InstanceId, float] = {}
         self._asker = Asker(pool=pool, told=self._told)
 
     def hear(self, instance_id: InstanceId, state: dict[str, Any]) -> Instance | None:
-        """As `Backend.hear`: a webhook."""
+        """Handle a webhook, see `Backend.hear`."""
         if self._instances.is_gone(instance_id):
             return None
         template = self._pools.template(str(state.get("template")))
@@ -54,8 +54,7 @@ class SidecarStates:
         if seen is None:
             raise Unavailable(f"the template of {instance_id} is not known yet")
         if self._is_stale(seen, state):
-            # Offered here, an instance that another gateway has started for a create of its own would be claimed by
-            # one of this gateway's in that moment.
+            # Another gateway started it for its own create; offered here, a create of this gateway would claim it.
             self._asker.ask(seen.instance)
             raise LeftAlone
         if state.get("phase") != Phase.STARTING:
@@ -63,7 +62,7 @@ class SidecarStates:
         return seen.instance
 
     def expect(self, seen: Seen, *, reachable: bool) -> None:
-        """Its pod is there and runs, as far as one can see; `reachable`: at an address that is known."""
+        """Wait for a running pod's sidecar to report; poll it if it is `reachable`, that is, has a known address."""
         if self._reporter.events.phase(seen.instance.id) is not None:
             return
         if seen.instance.pool is not None:
@@ -72,33 +71,33 @@ class SidecarStates:
             self._asker.ask(seen.instance)
 
     def starting(self, pool: str) -> int:
-        """How many instances the pool has on their way."""
+        """Count the pool's starting instances."""
         since = time.monotonic() - self._starting_for
         return sum(seen.instance.pool == pool and seen.since > since for seen in self._starts.values())
 
     def ask(self, instance: Instance) -> None:
-        """Whatever it said before. Returns at once."""
+        """Poll the sidecar, whatever it reported before. Return at once."""
         self._asker.ask(instance)
 
     def stop_asking(self, instance_id: InstanceId) -> None:
-        """Nobody needs its answer any more."""
+        """Stop polling this sidecar."""
         self._asker.leave(instance_id)
 
     def forget(self, instance_id: InstanceId) -> None:
-        """No word of it is waited for any more, nor is it a start of its pool."""
+        """Stop waiting for this instance's report and counting it as starting."""
         self._asker.leave(instance_id)
         self._starts.pop(instance_id, None)
         self._left_since.pop(instance_id, None)
 
     async def settle(self, *, timeout: float) -> None:
-        """Until each that is asked has been asked once, whatever came of it."""
+        """Wait until each polled sidecar has been tried once."""
         await self._asker.settle(timeout=timeout)
 
     async def close(self) -> None:
         await self._asker.close()
 
     def _told(self, instance: Instance, state: dict[str, Any]) -> bool:
-        """The answer to a question, which no webhook was faster than: that would have ended it. False: ask again."""
+        """Handle the answer to a poll. Return False to poll again. (A webhook that came first has stopped the poll.)"""
         seen = self._instances.get(instance.id)
         if seen is None:
             return True
@@ -110,14 +109,14 @@ class SidecarStates:
         return True
 
     def _is_stale(self, seen: Seen, state: dict[str, Any]) -> bool:
-        """From before a claim whose Sandbox was faster: taken for the truth, it would hide the owner."""
+        """Return whether the report predates a recorded claim, whose owner it would hide."""
         known = self._records.of_pod(seen.instance.id)
         if state.get("phase") != Phase.WARM or known is None:
             return False
         return known.claimed or (known.made_for is not None and self._is_left(seen))
 
     def _is_left(self, seen: Seen) -> bool:
-        """The gateway that has started it is about to claim it, and only its sidecar tells of that."""
+        """Return whether the gateway that started it may still be about to claim it."""
         if seen.origin is Origin.OWN_START:
             return False
         now = asyncio.get_running_loop().time()

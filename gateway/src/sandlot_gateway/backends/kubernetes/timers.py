@@ -1,4 +1,4 @@
-"""Timers by key: one for each instance that something is waited for."""
+"""Timers by key, at most one per instance."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 
 class KeyedTimers:
-    """A key whose timer has fired is free again before its function is called."""
+    """A set of timers; a key is free again when its function runs."""
 
     def __init__(self, *, after: float) -> None:
-        """`after`: seconds, for all of them."""
+        """`after`: seconds, the same for all timers."""
         self._after = after
         self._waiting: dict[str, tuple[asyncio.TimerHandle, Callable[[], None]]] = {}
 
@@ -18,7 +18,7 @@ class KeyedTimers:
         return key in self._waiting
 
     def start(self, key: str, call: Callable[[], None]) -> None:
-        """`key` has no timer yet."""
+        """Call `call` later; `key` must have no timer."""
         loop = asyncio.get_running_loop()
         self._waiting[key] = loop.call_later(self._after, self._due, key), call
 
@@ -28,7 +28,7 @@ class KeyedTimers:
             waiting[0].cancel()
 
     def fire_all(self) -> None:
-        """Nothing is waited for any more."""
+        """Run all pending functions now."""
         for key in list(self._waiting):
             self._due(key)
 

@@ -1,4 +1,4 @@
-"""Between the gateway's words and Kubernetes': templates, pools, and what an API server's refusal means."""
+"""Translates between the gateway's and Kubernetes' terms: templates, pools, requests and errors."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def from_kube(template: KubeTemplate) -> Template:
 
 
 def every_field(template: Template) -> dict[str, Any]:
-    """As a resource holds it, defaults too; None where there is nothing."""
+    """Return all fields as in a resource, including defaults."""
     fields = zip(KubeTemplate.__struct_fields__, KubeTemplate.__struct_encode_fields__, strict=True)
     return {wire: getattr(template, name) for name, wire in fields}
 
 
 def pool_spec(pool: SandboxPool) -> PoolSpec:
-    """With autoscaling the size is what the controller wants now."""
+    """Convert a resource; with autoscaling the size is the controller's current target."""
     sizes = (pool.spec.size, pool.status.size, pool.spec.min_size, 0)
     size = next(size for size in sizes if size is not None)
     return PoolSpec(
@@ -57,26 +57,26 @@ def _bounds(least: int | None, most: int | None) -> tuple[int, int] | None:
 
 
 def pool_change(old: PoolSpec, new: PoolSpec) -> dict[str, Any]:
-    """The part of the resource's `spec` that makes one of the other, as a merge patch; empty when they are equal."""
+    """Return the merge patch of `spec` that turns `old` into `new`; empty if they are equal."""
     change: dict[str, Any] = {}
     before, after = every_field(old.template), every_field(new.template)
     if template := {name: value for name, value in after.items() if value != before[name]}:
         change["template"] = template
     if new.owner != old.owner:
         change["owner"] = new.owner
-    # One that follows the claims keeps its bounds until a size is given, which takes them away.
+    # An autoscaled pool keeps its bounds until a size is set, which removes them.
     if new.bounds is None and (new.size != old.size or old.bounds is not None):
         change |= {"size": new.size, "minSize": None, "maxSize": None}
     return change
 
 
 def check_image(template: Template) -> None:
-    """Raises BackendError."""
+    """Raise BackendError unless the image name is valid."""
     if template.image == "host":
         raise BackendError(
             "the kubernetes backend has no image 'host': name a container image", field="image"
         )
-    # A node would refuse it too, but only after the caller was told that a start is under way.
+    # A node would reject it too, but only after the caller was answered PENDING.
     if not is_image_name(template.image):
         raise BackendError(
             f"invalid image reference {template.image!r}: write [HOST[:PORT]/]NAME[:TAG][@DIGEST]",
@@ -86,7 +86,7 @@ def check_image(template: Template) -> None:
 
 
 def refusal(error: KubeError, *, retry_after: float) -> BackendError:
-    """What a failed write means to whoever asked for it."""
+    """Map a failed write to the error that the caller gets."""
     if error.status == 403 and "quota" in error.message:
         return Unavailable(
             f"the namespace's quota is used up: {error.message}; delete sandboxes, or raise the quota",
@@ -106,14 +106,14 @@ def refusal(error: KubeError, *, retry_after: float) -> BackendError:
 
 
 def safe_name(sandbox_id: SandboxId) -> str:
-    """The id itself where it can be a resource's name, else a name made from it."""
+    """Return the id itself if it is a valid resource name, else a name derived from it."""
     if _NAME.match(sandbox_id):
         return sandbox_id
     return "sb-" + hashlib.sha256(sandbox_id.encode()).hexdigest()[:20]
 
 
 def sandbox_body(name: str, spec: dict[str, Any], *, request: dict[str, Any] | None = None) -> dict[str, Any]:
-    """`request`: what was asked for, so that every gateway can tell of it."""
+    """Build a Sandbox. `request`: the create request, stored so that every gateway can answer for the sandbox."""
     body = _body(SANDBOX_KIND, name, spec)
     if request:
         body["metadata"]["annotations"] = asked(request)
@@ -121,12 +121,12 @@ def sandbox_body(name: str, spec: dict[str, Any], *, request: dict[str, Any] | N
 
 
 def asked(request: dict[str, Any]) -> dict[str, str]:
-    """The annotation that has it."""
+    """Return the annotation that stores the create request."""
     return {ANNOTATION_REQUEST: msgspec.json.encode(request).decode()}
 
 
 def asked_for(sandbox: Sandbox) -> dict[str, Any] | None:
-    """None where it is not told or cannot be read."""
+    """Return the stored create request, or None if it is missing or unreadable."""
     text = sandbox.metadata.annotations.get(ANNOTATION_REQUEST)
     if text is None:
         return None

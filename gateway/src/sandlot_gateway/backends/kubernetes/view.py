@@ -1,4 +1,4 @@
-"""What each part that acts looks at: instances, records, sidecars' words, the watches, and the gateway's ledger."""
+"""The shared state that the backend's parts read: instances, records, sidecar states, watches and the ledger."""
 
 from __future__ import annotations
 

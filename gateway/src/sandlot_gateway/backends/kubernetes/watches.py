@@ -1,4 +1,4 @@
-"""The three watches of one namespace: our two resources, and the sandboxes' pods."""
+"""The watches of one namespace: Sandbox, SandboxPool and the sandboxes' pods."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Watches:
         self._tasks = [loop.create_task(reflector.run()) for reflector in self._all]
 
     async def synced(self, *, timeout: float) -> bool:
-        """Whether all of them have been listed within `timeout` seconds."""
+        """Wait for the first lists; return whether all came within `timeout` seconds."""
         try:
             async with asyncio.timeout(timeout):
                 for reflector in self._all:
@@ -74,7 +74,7 @@ class Watches:
 
     @property
     def failure(self) -> str | None:
-        """Why one of them cannot be followed now; None when all can."""
+        """Why a watch is broken at the moment; None if all work."""
         return next((reflector.failure for reflector in self._all if reflector.failure is not None), None)
 
     async def close(self) -> None:

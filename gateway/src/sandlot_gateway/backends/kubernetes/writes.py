@@ -1,4 +1,4 @@
-"""Writes of Sandboxes: those about one sandbox one after the other, each until the API server takes it."""
+"""Orders and retries writes of Sandbox resources: one at a time per sandbox, until the API server accepts."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from sandlot_kube.client import MERGE_PATCH, KubeClient
 from sandlot_kube.errors import KubeError
 
 _log = logging.getLogger(__name__)
-_FOR_EVER = (400, 413, 422)  # statuses of a write that the API server will never take
+_FOR_EVER = (400, 413, 422)  # statuses that no retry can change
 _AT_ONCE = 32
 
 T = TypeVar("T")
 
 
 class Writes:
-    """A sandbox may stand in two resources, the one that was promised and its instance's: with two requests under way
-    the one could undo what the other has just written.
+    """Serialises the writes about one sandbox, because it may have two resources (its pending create's and its
+    instance's), and one request could undo what the other has just written.
     """
 
     def __init__(self, *, shortest_wait: float, longest_wait: float) -> None:
-        """In seconds, between two tries."""
+        """Set the seconds between two attempts."""
         self._shortest_wait = shortest_wait
         self._longest_wait = longest_wait
         self._slots = asyncio.Semaphore(_AT_ONCE)
         self._turns: dict[str, tuple[asyncio.Lock, int]] = {}  # with how many wait or have it
 
     async def taken(self, turn: str, name: str, step: Callable[[], Awaitable[T]]) -> T:
-        """The step's answer, which is asked for again where it fails. Raises KubeError for what is never taken.
+        """Run `step` until it succeeds and return its result. Raises KubeError if no retry can help.
 
-        `turn`: of a sandbox, as Record.turn; `name`: of the resource, for the log.
+        `turn`: see Record.turn; `name`: the resource's, for the log.
         """
         failures = 0
         while True:
@@ -46,7 +46,7 @@ class Writes:
                     raise
                 failures += 1
                 level = logging.WARNING if failures == 1 else logging.DEBUG
-                _log.log(level, "Sandbox %s is written later: %s", name, error)
+                _log.log(level, "could not write Sandbox %s, retrying: %s", name, error)
             await asyncio.sleep(
                 backoff.pause(failures, shortest=self._shortest_wait, longest=self._longest_wait)
             )
@@ -65,7 +65,7 @@ class Writes:
 
 
 async def unless_ended(client: KubeClient, path: str, status: dict[str, Any]) -> None:
-    """Write an end into the Sandbox at `path`; one that it has already stays. Raises KubeError."""
+    """Write an end into the Sandbox at `path` unless it has one. Raises KubeError."""
     try:
         await unless_missing(client, "PATCH", f"{path}/status", body={"status": status})
     except KubeError as error:
@@ -74,7 +74,7 @@ async def unless_ended(client: KubeClient, path: str, status: dict[str, Any]) ->
 
 
 async def unless_missing(client: KubeClient, method: str, path: str, *, body: object = None) -> None:
-    """A Sandbox that was deleted takes its pod along, which is more than an end could. Raises KubeError but for a 404."""
+    """Send a write and ignore a 404: a deleted Sandbox takes its pod along. Raises KubeError."""
     try:
         await client.request(method, path, body=body, content_type=MERGE_PATCH)
     except KubeError as error:

@@ -1,1 +1,1 @@
-"""Sandboxes on this one Linux machine: starts and finds sidecars, and takes away all they left."""
+"""Sandboxes on this Linux machine: starts, finds and removes sidecar processes and their files."""

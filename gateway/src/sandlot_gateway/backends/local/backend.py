@@ -1,4 +1,4 @@
-"""The local backend: makes the parts that each do one thing, and hands what the gateway asks to them."""
+"""The local backend: builds its parts and delegates the gateway's calls to them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 
 class LocalBackend:
-    """One machine's sandboxes. Holds the state directory's lock from `acquire` (or `start`) until `stop`."""
+    """The sandboxes of this machine. Holds the state directory's lock from `acquire` (or `start`) until `stop`."""
 
     name = "local"
     finds_all = True
@@ -129,11 +129,11 @@ class LocalBackend:
 
     @property
     def notes(self) -> list[str]:
-        """What this machine cannot do, in words for the operator."""
+        """Return what this machine does not support, as texts for the operator."""
         return list(self._cgroups.notes)
 
     def acquire(self) -> None:
-        """Makes the directories and takes the lock. Raises BackendError, InUse with the other gateway's pid."""
+        """Create the directories and take the lock. Raises BackendError, InUse with the other gateway's pid."""
         self._layout.make()
         self._lock.acquire()
 
@@ -225,25 +225,25 @@ class LocalBackend:
         return self.instance(instance_id)
 
     def claimed(self, instance: Instance, claim: Claim, *, ours: bool) -> None:
-        """The sidecar's own record is enough here."""
+        """Do nothing: the sidecar keeps the only record."""
 
     async def promise(self, promise: Promise) -> None:
-        """There is no other gateway."""
+        """Do nothing: there is no other gateway."""
 
     def promise_ended(self, sandbox_id: SandboxId, *, verdict: str, message: str | None) -> None:
-        """The same."""
+        """Do nothing: there is no other gateway."""
 
     def ended(self, instance_id: InstanceId, end: Loss, *, claim: Claim | None, heard: bool) -> None:
-        """`destroy` follows, and leaves nothing to be asked."""
+        """Do nothing: `destroy` follows."""
 
     def sought(self, sandbox_id: SandboxId) -> None:
-        """There is no other gateway to ask."""
+        """Do nothing: there is no other gateway to ask."""
 
     def missed(self, new: bool) -> None:
-        """There is no other gateway that could have made it."""
+        """Do nothing: no other gateway can have made it."""
 
     def stats(self) -> dict[str, Any]:
-        """The machine, and memory (bytes), cpu (seconds) and pids of each instance; at most a second old."""
+        """Return the machine's figures and each instance's memory (bytes), cpu (seconds) and pids, at most 1 s old."""
         if self._stats is None or time.monotonic() - self._stats[0] > 1.0:
             usage = {instance_id: asdict(self._cgroups.usage(instance_id)) for instance_id in self._entries}
             self._stats = (

@@ -1,4 +1,4 @@
-"""The local backend's tasks and threads, and its end: what is waited for then, and what is cancelled."""
+"""The local backend's tasks and threads: which ones `close` waits for and which it cancels."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 class Background:
     def __init__(self) -> None:
-        self.closing = False  # the gateway is stopping: nothing is started any more
+        self.closing = False  # the gateway is stopping and starts nothing
         self._threads = ThreadPoolExecutor(8, thread_name_prefix="sandlot-local")
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -22,7 +22,7 @@ class Background:
         return asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
 
     def spawn(self, work: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
-        """One whose `name` begins with `destroy` is waited for in the end, all others are cancelled then."""
+        """Start a task. At the end tasks named `destroy…` finish; all others are cancelled."""
         task = asyncio.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._finished)
@@ -31,7 +31,7 @@ class Background:
     async def close_tasks(self) -> None:
         tasks = [task for task in self._tasks if task is not asyncio.current_task()]
         for task in tasks:
-            # A taking away under way is finished, it takes a moment; everything else ends here.
+            # Removals in progress finish, which takes a moment; all other tasks end here.
             if not task.get_name().startswith("destroy"):
                 task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""`python -m sandlot_gateway.backends.local.clean`: takes away all that a stack left on this machine."""
+"""`python -m sandlot_gateway.backends.local.clean`: removes everything that a stack left on this machine."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .trees import remove_tree
 
 @dataclass(slots=True)
 class Report:
-    """What was removed, by instance, and besides."""
+    """What was removed: instances and other files."""
 
     state_dir: str
     gateway_killed: int | None = None
@@ -41,10 +41,10 @@ class Report:
 def clean(
     state_dir: Path, *, force: bool = False, images: bool = False, cache_dir: Path | None = None
 ) -> Report:
-    """Ends and removes every instance below `state_dir`, whatever state it is in; with `images` the cache too.
+    """End and remove every instance below `state_dir`, in any state; with `images` also the cache.
 
-    Refuses with InUse while a gateway holds the directory; `force` kills that gateway first. The master key and
-    the records of finished sandboxes stay.
+    Raises InUse while a gateway holds the directory; `force` kills that gateway first. The master key and the records
+    of finished sandboxes stay.
     """
     layout = Layout(state_dir.absolute(), (cache_dir or default_cache_dir()).absolute())
     report = Report(str(layout.state_dir))
@@ -84,7 +84,7 @@ def _take(lock: StateLock, *, force: bool) -> int | None:
 
 def _clean_instances(layout: Layout, report: Report) -> None:
     found = {directory.id: directory for directory in layout.instance_dirs()}
-    # Also those whose directory somebody has removed under a running sidecar.
+    # Includes running sidecars whose directory was removed.
     for config in sidecar_configs(layout.instances):
         if is_instance_id(config.parent.name):
             found.setdefault(config.parent.name, InstanceDir(config.parent))
@@ -98,7 +98,7 @@ def _clean_instances(layout: Layout, report: Report) -> None:
 
 
 def _remove_parents() -> None:
-    """The common parents, when no instance of anybody is in them."""
+    """Remove the common parent groups if no stack uses them."""
     for mount in mount_points():
         try:
             os.rmdir(mount / NAME)
@@ -127,7 +127,7 @@ def _clean_images(directory: Path) -> list[str]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit status 0: clean; 1: something could not be removed; 2: a gateway runs, or a bad argument."""
+    """Run the command. Exit status 0: clean; 1: something remains; 2: a gateway runs, or a bad argument."""
     parser = argparse.ArgumentParser(
         prog="sandlot local clean", description="Remove what a local stack left."
     )

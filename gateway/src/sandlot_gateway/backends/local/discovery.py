@@ -1,4 +1,4 @@
-"""Looks at the directories of an earlier gateway's instances: which sidecars live, and what they say of themselves."""
+"""Inspects the instance directories of an earlier gateway: which sidecars live, and their state."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .records import Record, load_record
 
 @dataclass(slots=True)
 class Living:
-    """A sidecar that runs and has answered. Whoever takes it owns `pidfd`."""
+    """A running sidecar that answered. The caller owns `pidfd`."""
 
     directory: InstanceDir
     record: Record
@@ -32,10 +32,8 @@ class Dead:
     why: str
 
 
-async def examine(
-    directory: InstanceDir, *, token: str, pool: HttpPool, patience: float = 5.0
-) -> Living | Dead:
-    """`patience`: seconds that a living process may take to answer; it may be starting still."""
+async def examine(directory: InstanceDir, *, token: str, pool: HttpPool, patience: float) -> Living | Dead:
+    """Inspect one directory. `patience`: seconds for a live process to answer, as it may still be starting."""
     record = load_record(directory.record)
     if record is None:
         return Dead(directory, None, "no readable record")
@@ -58,7 +56,7 @@ async def examine(
 async def _ask(
     directory: InstanceDir, *, token: str, pool: HttpPool, patience: float
 ) -> dict[str, Any] | str:
-    """The state document, or why there is none."""
+    """Return the state document, or why there is none."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + patience
     pause = 0.02

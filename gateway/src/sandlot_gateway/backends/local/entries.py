@@ -1,4 +1,4 @@
-"""One running instance as the backend holds it: its process handle, its end, and its taking away."""
+"""One running instance: its process handle, its exit and its removal."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from .records import Record
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """Known from before its process exists until nothing of it is left."""
+    """Exists from before the process starts until everything of it is removed."""
 
     instance: Instance
     directory: InstanceDir
     record: Record
-    began: float  # the loop's clock
-    spawned: asyncio.Event = field(default_factory=asyncio.Event)  # the start is over, well or not
+    began: float  # on the loop's clock
+    spawned: asyncio.Event = field(default_factory=asyncio.Event)  # the start has succeeded or failed
     exited: asyncio.Event = field(default_factory=asyncio.Event)
-    exit_code: int | None = None  # None: not known, as of a process that an earlier gateway started
+    exit_code: int | None = None  # None: unknown, for a process that an earlier gateway started
     leaving: asyncio.Task[None] | None = None
     _pidfd: int | None = None
     _process: subprocess.Popen[bytes] | None = None
@@ -36,7 +36,7 @@ class Entry:
         process: subprocess.Popen[bytes] | None,
         on_exit: Callable[[Entry], None],
     ) -> None:
-        """Calls `on_exit` once when the process has ended. Takes the descriptor over."""
+        """Call `on_exit` once when the process ends. Takes ownership of the descriptor."""
         self._pidfd = pidfd
         self._process = process
         asyncio.get_running_loop().add_reader(pidfd, self._ended, on_exit)
@@ -46,7 +46,7 @@ class Entry:
             pidfd_kill(self._pidfd)
 
     async def wait_exit(self, *, timeout: float) -> bool:
-        """Whether the process has ended within `timeout` seconds; at once True when there is none."""
+        """Wait up to `timeout` seconds; return whether the process has ended (at once if there is none)."""
         if self._pidfd is None:
             return True
         try:
@@ -57,13 +57,13 @@ class Entry:
         return True
 
     def unwatch(self) -> None:
-        """Lets go of the process, which may live on."""
+        """Release the process, which may live on."""
         if self._pidfd is not None:
             asyncio.get_running_loop().remove_reader(self._pidfd)
             os.close(self._pidfd)
             self._pidfd = None
         if self._process is not None and self._process.returncode is None:
-            # Else Popen complains about a child that is meant to outlive this process.
+            # Otherwise Popen warns about a child that is meant to outlive this process.
             self._process.returncode = 0
         self._process = None
 

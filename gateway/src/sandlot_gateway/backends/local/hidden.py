@@ -1,4 +1,4 @@
-"""What of this machine no sandbox of the host's root may see: secrets of this gateway and of others beside it."""
+"""The paths to hide from sandboxes on the host's root: secrets of this and other gateways on the machine."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from sandlot_contract.ids import is_instance_id
 from .processes import command_lines
 
 _PROC = Path("/proc")
-_FRESH = 10.0  # seconds a look at the machine's processes counts; it costs some 20 µs a process
+_FRESH = 10.0  # seconds to cache the scan of processes, which costs some 20 µs a process
 
 
 class Hidden:
-    """The paths to mask: what was given, and the state directories of other stacks as far as they are known."""
+    """The paths to mask: the given ones and the known state directories of other stacks."""
 
     def __init__(self, *, own: Sequence[Path]) -> None:
         self._own = tuple(own)
@@ -27,7 +27,7 @@ class Hidden:
         self._looked: float | None = None
 
     def paths(self) -> tuple[str, ...]:
-        """Absolute, each also without symbolic links, none below another. Blocks: for threads."""
+        """Return absolute paths, also with symlinks resolved, none below another. Blocks: run it in a thread."""
         with self._lock:
             if self._looked is None or time.monotonic() - self._looked > _FRESH:
                 self._others = (*usual_state_dirs(), *running_state_dirs())
@@ -36,7 +36,7 @@ class Hidden:
 
 
 def without_links(paths: Iterable[Path]) -> tuple[str, ...]:
-    # A masked link would leave what it points at open under its real name.
+    # Masking only a link would leave its target visible under its real name.
     both = {os.path.normpath(form) for path in paths for form in (path.absolute(), path.resolve())}
     found: list[str] = []
     for path in sorted(both):
@@ -46,9 +46,9 @@ def without_links(paths: Iterable[Path]) -> tuple[str, ...]:
 
 
 def usual_state_dirs() -> list[Path]:
-    """Where `sandlot` keeps its state by default, for every user of this machine; those that are there.
+    """Return the existing default state directories of `sandlot`, for every user of this machine.
 
-    /run, with the runtime directories of all users in it, is empty in a sandbox anyway.
+    /run, with the users' runtime directories, is empty in a sandbox anyway.
     """
     homes = {Path(user.pw_dir) for user in pwd.getpwall() if user.pw_dir.startswith("/")}
     homes |= {Path.home()}
@@ -60,12 +60,12 @@ def usual_state_dirs() -> list[Path]:
 
 
 def running_state_dirs(proc: Path = _PROC) -> list[Path]:
-    """The state directories of the sidecars and gateways that run now, by their command lines."""
+    """Return the state directories of running sidecars and gateways, from their command lines."""
     found: set[Path] = set()
     for pid, arguments in command_lines(proc):
         if b"sandlot_sidecar" in arguments or b"sandlot_gateway" in arguments:
             named = [path for path in _named(arguments) if path not in found]
-            # Code in a sandbox can put on any command line; it must not have /usr masked for everybody.
+            # Code in a sandbox can fake any command line, and must not get /usr masked for everyone.
             if named and _is_outside(proc, pid):
                 found.update(path for path in named if is_state_dir(path))
     return sorted(found)

@@ -1,4 +1,4 @@
-"""Keeps pools at their sizes: asks the planner what to do, does it, and writes the pools down."""
+"""Keeps pools at their sizes: carries out the planner's decisions and saves the pools to disk."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class PoolKeeper:
-    """Runs one task; `start` and `destroy` are the backend's own."""
+    """Runs one task; `start` and `destroy` are the backend's functions."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class PoolKeeper:
         self._tokens = itertools.count()
 
     def open(self, events: Events) -> None:
-        """Reads the pools of the gateway before this one and begins to work."""
+        """Load the saved pools and begin to work."""
         self._events = events
         for spec in load_pools(self._path):
             self.planner.set(spec)
@@ -79,7 +79,7 @@ class PoolKeeper:
         return True
 
     def forget_all(self) -> None:
-        """The pools end with their stack."""
+        """Delete all pools with their stack."""
         for spec in self.planner.specs():
             self.planner.remove(spec.name)
         self._path.unlink(missing_ok=True)
@@ -90,7 +90,7 @@ class PoolKeeper:
         return {spec.name: self._events.warm_count(spec.name) for spec in self.planner.specs()}
 
     async def _empty(self, name: str) -> None:
-        """Takes the pool away and ends its instances that nobody owns."""
+        """Delete the pool and end its unowned instances."""
         leaving = self.planner.starting(name)
         self.planner.remove(name)
         while self._events is not None and (instance_id := self._events.give_up(name)) is not None:
@@ -125,7 +125,7 @@ class PoolKeeper:
         for name in plan.starts:
             spec = self.planner.spec(name)
             if spec is not None:
-                # Counted before the task has run: the next plan must not start it again.
+                # Counted before the task runs: the next plan must not start it again.
                 token = InstanceId(f"coming-{next(self._tokens)}")  # until it has an id
                 self.planner.began(name, token)
                 self._own(self._one(spec, token), name=f"start for pool {name}")
@@ -160,7 +160,7 @@ class PoolKeeper:
 
 
 def load_pools(path: Path) -> list[PoolSpec]:
-    """The written pools; an unreadable file is none, with a warning."""
+    """Load the saved pools; log an unreadable file and return no pools."""
     try:
         document: Any = json.loads(path.read_bytes())
         return [

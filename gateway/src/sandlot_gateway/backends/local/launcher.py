@@ -1,4 +1,4 @@
-"""Starts one sidecar process: its directory, its config file, and a process that outlives the gateway."""
+"""Starts one sidecar process, which outlives the gateway, with its directory and config file."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from ...core.instances import Instance
 from .images import Image
 from .layout import InstanceDir
 
-_LOG_KEEP = 1 << 20  # bytes a sidecar's log may have before it is cut
+_LOG_KEEP = 1 << 20  # bytes; a larger sidecar log is truncated
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchSettings:
-    """What is the same for every instance of this gateway."""
+    """Settings that all instances of this gateway share."""
 
     webhook: str
     bytecode: Path
@@ -39,7 +39,7 @@ def sidecar_config(
     mask: Sequence[str],
     settings: LaunchSettings,
 ) -> dict[str, Any]:
-    """The document of "Start" in docs/sidecar-contract.md; `mask`: paths of the root to hide."""
+    """Return the config file's document, see "Start" in docs/sidecar-contract.md; `mask`: paths of the root to hide."""
     template = instance.template
     return {
         "instance_id": instance.id,
@@ -60,7 +60,7 @@ def sidecar_config(
             "user": _user(image),
         },
         "target_pid": None,
-        # All that a claim of this template names: a claim that differs in nothing is taken without a change.
+        # The limits that a claim of this template names: an equal claim changes nothing.
         "limits": {
             "cpu": template.cpu,
             "memory": template.memory,
@@ -73,7 +73,7 @@ def sidecar_config(
 
 
 def _user(image: Image) -> str | int:
-    # An ordinary user's namespace has one id: everything in it runs as its root, which is this user outside.
+    # An ordinary user's namespace has one id: everything runs as its root, which is this user outside.
     if os.geteuid() != 0:
         return "root"
     return int(image.user) if image.user.isdigit() else image.user
@@ -86,7 +86,7 @@ def write_config(directory: InstanceDir, config: dict[str, Any]) -> None:
 
 
 def spawn(directory: InstanceDir, *, settings: LaunchSettings) -> subprocess.Popen[bytes]:
-    """The sidecar process, in a session of its own. Raises BackendError."""
+    """Start the sidecar process in its own session. Raises BackendError."""
     with open(directory.log, "ab") as log:
         try:
             return subprocess.Popen(
@@ -105,25 +105,25 @@ def spawn(directory: InstanceDir, *, settings: LaunchSettings) -> subprocess.Pop
 
 
 def command(directory: InstanceDir) -> list[str]:
-    # -S: without site-packages' start-up files, which are a third of the start; -P: the working directory is no
-    # place for modules; -OO: no docstrings, 1 MiB less in each sidecar.
+    # -S skips site-packages' start-up files, a third of the start; -P keeps the working directory off the module path;
+    # -OO drops docstrings, 1 MiB a sidecar.
     return [sys.executable, "-S", "-P", "-OO", "-m", "sandlot_sidecar", "--config", str(directory.config)]
 
 
 def environment(bytecode: Path) -> dict[str, str]:
-    """Nothing of the gateway's own environment but PATH: it may hold keys."""
+    """Return the sidecar's environment: of the gateway's own only PATH, because the rest may hold keys."""
     return {
         "PATH": os.environ.get("PATH") or os.defpath,
         "LANG": "C.UTF-8",
         "PYTHONPATH": os.pathsep.join(_module_dirs()),
-        # Byte code is read and written here, also where the packages are read-only or compiled without -OO:
-        # from source alone, a sidecar takes five times as long to start and 4 MiB more memory.
+        # Cache byte code here, because packages may be read-only or compiled without -OO: from source, a sidecar
+        # takes five times as long to start and 4 MiB more memory.
         "PYTHONPYCACHEPREFIX": str(bytecode),
     }
 
 
 def _module_dirs() -> list[str]:
-    """The directories that hold the sidecar and what it imports beside the standard library."""
+    """Return the directories of the sidecar and its imports beyond the standard library."""
     found: list[str] = []
     for name in ("sandlot_sidecar", "sandlot_contract", "httptools"):
         spec = importlib.util.find_spec(name)
@@ -138,7 +138,7 @@ def _module_dirs() -> list[str]:
 
 
 def log_tail(directory: InstanceDir, *, size: int = 600) -> str:
-    """The end of the sidecar's log, for a message."""
+    """Return the end of the sidecar's log, for an error message."""
     try:
         with open(directory.log, "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - size))
@@ -148,7 +148,7 @@ def log_tail(directory: InstanceDir, *, size: int = 600) -> str:
 
 
 def bound_log(directory: InstanceDir) -> None:
-    """Cuts a log that has become too large. The sidecar appends, so it goes on at the new end."""
+    """Truncate a log that is too large. The sidecar appends, so it continues at the new end."""
     try:
         if os.stat(directory.log).st_size > _LOG_KEEP:
             tail = log_tail(directory, size=_LOG_KEEP // 8)

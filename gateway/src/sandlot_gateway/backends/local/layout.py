@@ -1,4 +1,4 @@
-"""Where the local backend keeps things: the state directory of one gateway and the machine's cache."""
+"""The paths of the local backend: one gateway's state directory and the machine's cache."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from sandlot_contract.ids import InstanceId, is_instance_id
 
 from ...core.backend import BackendError
 
-_SUN_PATH = 107  # bytes a Unix socket's path may have on Linux
-_LONGEST = "/instances/i-0123456789abcdef/sidecar.sock.4194304"  # bound under its pid, then renamed
+_SUN_PATH = 107  # maximum bytes of a Unix socket's path on Linux
+_LONGEST = "/instances/i-0123456789abcdef/sidecar.sock.4194304"  # bound under its pid's name, then renamed
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class InstanceDir:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The names below a state directory (secrets, sockets; small) and a cache directory (images, byte code)."""
+    """The paths below a state directory (secrets, sockets; small) and a cache directory (images, byte code)."""
 
     state_dir: Path
     cache_dir: Path
@@ -80,7 +80,7 @@ class Layout:
         return InstanceDir(self.instances / instance_id)
 
     def make(self) -> None:
-        """Creates the directories, readable by this user only. Raises BackendError naming the path."""
+        """Create the directories, readable by this user only. Raises BackendError naming the path."""
         check_length(self.state_dir)
         for path in (self.state_dir, self.instances, self.cache_dir, self.images, self.bytecode):
             try:
@@ -97,7 +97,7 @@ class Layout:
 
 
 def check_length(state_dir: Path) -> None:
-    """Raises BackendError, naming path and limit, when the sockets below a state directory could not be bound."""
+    """Raise BackendError with path and limit if the path is too long for the sockets below it."""
     length, limit = len(os.fsencode(state_dir)), _SUN_PATH - len(_LONGEST)
     if length > limit:
         raise BackendError(
@@ -108,9 +108,9 @@ def check_length(state_dir: Path) -> None:
 
 
 def default_cache_dir() -> Path:
-    """`$SANDLOT_CACHE`, else /var/cache/sandlot for root, else $XDG_CACHE_HOME/sandlot or ~/.cache/sandlot.
+    """Return `$SANDLOT_CACHE`, else /var/cache/sandlot for root, else $XDG_CACHE_HOME/sandlot or ~/.cache/sandlot.
 
-    Not in the state directory: that is often a tmpfs, where every image would take memory.
+    Not in the state directory, which is often a tmpfs: every image would take memory.
     """
     if cache := os.environ.get("SANDLOT_CACHE"):
         return Path(cache).expanduser().absolute()

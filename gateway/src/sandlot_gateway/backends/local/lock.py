@@ -1,4 +1,4 @@
-"""One gateway per state directory: a lock that the kernel lets go of when its owner dies."""
+"""Allows one gateway per state directory: a lock that the kernel releases when its owner dies."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ...core.backend import BackendError
 
 
 class InUse(BackendError):
-    """Another living process holds the state directory; `pid` when it is known."""
+    """Another live process holds the state directory; `pid` if known."""
 
     def __init__(self, state_dir: Path, pid: int | None) -> None:
         owner = f"the gateway with pid {pid}" if pid else "another gateway"
@@ -33,7 +33,7 @@ class StateLock:
         return self._fd is not None
 
     def acquire(self) -> None:
-        """Takes the lock at once; again is harmless. Raises InUse."""
+        """Take the lock without waiting; a second call is harmless. Raises InUse."""
         if self._fd is not None:
             return
         fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -51,7 +51,7 @@ class StateLock:
         self._fd = fd
 
     def release(self) -> None:
-        # The file stays: removing it would let a third process lock a new one beside a waiting second.
+        # The file stays: after its removal two processes could lock two different files.
         if self._fd is not None:
             os.ftruncate(self._fd, 0)
             os.close(self._fd)

@@ -8,12 +8,12 @@ from typing import Any
 
 
 def cores() -> int:
-    """Processors that this process may use."""
+    """Return the number of processors that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
 def machine_stats() -> dict[str, Any]:
-    """Memory in bytes; `load` is the run queue's average over 1, 5 and 15 minutes."""
+    """Return memory in bytes and the load averages over 1, 5 and 15 minutes."""
     memory = {
         name: int(value.split()[0]) * 1024
         for name, _, value in (line.partition(":") for line in Path("/proc/meminfo").read_text().splitlines())

@@ -1,4 +1,4 @@
-"""Decides when a pool starts, keeps or gives up instances: a state machine without clock, tasks or processes."""
+"""Decides when pools start, keep or release instances: a state machine without clock, tasks or processes."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from ...core.instances import PoolSpec, PoolStatus
 class PlanSettings:
     """Times in seconds."""
 
-    max_starting: int = 2  # starts in flight, those for callers included
-    beat: float = 0.02  # refill waits this long after a claim or a caller's start
-    patience: float = 0.25  # but no longer than this in all, however many claims follow each other
-    backoff: float = 0.5  # after the first failed start, doubled by each further one
+    max_starting: int = 2  # starts in flight, including those for callers
+    beat: float = 0.02  # refill delay after a claim or a caller's start
+    patience: float = 0.25  # maximum refill delay during a series of claims
+    backoff: float = 0.5  # after the first failed start, doubled by each further failure
     max_backoff: float = 30.0
-    quiet: float = 10.0  # recycled instances above the pool's size are kept until no claim came for this long
-    reserve: int = 2  # times the size: how many may be warm while claims come
+    quiet: float = 10.0  # how long after the last claim recycled instances above the pool's size stay
+    reserve: int = 2  # times the size: the most warm instances while claims come
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to do now, and when to ask again at the latest (None: only after a change)."""
+    """What to do now, and when to plan again at the latest (None: only after a change)."""
 
     starts: list[str] = field(default_factory=list)  # pool names, one entry a start
-    surplus: dict[str, int] = field(default_factory=dict)  # pool name → instances to give up
+    surplus: dict[str, int] = field(default_factory=dict)  # pool name → instances to release
     again_at: float | None = None
 
 
@@ -43,7 +43,7 @@ class _Pool:
 
 
 class Planner:
-    """Every method that takes `now` takes the same monotonic clock."""
+    """The pools' state. Every `now` is on the same monotonic clock."""
 
     def __init__(self, settings: PlanSettings | None = None) -> None:
         self.settings = settings or PlanSettings()
@@ -54,7 +54,7 @@ class Planner:
         self._busy_until = 0.0
 
     def set(self, spec: PoolSpec) -> None:
-        """A new pool or size. Of a changed template, the caller takes the old instances away."""
+        """Add or change a pool. After a changed template the caller removes the old instances."""
         pool = self._pools.get(spec.name)
         if pool is None:
             self._pools[spec.name] = _Pool(spec)
@@ -88,11 +88,11 @@ class Planner:
         return sorted(pool.starting) if pool else []
 
     def is_pending(self, instance_id: InstanceId) -> bool:
-        """Whether this instance was begun for a pool and has not been ready since."""
+        """Return whether this instance is starting for a pool."""
         return instance_id in self._pool_of
 
     def claimed(self, name: str, *, now: float) -> None:
-        """A warm instance of the pool was taken."""
+        """Note that a warm instance of the pool was claimed."""
         if (pool := self._pools.get(name)) is not None:
             pool.claimed_at = now
         self._busy(now)
@@ -102,19 +102,19 @@ class Planner:
         self._busy(now)
 
     def began(self, name: str, instance_id: InstanceId) -> None:
-        """A start, or a reset for another use, is under way for the pool."""
+        """Note a start, or a reset for reuse, in progress for the pool."""
         if (pool := self._pools.get(name)) is not None:
             pool.starting.add(instance_id)
             self._pool_of[instance_id] = name
 
     def ready(self, instance_id: InstanceId) -> None:
-        """The start is over and the instance is counted as warm from now on."""
+        """Note that the start succeeded; the instance counts as warm."""
         pool = self._forget(instance_id)
         if pool is not None:
             pool.failures, pool.message, pool.retry_at = 0, None, 0.0
 
     def gone(self, instance_id: InstanceId) -> None:
-        """The start ended for a reason that says nothing about the next one."""
+        """Note that the start ended for a reason that says nothing about the next one."""
         self._forget(instance_id)
 
     def failed(self, name: str, instance_id: InstanceId | None, *, now: float, message: str) -> None:
@@ -123,12 +123,12 @@ class Planner:
         if (pool := self._pools.get(name)) is not None:
             pool.failures += 1
             pool.message = message
-            # 2**63 seconds is far over any bound; without the minimum a long outage overflows the float.
+            # Without the minimum a long outage overflows the float.
             wait = self.settings.backoff * 2 ** min(pool.failures - 1, 63)
             pool.retry_at = now + min(wait, self.settings.max_backoff)
 
     def plan(self, *, now: float, warm: Mapping[str, int]) -> Plan:
-        """`warm`: ready and unclaimed instances by pool. The caller calls `began` for each start in the plan."""
+        """Return the plan. `warm`: ready, unclaimed instances by pool. Call `began` for each start in it."""
         plan_again: list[float] = []
         starts: list[str] = []
         missing = self._missing(now=now, warm=warm, again=plan_again)
@@ -140,7 +140,7 @@ class Planner:
             for _ in range(free):
                 if not missing:
                     break
-                # The emptiest first, so that one big pool does not starve the small ones.
+                # The emptiest pool first, so that a big pool does not starve small ones.
                 name = max(missing, key=lambda key: (missing[key] / self._pools[key].spec.size, key))
                 starts.append(name)
                 missing[name] -= 1
@@ -150,7 +150,7 @@ class Planner:
         return Plan(starts, surplus, min(plan_again, default=None))
 
     def wants(self, template_key: str, *, now: float, warm: Mapping[str, int]) -> str | None:
-        """The pool that a used instance of this template should go back to, if any needs it."""
+        """Return the pool that needs a used instance of this template, if any."""
         best: tuple[float, str] | None = None
         for name, pool in self._pools.items():
             if pool.spec.template.key != template_key or pool.spec.size == 0:
@@ -170,7 +170,7 @@ class Planner:
             if now < pool.retry_at:
                 again.append(pool.retry_at)
             else:
-                # After a failure one start at a time finds out whether the reason is gone.
+                # After a failure start one at a time, to see whether its cause is gone.
                 missing[name] = min(count, max(0, 1 - len(pool.starting))) if pool.failures else count
         return {name: count for name, count in missing.items() if count}
 
@@ -195,7 +195,7 @@ class Planner:
         self._busy_until = now + self.settings.beat
 
     def _held_until(self, now: float) -> float | None:
-        """Until when refill stands back for callers; None when it need not."""
+        """Return until when refill yields to callers' starts, or None."""
         if self._busy_since is None or now >= self._busy_until:
             return None
         until = min(self._busy_until, self._busy_since + self.settings.patience)

@@ -1,4 +1,4 @@
-"""Finds out at start whether this user may make namespaces, and says what to change when not."""
+"""Checks at start whether this user may create namespaces, and explains what to change if not."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ...core.backend import BackendError
 
-# What a sandbox needs of the kernel, tried in a process of its own; prints the step that failed.
+# Tries what a sandbox needs from the kernel in a separate process; prints the step that failed.
 _TRIAL = """
 import ctypes, os, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -46,11 +46,11 @@ _SYSCTLS = (
 
 
 class CannotIsolate(BackendError):
-    """This user may not make sandboxes on this machine."""
+    """This user may not create sandboxes on this machine."""
 
 
 def check_namespaces(*, sysctls: Path = Path("/proc/sys"), command: tuple[str, ...] = ()) -> None:
-    """Raises CannotIsolate with the setting to change. Blocks for some 30 ms."""
+    """Raise CannotIsolate with the setting to change. Blocks for some 30 ms."""
     arguments = command or (sys.executable, "-I", "-S", "-c", _TRIAL)
     done = subprocess.run(arguments, capture_output=True, text=True, timeout=30, check=False)
     if done.returncode != 0:
@@ -58,7 +58,7 @@ def check_namespaces(*, sysctls: Path = Path("/proc/sys"), command: tuple[str, .
 
 
 def explain(trial: str, *, root: bool, sysctls: Path = Path("/proc/sys")) -> str:
-    """The message for a failed trial."""
+    """Return the message for a failed trial."""
     step, _, reason = trial.strip().partition("|")
     reason = reason.partition("|")[2] or trial.strip()[-200:]
     if root:

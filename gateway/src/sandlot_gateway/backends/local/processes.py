@@ -1,4 +1,4 @@
-"""Processes without pid races: handles by pidfd, start times against reuse, and a search by command line."""
+"""Process handles without pid races: pidfds, start times against pid reuse, and a search by command line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PROC = Path("/proc")
 
 @dataclass(frozen=True, slots=True)
 class ProcessKey:
-    """Names one process for ever: its pid, its start in clock ticks after boot, and the boot."""
+    """A unique name of a process: its pid, its start in clock ticks after boot, and the boot id."""
 
     pid: int
     started: int
@@ -38,7 +38,7 @@ def boot_id() -> str:
 
 
 def key_of(pid: int) -> ProcessKey | None:
-    """The key of a process that runs now; None when it is gone or a zombie."""
+    """Return the key of a running process, or None if it is gone or a zombie."""
     try:
         stat = (_PROC / str(pid) / "stat").read_bytes()
     except OSError:
@@ -50,12 +50,12 @@ def key_of(pid: int) -> ProcessKey | None:
 
 
 def open_pidfd(key: ProcessKey) -> int | None:
-    """A descriptor of exactly that process, or None when it is gone (also when its pid now is another's)."""
+    """Return a pidfd of exactly that process, or None if it is gone, even if its pid was reused."""
     try:
         fd = os.pidfd_open(key.pid)
     except (OSError, OverflowError):
         return None
-    # Compared after the open: from here on the descriptor cannot mean another process.
+    # Compare after opening: from here on the descriptor cannot refer to another process.
     if key_of(key.pid) == key:
         return fd
     os.close(fd)
@@ -70,10 +70,10 @@ def pidfd_kill(fd: int, number: int = signal.SIGKILL) -> None:
 
 
 def marked(argument: str) -> dict[int, ProcessKey]:
-    """Every process that has `argument` as one of its command line's: a sidecar and what it forked.
+    """Return every process with `argument` on its command line: a sidecar and what it forked.
 
-    Command lines are readable for all users, unlike environments. Code in a sandbox can put on such a mark
-    too, and then is found with them, which harms nobody else.
+    Command lines are readable by all users, unlike environments. Code in a sandbox can fake the mark, and only gets
+    itself found with it.
     """
     wanted = os.fsencode(argument)
     found: dict[int, ProcessKey] = {}
@@ -84,7 +84,7 @@ def marked(argument: str) -> dict[int, ProcessKey]:
 
 
 def sidecar_configs(below: Path) -> set[Path]:
-    """The config files `{below}/{instance}/config.json` that running sidecars were started with."""
+    """Return the config files `{below}/{instance}/config.json` of running sidecars."""
     prefix = os.fsencode(below) + b"/"
     return {
         Path(os.fsdecode(argument))
@@ -96,7 +96,7 @@ def sidecar_configs(below: Path) -> set[Path]:
 
 
 def command_lines(proc: Path = _PROC) -> Iterable[tuple[int, list[bytes]]]:
-    """The pid and the arguments of every process."""
+    """Yield the pid and the arguments of every process."""
     for name in os.listdir(proc):
         if not name.isdigit():
             continue
@@ -107,10 +107,10 @@ def command_lines(proc: Path = _PROC) -> Iterable[tuple[int, list[bytes]]]:
 
 
 def kill_marked(argument: str, *, timeout: float = 20.0) -> list[int]:
-    """Kills all of `marked(argument)` and waits for their end. Returns their pids.
+    """Kill all of `marked(argument)`, wait for their end and return their pids.
 
-    Repeats until none is found, so that one that was being forked at that moment is caught. Raises
-    TimeoutError when some are still there after `timeout` seconds.
+    Repeats until it finds none, to catch a process that was being forked. Raises TimeoutError if some remain after
+    `timeout` seconds.
     """
     killed: set[int] = set()
     deadline = time.monotonic() + timeout
@@ -123,7 +123,7 @@ def kill_marked(argument: str, *, timeout: float = 20.0) -> list[int]:
 
 
 def kill_all(keys: Iterable[ProcessKey], *, timeout: float) -> None:
-    """SIGKILL to each, then waits up to `timeout` seconds for all."""
+    """Send SIGKILL to each, then wait up to `timeout` seconds for all."""
     fds = [fd for key in keys if (fd := open_pidfd(key)) is not None]
     try:
         for fd in fds:
@@ -135,7 +135,7 @@ def kill_all(keys: Iterable[ProcessKey], *, timeout: float) -> None:
 
 
 def wait_all(pidfds: Iterable[int], *, timeout: float) -> bool:
-    """Whether every process has ended within `timeout` seconds. Blocks: for threads and commands."""
+    """Wait up to `timeout` seconds; return whether every process has ended. Blocks: for threads and commands."""
     waiting = set(pidfds)
     deadline = time.monotonic() + timeout
     poll = select.poll()

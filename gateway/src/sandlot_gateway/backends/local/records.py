@@ -1,4 +1,4 @@
-"""What is written down about an instance so that the next gateway can find it, and tell it from another process."""
+"""The record on disk by which the next gateway finds an instance and recognises its process."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from .processes import ProcessKey
 
 @dataclass(slots=True)
 class Record:
-    """`{instance dir}/instance.json`. No secret is in it: tokens are derived from the master key."""
+    """`{instance dir}/instance.json`. It holds no secret: tokens are derived from the master key."""
 
     id: InstanceId
     template: Template
     pool: str | None = None
-    process: ProcessKey | None = None  # None until the sidecar has been started
+    process: ProcessKey | None = None  # None until the sidecar has started
     cgroups: list[str] = field(default_factory=list)  # absolute directories
     created_at: float = field(default_factory=time.time)
     resets: int = 0
@@ -35,7 +35,7 @@ class Record:
 
 
 def load_record(path: Path) -> Record | None:
-    """None when there is none, or only half of one."""
+    """Load a record; return None if it is missing or incomplete."""
     try:
         document: Any = json.loads(path.read_bytes())
         return Record(

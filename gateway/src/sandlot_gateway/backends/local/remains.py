@@ -1,4 +1,4 @@
-"""Takes away what a dead instance left: processes, control groups, mounts, its directory."""
+"""Removes what a dead instance left: processes, control groups, mounts and its directory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Removed:
-    """What was there of one instance; `problems` is what could not be taken away."""
+    """What was removed of one instance; `problems` lists what could not be."""
 
     id: str
     processes: list[int] = field(default_factory=list)
@@ -26,9 +26,9 @@ class Removed:
 
 
 def remove_remains(directory: InstanceDir, cgroups: list[Path], search: bool = True) -> Removed:
-    """Removes all of one instance. Never raises: what fails is in `problems`, and a later cleaning tries again.
+    """Remove everything of one instance. Never raises: failures go into `problems`, and a later cleanup retries.
 
-    `search=False` skips the look through all processes, for a sidecar that has ended cleanly. Blocks.
+    `search=False` skips the scan of all processes, for a sidecar that ended cleanly. Blocks.
     """
     removed = Removed(directory.id)
     if search:
@@ -45,7 +45,7 @@ def remove_remains(directory: InstanceDir, cgroups: list[Path], search: bool = T
         removed.problems.append(f"cgroup: {error}")
     try:
         removed.mounts = unmount_below(directory.path)
-        if not removed.problems:  # else the record must stay, it says where the rest is
+        if not removed.problems:  # otherwise the record must stay: it says where the rest is
             remove_tree(directory.path)
     except OSError as error:
         removed.problems.append(str(error))

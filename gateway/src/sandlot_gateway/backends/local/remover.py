@@ -1,4 +1,4 @@
-"""Takes instances away: those that somebody has done with, and those that are lost."""
+"""Removes instances: those whose owner is done, and those that died."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Remover:
         pool: HttpPool,
         end_grace: float,
     ) -> None:
-        """`end_grace`: seconds for `ended` to be told, once all in the sandbox is dead."""
+        """`end_grace`: seconds for the `ended` webhook once everything in the sandbox is dead."""
         self._entries = entries
         self._background = background
         self._keeper = keeper
@@ -44,20 +44,20 @@ class Remover:
         self._events: Events | None = None
 
     def listen(self, events: Events) -> None:
-        """Who is told of what is lost from now on."""
+        """Report lost instances to `events` from now on."""
         self._events = events
 
     def has_started(self, instance_id: InstanceId) -> bool:
-        """Its sidecar has said what it is, since its start or its last reset."""
+        """Return whether its sidecar has reported since its start or last reset."""
         phase = self._events.phase(instance_id) if self._events is not None else None
         return phase not in (None, Phase.UNHEARD)
 
     def is_ending(self, instance_id: InstanceId) -> bool:
-        """Its owner is done with it, and no next generation of it was heard."""
+        """Return whether its owner is done and no next generation has reported."""
         return self._events is not None and self._events.phase(instance_id) is Phase.ENDING
 
     def exited(self, entry: Entry) -> None:
-        """The process is gone: nobody asked for it, unless the entry is leaving."""
+        """Handle the exit of a process, which is a loss unless the entry is being removed."""
         if entry.leaving is not None or self._events is None:
             return
         tail = log_tail(entry.directory)
@@ -92,7 +92,7 @@ class Remover:
         await asyncio.shield(entry.leaving)
 
     async def clear(self, directory: InstanceDir, record: Record | None, *, search: bool) -> None:
-        """All that is left of one. `search`: also for processes, of one whose sidecar has not ended cleanly."""
+        """Remove what is left of one. `search`: also scan for processes, if its sidecar did not end cleanly."""
         paths = [Path(text) for text in record.cgroups] if record is not None else []
         await self._background.in_thread(
             remove_remains, directory, paths or self._cgroups().paths(directory.id), search
@@ -109,7 +109,7 @@ class Remover:
         self._keeper.wake()
 
     async def _end(self, entry: Entry) -> bool:
-        """Asks the sidecar to end, then makes it. Whether it took its own things down."""
+        """Ask the sidecar to end, then kill it; return whether it cleaned up after itself."""
         try:
             asked = await post(self._pool, entry, "/v1/end", b'{"verdict":"deleted"}', timeout=2.0)
         except PoolError:

@@ -1,4 +1,4 @@
-"""Gives a used instance to its pool again, after a reset that its sidecar has proved equal to fresh."""
+"""Returns a used instance to its pool after a reset that its sidecar proved equal to fresh."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Resetter:
         max_resets: int,
         is_ending: Callable[[InstanceId], bool],
     ) -> None:
-        """`max_resets`: how often an instance is used again. `is_ending`: its sidecar has not said that it is ready."""
+        """`max_resets`: how often to reuse an instance. `is_ending`: whether its sidecar has not reported ready yet."""
         self._entries = entries
         self._background = background
         self._keeper = keeper
@@ -38,7 +38,7 @@ class Resetter:
         self._is_ending = is_ending
 
     async def recycle(self, instance: Instance, *, generation: int) -> bool:
-        """As `Backend.recycle`."""
+        """Reset an instance, see `Backend.recycle`."""
         entry = self._entries.get(instance.id)
         if entry is None or entry.leaving is not None or entry.exited.is_set() or self._background.closing:
             return False
@@ -67,7 +67,7 @@ class Resetter:
             state = answer.json()
         except (PoolError, OSError) as error:
             log.warning("instance %s: no answer to its reset: %s", instance.id, error)
-            # Its `ready` may have come all the same, and then it may have an owner already.
+            # Its `ready` may have come all the same, and it may have an owner already.
             return not self._is_ending(instance.id)
         if answer.status != 200 or not isinstance(state, dict) or state.get("equal") is not True:
             why = state.get("proof") or state.get("message") if isinstance(state, dict) else answer.status

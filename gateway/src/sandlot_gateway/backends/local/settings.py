@@ -1,4 +1,4 @@
-"""What the local backend can be set to: how much it runs, and how long it waits for what."""
+"""Settings of the local backend: its limits and timeouts."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ class LocalSettings:
     """Times in seconds."""
 
     max_instances: int = 1000
-    max_starting: int | None = None  # for pools, at once; default: the number of cores, at least 2
-    max_resets: int = 100  # how often an instance is used again
+    max_starting: int | None = None  # concurrent starts for pools; default: the number of cores, at least 2
+    max_resets: int = 100  # how often an instance is reused
     heartbeat: float = 30.0
-    start_timeout: float = 60.0  # an instance that is not ready by then is ended
-    end_grace: float = 0.3  # for `ended` to be told, once all in the sandbox is dead; then SIGKILL
-    patience: float = 5.0  # how long a sidecar found at start may take to answer
-    upkeep: float = 15.0  # between two looks at logs and overdue starts
+    start_timeout: float = 60.0  # an instance that is not ready by then ends
+    end_grace: float = 0.3  # for the `ended` webhook once everything in the sandbox is dead; then SIGKILL
+    patience: float = 30.0  # for a live sidecar found at start to answer
+    upkeep: float = 15.0  # between two checks of logs and overdue starts

@@ -1,4 +1,4 @@
-"""A call of the backend's to a sidecar of this machine."""
+"""Calls from the backend to a sidecar on this machine."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from .entries import Entry
 
 
 async def post(pool: HttpPool, entry: Entry, target: str, body: bytes, *, timeout: float) -> Answer:
-    """Raises PoolError."""
+    """Send a POST. Raises PoolError."""
     headers = [
         ("authorization", f"Bearer {entry.instance.token}"),
         ("content-type", "application/json"),

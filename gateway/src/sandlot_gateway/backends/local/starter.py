@@ -1,4 +1,4 @@
-"""Starts an instance: its place among the others, its directory and control groups, and its sidecar's process."""
+"""Starts an instance: checks the limits, makes its directory and control groups, starts its sidecar."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Starter:
         self._max_instances = max_instances
 
     async def launch(self, template: Template, *, pool: str | None) -> Instance:
-        """As `Backend.launch`."""
+        """Start an instance, see `Backend.launch`."""
         image = await self._images.prepare(template.image)
         if self._background.closing:
             raise Unavailable("the gateway is stopping")
@@ -78,7 +78,7 @@ class Starter:
         entry = self._enter(template, pool)
         instance_id = entry.instance.id
         try:
-            # Shielded: a caller that goes away in the middle must not leave a process that nobody watches.
+            # Shielded: a caller that disconnects must not leave an unwatched process.
             await asyncio.shield(
                 self._background.spawn(self._spawn(entry, image), name=f"spawn {instance_id}")
             )
@@ -118,20 +118,20 @@ class Starter:
     def _spawn_now(self, entry: Entry, image: Image) -> tuple[subprocess.Popen[bytes], int]:
         directory, record = entry.directory, entry.record
         directory.path.mkdir(mode=0o700)
-        # Before the groups and the process exist: whoever finds the directory knows what to look for.
+        # Before groups and process exist: the record says what to look for after a crash.
         record.save(directory.record)
         config = sidecar_config(
             instance=entry.instance,
             directory=directory,
             image=image,
             cgroup_parent=self._cgroups().create(record.id),
-            # Only the host's root holds our own files; an image's paths of the same name are its own.
+            # Only the host's root holds our files; an image's paths of the same name are its own.
             mask=self._hidden.paths() if image.is_host else (),
             settings=self._settings,
         )
         write_config(directory, config)
         process = spawn(directory, settings=self._settings)
-        pidfd = os.pidfd_open(process.pid)  # a child cannot vanish before it is waited for
+        pidfd = os.pidfd_open(process.pid)  # a child's pid stays valid until it is reaped
         record.process = key_of(process.pid)
         record.save(directory.record)
         return process, pidfd

@@ -1,4 +1,4 @@
-"""Takes over the instances of the gateway before this one, and clears away those that have died meanwhile."""
+"""Takes over the instances of the previous gateway and removes those that have died."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Takeover:
         pool: HttpPool,
         patience: float,
     ) -> None:
-        """`patience`: seconds that a sidecar may take to answer."""
+        """`patience`: seconds for a sidecar to answer."""
         self._entries = entries
         self._background = background
         self._planner = planner
@@ -49,7 +49,7 @@ class Takeover:
         self._patience = patience
 
     async def run(self, events: Events) -> None:
-        """Many at a time."""
+        """Take over or remove all instances, many concurrently."""
         limit = asyncio.Semaphore(64)
 
         async def look(directory: InstanceDir) -> None:
@@ -62,7 +62,7 @@ class Takeover:
                     await self._bury(found, events)
 
         directories = {directory.path: directory for directory in self._layout.instance_dirs()}
-        # Somebody may have removed a directory under its running sidecar.
+        # A running sidecar's directory may have been removed.
         for config in await self._background.in_thread(sidecar_configs, self._layout.instances):
             directories.setdefault(config.parent, InstanceDir(config.parent))
         async with asyncio.TaskGroup() as group:

@@ -1,4 +1,4 @@
-"""Removes directory trees that somebody else filled: odd modes, great depth, and mounts that must not be crossed."""
+"""Removes directory trees with untrusted content: odd modes, great depth, and mounts not to be crossed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _UMOUNT_NOFOLLOW = 8
 
 
 def remove_tree(path: str | Path) -> None:
-    """Removes a tree; one that is not there is fine. Symlinks in it are not followed. Raises OSError."""
+    """Remove a tree if it exists, without following symlinks. Raises OSError."""
     try:
         shutil.rmtree(path, onerror=_make_writable)
     except FileNotFoundError:
@@ -38,7 +38,7 @@ def _make_writable(function: Callable[..., Any], path: str, info: tuple[Any, Bas
         return
     if not isinstance(error, PermissionError):
         raise error
-    # Overlay's work directory has mode 000, and an ordinary user cannot enter that.
+    # Overlay's work directory has mode 000, which an ordinary user cannot enter.
     os.chmod(os.path.dirname(path), 0o700)
     if os.path.isdir(path) and not os.path.islink(path):
         os.chmod(path, 0o700)
@@ -48,7 +48,7 @@ def _make_writable(function: Callable[..., Any], path: str, info: tuple[Any, Bas
 
 
 def mounts_below(path: Path) -> list[str]:
-    """Mount points at or below a path in this mount namespace, deepest first."""
+    """Return the mount points at or below a path in this mount namespace, deepest first."""
     prefix = os.fspath(path)
     points = [
         line.split()[4].encode().decode("unicode_escape")
@@ -59,9 +59,9 @@ def mounts_below(path: Path) -> list[str]:
 
 
 def unmount_below(path: Path) -> list[str]:
-    """Detaches every mount at or below a path, so that removing the tree removes nothing that was mounted there.
+    """Detach every mount at or below a path, so that removing the tree spares what was mounted there.
 
-    Returns the mount points. Raises OSError when one cannot be detached.
+    Return the mount points. Raises OSError if one cannot be detached.
     """
     points = mounts_below(path)
     libc = ctypes.CDLL(None, use_errno=True) if points else None

@@ -1,4 +1,4 @@
-"""Looks after the instances from time to time: overdue starts, logs that grow, remains of what is gone."""
+"""Periodic maintenance of instances: overdue starts, large logs, remains of removed instances."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Upkeep:
         every: float,
         start_timeout: float,
     ) -> None:
-        """In seconds: a look `every` so many, and an instance that is not ready within `start_timeout` is ended."""
+        """Run `every` so many seconds; end instances that are not ready within `start_timeout` seconds."""
         self._entries = entries
         self._background = background
         self._remover = remover
@@ -43,7 +43,7 @@ class Upkeep:
                     self._end_if_overdue(entry, now)
                 await self._background.in_thread(bound_log, entry.directory)
             for directory in await self._background.in_thread(self._layout.instance_dirs):
-                # What could not be taken away at its time: a process may have been stuck in the kernel.
+                # Remains that could not be removed then: a process may have been stuck in the kernel.
                 if directory.id not in self._entries:
                     await self._remover.clear(directory, load_record(directory.record), search=True)
 

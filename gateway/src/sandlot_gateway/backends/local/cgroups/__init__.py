@@ -1,4 +1,4 @@
-"""A place for each instance's control groups, version 1 or 2, where they can be written; the executor sets the limits."""
+"""Creates each instance's control groups, version 1 or 2, where writable; the executor sets the limits."""
 
 from .base import Cgroups, NoCgroups, Usage
 from .find import find_cgroups

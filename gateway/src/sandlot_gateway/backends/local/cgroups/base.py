@@ -1,4 +1,4 @@
-"""What both versions of control groups offer to the backend, and the machine that has none."""
+"""The interface of both cgroup versions, and the fallback for machines without writable ones."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Protocol
 
 from sandlot_contract.ids import InstanceId
 
-NAME = "sandlot"  # every group of ours is {something}/sandlot/{instance id}
-# All sandboxes together weigh like so many other sessions for each core. With the weight of one, which a new group
-# has, the commands queue behind every sidecar: of eight equal sandboxes one got a fifth of what another got.
+NAME = "sandlot"  # all our groups are {something}/sandlot/{instance id}
+# All sandboxes together weigh as much as this many sessions per core. With a new group's default weight of one, the
+# commands queue behind every sidecar: of eight equal sandboxes one got a fifth of what another got.
 SESSIONS_PER_CORE = 4
 
 
@@ -28,25 +28,25 @@ class Usage:
 
 class Cgroups(Protocol):
     version: str  # "v1", "v2" or "none"
-    notes: Sequence[str]  # what is missing and what to do about it
+    notes: Sequence[str]  # what is missing, and how to fix it
 
     def create(self, instance_id: InstanceId) -> str | None:
-        """Makes the instance's groups; gives the sidecar's `cgroup_parent`. Raises OSError."""
+        """Create the instance's groups and return the sidecar's `cgroup_parent`. Raises OSError."""
         ...
 
     def paths(self, instance_id: InstanceId) -> list[Path]:
-        """The directories that `create` makes, so that they can be found by a later gateway."""
+        """Return the directories that `create` makes, for a later gateway to find."""
         ...
 
     def usage(self, instance_id: InstanceId) -> Usage: ...
 
     def close(self) -> None:
-        """Removes the common parents when nothing is in them."""
+        """Remove the common parents if they are empty."""
         ...
 
 
 class NoCgroups:
-    """A machine where no control group can be written: the sidecar uses rlimits and says so."""
+    """For a machine without writable control groups: the sidecar uses rlimits and reports that."""
 
     version = "none"
 
@@ -67,7 +67,7 @@ class NoCgroups:
 
 
 def read_int(path: Path) -> int | None:
-    """A counter file's number; None when it is not there or says `max`."""
+    """Read a counter file; return None if it is missing or says `max`."""
     try:
         return int(path.read_text())
     except (OSError, ValueError):
@@ -75,19 +75,19 @@ def read_int(path: Path) -> int | None:
 
 
 def write(path: Path, value: int | str) -> None:
-    # One write call: the kernel parses each write on its own, and a buffered file may try again at close.
+    # Unbuffered: the kernel parses each write on its own, and a buffered file may retry at close.
     with open(path, "wb", buffering=0) as file:
         file.write(str(value).encode())
 
 
 def weight(path: Path, *, each: int, most: int) -> None:
-    """Writes the weight of all sandboxes, `each` being a session's; a kernel that refuses keeps its own."""
+    """Write the weight of all sandboxes, `each` being a session's; ignore a kernel that rejects it."""
     with contextlib.suppress(OSError):
         write(path, min(most, each * SESSIONS_PER_CORE * len(os.sched_getaffinity(0))))
 
 
 def make(path: Path) -> None:
-    """mkdir -p, also while an executor removes the common parent because its own group was the last one."""
+    """Create a directory and its parents, even while an executor removes the common parent."""
     for _ in range(20):
         try:
             path.mkdir(mode=0o755, parents=True, exist_ok=True)

@@ -16,9 +16,9 @@ _HOW = (
 
 
 def find_cgroups() -> Cgroups:
-    """Version 2 when its memory controller is usable, else version 1, else none; `notes` says what is missing.
+    """Choose version 2 if its memory controller is usable, else version 1, else none; `notes` says what is missing.
 
-    On version 2 the calling process may be moved into a group of its own below the present one.
+    On version 2 this may move the calling process into a group of its own below the current one.
     """
     found = hierarchies()
     for hierarchy in found:
@@ -41,5 +41,5 @@ def _takes_groups(hierarchy: Hierarchy) -> bool:
         make(hierarchy.mount / NAME)
     except OSError:
         return False
-    # It may be there already and another user's.
+    # It may exist and belong to another user.
     return os.access(hierarchy.mount / NAME, os.W_OK)

@@ -1,4 +1,4 @@
-"""Reads where control groups are mounted and which ones this process is in."""
+"""Reads where cgroup hierarchies are mounted and which groups this process is in."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Hierarchy:
 
 
 def hierarchies(*, mountinfo: str | None = None, membership: str | None = None) -> list[Hierarchy]:
-    """Every hierarchy that is mounted and in which this process's own group is visible below the mount."""
+    """Return the mounted hierarchies that show this process's own group below the mount."""
     if mountinfo is None:
         mountinfo = Path("/proc/self/mountinfo").read_text()
     if membership is None:
@@ -62,7 +62,7 @@ def _below(path: str, root: str) -> str | None:
 
 
 def _unescape(text: str) -> str:
-    """mountinfo writes space, tab, newline and backslash as three octal digits."""
+    """Decode mountinfo's octal escapes of space, tab, newline and backslash."""
     if "\\" not in text:
         return text
     pieces = text.split("\\")
@@ -70,5 +70,5 @@ def _unescape(text: str) -> str:
 
 
 def mount_points() -> list[Path]:
-    """Where every hierarchy is mounted."""
+    """Return the mount points of all hierarchies."""
     return [hierarchy.mount for hierarchy in hierarchies()]

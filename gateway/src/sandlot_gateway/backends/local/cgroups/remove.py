@@ -1,4 +1,4 @@
-"""Takes groups away with all that is in them, without a race against a process that forks."""
+"""Removes control groups with all their processes, without a race against forks."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from .base import write
 
 
 def remove_groups(paths: Iterable[Path], *, timeout: float = 10.0) -> list[Path]:
-    """Kills every process in the groups and their children, then removes them. Returns what is left.
+    """Kill every process in the groups and their children, remove the groups and return what is left.
 
-    Tries for up to `timeout` seconds: a group stays busy for a moment after its last process. Blocks.
+    Tries for up to `timeout` seconds, because a group stays busy for a moment after its last process. Blocks.
     """
     left = [path for path in paths if path.exists()]
     deadline = time.monotonic() + timeout
@@ -31,7 +31,7 @@ def remove_groups(paths: Iterable[Path], *, timeout: float = 10.0) -> list[Path]
 
 
 def _tree(path: Path) -> list[Path]:
-    """The group and its descendants, children before parents."""
+    """Return the group and its descendants, children before parents."""
     return [Path(directory) for directory, _, _ in os.walk(path, topdown=False)]
 
 
@@ -57,7 +57,7 @@ def _kill(path: Path) -> None:
     for directory in _tree(path):
         frozen = directory / "freezer.state"
         if frozen.exists():
-            # A killed task dies only once thawed; thawed again below, in case the executor had it frozen.
+            # A killed task dies only once thawed; thaw again below, in case the executor froze it.
             _try_write(frozen, "THAWED")
         try:
             pids = [int(word) for word in (directory / "cgroup.procs").read_text().split()]

@@ -19,10 +19,10 @@ class CgroupsV1:
     version = "v1"
 
     def __init__(self, found: Sequence[Hierarchy]) -> None:
-        """`found`: the hierarchies whose top can be written. At least one."""
+        """`found`: the hierarchies whose top is writable, at least one."""
         self._by_controller: dict[str, Path] = {}
         for hierarchy in found:
-            # Version 2 beside it counts nothing; the executor holds the network there.
+            # A version 2 hierarchy beside it has no counters; the executor controls the network there.
             for controller in ("net",) if hierarchy.v2 else hierarchy.controllers.intersection(_WANTED):
                 self._by_controller[controller] = hierarchy.mount / NAME
         missing = [name for name in ("memory", "pids", "cpu") if name not in self._by_controller]

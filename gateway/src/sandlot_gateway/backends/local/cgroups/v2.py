@@ -20,7 +20,7 @@ class CgroupsV2:
     version = "v2"
 
     def __init__(self, *, base: Path, mount: Path) -> None:
-        """`base` holds the instances' groups, somewhere below the `mount` of the hierarchy."""
+        """Use `base`, somewhere below the hierarchy's `mount`, as the parent of the instances' groups."""
         self._base = base
         self._mount = mount
         controllers = _words(base / "cgroup.controllers")
@@ -32,7 +32,7 @@ class CgroupsV2:
     def create(self, instance_id: InstanceId) -> str | None:
         directory = self._base / instance_id
         make(directory)
-        # Again each time: an executor removes the base when its own group was the last one.
+        # Each time: an executor removes the base together with its last group.
         _enable(self._base)
         _enable(directory)
         weight(self._base / "cpu.weight", each=100, most=10000)
@@ -61,7 +61,7 @@ class CgroupsV2:
 
 
 def settle(hierarchy: Hierarchy) -> CgroupsV2 | None:
-    """Finds or makes a place for instances in a version 2 hierarchy; None when there is none.
+    """Find or make a parent group for instances in a version 2 hierarchy; return None if there is none.
 
     In order: the hierarchy's true root may hold both processes and groups; a group that holds only us and our
     parents (a systemd service or scope with Delegate=yes) becomes free of processes when we step down into a
@@ -91,7 +91,7 @@ def settle(hierarchy: Hierarchy) -> CgroupsV2 | None:
 
 
 def _step_down(own: Path) -> bool:
-    """Moves this process and its parents into a leaf; False when it may not or strangers are there."""
+    """Move this process and its parents into a leaf; return False if not allowed or if other processes are there."""
     leaf = own / _LEAF
     moved: list[int] = []
     try:
@@ -111,7 +111,7 @@ def _step_down(own: Path) -> bool:
 
 
 def _ancestry() -> set[int]:
-    """This process and its parents up to the first."""
+    """Return the pids of this process and all its parents."""
     found: set[int] = set()
     pid = os.getpid()
     while pid > 0:
@@ -122,7 +122,7 @@ def _ancestry() -> set[int]:
 
 
 def _enable(directory: Path) -> None:
-    """Turns the wanted controllers that are there on for the directory's children."""
+    """Enable the available ones of our controllers for the directory's children."""
     there = set(_words(directory / "cgroup.controllers")).intersection(_WANTED)
     there -= set(_words(directory / "cgroup.subtree_control"))
     if there:
@@ -130,7 +130,7 @@ def _enable(directory: Path) -> None:
 
 
 def _is_true_root(directory: Path) -> bool:
-    """Only the machine's root group has no cgroup.type file."""
+    """Return whether this is the machine's root group, the only one without a cgroup.type file."""
     return (directory / "cgroup.procs").exists() and not (directory / "cgroup.type").exists()
 
 

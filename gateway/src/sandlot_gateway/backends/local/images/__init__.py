@@ -1,4 +1,4 @@
-"""Turns an image's name into the directory below the sandbox's overlay."""
+"""Prepares images: from a name to the lower directory of a sandbox's overlay."""
 
 from .errors import ImageError
 from .reference import Host, OciPath, Reference, Registry, parse

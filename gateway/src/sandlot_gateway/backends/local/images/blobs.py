@@ -42,7 +42,7 @@ class _Hashed(io.RawIOBase):
 
 @contextmanager
 def layer_stream(source: Source, layer: Layer) -> Iterator[IO[bytes]]:
-    """The layer's tar. Raises ImageError for an unknown or damaged compression and, at the end, a wrong digest."""
+    """Open the layer's tar. Raises ImageError for bad compression and, at the end, a wrong digest."""
     with open_blob(source, layer.digest) as blob:
         hashed = _Hashed(blob)
         buffered = io.BufferedReader(hashed, 1 << 20)

@@ -1,4 +1,4 @@
-"""The error of everything that is wrong with an image."""
+"""The error for unusable images."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from ....core.backend import BackendError
 
 
 class ImageError(BackendError):
-    """An image that cannot be used; the field is always `docker_image`, and whoever answers puts it in front."""
+    """The image cannot be used. The field is always `docker_image`; the API prepends it to the text."""
 
     def __init__(self, message: str, *, error_type: str = "IMAGE_PULL_FAILED") -> None:
         super().__init__(message, error_type=error_type, field="docker_image")

@@ -45,12 +45,12 @@ class Manifest:
 
 
 class Source(Protocol):
-    """Files of a layout by their name in it."""
+    """The files of a layout, by name."""
 
     name: str
 
     def open(self, member: str) -> IO[bytes]:
-        """Raises FileNotFoundError."""
+        """Open a file. Raises FileNotFoundError."""
         ...
 
 
@@ -60,7 +60,7 @@ class DirectorySource:
         self._path = path
 
     def open(self, member: str) -> IO[bytes]:
-        # A layout's files are plain files: following a link out of it would read what the caller may not.
+        # A layout has plain files only: a link out of it could read what the caller may not.
         return open(os.open(self._path / member, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb")
 
 
@@ -82,7 +82,7 @@ class ArchiveSource:
 
 @contextmanager
 def open_source(path: Path) -> Iterator[Source]:
-    """A layout directory or an archive of one. Raises ImageError naming the path."""
+    """Open a layout directory or an archive of one. Raises ImageError naming the path."""
     try:
         if path.is_dir():
             yield DirectorySource(path)
@@ -98,7 +98,7 @@ def open_source(path: Path) -> Iterator[Source]:
 
 
 def read_manifest(source: Source, *, tag: str | None = None) -> Manifest:
-    """The manifest of `tag` (or of the only image) for this architecture. Raises ImageError."""
+    """Read the manifest of `tag` (or of the only image) for this architecture. Raises ImageError."""
     try:
         index = _json(source, "index.json")
     except FileNotFoundError as error:
@@ -143,7 +143,7 @@ def open_blob(source: Source, digest: str) -> Iterator[IO[bytes]]:
 
 
 def _resolve(source: Source, entries: list[dict[str, Any]], *, depth: int) -> tuple[dict[str, Any], str]:
-    """Follows indexes to this architecture's manifest."""
+    """Follow indexes to this architecture's manifest."""
     wanted = _ARCHITECTURES.get(platform.machine(), platform.machine())
     fitting = [entry for entry in entries if _fits(entry, wanted)]
     if not fitting or depth > 4:
@@ -184,7 +184,7 @@ def _entries(source: Source, index: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _digest(source: Source, entry: dict[str, Any]) -> str:
     digest = entry.get("digest")
-    # The digest becomes part of a path: nothing but hex may be in it.
+    # The digest becomes part of a path, so allow only hex digits.
     if not isinstance(digest, str) or not _DIGEST.match(digest):
         raise ImageError(f"{source.name}: {digest!r} is not a sha256 digest")
     return digest

@@ -1,4 +1,4 @@
-"""Says what kind of image a name means: this machine's root, an OCI archive or layout, or a registry's."""
+"""Parses image names: this machine's root, an OCI archive or layout, or an image in a registry."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class OciPath:
 
 @dataclass(frozen=True, slots=True)
 class Registry:
-    """What skopeo can pull as `docker://{name}`."""
+    """An image that skopeo can pull as `docker://{name}`."""
 
     name: str
 
@@ -34,7 +34,7 @@ Reference = Host | OciPath | Registry
 
 
 def parse(image: str) -> Reference:
-    """`host`; `/path`, `./path`, `~/path`, `oci:PATH[:TAG]`, `oci-archive:PATH[:TAG]`; or `NAME[:TAG][@DIGEST]`.
+    """Parse `host`, `/path`, `./path`, `~/path`, `oci:PATH[:TAG]`, `oci-archive:PATH[:TAG]` or `NAME[:TAG][@DIGEST]`.
 
     Raises ImageError.
     """

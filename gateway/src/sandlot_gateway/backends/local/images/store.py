@@ -1,4 +1,4 @@
-"""Keeps unpacked images in the machine's cache: each is made once, under a lock, and appears by one rename."""
+"""Keeps unpacked images in the machine's cache: unpacks each once, under a lock, and publishes it by one rename."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _TEMPORARY = ".new-"
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """What a sandbox of this image stands on."""
+    """An unpacked image."""
 
     lower: tuple[str, ...]
     env: dict[str, str] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class ImageStore:
     """Prepares images by name; any number of callers share one preparation."""
 
     def __init__(self, directory: Path, *, pull_timeout: float = 900.0) -> None:
-        """`pull_timeout`: seconds that skopeo may take."""
+        """`pull_timeout`: seconds for skopeo."""
         self._directory = directory
         self._pull_timeout = pull_timeout
         self._tasks: dict[str, asyncio.Task[Image]] = {}
@@ -54,7 +54,7 @@ class ImageStore:
         self._lock: int | None = None
 
     def open(self) -> None:
-        """Removes what a killed gateway left half unpacked, unless another gateway works in this cache now."""
+        """Remove half unpacked images of a killed gateway, unless another gateway uses this cache now."""
         self._lock = os.open(self._directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -66,7 +66,7 @@ class ImageStore:
         fcntl.flock(self._lock, fcntl.LOCK_SH)
 
     async def prepare(self, name: str) -> Image:
-        """The image, unpacked. Raises ImageError; a caller that is cancelled stops nobody else's preparation."""
+        """Unpack the image. Raises ImageError; cancelling one caller does not stop the work for others."""
         reference = parse(name)
         if isinstance(reference, Host):
             env = {"PATH": _host_path(), "LANG": "C.UTF-8", "HOME": _home()}
@@ -84,7 +84,7 @@ class ImageStore:
         return image
 
     async def close(self) -> None:
-        """Stops every preparation; what was half done is removed."""
+        """Stop all work and remove what is half done."""
         self._stop.set()
         tasks = list(self._tasks.values())
         for task in tasks:
@@ -189,7 +189,7 @@ def _write_json(path: Path, value: object) -> None:
 
 
 def _stamp(reference: OciPath | Registry) -> object:
-    """Changes when the file behind a path does. Raises ImageError."""
+    """Return a value that changes when the file behind a path does. Raises ImageError."""
     if isinstance(reference, Registry):
         return reference
     path = reference.path
@@ -205,7 +205,7 @@ def _stamp(reference: OciPath | Registry) -> object:
     except OSError as error:
         raise ImageError(f"{path}: {error.strerror}") from error
     if not stat.S_ISREG(status.st_mode):
-        # To read a pipe or a terminal may take for ever, and a thread with it.
+        # Reading a pipe or a terminal may block a thread for ever.
         raise ImageError(f"{path}: neither an archive nor an OCI layout: no regular file")
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
@@ -215,7 +215,7 @@ def _is_there(image: Image) -> bool:
 
 
 def _host_path() -> str:
-    """This process's PATH with its own Python first: a version manager's wrapper before it costs 80 ms a start."""
+    """Return PATH with this process's own Python first: a version manager's wrapper costs 80 ms a start."""
     return f"{os.path.join(sys.base_prefix, 'bin')}:{os.environ.get('PATH') or DEFAULT_PATH}"
 
 
@@ -225,7 +225,7 @@ def _home() -> str:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """One process at a time unpacks an image. Blocks."""
+    """Lock an image, so that one process at a time unpacks it. Blocks."""
     with open(path, "ab") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

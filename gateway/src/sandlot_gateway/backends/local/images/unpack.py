@@ -1,4 +1,4 @@
-"""Lays the layers of an image over each other in a directory, so that no entry of them can reach outside of it."""
+"""Unpacks an image's layers into one directory, which no entry can escape."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _LINKS = 40  # as many as the kernel follows
 
 
 class Unpacker:
-    """Applies layers in order to `root`, a new directory that nobody else writes to.
+    """Applies layers in order to `root`, a new directory without other writers.
 
-    As root, owners and file capabilities are kept; else everything belongs to this user. Devices are never
-    made: a block device of an image would open the machine's disk.
+    As root it keeps owners and file capabilities; otherwise everything belongs to this user. It never creates devices,
+    because an image's block device would open the machine's disk.
     """
 
     def __init__(
@@ -39,12 +39,12 @@ class Unpacker:
         self._stopped = stopped
         self._owner = os.geteuid() == 0
         self._parents: dict[str, str] = {}  # directory as named in the tar → real directory
-        self._written: set[str] = set()  # real paths of the present layer, which its whiteouts spare
-        self._above: set[str] = set()  # every directory on the way to one of them
-        self._times: dict[str, float] = {}  # set last: every entry made in a directory changes its time
+        self._written: set[str] = set()  # real paths of this layer, which its own whiteouts spare
+        self._above: set[str] = set()  # the parent directories of `_written`
+        self._times: dict[str, float] = {}  # set last, because each new entry changes its directory's time
 
     def layer(self, stream: IO[bytes]) -> None:
-        """Applies one uncompressed tar. Raises ImageError, tarfile.TarError or OSError."""
+        """Apply one uncompressed tar. Raises ImageError, tarfile.TarError or OSError."""
         self._written.clear()
         self._above.clear()
         with tarfile.open(fileobj=stream, mode="r|", errorlevel=2) as archive:
@@ -59,7 +59,7 @@ class Unpacker:
                     self._entry(archive, member)
                 except ValueError as error:
                     raise ImageError(f"an entry with the unusable name {member.name!r}") from error
-                # An archive keeps every header that it has read, and a large layer has millions.
+                # TarFile keeps every header that it has read, and a large layer has millions.
                 archive.members.clear()  # pyright: ignore[reportAttributeAccessIssue]
 
     def finish(self) -> None:
@@ -130,11 +130,11 @@ class Unpacker:
         self._dress(path, member)
 
     def _dress(self, path: str, member: tarfile.TarInfo) -> None:
-        """Owner, mode, file capability, time of anything but a symlink."""
+        """Set owner, mode, file capability and time of anything but a symlink."""
         self._own(path, member)
         mode = stat.S_IMODE(member.mode)
         if not self._owner:
-            # Else this user could neither read the layer's own files nor take the image away again.
+            # Otherwise this user could neither read the layer's files nor remove the image.
             mode |= 0o700 if member.isdir() else 0o400
         os.chmod(path, mode)
         for key, value in member.pax_headers.items():
@@ -160,7 +160,7 @@ class Unpacker:
         return os.path.join(self._directory(directory), base)
 
     def _directory(self, name: str) -> str:
-        """The real directory of a name as seen from inside the image: symlinks stay below the root."""
+        """Return a name's real directory, resolved inside the image: symlinks stay below the root."""
         known = self._parents.get(name)
         if known is None:
             known = self._parents[name] = self._resolve(name)
@@ -188,7 +188,7 @@ class Unpacker:
                 done.append(part)
                 continue
             if not stat.S_ISLNK(mode):
-                # A later layer may put a directory where a file was without naming it.
+                # A later layer may replace a file by a directory without naming it.
                 self._remove(path)
                 os.mkdir(path, 0o755)
                 done.append(part)
@@ -203,7 +203,7 @@ class Unpacker:
         return os.path.join(self._root, *done)
 
     def _white_out(self, path: str) -> None:
-        """Removes what earlier layers put there; what this layer wrote stays."""
+        """Remove what earlier layers wrote there, but not what this layer wrote."""
         if path in self._above or (path in self._written and _is_directory(path)):
             for child in os.listdir(path):
                 self._white_out(os.path.join(path, child))
@@ -220,11 +220,11 @@ class Unpacker:
         else:
             os.unlink(path)
         if not stat.S_ISREG(mode):
-            self._parents.clear()  # what was resolved through it is no longer true
+            self._parents.clear()  # cached paths through it are stale now
 
 
 def _clean(name: str) -> str:
-    """A path relative to the image's root, whatever the tar says: `..` cannot climb above it."""
+    """Return the path relative to the image's root; `..` cannot climb above it."""
     return posixpath.normpath("/" + name).lstrip("/")
 
 
