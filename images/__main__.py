@@ -14,7 +14,7 @@ from images.rootfs import ImageError
 
 
 def generate(*, check: bool) -> int:
-    """Writes the Dockerfiles and the images' pinned lists, or tells which are not what the contents say."""
+    """Write the Dockerfiles and the images' pinned lists, or report those that differ from the contents."""
     wanted = {**dockerfiles.generated(), **requirements.generated()}
     there = {*(ROOT / "images").glob("Dockerfile.*"), *(ROOT / "images" / "requirements").glob("*.txt")}
     drifted = [path for path, text in wanted.items() if not path.exists() or path.read_text() != text]
@@ -35,7 +35,7 @@ def generate(*, check: bool) -> int:
 
 
 def main() -> int:
-    """Runs one command."""
+    """Run one command."""
     top = argparse.ArgumentParser(prog="python -m images", description="Sandlot's container images")
     commands = top.add_subparsers(dest="command", required=True)
     archives = commands.add_parser("build", help="make OCI archives, without Docker; prints their paths")

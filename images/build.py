@@ -26,7 +26,7 @@ SKIPPED = re.compile(
 
 
 def build(image: Image, *, out: Path) -> Path:
-    """Makes one image's archive in the directory `out`; nothing is done when it is made of the same things already."""
+    """Build one image's archive in the directory `out`, unless it is up to date."""
     out.mkdir(parents=True, exist_ok=True)
     CACHE.mkdir(parents=True, exist_ok=True)
     with (CACHE / "lock").open("w") as lock:
@@ -52,7 +52,7 @@ def _build(image: Image, *, out: Path) -> Path:
 
 
 def fingerprint(image: Image) -> str:
-    """A digest of everything that an image is made of."""
+    """Return a digest of all inputs of an image."""
     digest = hashlib.sha256(repr((image, DEBIAN, EPOCH, LEFT_OUT)).encode())
     sources = sorted((ROOT / "images").glob("*.py"))
     for package in image.packages:
@@ -85,7 +85,7 @@ def config(image: Image) -> dict[str, object]:
 
 
 def base_layer(packages: Sequence[str]) -> Path:
-    """The layer of Debian packages, which images with the same packages share."""
+    """Build the layer of Debian packages, which images with the same packages share."""
     key = hashlib.sha256(
         repr((sorted(packages), DEBIAN, EPOCH, LEFT_OUT, SKIPPED.pattern)).encode()
     ).hexdigest()[:12]
@@ -118,7 +118,7 @@ def _compile(root: Path, *, places: Sequence[str], levels: Sequence[int]) -> Non
 
 
 def _application(image: Image, *, base: Path, work: Path) -> Path:
-    """The layer of Python packages."""
+    """Build the layer of Python packages."""
     root = work / "root"
     root.mkdir()
     run(["tar", "-C", root, "-xf", base, "--numeric-owner"])

@@ -18,7 +18,7 @@ _TIME = (2026, 1, 1, 0, 0, 0)  # of every member: the same modules give the same
 
 
 def modules(root: Path, name: str) -> Iterator[tuple[str, Path]]:
-    """The members of a module, or of a whole package without its tests, and their bytecode. Raises FileNotFoundError."""
+    """Collect a module, or a whole package without its tests, with bytecode. Raises FileNotFoundError."""
     for place in PLACES:
         package = root / place / name
         if package.is_dir():

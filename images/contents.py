@@ -135,7 +135,7 @@ IMAGES = (
 
 
 def by_name(name: str) -> Image:
-    """The image of that name."""
+    """Return the image of that name."""
     for image in IMAGES:
         if image.name == name:
             return image

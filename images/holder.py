@@ -46,7 +46,7 @@ _PROGRAMS = {
 
 
 def program(machine: str) -> bytes:
-    """The whole file for a machine, as `uname -m` calls it. Raises ValueError for one that has none."""
+    """Return the whole file for a machine type of `uname -m`. Raises ValueError for an unsupported one."""
     if machine not in _PROGRAMS:
         raise ValueError(f"no holder for the machine {machine!r}; there are {', '.join(_PROGRAMS)}")
     number, code = _PROGRAMS[machine]

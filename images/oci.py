@@ -42,7 +42,7 @@ def tree(root: Path, *, prefix: str = "", owner: tuple[int, int] | None = None) 
 def write_layer(
     out: Path, *, entries: Sequence[Entry], epoch: int, skip: Callable[[str], bool] | None = None
 ) -> None:
-    """Writes a layer: sorted by name, numeric owners, no time later than `epoch`, missing parents as root's."""
+    """Write a layer: sorted by name, numeric owners, no time later than `epoch`, missing parents owned by root."""
     seen: dict[tuple[int, int], str] = {}
     directories: set[str] = set()
     part = out.with_suffix(".part")
@@ -86,7 +86,7 @@ def _directory(path: str, *, epoch: int) -> tarfile.TarInfo:
 
 
 def file_digest(path: Path) -> str:
-    """A file's SHA-256 in hexadecimal."""
+    """Return a file's SHA-256 in hexadecimal."""
     with path.open("rb") as data:
         return hashlib.file_digest(data, "sha256").hexdigest()
 
@@ -94,7 +94,7 @@ def file_digest(path: Path) -> str:
 def write_archive(
     out: Path, *, reference: str, layers: Sequence[Path], config: Mapping[str, Any], epoch: int
 ) -> str:
-    """Writes an OCI image archive and gives the manifest's digest."""
+    """Write an OCI image archive and return the manifest's digest."""
     blobs: dict[str, bytes | Path] = {}
 
     def document(value: Any) -> tuple[str, int]:
@@ -168,7 +168,7 @@ def _time(epoch: int) -> str:
 
 
 def archive_index(path: Path) -> tuple[str, str]:
-    """An archive's image name and manifest digest."""
+    """Return an archive's image name and manifest digest."""
     with tarfile.open(path) as tar:
         member = tar.extractfile("index.json")
         if member is None:

@@ -21,12 +21,12 @@ BUILDER = ("hatchling",)
 
 
 def distribution_name(package: str) -> str:
-    """The name under which a package of ours is installed."""
+    """Return the distribution name of one of our packages."""
     return f"sandlot-{package}"
 
 
 def closure(requirements: Iterable[str]) -> set[str]:
-    """The third-party distributions that these need, as the environment here has them installed."""
+    """Return the third-party distributions that these need, as installed in this environment."""
     found: set[str] = set()
     seen: set[tuple[str, str]] = set()
     waiting = [Requirement(text) for text in requirements]
@@ -47,7 +47,7 @@ def closure(requirements: Iterable[str]) -> set[str]:
 
 
 def blocks(text: str) -> dict[str, list[str]]:
-    """The entries of a pinned list by name; a name has several when they differ by Python version."""
+    """Return the entries of a pinned list by name; a name has several if they differ by Python version."""
     entries: dict[str, list[str]] = {}
     for entry in re.split(r"(?m)^(?=[A-Za-z0-9])", text):
         match = re.match(r"([A-Za-z0-9._-]+)==", entry)
@@ -66,7 +66,7 @@ def select(names: set[str]) -> str:
 
 
 def of_image(image: Image) -> str:
-    """The pinned list of one image."""
+    """Return the pinned list of one image."""
     extras = f"[{','.join(image.extras)}]" if image.extras else ""
     *others, last = image.packages
     wanted = [*map(distribution_name, others), distribution_name(last) + extras]

@@ -16,7 +16,7 @@ class ImageError(Exception):
 
 
 def run(command: Sequence[str | Path], *, env: dict[str, str] | None = None) -> str:
-    """Runs a program and gives what it printed; an error carries the end of it."""
+    """Run a program and return its output; an error carries the end of it."""
     words = [str(word) for word in command]
     if shutil.which(words[0]) is None and not Path(words[0]).exists():
         raise ImageError(f"{words[0]}: not found")
@@ -36,7 +36,7 @@ def run(command: Sequence[str | Path], *, env: dict[str, str] | None = None) -> 
 
 
 def bootstrap(out: Path, *, packages: Sequence[str], variant: str) -> None:
-    """Writes a root file system of Debian packages as a tar archive."""
+    """Write a root file system of Debian packages as a tar archive."""
     if os.geteuid() != 0:
         raise ImageError(
             "a root file system is made by mmdebstrap as root; Dockerfiles are in images/ as well"

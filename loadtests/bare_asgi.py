@@ -13,7 +13,7 @@ HEADERS = [(b"content-type", b"application/json"), (b"content-length", b"%d" % l
 
 
 async def application(scope: Any, receive: Any, send: Any) -> None:
-    """Reads the body, as whoever wants to pass it on has to, and answers what a stub sidecar does."""
+    """Read the body, as a forwarding server must, and answer like a stub sidecar."""
     while (await receive()).get("more_body", False):
         pass
     await send({"type": "http.response.start", "status": 200, "headers": HEADERS})

@@ -47,7 +47,7 @@ class Bound:
         return "at the floor" if low else "missed"
 
     def held(self, value: float) -> bool:
-        """False also for a value that is no number."""
+        """Return whether the value holds the bound; False for a value that is not a number."""
         if math.isnan(value):
             return False
         return value <= self.at_most if self.at_most is not None else value >= self._least
@@ -62,7 +62,7 @@ class Bound:
         return f"≤ {self.at_most:g}" if self.at_most is not None else f"≥ {self._least:g}"
 
     def used(self, value: float) -> float:
-        """The share of the bound that `value` uses: 1 at the bound, more when it is missed."""
+        """Return the share of the bound that `value` uses: 1 at the bound, more if it is missed."""
         if math.isnan(value):
             return math.inf
         if self.at_most is None:
@@ -73,7 +73,7 @@ class Bound:
 
 
 def read_bounds(path: Path = SPEC) -> dict[str, Bound]:
-    """The bounds by name, in the order of the file. Raises SpecError."""
+    """Read the bounds by name, in the order of the file. Raises SpecError."""
     try:
         document = yaml.safe_load(path.read_text())
     except (OSError, yaml.YAMLError) as error:
@@ -107,7 +107,7 @@ def _is_number(value: object) -> bool:
 
 
 def missed(values: Mapping[str, float], *, bounds: Mapping[str, Bound]) -> list[str]:
-    """The names of the rows whose bound is missed, and not for a floor.
+    """Return the names of rows that miss their bound although their floor does not.
 
     A row without a value is missed, a value without a row an error.
     """

@@ -49,7 +49,7 @@ async def warm_create(client: AsyncClient, *, rounds: int = 40) -> Reading:
 
 
 async def full(pools: AsyncPools, *, timeout: float = 60.0) -> None:
-    """Waits until the pool has all its sandboxes ready and starts no more. Raises TimeoutError."""
+    """Wait until the pool has all its sandboxes ready and starts no more. Raises TimeoutError."""
     async with asyncio.timeout(timeout):
         while True:
             found = next((pool for pool in await pools.list() if pool.name == POOL), None)

@@ -44,18 +44,18 @@ Measure = Callable[[], Awaitable[Seconds]]
 
 
 def rows(runtime: str = "") -> tuple[str, ...]:
-    """The names of the rows; `runtime` is the end of each."""
+    """Return the names of the rows; each ends with `runtime`."""
     return tuple(f"files_{part}{runtime and f'_{runtime}'}" for part in PARTS)
 
 
 async def local(client: AsyncClient) -> dict[str, Reading]:
-    """A sandbox keeps what it writes in memory, and so does the floor."""
+    """Measure on tmpfs: a sandbox keeps its writes in memory, and so does the floor."""
     async with await AsyncSandbox.create(memory=MEMORY, disk=DISK, client=client) as box:
         return await compare(ours=lambda: in_sandbox(box, _PYTHON), floor=_on_the_machine)
 
 
 async def compare(*, ours: Measure, floor: Measure, runtime: str = "") -> dict[str, Reading]:
-    """The median of each over some rounds, in turn: now and then one side is three times as fast as it ever is again."""
+    """Return the median of each over some rounds, in turn, because single rounds may be three times too fast."""
     found: list[tuple[Seconds, Seconds]] = []
     for _ in range(ROUNDS):
         beside = await floor()

@@ -174,7 +174,7 @@ def timed(work: Callable[[], object]) -> float:
 
 
 def run(*command: str, stdin: bytes = b"") -> bytes:
-    """What it prints; when it fails, the error has what it said."""
+    """Run it and return its output; an error carries the output."""
     done = subprocess.run(command, input=stdin, capture_output=True, env={**os.environ, **_GIT_ENV})
     assert done.returncode == 0, f"{command[0]}: exit code {done.returncode}: {done.stderr[-500:].decode()}"
     return done.stdout

@@ -25,7 +25,7 @@ COMMAND = b'{"command":"true","timeout":30,"working_dir":null,"env":{}}'  # 60 b
 
 @contextmanager
 def started(arguments: list[str], *, core: int | None):
-    """A child process that prints `ready`, on its own core."""
+    """Start a child process on its own core and wait until it prints `ready`."""
     process = subprocess.Popen([sys.executable, *arguments], stdout=subprocess.PIPE)
     try:
         if core is not None:

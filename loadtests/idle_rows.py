@@ -72,7 +72,7 @@ class _Ready(Events):
 
 
 async def idle() -> dict[str, Reading]:
-    """The rows `sidecar_memory` (MiB) and `sidecar_wakeups` (all copies together)."""
+    """Measure `sidecar_memory` (MiB) and `sidecar_wakeups` (all copies together)."""
     events = _Ready()
     with tempfile.TemporaryDirectory(prefix="sandlot-idle-") as name:
         state_dir = Path(name) / "state"

@@ -23,7 +23,7 @@ def missing() -> str | None:
 
 
 async def in_own_network(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """The result of `work()`, which has a loop and a thread of its own; the programs it starts are there with it.
+    """Run `work()` in a thread and loop of its own, inside a new network namespace with its child processes.
 
     Raises OSError where there can be no such network. A cancellation ends `work`, too.
     """

@@ -91,7 +91,7 @@ class _Rounds:
         self._home.cleanup()
 
     async def one(self) -> dict[str, Any]:
-        """What the next round saw. Raises RuntimeError with the client's own words."""
+        """Return the next round's result. Raises RuntimeError with the client's message."""
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
         assert stdout is not None

@@ -21,7 +21,7 @@ class Memory:
 
 
 def with_mark(mark: str, *, without: frozenset[int] = frozenset()) -> list[int]:
-    """The processes whose command line contains `mark`, and all their descendants."""
+    """Return the processes whose command line contains `mark`, and all their descendants."""
     parents: dict[int, int] = {}
     marked: set[int] = set()
     for entry in os.listdir("/proc"):
@@ -49,7 +49,7 @@ def _has_ancestor(pid: int, *, parents: dict[int, int], among: set[int]) -> bool
 
 
 def memory(pids: list[int]) -> Memory:
-    """The memory of these processes together. Raises OSError when one is gone."""
+    """Return the memory of these processes together. Raises OSError if one is gone."""
     private = anonymous = own_anonymous = resident = 0
     for pid in pids:
         sizes = dict(_SIZES.findall(Path(f"/proc/{pid}/smaps_rollup").read_text()))

@@ -72,7 +72,7 @@ def _part(name: str, told: dict[str, Any]) -> Part:
 
 
 def _earlier(text: str) -> dict[str, Part]:
-    """The profiles that a page has."""
+    """Return the profiles of a page."""
     head, *sections = text.rstrip("\n").split("\n\n## ")
     rows = head.splitlines()
     found: dict[str, Part] = {}
@@ -98,7 +98,7 @@ def _how(told: dict[str, Any]) -> str:
 
 
 def _calls(told: dict[str, Any]) -> Iterator[str]:
-    """Calls and baselines with their times, also as multiples of the first baseline that this kind of place has."""
+    """Return calls and baselines with their times, also as multiples of the place's first baseline."""
     words, one = next(
         (words, told["baselines"][name]["p50"])
         for name, words in COMPARED.items()
@@ -124,7 +124,7 @@ def _row(name: str, count: int, rate: float | None, times: dict[str, float], one
 
 
 def _parts(told: dict[str, Any]) -> Iterator[str]:
-    """What each part used in the longest phase."""
+    """Return what each part used in the longest phase."""
     phase, found = max(told["phases"].items(), key=lambda each: each[1]["seconds"])
     yield from (f"| {phase}: part | cores | memory, most | growth | processes |", "|---|---|---|---|---|")
     for part, used in found["parts"].items():
@@ -133,7 +133,7 @@ def _parts(told: dict[str, Any]) -> Iterator[str]:
 
 
 def publish(name: str, reports: Path, docs: Path = DOCS) -> Path:
-    """Returns the page that it wrote. Raises PublishError."""
+    """Write the page and return its path. Raises PublishError."""
     found = sorted(reports.glob("*/summary.json"))
     if not found:
         raise PublishError(f"{reports}: no summary.json in its folders; `make loadtest` writes them")

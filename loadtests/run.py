@@ -124,7 +124,7 @@ async def _all(
     peers: bool,
     console: Console,
 ) -> list[str]:
-    """A line for each bound that was missed."""
+    """Return a line for each missed bound."""
     missed: list[str] = []
     async with place:
         for one in loaded:

@@ -65,7 +65,7 @@ async def run(
 
 
 async def _measure(group: Group, *, console: Console) -> Readings:
-    """The group's readings; no numbers when it fails, so that the other rows are still measured."""
+    """Return the group's readings, without numbers if it fails, so that other rows are still measured."""
     try:
         return await group.measure()
     except Exception as error:
@@ -83,7 +83,7 @@ def _better(second: Readings, first: Readings, *, bound: Bound) -> bool:
 
 
 def table(readings: Readings, *, bounds: dict[str, Bound], again: list[str]) -> Table:
-    """The rows as a terminal shows them."""
+    """Return the rows as a table for the terminal."""
     made = Table(box=box.SIMPLE_HEAD)
     for name in ("row", "measured", "bound", "", "made of"):
         made.add_column(name, justify="right" if name in ("measured", "bound") else "left")
@@ -106,7 +106,7 @@ def main(
     description: str,
     around: AbstractAsyncContextManager[object] | None = None,
 ) -> int:
-    """The command line of a benchmark. `name` is that of its reports; `around` is there while rows are measured."""
+    """Run a benchmark's command line. `name` names its reports; `around` is active while rows are measured."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--only", nargs="*", default=[], metavar="ROW", help="measure only these rows")
     parser.add_argument(

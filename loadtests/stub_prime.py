@@ -26,7 +26,7 @@ def _envelope(flags: int, body: bytes) -> bytes:
 
 
 def _session() -> bytes:
-    """What `CommandSession/Start` of `echo ready` streams."""
+    """Return what `CommandSession/Start` of `echo ready` streams."""
     events = (
         _Event(start=_Event.StartEvent(pid=7)),
         _Event(data=_Event.DataEvent(stdout=b"ready\n")),

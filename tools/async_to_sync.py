@@ -65,7 +65,7 @@ def convert_text(text: str) -> str:
 
 
 def convert(source: str) -> str:
-    """The synchronous text of one file."""
+    """Return the synchronous text of one file."""
     lines = source.splitlines(keepends=True)
     edits: list[tuple[tuple[int, int], tuple[int, int], str]] = []
     tokens = list(tokenize.generate_tokens(io.StringIO(source).readline))
@@ -106,7 +106,7 @@ def convert(source: str) -> str:
 
 
 def tidy(text: str, *, name: str) -> str:
-    """The text as ruff writes it: lines that have become shorter are joined, imports sorted."""
+    """Format the text with ruff: join shortened lines, sort imports."""
     ruff = str(Path(sys.executable).with_name("ruff"))
     for command in (["check", "--select", "I", "--fix-only", "--quiet"], ["format", "--quiet"]):
         run = subprocess.run(

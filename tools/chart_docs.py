@@ -46,7 +46,7 @@ def _bounds(value: Value) -> str:
 
 
 def outputs(chart: Path) -> dict[Path, str]:
-    """What the files should hold. Raises BadValues."""
+    """Return what the files should contain. Raises BadValues."""
     values = read(chart / "values.yaml")
     readme = chart / "README.md"
     before, begin, rest = readme.read_text().partition(BEGIN)
@@ -63,7 +63,7 @@ def outputs(chart: Path) -> dict[Path, str]:
 
 
 def _pool(chart: Path) -> dict[str, Any]:
-    """What `pools` may hold is what the API server takes."""
+    """Return the schema of `pools`, which is the API server's."""
     definition = yaml.safe_load((chart / "crds" / "sandboxpools.yaml").read_text())
     return definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
 

@@ -22,7 +22,7 @@ _NAME: dict[str, Any] = {"type": "string", "pattern": "^[a-z0-9]([-a-z0-9]{0,38}
 
 
 def closed(properties: dict[str, Any], *, required: tuple[str, ...] = ()) -> dict[str, Any]:
-    """An object that has these keys and no other."""
+    """Return the schema of an object with these keys and no other."""
     schema: dict[str, Any] = {
         "type": "object",
         "properties": properties,
@@ -74,7 +74,7 @@ def schema(values: list[Value], *, pool: dict[str, Any]) -> dict[str, Any]:
 
 
 def _structural(rules: dict[str, Any]) -> dict[str, Any]:
-    """A structural schema of Kubernetes as a JSON schema; an object is closed, as the API server drops what it does not know."""
+    """Convert a structural schema to JSON schema with closed objects: the API server drops unknown keys."""
     kept = {
         key: rule for key, rule in rules.items() if key != "format" and not key.startswith("x-kubernetes")
     }

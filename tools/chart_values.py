@@ -32,7 +32,7 @@ class Value:
 
 
 def read(path: Path) -> list[Value]:
-    """The top level of the file. Raises BadValues."""
+    """Parse the top level of the file. Raises BadValues."""
     text = path.read_text()
     node = yaml.compose(text, Loader=yaml.SafeLoader)
     if not isinstance(node, yaml.MappingNode):
@@ -55,7 +55,7 @@ def _section(node: yaml.MappingNode, *, prefix: str, lines: list[str]) -> list[V
 
 
 def _comment(lines: list[str], line: int, path: str) -> tuple[str, dict[str, Any]]:
-    """The comment directly above a key, with its directive taken out."""
+    """Return the comment directly above a key, without its directive."""
     above: list[str] = []
     while line > 0 and lines[line - 1].lstrip().startswith("#"):
         line -= 1

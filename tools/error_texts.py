@@ -69,12 +69,12 @@ def assignments(body: Sequence[ast.stmt]) -> Iterator[tuple[str, ast.expr]]:
 
 
 def last(node: ast.expr) -> str:
-    """The last part of a dotted name; empty for anything else."""
+    """Return the last part of a dotted name, or an empty string."""
     return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
 
 
 def collect(sources: Mapping[str, str]) -> list[Found]:
-    """`sources` has the text of each module by its name. Sorted, each once."""
+    """Collect the error texts, sorted and unique; `sources` maps module names to their text."""
     trees = {module: ast.parse(text) for module, text in sources.items()}
     names = Names()
     names.learn(list(trees.values()))
@@ -82,7 +82,7 @@ def collect(sources: Mapping[str, str]) -> list[Found]:
 
 
 def read(root: Path, packages: Mapping[str, str]) -> dict[str, str]:
-    """The modules below each package's folder, without those that a tool has written."""
+    """Return the modules below each package's folder, without generated ones."""
     sources = {}
     for package, folder in packages.items():
         for path in sorted((root / folder).rglob("*.py")):
@@ -200,7 +200,7 @@ class _Module:
 
 
 def _constant(node: ast.expr | None) -> object:
-    """What a literal says; of an enum of codes the member's name."""
+    """Return a literal's text, or the member's name for an enum of codes."""
     if isinstance(node, ast.Attribute) and last(node.value).endswith("Code"):
         return node.attr.lower()
     return node.value if isinstance(node, ast.Constant) else None

@@ -82,7 +82,7 @@ class Group:
         self._arguments: list[str] = options.get("arguments", [])
 
     def prepare(self) -> None:
-        """A copy of the code and the tests with mutmut's configuration."""
+        """Make a copy of the code and the tests with mutmut's configuration."""
         shutil.rmtree(self.directory, ignore_errors=True)
         ignore = shutil.ignore_patterns("__pycache__")
         shutil.copytree(self._source, self.directory / "src", ignore=ignore)
@@ -154,7 +154,7 @@ def _change(mutant: Mutant, bodies: dict[str, list[str]]) -> Change:
 
 
 def explained() -> dict[Change, str]:
-    """The reason of each change that no test can notice, from the list."""
+    """Read the reasons why no test can notice some changes, from the list."""
     entries = tomllib.loads(EXPLAINED.read_text()).get("survivor", [])
     return {
         (entry["function"], before, after): entry["why"]
@@ -164,7 +164,7 @@ def explained() -> dict[Change, str]:
 
 
 def judge(group: Group) -> tuple[Counter[str], list[str]]:
-    """What came of the mutants of a group, and what is wrong with that."""
+    """Return the result of a group's mutants, and what is wrong with it."""
     counts: Counter[str] = Counter()
     wrong: list[str] = []
     reasons = explained()

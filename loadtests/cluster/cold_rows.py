@@ -25,7 +25,7 @@ _NAMESPACE = "default"
 
 
 async def cold(site: Site, runtime: str) -> dict[str, Reading]:
-    """The rows `cold_create_RUNTIME` and `cold_at_once_RUNTIME`: create to first output ÷ a bare pod's start.
+    """Measure the rows `cold_create_RUNTIME` and `cold_at_once_RUNTIME`: create to first output ÷ a bare pod's start.
 
     A bare pod is one container that sleeps, made through the API server and watched until it is ready. In turn with
     ours, and never beside them.

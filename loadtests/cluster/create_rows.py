@@ -33,7 +33,7 @@ print(time.time() - at)
 
 
 async def creates(site: Site, runtime: str, *, rounds: int = 20) -> dict[str, Reading]:
-    """The rows `create_RUNTIME`, `back_to_back_RUNTIME`, `burst_RUNTIME` and the last over its floor: one pool of 20."""
+    """Measure `create_RUNTIME`, `back_to_back_RUNTIME`, `burst_RUNTIME` and the last over its floor: one pool of 20."""
     async with site.pool(runtime, size=AT_ONCE) as pool:
         warm_up = await _first_output(pool)
         await _settle(pool, held=1)

@@ -20,7 +20,7 @@ BATCH = 16
 
 
 async def latency(site: Site, runtime: str, *, rounds: int = 12) -> dict[str, Reading]:
-    """The rows `exec_RUNTIME` and `pods_exec_RUNTIME`: p50 of one caller over the spawn, `pods/exec` over it."""
+    """Measure `exec_RUNTIME` and `pods_exec_RUNTIME`: p50 of one caller over the spawn, `pods/exec` over it."""
     async with site.pool(runtime, size=1) as pool:
         box = await pool.create()
         pod = await pool.pod_of(box)
@@ -74,7 +74,7 @@ def _latency(
 async def rate(
     site: Site, runtime: str, *, rounds: int = 3, seconds: float = 3.0, theirs_seconds: float = 8.0
 ) -> dict[str, Reading]:
-    """The row `pods_exec_rate_RUNTIME`: commands/s of 64 callers over 8 sandboxes, ours over theirs."""
+    """Measure `pods_exec_rate_RUNTIME`: commands/s of 64 callers over 8 sandboxes, ours over theirs."""
     ours: list[float] = []
     theirs: list[float] = []
     times: list[float] = []

@@ -18,7 +18,7 @@ CPU = 2  # as many as the test cluster's nodes have: no side waits for its limit
 
 
 async def files(site: Site, runtime: str) -> dict[str, Reading]:
-    """The rows `files_PART_RUNTIME`."""
+    """Measure the rows `files_PART_RUNTIME`."""
     image = await on_every_node()
     template = {"image": image, "memory": MEMORY, "disk": DISK}
     async with site.pool(runtime, size=1, cpu=CPU, template=template) as pool:

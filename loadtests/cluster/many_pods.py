@@ -38,7 +38,7 @@ _STAGES = Path(__file__).with_name("kwok-stages.yaml")
 
 
 async def many_pods() -> dict[str, Reading]:
-    """The row `gateway_memory`: resident MiB with 5,000 sandboxes in as many pods."""
+    """Measure `gateway_memory`: resident MiB with 5,000 sandboxes in as many pods."""
     if why := missing("kwok"):
         raise RuntimeError(why)
     async with AsyncExitStack() as stack:
@@ -128,7 +128,7 @@ async def _make_objects(client: KubeClient, namespace: str) -> dict[str, bytes]:
 
 
 def _state(sandbox: Sandbox, instance_id: str) -> bytes:
-    """What the sidecar of an owned sandbox answers, without an address: the pod's own is to be used."""
+    """Return the state of an owned sandbox's sidecar, without an address, so that the pod's own is used."""
     state: dict[str, Any] = {
         "instance_id": instance_id,
         "address": None,
@@ -178,7 +178,7 @@ def _address(number: int) -> str:
 
 
 async def _running(client: KubeClient, namespace: str) -> None:
-    """Waits until kwok has all pods running."""
+    """Wait until kwok has all pods running."""
     params = {"fieldSelector": "status.phase!=Running", "limit": "1"}
     async with asyncio.timeout(400):
         while True:

@@ -63,7 +63,7 @@ class _Side:
 
 
 async def rates(site: Site, runtime: str) -> dict[str, Reading]:
-    """The rows `rate_8_RUNTIME` and `rate_64_RUNTIME`: callers over 8 sandboxes ÷ a loop of spawns in each."""
+    """Measure `rate_8_RUNTIME` and `rate_64_RUNTIME`: callers over 8 sandboxes ÷ a loop of spawns in each."""
     async with site.pool(runtime, size=SANDBOXES) as pool:
         boxes = await asyncio.gather(*(pool.create() for _ in range(SANDBOXES)))
         await pool.full(SANDBOXES, timeout=180)
@@ -81,7 +81,7 @@ async def rates(site: Site, runtime: str) -> dict[str, Reading]:
 
 
 async def _parts(site: Site, pool: Pool, boxes: Sequence[AsyncSandbox]) -> dict[str, str]:
-    """The pods by uid whose CPU is told: the sandboxes' own and the gateways'."""
+    """Return the pods whose CPU is reported, by uid: the sandboxes' and the gateways'."""
     names = {await pool.pod_of(box) for box in boxes}
     found = {pod.metadata.uid: "sandboxes" for pod in await pool.pods() if pod.metadata.name in names}
     for pod in await site.pods(component="gateway"):

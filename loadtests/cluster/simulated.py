@@ -51,7 +51,7 @@ def why_not() -> str | None:
 
 
 async def simulated(size: Size = Size()) -> dict[str, Reading]:
-    """The rows of this file."""
+    """Measure the rows of this file."""
     if why := why_not():
         raise RuntimeError(why)
     try:

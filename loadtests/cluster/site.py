@@ -40,7 +40,7 @@ class Site:
         return AsyncClient(url=self.url, api_key=self.api_key)
 
     def core(self) -> kubernetes.CoreV1Api:
-        """A client of the API server; it is not to be shared between threads."""
+        """Return a client of the API server; do not share it between threads."""
         made = config.new_client_from_config(
             config_file=self.stack.kubeconfig, context=self.stack.context, persist_config=False
         )
@@ -50,7 +50,7 @@ class Site:
     async def pool(
         self, runtime: str, *, size: int, cpu: float = 1, template: Mapping[str, Any] | None = None
     ) -> AsyncIterator[Pool]:
-        """A pool that is full; at the end it and all sandboxes and pods are gone. `template` wins over the usual one."""
+        """Fill a pool, and remove it with all sandboxes and pods at the end. `template` overrides the default one."""
         async with self.client() as client, self._kube() as kube:
             wanted = {**_TEMPLATE, "cpu": cpu, **(template or {})}
             pool = Pool(self, f"bench-{runtime}", str(wanted["image"]), client, kube)
@@ -90,7 +90,7 @@ class Site:
         return found["items"]
 
     async def empty(self, *, timeout: float = 240) -> None:
-        """Ends every sandbox and waits until no pod is left. Raises TimeoutError."""
+        """End every sandbox and wait until no pod is left. Raises TimeoutError."""
         listing = ("get", "pods", "-n", self.stack.sandboxes, "-o", "name")
         async with self.client() as client, asyncio.timeout(timeout):
             while (await self.kubectl(*listing)).strip():
@@ -101,11 +101,11 @@ class Site:
                 await asyncio.sleep(0.5)
 
     async def in_pod(self, pod: str, command: str, *, namespace: str, container: str) -> str:
-        """What a shell command prints in a container."""
+        """Run a shell command in a container and return its output."""
         return await self.kubectl("exec", pod, "-n", namespace, "-c", container, "--", "sh", "-c", command)
 
     async def metrics(self, pod: str) -> str:
-        """What one gateway tells Prometheus."""
+        """Return one gateway's metrics text."""
         script = (
             "import sys, urllib.request as u; "
             "print(u.urlopen(u.Request('http://127.0.0.1:8642/metrics', "
@@ -142,7 +142,7 @@ class Pool:
         )
 
     async def full(self, size: int, *, timeout: float = 120) -> None:
-        """Waits until so many can be claimed and none is on its way. Raises TimeoutError."""
+        """Wait until so many are claimable and none is starting. Raises TimeoutError."""
         pools = AsyncPools(client=self.client)
         async with asyncio.timeout(timeout):
             while True:
@@ -152,7 +152,7 @@ class Pool:
                 await asyncio.sleep(0.05)
 
     async def pod_of(self, box: AsyncSandbox | SandboxInfo) -> str:
-        """The pod that runs this sandbox."""
+        """Return the pod that runs this sandbox."""
         async with asyncio.timeout(30):
             while True:
                 found = json.loads(
@@ -184,7 +184,7 @@ class Installation:
             await asyncio.to_thread(self._stack.uninstall)
 
     async def site(self) -> Site:
-        """Raises ClusterError."""
+        """Install the stack and return it. Raises ClusterError."""
         if self._site is None:
             if self._stack is not None:
                 raise ClusterError("the chart could not be installed")

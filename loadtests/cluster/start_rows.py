@@ -20,7 +20,7 @@ _METRIC = "sandlot_ready_seconds"
 
 
 async def claimable(site: Site, runtime: str) -> dict[str, Reading]:
-    """The row `claimable_RUNTIME`: from a sidecar's readiness to its place in a gateway's queue, ms, p50."""
+    """Measure `claimable_RUNTIME`: from a sidecar's readiness to its place in a gateway's queue, ms, p50."""
     before = await _histogram(site)
     async with site.pool(runtime, size=POOL) as pool:
         boxes = await asyncio.gather(*(pool.create() for _ in range(POOL)))
@@ -38,7 +38,7 @@ async def claimable(site: Site, runtime: str) -> dict[str, Reading]:
 
 
 async def _histogram(site: Site) -> dict[float, float]:
-    """Counts by upper bound, over all gateways."""
+    """Return the counts by upper bound, over all gateways."""
     counts: dict[float, float] = {}
     for pod in await site.pods(component="gateway"):
         text = await site.metrics(pod["metadata"]["name"])
@@ -67,7 +67,7 @@ def quantile(counts: dict[float, float], share: float) -> float:
 
 
 async def cold_burst(site: Site, runtime: str) -> dict[str, Reading]:
-    """The row `cold_burst_RUNTIME`: how many of 64 that nothing is warm for get ready, and what each is told."""
+    """Measure `cold_burst_RUNTIME`: how many of 64 cold creates get ready, and what each caller sees."""
     async with site.pool(runtime, size=0) as pool:
         begun = time.perf_counter()
         found = await asyncio.gather(*(_waited(pool) for _ in range(AT_ONCE)), return_exceptions=True)
@@ -88,7 +88,7 @@ async def cold_burst(site: Site, runtime: str) -> dict[str, Reading]:
 
 
 async def first_output(pool: Pool) -> tuple[AsyncSandbox, float]:
-    """A sandbox that a command has run in, and the seconds until then."""
+    """Return a sandbox after its first command, and the seconds until then."""
     begun = time.perf_counter()
     box = await pool.create(wait=500)
     result = await box.exec("echo ready")

@@ -25,13 +25,13 @@ class StubPods:
         self._states: dict[str, dict[str, Any]] = {}  # by token
 
     def know(self, name: str) -> None:
-        """A pod of this name is there, and nobody's."""
+        """Add an unowned pod of this name."""
         state = {"instance_id": name, "address": None, "generation": 1, "phase": "warm", "notes": []}
         self._states.setdefault(self._tokens.instance(name), state)
 
     @asynccontextmanager
     async def listening(self) -> AsyncIterator[None]:
-        """Raises OSError where anything else listens at this port: in a network of its own nothing does."""
+        """Listen on all addresses, in a network namespace of its own. Raises OSError if the port is in use."""
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         sock = socket.socket()

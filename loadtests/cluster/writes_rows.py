@@ -21,7 +21,7 @@ Found = Counter[str]
 
 
 async def writes(site: Site) -> dict[str, Reading]:
-    """The rows `writes_warm` and `writes_cold`: from a sandbox's create to the removal of its resource."""
+    """Measure `writes_warm` and `writes_cold`: from a sandbox's create to the removal of its resource."""
     await _gone(site)
     async with site.pool("runc", size=AT_ONCE) as pool:
         begun = await asyncio.to_thread(_position)
@@ -72,7 +72,7 @@ def _since(position: int) -> str:
 
 
 def counted(text: str, *, namespace: str, cold: Collection[str]) -> tuple[Found, Found]:
-    """Writes of the accounts of a namespace by part, verb and resource: of all else, and about those named `cold`."""
+    """Count the writes of a namespace's accounts by part, verb and resource, those about `cold` names apart."""
     ours = f"system:serviceaccount:{namespace}:"
     warm_found: Found = Counter()
     cold_found: Found = Counter()
@@ -89,7 +89,7 @@ def counted(text: str, *, namespace: str, cold: Collection[str]) -> tuple[Found,
 
 
 def _reading(found: Mapping[str, float], sandboxes: int) -> Reading:
-    """The Lease is renewed every few seconds, however many sandboxes there are."""
+    """Return writes per sandbox, without renewals of the Lease, which happen regardless of sandboxes."""
     most_first = sorted(found.items(), key=lambda item: -item[1])
     per = {name: count for name, count in most_first if not name.endswith(" leases")}
     parts = {name: f"{count / sandboxes:.2f}" for name, count in per.items()}

@@ -21,14 +21,14 @@ def baseline_cells(name: str, found: dict[str, Any]) -> tuple[str, ...]:
 
 
 def fault_lines(found: dict[str, Any]) -> Iterator[str]:
-    """What was broken in a phase, when, and how long it was away."""
+    """Return what was broken in a phase, when, and for how long."""
     for fault in found.get("faults", ()):
         away = seconds(fault["away"])
         yield f"{fault['kill']} killed {fault['at']:.1f} s after the run's beginning, whole after {away}"
 
 
 def stranger_lines(found: dict[str, Any]) -> Iterator[str]:
-    """What code without a credential did in a phase, and what a gateway needed for it."""
+    """Return what code without a credential did in a phase, and its cost to a gateway."""
     if told := found.get("strangers"):
         yield (
             f"{told['held']} of {told['connections']} connections held, {told['opened']} opened, "

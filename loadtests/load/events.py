@@ -61,7 +61,7 @@ _NOBODYS = frozenset({"deleted", "deadline", "idle"})
 
 
 def judged(error: errors.SandlotError) -> tuple[Outcome, str]:
-    """What an error of the SDK means for the run."""
+    """Classify an error of the SDK for the run."""
     match error:
         case errors.SandboxLost():
             lost = error.infrastructure or error.verdict in _NOBODYS
@@ -98,7 +98,7 @@ class Journal:
 
 
 def read(path: Path) -> Iterator[Event]:
-    """The events of a file. Raises msgspec.DecodeError with a line that is none."""
+    """Read the events of a file. Raises msgspec.DecodeError for an invalid line."""
     decode = msgspec.json.Decoder(Event).decode
     with path.open("rb") as lines:
         for line in lines:

@@ -21,7 +21,7 @@ _STYLE = (
 
 
 def standalone(chart: str, *, title: str) -> str | None:
-    """A chart of `sandlot_grade.report.charts` as a whole document; None for one that has nothing to show."""
+    """Return a chart of `sandlot_grade.report.charts` as a whole document, or None if it is empty."""
     found = _SVG.search(chart)
     if found is None:
         return None
@@ -43,7 +43,7 @@ def standalone(chart: str, *, title: str) -> str | None:
 
 
 def write_figures(folder: Path, plots: dict[str, str]) -> list[Path]:
-    """A file for each plot that shows something, named by its heading."""
+    """Write a file for each non-empty plot, named by its heading."""
     folder.mkdir(parents=True, exist_ok=True)
     written: list[Path] = []
     for title, chart in plots.items():

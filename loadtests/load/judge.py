@@ -51,7 +51,7 @@ def _at(path: str, summary: Mapping[str, Any]) -> float:
 
 
 def judged(bounds: Mapping[str, Bound], summary: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """A row for each bound, as the summary tells it; a value that is missing misses its bound."""
+    """Return a row for each bound from the summary; a missing value misses its bound."""
     rows: list[dict[str, Any]] = []
     for name, bound in bounds.items():
         value = value_of(bound.of, summary)

@@ -48,7 +48,7 @@ class Peer:
         return ["--host", "127.0.0.1", "--port", str(port), *self.options]
 
     def request(self, command: list[str]) -> dict[str, object]:
-        """The body of its POST /execute."""
+        """Return the body of its POST /execute."""
         return {"command": command, "timeout": 60, **dict(self.body)}
 
 
@@ -103,7 +103,7 @@ async def one_caller(call: Call, *, seconds: float) -> list[float]:
 
 
 async def many_callers(call: Call, *, callers: int, seconds: float) -> float:
-    """Calls a second; what ends after the window does not count."""
+    """Return the calls a second that end within the window."""
     end = time.monotonic() + seconds
     count = 0
 

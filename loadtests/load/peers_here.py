@@ -41,7 +41,7 @@ class _Call:
         return time.perf_counter() - begun
 
     async def answered(self) -> None:
-        """Waits until the agent listens: it says nothing when it does."""
+        """Wait until the agent listens, which it does not report."""
         while True:
             with contextlib.suppress(aiohttp.ClientError):
                 async with self._session.get(f"{self._url}/is_alive") as answer:
@@ -52,7 +52,7 @@ class _Call:
 
 @asynccontextmanager
 async def _running(box: AsyncSandbox, peer: Peer, command: list[str]) -> AsyncIterator[_Call]:
-    """The agent as a command of the sandbox, killed at the end. Raises PeerFailed."""
+    """Run the agent as a command of the sandbox and kill it at the end. Raises PeerFailed."""
     port = free_port()
     program = peer.environment().with_name(peer.program)
     words = [str(program), *peer.arguments(port=port)]

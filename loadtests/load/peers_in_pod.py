@@ -98,7 +98,7 @@ async def _run(box: AsyncSandbox, command: list[str]) -> str:
 
 
 def _packed(python: Path) -> bytes:
-    """The packages of an environment, as an archive that is unpacked into one folder, without their bytecode."""
+    """Pack the packages of an environment into an archive for one folder, without bytecode."""
 
     def source(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
         return None if Path(entry.name).name == "__pycache__" else entry

@@ -66,7 +66,7 @@ class Place(Protocol):
     ) -> None: ...
 
     def pool(self, *, size: int, cpu: float | None) -> AbstractAsyncContextManager[str | None]:
-        """A pool that is full, or None for size 0."""
+        """Fill a pool; return None for size 0."""
         ...
 
     def bare(self, count: int) -> AbstractAsyncContextManager[None]:
@@ -84,11 +84,11 @@ class Place(Protocol):
         ...
 
     async def peer(self, found: Taken, plan: Baseline, box: AsyncSandbox, peer: Peer) -> None:
-        """Measures another system's agent in a sandbox of ours. Raises PeerFailed."""
+        """Measure another system's agent in one of our sandboxes. Raises PeerFailed."""
         ...
 
     async def door(self) -> Door:
-        """Raises PlaceFailed where the gateways are another's."""
+        """Return the gateway's listener for clients. Raises PlaceFailed if the gateways are not this run's."""
         ...
 
     async def gateway_memory(self) -> dict[str, int]:
@@ -100,7 +100,7 @@ class Place(Protocol):
         ...
 
     async def whole(self, part: str) -> None:
-        """Returns once what was killed serves again. Raises PlaceFailed."""
+        """Wait until the killed part serves again. Raises PlaceFailed."""
         ...
 
 
@@ -176,7 +176,7 @@ class Local:
         await peers_here.measure(found, plan, box, peer)
 
     async def door(self) -> Door:
-        """The clients' listener: the socket that sidecars report to is in no sandbox, and this machine's network is."""
+        """Return the clients' listener: sandboxes reach this machine's network, not the socket for webhooks."""
         return Door([("127.0.0.1", self._stack.port)], "/api/v1/sandbox")
 
     async def gateway_memory(self) -> dict[str, int]:
@@ -186,7 +186,7 @@ class Local:
         await asyncio.to_thread(self._stack.kill)
 
     async def whole(self, part: str) -> None:
-        """Started again at once, as its supervisor would."""
+        """Start the killed gateway again at once, as a supervisor would."""
         await asyncio.to_thread(self._started)
 
 
@@ -251,7 +251,7 @@ class Server:
 async def gateway_pool(
     client: AsyncClient, *, size: int, cpu: float | None, image: str | None
 ) -> AsyncIterator[str | None]:
-    """A pool made by the control API. Raises WaitTimeout, SandboxLost."""
+    """Create a pool by the control API. Raises WaitTimeout, SandboxLost."""
     if not size:
         yield None
         return

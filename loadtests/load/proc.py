@@ -64,7 +64,7 @@ class ProcProbe:
         return found
 
     def _part(self, folder: Path, pid: int, parent: str, gateway: int, generators: set[int]) -> str:
-        """Processes come in the order of their numbers, so that a parent is nearly always known before its children."""
+        """Read all processes in the order of their pids, so that a parent nearly always precedes its children."""
         if pid == gateway:
             return "gateway"
         if pid in generators:

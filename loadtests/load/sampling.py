@@ -121,7 +121,7 @@ class Sampler:
 
 
 def states(text: str) -> dict[str, int]:
-    """The numbers of sandboxes by state in what a gateway tells Prometheus; states that are empty are left out."""
+    """Count the sandboxes by state in a gateway's metrics, leaving out empty states."""
     found = {state.lower(): int(float(number)) for state, number in _STATES.findall(text)}
     for name, pattern in _GAUGES.items():
         if match := pattern.search(text):

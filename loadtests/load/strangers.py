@@ -103,7 +103,7 @@ async def during(plan: Strangers | None, *, place: Place, make: MakeSandbox) -> 
 
 
 async def _attack(plan: Strangers, number: int, box: AsyncSandbox, *, door: Door, reports: _Reports) -> None:
-    """Runs the code of one sandbox until it is cancelled. Raises PlaceFailed."""
+    """Run the code of one sandbox until cancelled. Raises PlaceFailed."""
     mine = share(plan.connections, process=number, processes=plan.sandboxes) * len(door.addresses)
     words = {"connections": mine, "addresses": door.addresses, "path": door.path, "body": plan.body}
     said = b""
@@ -124,7 +124,7 @@ async def _watch(place: Place, *, before: dict[str, int], found: Attack) -> None
 
 
 async def _look(place: Place, *, before: dict[str, int], found: Attack) -> None:
-    """Notes the gateway that has grown most. Raises PlaceFailed when one was ended and started anew."""
+    """Note the gateway that has grown most. Raises PlaceFailed if one was restarted."""
     for name, memory in (await place.gateway_memory()).items():
         was = before.get(name)
         if was is None:

@@ -40,7 +40,7 @@ def quantiles(values: Iterable[float]) -> dict[str, float]:
 
 
 def of_phase(span: Span, *, events: Sequence[Event], samples: Sequence[Sample]) -> dict[str, Any]:
-    """Calls by kind, verdicts, ledger, generator and parts of one phase."""
+    """Summarise one phase: calls by kind, verdicts, ledger, generator and parts."""
     kinds: dict[str, list[Event]] = {}
     for event in events:
         kinds.setdefault(event.kind, []).append(event)
@@ -76,7 +76,7 @@ def of_phase(span: Span, *, events: Sequence[Event], samples: Sequence[Sample]) 
 
 
 def of_attack(attack: Attack) -> dict[str, Any]:
-    """Connections that were wanted, held and opened, and by how many MiB a gateway grew meanwhile."""
+    """Return the connections wanted, held and opened, and a gateway's growth in MiB meanwhile."""
     return {
         **{name: getattr(attack, name) for name in ("connections", "held", "opened", "refused")},
         "before": attack.before,
@@ -134,7 +134,7 @@ def of_generator(done: Sequence[Done]) -> dict[str, Any]:
 
 
 def of_parts(samples: Sequence[Sample]) -> dict[str, Any]:
-    """What each part used between the first and the last of these samples: cores, bytes, and how both grew."""
+    """Return what each part used between the first and the last sample: cores, bytes and their growth."""
     found: dict[str, Any] = {}
     for part in dict.fromkeys(part for sample in samples for part in sample.parts):
         seen = [(sample.at, sample.parts[part]) for sample in samples if part in sample.parts]
@@ -153,7 +153,7 @@ def of_parts(samples: Sequence[Sample]) -> dict[str, Any]:
 
 
 def beyond_runtime(pods: Sequence[Mapping[str, Any]], bare: Mapping[str, Any] | None) -> dict[str, float]:
-    """What sandboxes and their sidecars use, less what as many bare pods of the same runtime do where some run beside."""
+    """Return what sandboxes and sidecars use, minus the use of as many bare pods if some run beside them."""
     cores: float = sum(part["cores"] for part in pods)
     if bare is not None:
         cores -= bare["cores"] * sum(part["processes"] for part in pods) / bare["processes"]
@@ -161,14 +161,14 @@ def beyond_runtime(pods: Sequence[Mapping[str, Any]], bare: Mapping[str, Any] | 
 
 
 def of_objects(samples: Sequence[Sample]) -> dict[str, Any]:
-    """What the API server kept of each resource: the most, and how it grew."""
+    """Return how many of each resource the API server stored: the maximum and the growth."""
     names = dict.fromkeys(name for sample in samples for name in sample.objects)
     counts = {name: [sample.objects[name] for sample in samples if name in sample.objects] for name in names}
     return {name: {"most": max(seen), "growth": _growth(seen)} for name, seen in counts.items()}
 
 
 def _growth(values: Sequence[int]) -> float:
-    """The last fifth over the second: the first one is warming up."""
+    """Return the last fifth over the second; the first one is the warm-up."""
     step = max(1, len(values) // 5)
     early = values[step : 2 * step] or values[:1]
     late = values[-step:]
@@ -191,7 +191,7 @@ def of_baselines(taken: Baselines) -> dict[str, Any]:
 
 
 def lagged(phases: Mapping[str, Any]) -> list[str]:
-    """A line for each phase whose generator lagged while it made calls."""
+    """Return a line for each phase whose load generator lagged."""
     return [
         f"{name}: {', '.join(phase['generator']['reasons'])}"
         for name, phase in phases.items()

@@ -74,7 +74,7 @@ class Actor:
             await run.call("delete", box.delete, sandbox=box.id)
 
     def next_number(self) -> int:
-        """Unique among all processes."""
+        """Return an id that is unique among all processes."""
         self._numbers += 1
         return self._numbers * self.setup.processes + self.setup.process
 
@@ -151,7 +151,7 @@ class _Run:
         sandbox: str = "",
         check: Callable[[Value], str] = lambda _: "",
     ) -> Value:
-        """Makes and records the call. `check` says what is wrong with the answer. Raises _Over."""
+        """Make and record the call. `check` returns what is wrong with the answer. Raises _Over."""
         self.actor.calls += 1
         begun = time.monotonic()
         intended, self._first = (self.intended if self._first else begun), False

@@ -51,7 +51,7 @@ class Found:
 async def trial(
     loaded: Loaded, *, place: Place, folder: Path, seed: int, every: float, peers: bool, tell: Tell
 ) -> Found:
-    """Runs it, and leaves `events.jsonl` and `samples.jsonl` in the folder. Raises what stops a run as a whole."""
+    """Run it and write `events.jsonl` and `samples.jsonl` into the folder. Raises what stops the whole run."""
     profile = loaded.profile
     parts = _emptied(folder)
     label = f"loadtest-{secrets.token_hex(4)}"
@@ -175,7 +175,7 @@ async def _end_all(place: Place, label: str) -> None:
 
 
 def _merge(parts: Path, *, folder: Path) -> list[Event]:
-    """The events of all processes in one file, in the order of their ends."""
+    """Merge the events of all processes into one file, in the order of their ends."""
     files: Sequence[Path] = sorted(parts.glob("*.jsonl"))
     found = list(journal.merged(journal.read(path) for path in files))
     whole = journal.Journal(folder / "events.jsonl")
