@@ -15,7 +15,7 @@ from connectrpc.errors import ConnectError
 
 from tests.e2e.processes import init, sidecars
 from tests.prime_rpc.support import Box, Seen, bash, new_session, refused
-from tests.sidecar.support import descendants
+from tests.sidecar.processes import descendants
 from tests.stack import Stack
 
 pytestmark = pytest.mark.root

@@ -10,7 +10,8 @@ import sys
 from tests.complaints import WARNINGS_SHOWN
 from tests.executor.container import HOLDER_DIR
 from tests.executor.gvisor import VOLUME_POINT, GvisorPod
-from tests.sidecar.support import Sidecar, gone
+from tests.sidecar.processes import gone
+from tests.sidecar.support import Sidecar
 
 
 class GvisorSidecar(Sidecar):

@@ -4,92 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
-import hmac
 import json
 import os
 import shutil
 import signal
 import sys
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
-from types import FrameType, ModuleType
 from typing import Any
 
 import httpx
 
 from tests.complaints import WARNINGS_SHOWN, assert_no_complaints
-from tests.waiting import until
+from tests.sidecar.processes import descendants, gone
+from tests.sidecar.webhook_receiver import INSTANCE_TOKEN, Receiver
 
-INSTANCE_TOKEN = "instance-token-of-a-test"
 SANDBOX_TOKEN = "sandbox-token-of-a-test"
 MEMORY = 512 << 20
-
-
-class Receiver:
-    """The gateway's side of webhooks: a real HTTP server on a Unix socket, or over TCP, that keeps what it was sent."""
-
-    def __init__(self, path: str, *, host: str | None = None) -> None:
-        self.path = path
-        self.host = host
-        self.port = 0
-        self.events: list[dict[str, Any]] = []
-        self.statuses: list[int] = []  # answers to give first
-        self.status = 200  # and then
-        self.verdict: str | None = None  # what they say of the sandbox
-        self.answering = asyncio.Event()  # cleared, answers wait
-        self.answering.set()
-        self._changed = asyncio.Event()
-        self._server: asyncio.Server | None = None
-
-    async def start(self) -> None:
-        if self.host is not None:
-            self._server = await asyncio.start_server(self._serve, self.host, self.port)
-            self.port = self._server.sockets[0].getsockname()[1]
-        else:
-            self._server = await asyncio.start_unix_server(self._serve, self.path)
-
-    async def stop(self) -> None:
-        if self._server is not None:
-            self._server.close()
-            await self._server.wait_closed()
-            if self.host is None:
-                unlink(self.path)
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            head = (await reader.readuntil(b"\r\n\r\n")).decode()
-            headers = dict(line.split(": ", 1) for line in head.split("\r\n")[1:] if line)
-            body = await reader.readexactly(int(headers["Content-Length"]))
-            wanted = "sha256=" + hmac.new(INSTANCE_TOKEN.encode(), body, hashlib.sha256).hexdigest()
-            event = json.loads(body)
-            event["headers"] = headers
-            event["signed"] = hmac.compare_digest(headers["X-Sandlot-Signature"], wanted)
-            event["received_at"] = time.monotonic()
-            status = self.statuses.pop(0) if self.statuses else self.status
-            event["answered"] = status
-            self.events.append(event)
-            self._changed.set()
-            await self.answering.wait()
-            verdict = "" if self.verdict is None else f"X-Sandlot-Verdict: {self.verdict}\r\n"
-            writer.write(f"HTTP/1.1 {status} X\r\n{verdict}Content-Length: 0\r\n\r\n".encode())
-            await writer.drain()
-        except (OSError, asyncio.IncompleteReadError):
-            return
-        finally:
-            writer.close()
-
-    async def wait(self, event: str, *, count: int = 1, timeout: float = 60.0) -> dict[str, Any]:
-        """The `count`th event of a kind."""
-        async with asyncio.timeout(timeout):
-            while True:
-                found = [item for item in self.events if item["event"] == event]
-                if len(found) >= count:
-                    return found[count - 1]
-                self._changed.clear()
-                await self._changed.wait()
 
 
 class Sidecar:
@@ -336,118 +267,5 @@ def tells_why(answer: dict[str, Any], reason: str) -> None:
     assert ("\n" + answer["stderr"]).endswith(f"\nsandlot: {reason}\n"), answer
 
 
-async def check_full_disk(box: Sidecar) -> None:
-    """In a pod with a disk limit of 64 MiB for /work, a volume that has no limit that the kernel knows of."""
-    fill = (
-        "i=0; while true; do i=$((i + 1)); head -c 4194304 /dev/zero > /work/$i || exit 1; sleep 0.05; done"
-    )
-    answer = await box.exec(fill, timeout=60)
-    assert answer["verdict"] == "disk_full", answer
-    refused = await box.call("PUT", "/v1/files?path=/work/more", content=b"x")
-    assert (refused.status_code, refused.json()["error"]) == (507, "disk_full")
-    # What makes room is not ended, though it takes a while.
-    answer = await box.exec("for i in 1 2 3; do sleep 1; done; rm /work/*; sleep 2; echo room", timeout=60)
-    assert (answer["verdict"], answer["stdout"]) == ("exited", "room\n"), answer
-    # What it holds was looked at last while that command ran, and is looked at once more.
-    await until(lambda: takes_a_file(box))
-
-
-async def takes_a_file(box: Sidecar) -> bool:
-    return (await box.call("PUT", "/v1/files?path=/work/more", content=b"x")).status_code == 200
-
-
-# Held open without a name: 4 MiB at a time, until the disk refuses or somebody ends it.
-UNLINKED = """
-import os, time
-held = []
-while True:
-    fd = os.open(f"/work/{len(held)}", os.O_CREAT | os.O_RDWR)
-    os.unlink(f"/work/{len(held)}")
-    os.write(fd, bytes(4 << 20))
-    held.append(fd)
-    time.sleep(0.05)
-"""
-EMPTY = """
-import os
-for number in range(1 << 20):
-    if number % 1000 == 0:
-        os.makedirs(f"/work/empty/{number}")
-    os.close(os.open(f"/work/empty/{number // 1000 * 1000}/{number}", os.O_CREAT | os.O_WRONLY))
-"""
-
-
-async def check_evasions(box: Sidecar, *, files: int, kernel: bool = False) -> None:
-    """As `check_full_disk`: what a walk of names or a sum of bytes does not see is counted, too."""
-    answer = await box.exec(["python3", "-c", UNLINKED], timeout=30)
-    # Where the kernel refuses what is too much, the command ends by itself, and its files with it.
-    refused = answer["exit_code"] == 1 and "No space left" in answer["stderr"]
-    assert refused if kernel else answer["verdict"] == "disk_full", answer
-    answer = await box.exec(["python3", "-c", EMPTY], timeout=50)
-    assert answer["verdict"] == "disk_full", answer
-    assert answer["stderr"].endswith(f"sandlot: {answer['message']}\n"), answer
-    answer = await box.exec("rm -rf /work/empty; sleep 2; echo room", timeout=50)
-    assert (answer["verdict"], answer["stdout"]) == ("exited", "room\n"), answer
-    made = await box.exec(["python3", "-c", EMPTY.replace("1 << 20", str(files // 2))], timeout=60)
-    assert made["verdict"] == "exited", made
-
-
-def lines_of(module: ModuleType, work: Callable[[], object]) -> int:
-    """How many lines of the module run: what something costs, on however busy a machine."""
-    count = 0
-
-    def trace(frame: FrameType, event: str, _: object) -> Any:
-        nonlocal count
-        if frame.f_code.co_filename != module.__file__:
-            return None
-        count += event == "line"
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        work()
-    finally:
-        sys.settrace(before)
-    return count
-
-
-def unlink(path: str) -> None:
-    Path(path).unlink(missing_ok=True)
-
-
 def mounts() -> str:
     return Path("/proc/self/mountinfo").read_text()
-
-
-def descendants(pid: int) -> set[int]:
-    found, frontier = {pid}, [pid]
-    while frontier:
-        current = frontier.pop()
-        try:
-            children = Path(f"/proc/{current}/task/{current}/children").read_text().split()
-        except OSError:
-            continue
-        for child in map(int, children):
-            found.add(child)
-            frontier.append(child)
-    return found
-
-
-async def gone(pids: set[int], *, timeout: float = 60.0) -> None:
-    """Wait until none of the processes is there (their pidfds say so)."""
-    loop = asyncio.get_running_loop()
-    for pid in pids:
-        try:
-            fd = os.pidfd_open(pid)
-        except ProcessLookupError:
-            continue
-        ended = loop.create_future()
-        loop.add_reader(fd, lambda ended=ended: ended.done() or ended.set_result(None))
-        try:
-            async with asyncio.timeout(timeout):
-                await ended
-        except TimeoutError as error:
-            raise AssertionError(f"process {pid} is still there") from error
-        finally:
-            loop.remove_reader(fd)
-            os.close(fd)

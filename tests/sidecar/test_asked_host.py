@@ -20,7 +20,7 @@ from sandlot_sidecar.server.egress.asked_host import (
     clean,
 )
 
-from tests.sidecar.support import lines_of
+from tests.sidecar.executed_lines import lines_of
 
 
 def of_tls(data: bytes) -> str:

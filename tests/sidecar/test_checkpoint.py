@@ -11,7 +11,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.sidecar.support import INSTANCE_TOKEN, Sidecar
+from tests.sidecar.support import Sidecar
+from tests.sidecar.webhook_receiver import INSTANCE_TOKEN
 from tests.waiting import until
 
 pytestmark = pytest.mark.root

@@ -13,7 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.sidecar.support import INSTANCE_TOKEN, SANDBOX_TOKEN, Sidecar
+from tests.sidecar.support import SANDBOX_TOKEN, Sidecar
+from tests.sidecar.webhook_receiver import INSTANCE_TOKEN
 
 pytestmark = pytest.mark.root
 

@@ -16,7 +16,7 @@ from tests.executor.gvisor import NEEDS_RUNSC, GvisorPod
 from tests.kubernetes.attacks import UNDO
 from tests.probe import PROBE
 from tests.sidecar.gvisor_sidecar import GvisorSidecar
-from tests.sidecar.support import Receiver
+from tests.sidecar.webhook_receiver import Receiver
 from tests.web import ASK, web
 
 pytestmark = [

@@ -14,17 +14,9 @@ from sandlot_sidecar.server.http import Http
 from sandlot_sidecar.server.strangers import MOST_INSIDE, MOST_OUTSIDE
 
 from tests.ports import free_port
-from tests.sidecar.support import (
-    INSTANCE_TOKEN,
-    MEMORY,
-    SANDBOX_TOKEN,
-    Sidecar,
-    descendants,
-    gone,
-    parse_frames,
-    payload,
-    tells_why,
-)
+from tests.sidecar.processes import descendants, gone
+from tests.sidecar.support import MEMORY, SANDBOX_TOKEN, Sidecar, parse_frames, payload, tells_why
+from tests.sidecar.webhook_receiver import INSTANCE_TOKEN
 from tests.waiting import until
 
 pytestmark = pytest.mark.root

@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.policies import skip_without_egress_policies
-from tests.sidecar.support import INSTANCE_TOKEN, SANDBOX_TOKEN, Sidecar, gone, parse_frames
+from tests.sidecar.processes import gone
+from tests.sidecar.support import SANDBOX_TOKEN, Sidecar, parse_frames
+from tests.sidecar.webhook_receiver import INSTANCE_TOKEN
 from tests.waiting import until
 
 pytestmark = pytest.mark.root

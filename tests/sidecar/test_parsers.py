@@ -27,7 +27,8 @@ from sandlot_sidecar.server.multipart import BEGIN, DATA, FINISH, Multipart, bou
 from sandlot_sidecar.server.ranges import parse_range, window
 from sandlot_sidecar.server.startcommand import TailLog
 
-from tests.sidecar.support import lines_of, parse_frames, payload
+from tests.sidecar.executed_lines import lines_of
+from tests.sidecar.support import parse_frames, payload
 
 BOUNDARY = b"xYz"
 

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 from sandlot_sidecar.server import webhooks
 
-from tests.sidecar.support import INSTANCE_TOKEN, Receiver
+from tests.sidecar.webhook_receiver import INSTANCE_TOKEN, Receiver
 
 
 @asynccontextmanager
