@@ -14,7 +14,7 @@ from sandlot_gateway.tokens import Tokens
 from tests.kubernetes.attacks import BREAKOUT, NAMESPACE, SPY, SQUAT
 from tests.kubernetes.boxes import pod_of, warm
 from tests.kubernetes.stack import Stack
-from tests.sidecar.test_hostile import ATTACK
+from tests.sidecar.attacks import UNAUTHORIZED_CALLS
 
 
 @pytest.fixture(scope="module")
@@ -111,8 +111,8 @@ def test_the_sidecars_port_opens_nothing_without_a_token(stack: Stack, client: C
     """All but its health needs one. 600 idle connections do not keep others out either."""
     with warm(client) as box:
         address = pod_of(stack, box)["status"]["podIP"]
-        assert run(box, ATTACK, "8700") == "200\nheld 600\n"
-        assert run(box, ATTACK.replace("127.0.0.1", address), "8700") == "200\nheld 600\n"
+        assert run(box, UNAUTHORIZED_CALLS, "8700") == "200\nheld 600\n"
+        assert run(box, UNAUTHORIZED_CALLS.replace("127.0.0.1", address), "8700") == "200\nheld 600\n"
         assert box.exec("echo usable", timeout=60).stdout == "usable\n"
 
 

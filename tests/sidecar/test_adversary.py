@@ -23,9 +23,9 @@ from tests.cable import Cable, cable
 from tests.complaints import WARNINGS_SHOWN
 from tests.executor.container import Container
 from tests.executor.gvisor import NEEDS_RUNSC, GvisorPod
+from tests.sidecar.processes import resident
 from tests.sidecar.support import Sidecar, plain_client
 from tests.sidecar.test_gvisor_egress import Box
-from tests.sidecar.test_hostile import resident
 from tests.sidecar.test_pod import PodSidecar
 
 pytestmark = pytest.mark.root

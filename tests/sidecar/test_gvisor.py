@@ -13,10 +13,10 @@ from sandlot_sidecar.executor.held import FEWEST
 
 from tests.executor.gvisor import NEEDS_RUNSC, GvisorPod
 from tests.executor.plants import PLANTS, TOUCH
+from tests.sidecar.attacks import SPY
 from tests.sidecar.disk_filling import check_evasions, check_full_disk
 from tests.sidecar.gvisor_sidecar import GvisorSidecar
 from tests.sidecar.support import Sidecar
-from tests.sidecar.test_hostile import SPY
 from tests.waiting import until
 
 pytestmark = [

@@ -21,10 +21,10 @@ from sandlot_sidecar.executor.held import FEWEST
 from tests.complaints import WARNINGS_SHOWN
 from tests.executor.container import FILTER, HOLDER_DIR, Container
 from tests.ports import free_port
+from tests.sidecar.attacks import SPY
 from tests.sidecar.disk_filling import check_evasions, check_full_disk
-from tests.sidecar.processes import descendants, gone
+from tests.sidecar.processes import descendants, gone, memory_of
 from tests.sidecar.support import Sidecar
-from tests.sidecar.test_hostile import SPY, memory_of
 from tests.sidecar.webhook_receiver import INSTANCE_TOKEN
 from tests.waiting import until
 

@@ -1,0 +1,16 @@
+"""What several tests ask of a sandbox, as a condition to wait for or as a step on their way."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tests.sidecar.support import Sidecar
+
+
+async def usable(box: Sidecar) -> None:
+    answer = await asyncio.wait_for(box.exec("echo usable"), 20)
+    assert (answer["stdout"], answer["verdict"]) == ("usable\n", "exited")
+
+
+async def has_process(box: Sidecar, op_id: str) -> bool:
+    return (await box.call("GET", f"/v1/ops/{op_id}")).json()["pid"] is not None
