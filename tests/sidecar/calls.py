@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 from tests.sidecar.support import Sidecar
 
@@ -14,3 +15,11 @@ async def usable(box: Sidecar) -> None:
 
 async def has_process(box: Sidecar, op_id: str) -> bool:
     return (await box.call("GET", f"/v1/ops/{op_id}")).json()["pid"] is not None
+
+
+async def has_running(box: Sidecar, ops: int) -> bool:
+    return (await box.instance("GET", "/v1/state")).json()["ops_running"] == ops
+
+
+def exists(path: str) -> bool:
+    return Path(path).exists()

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
 import signal
 from pathlib import Path
 
 import pytest
 
+from tests.sidecar.calls import has_running
 from tests.sidecar.processes import command_line, descendants, gone, name_of
-from tests.sidecar.support import Sidecar
+from tests.sidecar.support import Sidecar, parse_frames
 from tests.waiting import until
 
 pytestmark = pytest.mark.root
@@ -63,3 +66,84 @@ def inits(box: Sidecar) -> set[int]:
 
 async def replaced(box: Sidecar, init: int) -> bool:
     return bool(inits(box) - {init})
+
+
+async def works(box: Sidecar) -> bool:
+    return (await box.call("POST", "/v1/exec", json={"command": "true"})).status_code == 200
+
+
+async def test_an_end_that_is_none_of_the_command_s_is_no_result_for_who_knows_no_verdicts(make) -> None:
+    box = await make(claim={})
+    first = asyncio.create_task(box.call("POST", "/v1/exec", json={"command": "echo out; sleep 30"}))
+    await until(lambda: has_running(box, 1))
+    (init,) = (pid for pid in box.tree() if name_of(pid).endswith("init"))
+    os.kill(init, 9)
+    broken = (await first).json()
+    assert ((await first).status_code, broken["error"], broken["may_have_run"]) == (
+        502,
+        "sandbox_broken",
+        True,
+    )
+    assert broken["message"]
+    await until(lambda: works(box))  # a command in the moment of the change is lost, too
+    second = asyncio.create_task(box.call("POST", "/v1/exec", json={"command": "sleep 30"}))
+    await until(lambda: has_running(box, 1))
+    await box.instance("POST", "/v1/end", json={"verdict": "deadline", "message": "its time is over"})
+    ended = (await second).json()
+    assert ((await second).status_code, ended["error"], ended["verdict"]) == (410, "ended", "deadline")
+    assert ended["message"] == "its time is over"
+
+
+async def test_a_killed_server_finds_its_claim_and_says_what_was_lost(make) -> None:
+    box = await make(claim={"env": {"KEPT": "yes"}})
+    await box.exec("true", op="finished")
+    await box.op("echo side >> /tmp/x; sleep 60", id="running", detach=True)
+    tree = box.tree() - {box.pid}
+    await box.kill()
+    await gone(tree)
+    await box.start()
+    state = (await box.call("GET", "/v1/state")).json()
+    assert (state["phase"], state["sandbox_id"]) == ("claimed", "sb-test")
+    lost = (await box.call("GET", "/v1/ops/running")).json()
+    assert (lost["state"], lost["verdict"]) == ("ended", "sidecar_lost")
+    retried = await box.exec("echo side >> /tmp/x; sleep 60", op="running")
+    assert retried["verdict"] == "sidecar_lost"
+    finished = await box.call(
+        "POST", "/v1/exec", json={"command": "true"}, headers={"X-Sandlot-Op": "finished"}
+    )
+    assert finished.status_code == 410
+    assert (await box.exec("echo $KEPT"))["stdout"] == "yes\n"
+    other = await box.instance("POST", "/v1/claim", json=box.claim_body(sandbox_id="sb-thief"))
+    assert other.status_code == 409
+
+
+async def test_a_lost_executor_ends_the_sandbox_and_is_not_the_code_s_fault(make) -> None:
+    box = await make(claim={})
+    async with box.stream("POST", "/v1/ops", json={"command": "echo up; sleep 60"}) as answer:
+        frames = answer.aiter_raw()
+        received = b""
+        while b"up\n" not in received:
+            received += await anext(frames)
+        os.kill(box.executor_pid(), 9)
+        received += b"".join([part async for part in frames])
+    assert json.loads(parse_frames(received)[-1][1])["verdict"] == "sandbox_broken"
+    event = await box.webhooks.wait("ended")
+    assert event["verdict"] == "sandbox_lost"
+    assert await box.wait_exit() == 0
+
+
+async def test_an_init_that_dies_again_and_again_is_given_up(make) -> None:
+    """Linux lets no code kill it, so whoever does it is not in the sandbox."""
+    box = await make(claim={})
+    killed: set[int] = set()
+
+    async def another() -> bool:
+        found = {pid for pid in box.tree() - killed if name_of(pid).endswith("init")}
+        for pid in found:
+            os.kill(pid, signal.SIGKILL)
+        killed.update(found)
+        return len(killed) == 6
+
+    await until(another)
+    assert (await box.webhooks.wait("ended"))["verdict"] == "sandbox_lost"
+    assert await box.wait_exit() == 0

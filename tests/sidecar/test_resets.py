@@ -1,0 +1,112 @@
+"""Resets over the real surface: nothing of an owner is left, or of what the owner did."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+import pytest
+
+from tests.policies import skip_without_egress_policies
+from tests.sidecar.calls import has_running
+from tests.waiting import until
+
+pytestmark = pytest.mark.root
+
+
+async def test_a_claim_with_less_memory_can_be_reset(make) -> None:
+    """Its /dev/shm is smaller than it was when the sandbox was made, which is no leftover."""
+    box = await make(claim={"limits": {"memory": 128 << 20}})
+    answer = await box.instance("POST", "/v1/reset", json={"keep_claim": True})
+    assert answer.json()["equal"] is True, answer.text
+    assert (await box.exec("df -k /dev/shm | tail -1 | tr -s ' ' | cut -d' ' -f2"))["stdout"] == "19664\n"
+
+
+async def test_a_reset_for_one_owner_never_meets_the_next(make) -> None:
+    """It may be late, and by then the instance has been reset and claimed again."""
+    box = await make(claim={})
+    late = {"keep_claim": False, "generation": 1}
+    assert (await box.instance("POST", "/v1/reset", json=late)).json()["generation"] == 2
+    answer = await box.instance("POST", "/v1/reset", json=late)
+    assert (answer.status_code, answer.json()["error"]) == (409, "stale_generation")
+    assert (await box.instance("GET", "/v1/state")).json()["generation"] == 2
+
+
+async def test_reset_is_fresh_again(make) -> None:
+    box = await make(claim={"env": {"OLD": "1"}})
+    await box.exec(
+        "echo x > /root/trace; mkdir -p /var/spool/cron; echo y > /etc/passwd; sleep 99 &", op="before"
+    )
+    answer = await box.instance("POST", "/v1/reset", json={})
+    document = answer.json()
+    assert answer.status_code == 200, answer.text
+    assert document["equal"] is True
+    assert document["proof"]["processes"] == []
+    assert document["proof"]["upper_entries"] == 0
+    assert (document["generation"], document["phase"], document["sandbox_id"]) == (2, "warm", None)
+    assert document["took_ms"] > 0
+    event = await box.webhooks.wait("ready", count=2)
+    assert event["generation"] == 2
+    assert (await box.call("POST", "/v1/exec", json={"command": "true"})).status_code == 409
+    box.token = "another-token"
+    await box.claim(sandbox_id="sb-2", generation=2)
+    result = await box.exec("ls /root/trace; grep -c root /etc/passwd; echo [$OLD]", op="before")
+    assert "[]" in result["stdout"]
+    assert "No such file" in result["stderr"]
+    assert int(result["stdout"].split()[0]) >= 1
+
+
+async def test_reset_that_keeps_the_claim(make) -> None:
+    box = await make(claim={"env": {"K": "v"}, "start_command": "echo started >> /tmp/starts"})
+    await box.exec("echo x > /tmp/trace")
+    document = (await box.instance("POST", "/v1/reset", json={"keep_claim": True})).json()
+    assert (document["phase"], document["sandbox_id"], document["generation"]) == ("claimed", "sb-test", 1)
+    assert (await box.exec("ls /tmp/trace; echo $K"))["stdout"] == "v\n"
+
+
+async def test_reset_ends_what_runs(make) -> None:
+    box = await make(claim={})
+    running = asyncio.create_task(box.exec("sleep 30", op="runs"))
+    await until(lambda: has_running(box, 1))
+    await box.instance("POST", "/v1/reset", json={"keep_claim": True})
+    assert (await running)["verdict"] == "sandbox_ended"
+    assert (await box.exec("echo on"))["stdout"] == "on\n"
+
+
+async def test_a_reset_takes_the_owner_s_limits_and_network_away(make) -> None:
+    box = await make(claim={"limits": {"memory": 64 << 20, "pids": 20, "disk": 1 << 20}, "network": "none"})
+    look = (
+        "df -B1 --output=size / | tail -1; readlink /proc/self/ns/net; "
+        "for i in $(seq 30); do sleep 1 & done; wait; echo forked"
+    )
+    shared = os.readlink("/proc/self/ns/net")  # the machine's, in which others make devices meanwhile
+    first = (await box.exec(look, shell="sh"))["stdout"].split()
+    assert (int(first[0]) <= 1 << 20, first[1] == shared, "forked" in first) == (True, False, False)
+    answer = await box.instance("POST", "/v1/reset", json={"keep_claim": False})
+    assert answer.json()["equal"] is True, answer.text
+    await box.claim()
+    second = (await box.exec(look, shell="sh"))["stdout"].split()
+    assert int(second[0]) == 64 << 20
+    assert second[1] == shared
+    assert second[-1] == "forked"
+    answer = await box.instance("POST", "/v1/reset", json={"keep_claim": False})
+    await box.claim(limits={"disk": 2 << 20}, network="none")
+    answer = await box.instance("POST", "/v1/reset", json={"keep_claim": True})
+    third = (await box.exec(look, shell="sh"))["stdout"].split()
+    assert (int(third[0]) <= 2 << 20, third[1] == shared, third[-1]) == (True, False, "forked")
+
+
+async def test_a_reset_without_the_claim_takes_its_policy_away(make) -> None:
+    box = await make(claim={})
+    policy = {"policy": {"allowlist": []}, "allow": True, "rules": []}
+    held = await box.instance("PUT", "/v1/egress", json=policy)
+    skip_without_egress_policies()
+    assert held.status_code == 200, held.text
+    reach = "import socket; socket.create_connection(('192.0.2.1', 9), timeout=0.2)"
+    for keep in (True, False):
+        assert (await box.instance("POST", "/v1/reset", json={"keep_claim": keep})).json()["equal"] is True
+        if not keep:
+            await box.claim()
+        seen = await box.exec(["python3", "-c", reach])
+        assert ("PermissionError" in seen["stderr"]) is keep
+    assert (await box.instance("GET", "/v1/egress")).json() == {"policy": None, "generation": 1}
