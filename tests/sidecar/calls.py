@@ -23,3 +23,13 @@ async def has_running(box: Sidecar, ops: int) -> bool:
 
 def exists(path: str) -> bool:
     return Path(path).exists()
+
+
+async def processes_like(box: Sidecar, pattern: str) -> int:
+    """How many processes in the sandbox match."""
+    listing = await box.exec("for d in /proc/[0-9]*; do tr '\\0' ' ' < $d/cmdline 2>/dev/null; echo; done")
+    return sum(pattern in line and "for d in" not in line for line in listing["stdout"].splitlines())
+
+
+async def has_status(box: Sidecar, path: str, wanted: int) -> bool:
+    return (await box.call("GET", path)).status_code == wanted

@@ -1,0 +1,61 @@
+"""Signals to an op, and its end on request: all of its processes get them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.sidecar.calls import has_status, processes_like
+from tests.sidecar.support import Sidecar
+from tests.waiting import until
+
+pytestmark = pytest.mark.root
+
+
+async def at_least(box: Sidecar, pattern: str, number: int) -> bool:
+    return await processes_like(box, pattern) >= number
+
+
+async def test_signals_reach_the_tree(box: Sidecar) -> None:
+    op = await box.op("sh -c 'sleep 44' & sleep 44; wait", id="sig", detach=True)
+    await until(lambda: at_least(box, "sleep 44", 3))
+    assert (await box.call("POST", "/v1/ops/sig/signal", json={"signal": "KILL"})).json() == {}
+    document = await box.ended(op["op_id"])
+    assert (document["verdict"], document["signal"]) == ("killed", 9)
+    assert await processes_like(box, "sleep 44") == 0
+
+
+async def test_a_signal_with_an_id_is_sent_once(box: Sidecar) -> None:
+    traps = "trap 'echo one >> /tmp/got' USR1; trap 'echo two >> /tmp/got' USR2; touch /tmp/on"
+    await box.op(f"{traps}; while :; do sleep 0.02; done", id="usr", detach=True)
+    await until(lambda: has_status(box, "/v1/files/stat?path=/tmp/on", 200))
+
+    async def send(signal: str, name: str) -> None:
+        told = {"signal": signal, "tree": False, "id": name}
+        assert (await box.call("POST", "/v1/ops/usr/signal", json=told)).status_code == 200
+
+    async def got(text: str) -> None:
+        async def is_there() -> bool:
+            return (await box.exec("cat /tmp/got 2> /dev/null || true"))["stdout"] == text
+
+        await until(is_there)
+
+    await send("USR1", "a")
+    await got("one\n")
+    await send("USR1", "a")
+    await send(
+        "USR2", "b"
+    )  # the shell handles the lower number first, so what it would have got is there by then
+    await got("one\ntwo\n")
+    await send("USR1", "c")
+    await got("one\ntwo\none\n")
+    ended = await box.call("DELETE", "/v1/ops/usr")
+    assert ended.json()["verdict"] == "killed"
+    assert (await box.call("POST", "/v1/ops/usr/signal", json={"signal": 15})).status_code == 409
+
+
+async def test_delete_kills_the_whole_tree(box: Sidecar) -> None:
+    await box.op("setsid sleep 43 & sleep 43", id="del", detach=True)
+    answer = await box.call("DELETE", "/v1/ops/del")
+    assert (answer.json()["verdict"], answer.json()["state"]) == ("killed", "ended")
+    assert await processes_like(box, "sleep 43") == 0
+    assert (await box.call("DELETE", "/v1/ops/del")).json()["verdict"] == "killed"
