@@ -33,3 +33,14 @@ async def processes_like(box: Sidecar, pattern: str) -> int:
 
 async def has_status(box: Sidecar, path: str, wanted: int) -> bool:
     return (await box.call("GET", path)).status_code == wanted
+
+
+async def put(box: Sidecar, path: str, content: bytes, **query: str) -> None:
+    answer = await box.call("PUT", "/v1/files", params={"path": path, **query}, content=content)
+    assert answer.status_code == 200, answer.text
+    assert answer.json() == {"path": path, "size": len(content)}
+
+
+async def no_leftover(box: Sidecar, directory: str) -> bool:
+    entries = (await box.call("GET", "/v1/files/list", params={"path": directory})).json()["entries"]
+    return not [entry for entry in entries if ".sandlot-" in entry["path"]]

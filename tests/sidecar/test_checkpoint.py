@@ -11,6 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.sidecar.processes import resident
 from tests.sidecar.support import Sidecar
 from tests.sidecar.webhook_receiver import INSTANCE_TOKEN
 from tests.waiting import until
@@ -237,8 +238,6 @@ async def test_a_client_that_goes_while_it_is_written(box: Sidecar) -> None:
 
 
 async def test_memory_stays_flat(box: Sidecar) -> None:
-    from tests.sidecar.test_files import resident
-
     await run(box, "head -c 50000000 /dev/urandom > /big")
     before = resident(box.pid)
     async with box.client.stream("POST", "/v1/checkpoint", headers=INSTANCE) as answer:
