@@ -1,52 +1,17 @@
-"""Each decision of an op's life, exactly: who may run, who is attached, what an end is called, what is kept."""
+"""Each decision of an op's life, exactly: who may run, who is attached, what an end is called."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from sandlot_sidecar.core.errors import ApiError
-from sandlot_sidecar.core.limits import OpLimits
 from sandlot_sidecar.core.op import ANY, Do, Op, State, Stdin
 from sandlot_sidecar.core.table import OVERHEAD, OpTable
 
-LIMITS = OpLimits(
-    max_running=2, max_queued=3, reattach_grace=10.0, result_ttl=100.0, result_bytes=3 * OVERHEAD
-)
-
-
-class Log:
-    """Output of a size."""
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-
-
-def new(op_id: str, *, chosen: bool = True, fingerprint: bytes = b"a", now: float = 1.0) -> Op:
-    return Op(op_id=op_id, chosen=chosen, fingerprint=fingerprint, spec="spec", now=now)
-
-
-def table_of(*names: str, running: int = 0, now: float = 1.0) -> OpTable:
-    """A table with these ops, of which the first few run."""
-    table = OpTable(limits=LIMITS)
-    for name in names:
-        table.add(new(name))
-    for _ in range(running):
-        table.next(now=now)
-    return table
-
-
-def finish(table: OpTable, op: Op, facts: dict[str, Any], *, now: float) -> None:
-    """Its process ends, and no disk was full."""
-    do = op.exited(facts, now=now)
-    if do is Do.ASK:
-        do = op.disk_is_full(None, now=now)
-    assert do is Do.END
-    table.settle(op)
+from tests.sidecar.op_tables import LIMITS, Log, finish, new_op, table_of
 
 
 def test_a_new_op_waits_and_nothing_is_known_of_its_end() -> None:
-    op = new("a", now=7.0)
+    op = new_op("a", now=7.0)
     said = {name: getattr(op, name) for name in Op.__slots__}
     assert said == {
         "op_id": "a",
@@ -106,13 +71,13 @@ def test_ops_run_in_order_and_so_many_at_once() -> None:
 def test_a_full_queue_refuses_and_says_how_full_all_is() -> None:
     table = table_of("a", "b", running=2)
     for name in ("c", "d", "e"):
-        table.add(new(name))
+        table.add(new_op(name))
     with pytest.raises(ApiError) as caught:
-        table.add(new("f"))
+        table.add(new_op("f"))
     assert (caught.value.status, caught.value.code) == (503, "busy")
     assert caught.value.message == "2 ops run and 3 wait; try again after Retry-After"
     assert "f" not in table.ops
-    table.add(new("g"), force=True)
+    table.add(new_op("g"), force=True)
     assert list(table.queue) == ["c", "d", "e", "g"]
 
 
@@ -128,7 +93,7 @@ def test_an_id_finds_its_op_and_no_other_spec_does() -> None:
         "this op id belongs to another command: choose a new one",
     )
     assert (error.field, error.extra) == ("id", {"op_id": "a"})
-    table.add(new("restored", fingerprint=ANY))
+    table.add(new_op("restored", fingerprint=ANY))
     assert table.find("restored", fingerprint=b"b") is table.ops["restored"]
 
 
@@ -170,7 +135,7 @@ def test_the_last_who_leaves_a_running_op_leaves_it_its_grace() -> None:
 
 def test_an_op_whose_id_nobody_else_knows_has_no_grace() -> None:
     table = OpTable(limits=LIMITS)
-    op = new("a", chosen=False)
+    op = new_op("a", chosen=False)
     table.add(op)
     table.attach(op)
     assert table.leave(op, now=3.0) == 0.0
@@ -227,118 +192,3 @@ def test_an_end_has_what_the_runner_saw_and_there_is_one() -> None:
         15,
         143,
     )
-
-
-def test_what_somebody_reads_is_counted_apart() -> None:
-    table = table_of("a", "b", running=2)
-    early, late = table.ops["a"], table.ops["b"]
-    table.attach(early)
-    finish(table, early, {"exit_code": 0}, now=1.0)
-    finish(table, late, {"exit_code": 0}, now=1.0)
-    assert (table.held, table.read) == (2 * OVERHEAD, OVERHEAD)
-    table.attach(late)
-    assert table.read == 2 * OVERHEAD
-    table.attach(late)
-    assert table.read == 2 * OVERHEAD
-    table.leave(late, now=2.0)
-    assert table.read == 2 * OVERHEAD
-    table.leave(late, now=2.0)
-    assert table.read == OVERHEAD
-    table.leave(early, now=2.0)
-    assert table.read == 0
-
-
-def test_of_what_is_read_already_when_it_ends_all_is_counted() -> None:
-    table = table_of("a", "b", running=2)
-    for op in table.ops.values():
-        table.attach(op)
-        finish(table, op, {"exit_code": 0}, now=1.0)
-    assert table.read == 2 * OVERHEAD
-
-
-def ended(*ends: tuple[str, float], size: int = 0) -> OpTable:
-    """A table of ops that ended at these times, in this order."""
-    table = OpTable(limits=LIMITS)
-    for name, at in ends:
-        op = new(name)
-        op.log = Log(size)
-        table.add(op)
-        table.next(now=0.0)
-        finish(table, op, {"exit_code": 0}, now=at)
-    return table
-
-
-def test_results_are_kept_for_their_time_and_the_next_is_told() -> None:
-    table = ended(("first", 0.0))
-    assert table.expire(now=99.5) == ([], 0.5)
-    assert table.expire(now=100.0)[1] is None
-    table = ended(("a", 10.0), ("b", 40.0))
-    a, b = table.ops["a"], table.ops["b"]
-    assert table.expire(now=109.0) == ([], 1.0)
-    assert table.expire(now=110.0) == ([a], 30.0)
-    assert (set(table.ops), table.held) == ({"b"}, OVERHEAD)
-    assert table.expire(now=150.0) == ([b], None)
-    assert (table.ops, table.held) == ({}, 0)
-
-
-def test_results_that_take_too_much_room_go_from_the_oldest_on() -> None:
-    table = ended(("a", 10.0), ("b", 20.0), ("c", 30.0))
-    assert table.expire(now=30.0) == ([], 80.0)  # exactly as much as there is room for
-    op = new("d")
-    table.add(op)
-    table.next(now=30.0)
-    finish(table, op, {"exit_code": 0}, now=40.0)
-    dropped, due = table.expire(now=40.0)
-    assert ([one.op_id for one in dropped], due) == (["a"], 80.0)
-    with pytest.raises(ApiError, match="no longer kept"):
-        table.find("a")
-
-
-def test_what_somebody_reads_stays_in_its_place_and_takes_no_room() -> None:
-    table = ended(("a", 10.0), ("b", 20.0), ("c", 30.0))
-    table.attach(table.ops["a"])
-    table.attach(table.ops["b"])
-    assert table.expire(now=30.0) == ([], 80.0)
-    assert table.expire(now=109.5) == ([], 1.0)  # looked at again in a second at the earliest
-    dropped, due = table.expire(now=130.0)
-    assert ([one.op_id for one in dropped], due) == (["c"], 1.0)
-    table.leave(table.ops["a"], now=130.0)
-    table.leave(table.ops["b"], now=130.0)
-    dropped, due = table.expire(now=130.0)
-    assert ([one.op_id for one in dropped], due) == (["a", "b"], None)
-
-
-def test_of_two_that_are_read_the_next_to_be_due_is_told() -> None:
-    table = ended(("a", 50.0), ("b", 20.0))
-    for name in ("a", "b"):
-        table.attach(table.ops[name])
-    assert table.expire(now=60.0) == ([], 60.0)
-    assert table.expire(now=119.5) == ([], 1.0)
-    table.leave(table.ops["b"], now=60.0)
-    assert table.expire(now=60.0) == ([], 60.0)
-
-
-def test_an_op_of_our_own_leaves_nothing() -> None:
-    table = ended(("a", 10.0), ("b", 20.0), ("c", 30.0))
-    table.attach(table.ops["b"])
-    for name, left in (("a", 2), ("b", 1)):
-        op = table.ops[name]
-        for _ in range(2):  # the second time there is nothing to do
-            table.drop(op)
-            assert (len(table.ops), table.held) == (left, left * OVERHEAD)
-    assert (set(table.ops), table.read) == ({"c"}, 0)
-    assert table.find("a") is None  # nobody knew it, so nobody is told that it is gone
-    dropped, _ = table.expire(now=500.0)
-    assert [one.op_id for one in dropped] == ["c"]
-
-
-def test_after_a_reset_nothing_has_ever_run() -> None:
-    table = ended(("a", 10.0))
-    table.attach(table.ops["a"])
-    for name in ("b", "c"):
-        table.add(new(name))
-    table.next(now=11.0)
-    assert [op.op_id for op in table.forget()] == ["a", "b", "c"]
-    assert (table.ops, len(table.queue), table.running, table.held, table.read) == ({}, 0, 0, 0, 0)
-    assert table.expire(now=1000.0) == ([], None)
-    assert table.find("a") is None
