@@ -7,135 +7,20 @@ and a pod of gVisor's. Meanwhile a neighbour is called, and the sidecar that is 
 from __future__ import annotations
 
 import asyncio
-import json
-import os
 import shutil
-import sys
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
-from typing import Any
 
 import pytest
 import pytest_asyncio
 
-from tests.cable import Cable, cable
-from tests.complaints import WARNINGS_SHOWN
-from tests.executor.container import Container
-from tests.executor.gvisor import NEEDS_RUNSC, GvisorPod
-from tests.sidecar.processes import resident
-from tests.sidecar.support import Sidecar, plain_client
-from tests.sidecar.test_gvisor_egress import Box
-from tests.sidecar.test_pod import PodSidecar
+from tests.cable import cable
+from tests.executor.gvisor import NEEDS_RUNSC
+from tests.sidecar.attacker import AttackerAndNeighbour, start_in_container, start_in_gvisor, start_local
+from tests.sidecar.gvisor_sidecar import PORT, NetworkedGvisorSidecar
+from tests.sidecar.support import Sidecar
 
 pytestmark = pytest.mark.root
-
-PORT = 8700
-MOST_GROWTH = 32 << 20  # bytes of a sidecar's own memory
-SLOWEST = 30.0  # seconds of a call to the attacked sandbox or its neighbour, on a machine that others use too
-LIMITS = {"memory": 512 << 20, "pids": 256, "disk": 64 << 20}
-# As the controller limits a pod with its own kernel: memoryHeadroom and sidecarMemoryLimit are above the claim's limit.
-MOST_OF_POD = LIMITS["memory"] + (512 << 20)
-
-
-class WiredPod(PodSidecar):
-    """A sidecar in a network of its own with its sandbox, as in a cluster: it is called from elsewhere."""
-
-    def __init__(self, container: Container, net: Cable) -> None:
-        super().__init__(container)
-        self.net = net
-        self.config["listen"] = f"0.0.0.0:{PORT}"
-
-    async def launch(self) -> None:
-        await self.reconnect(f"http://{self.net.inside}:{PORT}")
-        environment = {
-            "SANDLOT_SIDECAR_CONFIG": json.dumps(self.config),
-            "PATH": os.environ["PATH"],
-            **WARNINGS_SHOWN,
-        }
-        with self.stderr.open("ab") as log:
-            self.process = await asyncio.create_subprocess_exec(
-                "nsenter", f"--net={self.net.path}", sys.executable, "-m", "sandlot_sidecar", "--config-env",
-                env=environment, stderr=log, stdout=log, cwd="/",
-            )  # fmt: skip
-
-
-class Arena:
-    """A sandbox that attacks, and its neighbour."""
-
-    def __init__(self, attacker: Sidecar, neighbour: Sidecar, *, url: str | None) -> None:
-        self.attacker = attacker
-        self.neighbour = neighbour
-        self.url = url  # of the attacker's sidecar, for its gateway
-        self._before = resident(attacker.pid)
-        self.slowest = 0.0
-
-    async def attack(self, command: str | list[str], *, timeout: float = 20.0) -> dict[str, Any]:
-        """Run it there as root; both sandboxes are called until it has ended."""
-        running = asyncio.create_task(self.attacker.exec(command, timeout=timeout))
-        while not running.done():
-            await self._call(self.neighbour)
-            await self._ask()
-            self._check_memory()
-            await asyncio.wait([running], timeout=0.1)
-        return running.result()
-
-    async def _call(self, box: Sidecar) -> None:
-        before = time.monotonic()
-        assert (await box.exec("echo calm", timeout=SLOWEST))["stdout"] == "calm\n"
-        self.slowest = max(self.slowest, time.monotonic() - before)
-
-    async def _ask(self) -> None:
-        """With the token, over a connection of its own, which nothing may push out."""
-        before = time.monotonic()
-        socket = None if self.url else self.attacker.socket
-        async with plain_client(socket, self.url, timeout=SLOWEST) as fresh:
-            state = await fresh.get("/v1/state", headers={"Authorization": f"Bearer {self.attacker.token}"})
-        assert state.json()["phase"] == "claimed", state.text
-        self.slowest = max(self.slowest, time.monotonic() - before)
-
-    def _check_memory(self) -> None:
-        if isinstance(self.attacker, Box):
-            # There the sidecar and the sandbox are memory of one process; the node kills it at the pod's limit.
-            assert self.attacker.pod.peak_memory < MOST_OF_POD
-        else:
-            assert resident(self.attacker.pid) - self._before < MOST_GROWTH
-
-    async def unharmed(self) -> None:
-        """Both are as they were before."""
-        await self._call(self.attacker)
-        await self._call(self.neighbour)
-        self._check_memory()
-        assert self.slowest < SLOWEST
-
-
-async def _local(made: list[tuple[Sidecar, Callable[[], None]]]) -> Sidecar:
-    box = Sidecar(limits={"cpu": 1.0, **LIMITS})
-    made.append((box, lambda: None))
-    await box.start()
-    await box.claim()
-    return box
-
-
-async def _runc(made: list[tuple[Sidecar, Callable[[], None]]], net: Cable) -> Sidecar:
-    kinds = [{"type": kind} for kind in ("mount", "uts", "ipc", "cgroup")]
-    container = Container(linux={"namespaces": [*kinds, {"type": "network", "path": net.path}]})
-    box = WiredPod(container, net)
-    made.append((box, container.close))
-    await asyncio.to_thread(container.start)
-    await box.start()
-    await box.claim(limits=LIMITS)
-    return box
-
-
-async def _gvisor(made: list[tuple[Sidecar, Callable[[], None]]], net: Cable) -> Sidecar:
-    pod = GvisorPod(network=net.path, memory=MOST_OF_POD)
-    box = Box(pod, net)
-    made.append((box, pod.close))
-    await asyncio.to_thread(pod.start)
-    await box.start()
-    await box.claim(limits=LIMITS)
-    return box
 
 
 RUNC = pytest.param("runc", marks=pytest.mark.skipif(
@@ -145,7 +30,7 @@ everywhere = pytest.mark.parametrize("shape", ["local", RUNC, GVISOR])
 
 
 @pytest_asyncio.fixture
-async def arena(shape: str) -> AsyncIterator[Arena]:
+async def both(shape: str) -> AsyncIterator[AttackerAndNeighbour]:
     """Two sandboxes of a shape, each with a network of its own where its sidecar listens on one."""
     made: list[tuple[Sidecar, Callable[[], None]]] = []
     async with AsyncExitStack() as stack:
@@ -154,12 +39,14 @@ async def arena(shape: str) -> AsyncIterator[Arena]:
         try:
             for kind, network in (("a", 18), ("n", 19)):
                 if shape == "local":
-                    boxes.append(await _local(made))
+                    boxes.append(await start_local(made))
                 else:
                     net = stack.enter_context(cable(kind, network=network))
                     url = url or f"http://{net.inside}:{PORT}"
-                    boxes.append(await (_runc if shape == "runc" else _gvisor)(made, net))
-            yield Arena(*boxes, url=url)
+                    boxes.append(
+                        await (start_in_container if shape == "runc" else start_in_gvisor)(made, net)
+                    )
+            yield AttackerAndNeighbour(*boxes, url=url)
         finally:
             for box, close in made:
                 try:
@@ -200,12 +87,14 @@ print(opened)
 
 
 @pytest.mark.parametrize("shape", [RUNC, GVISOR])
-async def test_a_flood_of_connections_with_bodies_takes_no_memory_and_pushes_nobody_out(arena: Arena) -> None:
+async def test_a_flood_of_connections_with_bodies_takes_no_memory_and_pushes_nobody_out(
+    both: AttackerAndNeighbour,
+) -> None:
     """Where code reaches its sidecar's port: hundreds of connections, and bodies of 8 MiB that come slowly."""
-    answer = await arena.attack(["python3", "-c", CONNECTIONS, str(PORT)])
+    answer = await both.attack(["python3", "-c", CONNECTIONS, str(PORT)])
     assert answer["verdict"] == "exited", answer
     assert int(answer["stdout"]) > 300, answer
-    await arena.unharmed()
+    await both.unharmed()
 
 
 # Verdicts that are the code's own, of docs/sidecar-contract.md.
@@ -274,29 +163,31 @@ ATTACKS = {
 
 @everywhere
 @pytest.mark.parametrize("attack", ATTACKS)
-async def test_what_code_does_is_its_own_and_hurts_nobody_else(arena: Arena, attack: str) -> None:
+async def test_what_code_does_is_its_own_and_hurts_nobody_else(
+    both: AttackerAndNeighbour, attack: str
+) -> None:
     program, expected = ATTACKS[attack]
     # One that its limits end needs as long as the machine makes it: only those that go on for ever are ended by time.
-    answer = await arena.attack(["python3", "-c", program], timeout=6.0 if "timeout" in expected else 60.0)
+    answer = await both.attack(["python3", "-c", program], timeout=6.0 if "timeout" in expected else 60.0)
     assert answer["verdict"] in expected <= OWN, answer
-    await arena.unharmed()
-    ended = [event for event in arena.attacker.webhooks.events if event["event"] == "ended"]
+    await both.unharmed()
+    ended = [event for event in both.attacker.webhooks.events if event["event"] == "ended"]
     assert ended == []
 
 
 @everywhere
-async def test_who_kills_its_init_in_a_loop_gets_no_verdict_but_its_own(arena: Arena) -> None:
+async def test_who_kills_its_init_in_a_loop_gets_no_verdict_but_its_own(both: AttackerAndNeighbour) -> None:
     """Linux keeps a PID 1 from its own children. gVisor does not, and a sandbox that does nothing else ends by it."""
     for _ in range(10):
-        request = arena.attacker.call("POST", "/v1/exec", json={"command": "kill -9 1; exit 3"})
+        request = both.attacker.call("POST", "/v1/exec", json={"command": "kill -9 1; exit 3"})
         answer = await request
         if answer.status_code == 410:
-            assert isinstance(arena.attacker, Box)
+            assert isinstance(both.attacker, NetworkedGvisorSidecar)
             assert answer.json()["verdict"] == "init_killed", answer.text
-            ended = await arena.attacker.webhooks.wait("ended")
+            ended = await both.attacker.webhooks.wait("ended")
             assert ended["verdict"] == "init_killed"
             return
         told = answer.json()
         assert (told["verdict"], told["exit_code"]) in (("exited", 3), ("signaled", 137)), told
-    assert not isinstance(arena.attacker, Box)
-    await arena.unharmed()
+    assert not isinstance(both.attacker, NetworkedGvisorSidecar)
+    await both.unharmed()

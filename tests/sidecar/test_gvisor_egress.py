@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
-import httpx
 import pytest
 import pytest_asyncio
 
 from tests.cable import Cable, cable, serving
 from tests.executor.gvisor import NEEDS_RUNSC, GvisorPod
-from tests.kubernetes.attacks import UNDO
-from tests.probe import PROBE
-from tests.sidecar.gvisor_sidecar import GvisorSidecar
-from tests.sidecar.webhook_receiver import Receiver
-from tests.web import ASK, web
+from tests.sidecar.gvisor_sidecar import PORT, NetworkedGvisorSidecar
+from tests.web import web
 
 pytestmark = [
     pytest.mark.root,
@@ -25,58 +20,10 @@ pytestmark = [
     *NEEDS_RUNSC,
 ]
 
-PORT = 8700
 SILENT = "silence"
 
 
-class Box(GvisorSidecar):
-    """Speaks and listens on the pod's network, as in a cluster."""
-
-    def __init__(self, pod: GvisorPod, net: Cable) -> None:
-        super().__init__(pod)
-        self.net = net
-        self.webhooks = Receiver(self.webhooks.path, host=net.outside)
-        self.config["listen"] = f"0.0.0.0:{PORT}"
-
-    async def launch(self) -> None:
-        self.config["webhook"] = f"http://{self.net.outside}:{self.webhooks.port}/internal/sidecar"
-        await self.reconnect(f"http://{self.net.inside}:{PORT}")
-        await super().launch()
-
-    async def prepare(self) -> None:
-        await self.claim()
-        await self.call("PUT", "/v1/files?path=/probe.py", content=PROBE.encode())
-        await self.call("PUT", "/v1/files?path=/ask.py", content=ASK.encode())
-
-    async def put(self, *, allow: bool, rules: list[list[Any]]) -> httpx.Response:
-        body = {"policy": {"rules": len(rules)}, "allow": allow, "rules": rules}
-        return await self.instance("PUT", "/v1/egress", json=body)
-
-    async def set(self, *, allow: bool, rules: list[list[Any]]) -> int:
-        answer = await self.put(allow=allow, rules=rules)
-        assert answer.status_code == 200, answer.text
-        return answer.json()["generation"]
-
-    async def reaches(self, *targets: str) -> list[str]:
-        lines = "".join(f"{each}\n" for each in targets)
-        answer = await self.exec("python3 /probe.py 1", stdin=lines)
-        assert answer["exit_code"] == 0, answer
-        return answer["stdout"].split()
-
-    async def asks(self, *questions: str) -> list[str]:
-        answer = await self.exec(
-            "python3 /ask.py", stdin="".join(f"{each}\n" for each in questions), timeout=60
-        )
-        assert answer["exit_code"] == 0, answer
-        return answer["stdout"].split()
-
-    async def undo(self) -> list[str]:
-        answer = await self.exec(["python3", "-c", UNDO], timeout=60)
-        assert answer["exit_code"] == 0, answer
-        return json.loads(answer["stdout"])
-
-
-Make = Callable[..., Awaitable[Box]]
+Make = Callable[..., Awaitable[NetworkedGvisorSidecar]]
 
 
 @pytest.fixture
@@ -88,10 +35,10 @@ def net() -> Iterator[Cable]:
 @pytest_asyncio.fixture
 async def make(net: Cable) -> AsyncIterator[Make]:
     """Starts pods at the end of the cable; arguments are the pod's."""
-    made: list[Box] = []
+    made: list[NetworkedGvisorSidecar] = []
 
-    async def start(**options: Any) -> Box:
-        box = Box(GvisorPod(network=net.path, **options), net)
+    async def start(**options: Any) -> NetworkedGvisorSidecar:
+        box = NetworkedGvisorSidecar(GvisorPod(network=net.path, **options), net)
         made.append(box)
         await asyncio.to_thread(box.pod.start)
         await box.start()

@@ -18,13 +18,12 @@ import pytest
 import pytest_asyncio
 from sandlot_sidecar.executor.held import FEWEST
 
-from tests.complaints import WARNINGS_SHOWN
-from tests.executor.container import FILTER, HOLDER_DIR, Container
-from tests.ports import free_port
+from tests.executor.container import FILTER, Container
 from tests.sidecar.attacks import SPY
+from tests.sidecar.calls import has_running
 from tests.sidecar.disk_filling import check_evasions, check_full_disk
+from tests.sidecar.pod_sidecar import POD_IP, PodSidecar
 from tests.sidecar.processes import descendants, gone, memory_of
-from tests.sidecar.support import Sidecar
 from tests.sidecar.webhook_receiver import INSTANCE_TOKEN
 from tests.waiting import until
 
@@ -32,44 +31,6 @@ pytestmark = [
     pytest.mark.root,
     pytest.mark.skipif(shutil.which("runc") is None, reason="needs the program runc (package runc)"),
 ]
-
-POD_IP = "10.244.1.7"
-
-
-class PodSidecar(Sidecar):
-    """Listens on TCP and is told everything by its environment."""
-
-    def __init__(self, container: Container, **config: Any) -> None:
-        self.container = container
-        self.port = free_port()
-        super().__init__(
-            instance_id=container.id,
-            target=True,
-            listen=f"127.0.0.1:{self.port}",
-            cgroup_parent=None,
-            **config,
-        )
-        del self.config["target_pid"]
-        self.config["root"] = {"mask": [HOLDER_DIR]}
-        self.config["state_dir"] = f"{self.directory}/state"
-        os.mkdir(self.config["state_dir"])
-
-    async def launch(self) -> None:
-        await self.reconnect(f"http://127.0.0.1:{self.port}")
-        environment = {
-            "SANDLOT_SIDECAR_CONFIG": json.dumps(self.config),
-            "POD_IP": POD_IP,
-            "PATH": os.environ["PATH"],
-            **WARNINGS_SHOWN,
-        }
-        with self.stderr.open("ab") as log:
-            self.process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "sandlot_sidecar", "--config-env",
-                env=environment, stderr=log, stdout=log, cwd="/",
-            )  # fmt: skip
-
-    async def _nothing_left(self, tree: set[int]) -> None:
-        await gone(tree)
 
 
 @pytest.fixture
@@ -267,7 +228,7 @@ async def test_a_pod_that_is_terminated_says_so_within_its_second(
     if claim is not None:
         await box.op("trap '' TERM; sleep 600", id="stubborn", detach=True)
         running = asyncio.create_task(box.exec("sleep 600", op="runs"))
-        await until(lambda: runs(box, 2))
+        await until(lambda: has_running(box, 2))
     loop = asyncio.get_running_loop()
     begun = loop.time()
     assert box.process is not None
@@ -278,10 +239,6 @@ async def test_a_pod_that_is_terminated_says_so_within_its_second(
     if running is not None:  # a command is told why, as whoever asks for the sandbox is
         assert (await running)["verdict"] == "evicted"
     assert await box.wait_exit() == 0
-
-
-async def runs(box: PodSidecar, count: int) -> bool:
-    return (await box.instance("GET", "/v1/state")).json()["ops_running"] == count
 
 
 def refused(environment: dict[str, str]) -> str:
