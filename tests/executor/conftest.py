@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.executor.container import HOLDER_DIR, Container
 from tests.executor.driver import Driver, children_of, processes_below
 from tests.waiting import wait_until_empty
 
@@ -131,3 +132,34 @@ def any_box(request: pytest.FixtureRequest, make: Make) -> Driver:
     if not user_namespaces_allowed():
         pytest.skip("user namespaces, or this interpreter, are not allowed to an ordinary user here")
     return make(rootless=True, limits={"pids": 100})
+
+
+Start = Callable[..., Container]
+Enter = Callable[..., Driver]
+
+
+@pytest.fixture
+def container(machine: Machine) -> Iterator[Start]:
+    """Starts containers and takes them away."""
+    made: list[Container] = []
+
+    def start(**options: Any) -> Container:
+        box = Container(**options)
+        made.append(box)
+        return box.start()
+
+    yield start
+    for box in made:
+        box.close()
+
+
+@pytest.fixture
+def enter(make: Make) -> Enter:
+    """Makes the sandbox in a container."""
+
+    def start(box: Container, **arguments: Any) -> Driver:
+        root = {"upper": str(box.directory / "store"), "mask": [HOLDER_DIR], **arguments.pop("root", {})}
+        given = {"target": box.id, "root": root, "limits": {}, "cgroup_parent": None, **arguments}
+        return make(**given)
+
+    return start

@@ -14,11 +14,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pytest
 from sandlot_controller.plan.pod import HOLDER_DIR  # commands do not see it
 
 from images.holder import write
 from tests.waiting import wait_until
 
+NEEDS_RUNC = pytest.mark.skipif(shutil.which("runc") is None, reason="needs the program runc (package runc)")
 # What a container runtime leaves to root when nobody asks for more.
 CAPABILITIES = [
     "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FSETID", "CAP_FOWNER", "CAP_MKNOD", "CAP_NET_RAW", "CAP_SETGID",
@@ -35,6 +37,7 @@ FILTER = {
     "architectures": ["SCMP_ARCH_X86_64", "SCMP_ARCH_X86", "SCMP_ARCH_AARCH64"],
     "syscalls": [{"names": REFUSED, "action": "SCMP_ACT_ERRNO"}],
 }
+NOT_ROOT = {"uid": 1234, "gid": 1234, "additionalGids": [1234, 77]}
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 BORROWED = ("/usr",)
 LINKED = ("bin", "sbin", "lib", "lib64", "lib32", "libx32")

@@ -1,4 +1,4 @@
-"""User code as root inside the sandbox attacks what is outside; it gets nothing."""
+"""User code as root inside the sandbox looks for what is outside: it sees, signals and changes nothing there."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.executor.conftest import MEMORY, Make
-from tests.executor.driver import Command, Driver
+from tests.executor.conftest import Make
+from tests.executor.driver import Command, Driver, processes_below
 from tests.executor.plants import PEEK
 
 pytestmark = pytest.mark.root
@@ -30,7 +30,7 @@ def test_only_init_and_oneself_are_seen(any_box: Driver) -> None:
 
 def test_nothing_of_the_outside_is_in_proc(any_box: Driver) -> None:
     """No environment, command line, descriptor or memory of executor and runner can be read."""
-    outside = processes_of(any_box)
+    outside = processes_below(any_box.process.pid)
     script = """
 import os
 for name in os.listdir('/proc'):
@@ -59,12 +59,6 @@ for name in os.listdir('/proc'):
     refused = dict.fromkeys(("environ", "mem", "maps", "cwd", "root", "exe", "auxv", "stack", "io"), "13")
     assert told == {**refused, "syscall": "1", "fd": "[]", "cmdline": "b'init'"}
     assert outside
-
-
-def processes_of(box: Driver) -> list[int]:
-    from tests.executor.driver import processes_below
-
-    return processes_below(box.process.pid)
 
 
 def test_the_moment_between_birth_and_exec_shows_nothing(any_box: Driver) -> None:
@@ -103,7 +97,13 @@ print('watched', flush=True)
 def test_no_signal_reaches_outside(any_box: Driver, number: int) -> None:
     victim = subprocess.Popen(["sleep", "600"])
     try:
-        pids = [victim.pid, any_box.process.pid, any_box.process.pid, os.getpid(), *processes_of(any_box)]
+        pids = [
+            victim.pid,
+            any_box.process.pid,
+            any_box.process.pid,
+            os.getpid(),
+            *processes_below(any_box.process.pid),
+        ]
         script = f"""
 import os
 for pid in {pids!r} + [1, -1]:
@@ -131,130 +131,9 @@ for request in (16, 0x4206):
     assert ended.stdout == b"-1 1\n-1 1\n"
 
 
-def test_only_dockers_capabilities(any_box: Driver) -> None:
-    ended = any_box.run("grep Cap /proc/self/status | cut -f2")
-    inherited, permitted, effective, bounding, ambient = (int(line, 16) for line in ended.stdout.split())
-    docker = 0xA80425FB
-    assert inherited == ambient == 0
-    for mask in (permitted, effective, bounding):
-        assert mask & ~docker == 0
-        assert mask & 1
-
-
-def test_the_machines_disk_cannot_be_opened(box: Driver) -> None:
-    disk = os.stat(os.path.realpath(root_device())).st_rdev if root_device() else os.makedev(8, 0)
-    script = f"""
-import os, stat
-for directory in ('/', '/tmp', '/dev', '/dev/shm', '/run'):
-    path = os.path.join(directory, 'disk')
-    try:
-        os.mknod(path, stat.S_IFBLK | 0o600, {disk})
-    except OSError as error:
-        print('mknod', error.errno)
-        continue
-    try:
-        os.open(path, os.O_RDONLY)
-        print('OPENED', path)
-    except OSError as error:
-        print('open', error.errno)
-"""
-    ended = box.run(["python3", "-c", script])
-    assert b"OPENED" not in ended.stdout
-    assert b"open 13" in ended.stdout
-
-
-def root_device() -> str | None:
-    for line in Path("/proc/self/mounts").read_text().splitlines():
-        source, point, *_ = line.split()
-        if point == "/" and source.startswith("/dev/") and os.path.exists(source):
-            return source
-    return None
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        "mount -t tmpfs x /mnt",
-        "umount /proc/sys",
-        "mount -o remount,rw /proc/sys",
-        "umount -l /dev",
-        "pivot_root / /tmp",
-        "hostname other",
-        "echo 1 > /proc/sys/kernel/panic",
-        "echo c > /proc/sysrq-trigger && test -s /proc/sysrq-trigger",
-        "echo 0 > /proc/sys/vm/overcommit_memory",
-        "mkdir /sys/fs/cgroup/x",
-        "echo 1 > /sys/kernel/profiling",
-        "ip link add dummy0 type dummy",
-        "date -s 2001-01-01",
-        "swapon /dev/null",
-        "chroot /proc/1/root true",
-        "nsenter -t 1 -m true",
-        "nsenter -t 1 -p true",
-        "unshare -m true",
-        "unshare -n true",
-        "insmod /dev/null",
-        "dmesg",
-        "test -s /proc/kcore",
-        "test -s /proc/keys",
-        "unshare -U true",
-    ],
-)
-def test_what_root_inside_may_not(any_box: Driver, command: str) -> None:
-    ended = any_box.run(f"({command}) 2>&1")
-    assert ended["exit_code"] != 0, ended.stdout
-
-
 def test_what_tells_of_the_machine_is_masked(any_box: Driver) -> None:
     ended = any_box.run(["python3", "-c", PEEK])
     assert (ended.stdout, ended["exit_code"]) == (b"", 0), ended.stderr
-
-
-@pytest.mark.parametrize(
-    "attack",
-    [
-        "umount /proc/keys || umount -l /proc/sys || mount -o remount,rw,bind /proc/sys",
-        "umount /sys/fs/cgroup",
-        "umount -l /proc && ls /proc | grep -q .",
-        "umount -l /dev",
-        "mount -t proc proc /mnt && cat /mnt/keys",
-        "mount -t cgroup -o pids none /mnt",
-        "mount -t cgroup2 none /mnt && ls /mnt/cgroup.procs",
-        "mount -t overlay overlay -o lowerdir=/,upperdir=/tmp,workdir=/run /mnt",
-    ],
-)
-def test_a_user_namespace_of_ones_own_does_not_help(any_box: Driver, attack: str) -> None:
-    ended = any_box.run(f"unshare -Urm --propagation unchanged sh -c '{attack}' 2>&1")
-    assert ended["exit_code"] != 0, ended.stdout
-
-
-def test_the_classic_chroot_escape_ends_in_the_sandbox(any_box: Driver) -> None:
-    script = """
-import os
-os.makedirs('/jail', exist_ok=True)
-fd = os.open('/', os.O_RDONLY)
-os.chroot('/jail')
-os.fchdir(fd)
-for _ in range(64):
-    os.chdir('..')
-os.chroot('.')
-print(open('/etc/hostname').read(), end='')
-"""
-    assert any_box.run(["python3", "-c", script]).stdout == b"box\n"
-
-
-def test_limits_cannot_be_left(box: Driver) -> None:
-    script = """
-import os
-found = [l for l in open('/proc/self/cgroup')]
-assert all(l.strip().endswith(':/') for l in found), found
-print(open('/proc/self/mountinfo').read().count('cgroup'))
-"""
-    assert box.run(["python3", "-c", script]).stdout == b"1\n"
-    hog = "x = []\nwhile True: x.append(bytearray(4_000_000))"
-    ended = box.run(f"setsid -w setsid -w python3 -c '{hog}'")
-    assert ended["oom"]
-    assert ended["peak_memory"] <= MEMORY
 
 
 def test_the_machines_own_files_are_hidden(make: Make, tmp_path: Path) -> None:

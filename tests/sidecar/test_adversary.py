@@ -7,7 +7,6 @@ and a pod of gVisor's. Meanwhile a neighbour is called, and the sidecar that is 
 from __future__ import annotations
 
 import asyncio
-import shutil
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 
@@ -15,6 +14,7 @@ import pytest
 import pytest_asyncio
 
 from tests.cable import cable
+from tests.executor.container import NEEDS_RUNC
 from tests.executor.gvisor import NEEDS_RUNSC
 from tests.sidecar.attacker import AttackerAndNeighbour, start_in_container, start_in_gvisor, start_local
 from tests.sidecar.gvisor_sidecar import PORT, NetworkedGvisorSidecar
@@ -23,8 +23,7 @@ from tests.sidecar.support import Sidecar
 pytestmark = pytest.mark.root
 
 
-RUNC = pytest.param("runc", marks=pytest.mark.skipif(
-    shutil.which("runc") is None, reason="needs the program runc (package runc)"))  # fmt: skip
+RUNC = pytest.param("runc", marks=NEEDS_RUNC)
 GVISOR = pytest.param("gvisor", marks=NEEDS_RUNSC)
 everywhere = pytest.mark.parametrize("shape", ["local", RUNC, GVISOR])
 

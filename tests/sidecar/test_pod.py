@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -18,7 +17,7 @@ import pytest
 import pytest_asyncio
 from sandlot_sidecar.executor.held import FEWEST
 
-from tests.executor.container import FILTER, Container
+from tests.executor.container import FILTER, NEEDS_RUNC, Container
 from tests.sidecar.attacks import SPY
 from tests.sidecar.calls import has_running
 from tests.sidecar.disk_filling import check_evasions, check_full_disk
@@ -27,10 +26,7 @@ from tests.sidecar.processes import descendants, gone, memory_of
 from tests.sidecar.webhook_receiver import INSTANCE_TOKEN
 from tests.waiting import until
 
-pytestmark = [
-    pytest.mark.root,
-    pytest.mark.skipif(shutil.which("runc") is None, reason="needs the program runc (package runc)"),
-]
+pytestmark = [pytest.mark.root, NEEDS_RUNC]
 
 
 @pytest.fixture
