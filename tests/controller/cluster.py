@@ -1,4 +1,4 @@
-"""Plays scheduler, kubelet and sidecars over a real API server: binds pods, writes their status, answers `end`."""
+"""Plays scheduler, kubelets and gateway over a real API server: binds pods, writes their status, claims and ends."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import asyncio
 import json
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from aiohttp import web
 from sandlot_controller.act.sidecars import Sidecars
 from sandlot_controller.controller import Controller
 from sandlot_controller.settings import Settings
@@ -19,21 +18,17 @@ from sandlot_controller.tokens import InstanceTokens
 from sandlot_kube import clock, ends, paths
 from sandlot_kube.client import MERGE_PATCH, KubeClient
 from sandlot_kube.errors import KubeError
-from sandlot_kube.objects import Pod, Sandbox, SandboxPool
-from sandlot_kube.reflector import Reflector
+from sandlot_kube.objects import Pod
 
-TIMEOUT = 30.0
+from tests.controller.sidecars import FakeSidecars
+from tests.controller.watched import TIMEOUT, Watched
 
 
-class Cluster:
+class Cluster(Watched):
     def __init__(self, client: KubeClient, *, key_file: Path) -> None:
-        self.client = client
-        self.namespace = client.namespace
+        super().__init__(client)
         self.key_file = key_file
-        self.tokens = InstanceTokens.from_file(key_file)
-        self.pods: dict[str, Pod] = {}
-        self.sandboxes: dict[str, Sandbox] = {}
-        self.pools: dict[str, SandboxPool] = {}
+        self.sidecars = FakeSidecars(self.pods, tokens=InstanceTokens.from_file(key_file))
         self.made: list[str] = []  # every pod there ever was
         self.most_starting: dict[str, int] = {}  # node → at one time
         self.nodes: list[str] = []
@@ -41,37 +36,22 @@ class Cluster:
         self.start_seconds = 0.0  # from the node to the running container
         self.confirms = True  # they say that a pod has ended
         self.image_error: str | None = None  # what they say of every image
-        self.claimed: set[str] = set()  # at their sidecars
-        self.asked: list[str] = []  # instances whose sidecar was asked to end if nobody owns it
-        self.told: dict[str, str] = {}  # those that were told to end → the verdict
-        self._news = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._port = 0
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Cluster]:
-        app = web.Application()
-        app.add_routes([web.post("/v1/end", self._end), web.get("/v1/state", self._state)])
-        runner = web.AppRunner(app, access_log=None)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        self._port = runner.addresses[0][1]
-        following = [
-            asyncio.create_task(self._follow(paths.pods(self.namespace), Pod, self.pods, self._pod).run()),
-            asyncio.create_task(self._follow(paths.sandboxes(self.namespace), Sandbox, self.sandboxes).run()),
-            asyncio.create_task(self._follow(paths.pools(self.namespace), SandboxPool, self.pools).run()),
-        ]
-        try:
-            await self.node()
-            yield self
-        finally:
-            for task in [*following, *self._tasks]:
-                task.cancel()
-            await asyncio.gather(*following, *self._tasks, return_exceptions=True)
-            for name in self.nodes:
-                with suppress(KubeError):
-                    await self.client.request("DELETE", paths.nodes(name))
-            await runner.cleanup()
+        async with self.sidecars.listening():
+            try:
+                async with self.watching(pod_changed=self._pod):
+                    await self.node()
+                    yield self
+            finally:
+                for task in self._tasks:
+                    task.cancel()
+                await asyncio.gather(*self._tasks, return_exceptions=True)
+                for name in self.nodes:
+                    with suppress(KubeError):
+                        await self.client.request("DELETE", paths.nodes(name))
 
     def settings(self, **values: Any) -> Settings:
         return Settings(
@@ -95,7 +75,7 @@ class Cluster:
         )
 
     def controller(self, **values: Any) -> Controller:
-        return Controller(self.client, self.settings(**values), sidecars=Sidecars(port=self._port))
+        return Controller(self.client, self.settings(**values), sidecars=Sidecars(port=self.sidecars.port))
 
     @asynccontextmanager
     async def controlled(self, **values: Any) -> AsyncIterator[Controller]:
@@ -115,21 +95,6 @@ class Cluster:
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
-
-    async def until(self, condition: Callable[[], object], what: str, *, timeout: float = TIMEOUT) -> None:
-        """Looks again after every change in the cluster."""
-        try:
-            async with asyncio.timeout(timeout):
-                while not condition():
-                    self._news.clear()
-                    await self._news.wait()
-        except TimeoutError as error:
-            lines = [
-                *(f"pod {name} {pod.spec.node_name} {pod.status.phase}" for name, pod in self.pods.items()),
-                *(f"sandbox {name} {one.status}" for name, one in self.sandboxes.items()),
-                *(f"pool {name} {one.status}" for name, one in self.pools.items()),
-            ]
-            raise AssertionError("\n".join([f"not within {timeout:g} s: {what}", *lines])) from error
 
     # What the test does.
 
@@ -159,7 +124,7 @@ class Cluster:
 
     async def claim(self, pod: str, *, record: bool = True) -> str:
         """As a gateway does: at the sidecar first."""
-        self.claimed.add(pod)
+        self.sidecars.claimed.add(pod)
         name = f"sbx-{secrets.token_hex(4)}"
         if record:
             await self.sandbox(name, podName=pod, sandboxId=name, state="Running")
@@ -226,26 +191,6 @@ class Cluster:
 
     # What the cluster does.
 
-    def _follow(
-        self, path: str, item: Any, known: dict[str, Any], then: Callable[[Any], None] = lambda _: None
-    ) -> Reflector[Any]:
-        def changed(thing: Any) -> None:
-            known[thing.metadata.name] = thing
-            then(thing)
-            self._news.set()
-
-        def deleted(thing: Any) -> None:
-            known.pop(thing.metadata.name, None)
-            self._news.set()
-
-        def replaced(things: list[Any]) -> None:
-            for name in known.keys() - {thing.metadata.name for thing in things}:
-                del known[name]
-            for thing in things:
-                changed(thing)
-
-        return Reflector(self.client, path, item=item, replaced=replaced, changed=changed, deleted=deleted)
-
     def _pod(self, pod: Pod) -> None:
         name = pod.metadata.name
         if name not in self.made:
@@ -311,29 +256,6 @@ class Cluster:
     async def _gone(self, name: str) -> None:
         with suppress(KubeError):
             await self.delete(paths.pods(self.namespace, name), gracePeriodSeconds=0)
-
-    async def _end(self, request: web.Request) -> web.Response:
-        body = await request.json()
-        name = self._whose(request)
-        if name is None:
-            return web.json_response({"error": "unauthorized"}, status=401)
-        if body.get("only_unclaimed") is not True:
-            self.told[name] = body["verdict"]
-            return web.json_response({"phase": "ended"})
-        self.asked.append(name)
-        if name in self.claimed:
-            return web.json_response({"error": "claimed"}, status=409)
-        return web.json_response({"phase": "ended"})
-
-    async def _state(self, request: web.Request) -> web.Response:
-        name = self._whose(request)
-        if name is None:
-            return web.json_response({"error": "unauthorized"}, status=401)
-        return web.json_response({"phase": "claimed" if name in self.claimed else "warm"})
-
-    def _whose(self, request: web.Request) -> str | None:
-        token = request.headers["Authorization"].removeprefix("Bearer ")
-        return next((name for name in self.pods if self.tokens.instance(name) == token), None)
 
 
 def is_ready(pod: Pod) -> bool:

@@ -42,7 +42,7 @@ async def test_a_warm_resource_deleted_while_no_controller_ran_takes_its_pod_alo
     await cluster.until(lambda: name not in cluster.sandboxes, "the resource is gone")
     async with cluster.controlled(record_grace=0.5):
         await cluster.until(lambda: pod not in cluster.pods, "its pod is gone")
-        assert cluster.told == {pod: "deleted"}
+        assert cluster.sidecars.told == {pod: "deleted"}
         assert len(cluster.warm()) == 1
     assert len(cluster.made) == 2
 
@@ -58,7 +58,7 @@ async def test_a_claim_without_a_record_is_adopted_and_its_record_waited_for(clu
         await cluster.claim(pod)
         with pytest.raises(AssertionError):
             await cluster.until(lambda: pod not in cluster.pods, "gone", timeout=5.0)
-    assert cluster.told == {}
+    assert cluster.sidecars.told == {}
 
 
 async def test_a_cold_resource_deleted_while_no_controller_ran_takes_its_pod_along(cluster: Cluster) -> None:
@@ -79,7 +79,7 @@ async def test_a_pool_deleted_while_no_controller_ran_leaves_the_claimed_ones_on
     await cluster.delete(paths.pools(cluster.namespace, "p"))
     async with cluster.controlled():
         await cluster.until(lambda: sorted(cluster.pods) == pods[:2], "the unclaimed one is gone")
-    assert set(cluster.asked) >= {pods[2]}
+    assert set(cluster.sidecars.asked) >= {pods[2]}
 
 
 async def test_a_deletion_that_no_watch_told_is_found_by_the_next_list(cluster: Cluster) -> None:

@@ -84,7 +84,7 @@ async def test_a_roll_has_no_outage_and_asks_every_old_one(cluster: Cluster) -> 
         await cluster.pool(size=3, image="python:3.13")
         await cluster.until(rolled, "all are new")
         assert least == 3
-        assert sorted(cluster.asked) == old
+        assert sorted(cluster.sidecars.asked) == old
         assert len(cluster.made) == 6
 
 
@@ -97,7 +97,7 @@ async def test_a_smaller_pool_spares_the_one_that_is_being_claimed(cluster: Clus
         await cluster.pool(size=0)
         await cluster.until(lambda: list(cluster.pods) == [claimed], "the others are gone")
         await cluster.until(lambda: cluster.pools["p"].status.claimed == 1, "this one is claimed")
-        assert claimed in cluster.asked
+        assert claimed in cluster.sidecars.asked
 
 
 async def test_a_deleted_pool_leaves_the_claimed_ones(cluster: Cluster) -> None:
@@ -179,4 +179,4 @@ async def test_a_restart_in_the_middle_of_filling_makes_no_more(cluster: Cluster
         await cluster.until(lambda: len(cluster.warm()) == 10, "ten are warm")
         await cluster.until(lambda: cluster.pools["p"].status.ready == 10, "and told of")
     assert len(cluster.made) == 10
-    assert cluster.asked == []
+    assert cluster.sidecars.asked == []

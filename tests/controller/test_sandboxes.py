@@ -232,7 +232,7 @@ async def test_one_that_waited_and_got_a_warm_pod_lives_and_takes_it_along(clust
         await cluster.sandbox("sb-1", **promised("sb-1", seconds=600))
         await cluster.until(cluster.warm, "one is warm")
         (pod,) = cluster.warm()
-        cluster.claimed.add(pod)
+        cluster.sidecars.claimed.add(pod)
         await cluster.sandbox("sb-1", sandboxId="sb-1", state="Running", podName=pod)
         await cluster.until(lambda: len(cluster.made) == 2, "the pool is filled again")
         assert cluster.sandboxes["sb-1"].status.phase != "Ended"

@@ -1,0 +1,55 @@
+"""The sidecars of all pods of a test, behind one port: each is known by its token, and answers `end` and `state`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+
+from aiohttp import web
+from sandlot_controller.tokens import InstanceTokens
+
+
+class FakeSidecars:
+    def __init__(self, pods: Iterable[str], *, tokens: InstanceTokens) -> None:
+        self.claimed: set[str] = set()
+        self.asked: list[str] = []  # instances whose sidecar was asked to end if nobody owns it
+        self.told: dict[str, str] = {}  # those that were told to end → the verdict
+        self.port = 0
+        self._pods = pods
+        self._tokens = tokens
+
+    @asynccontextmanager
+    async def listening(self) -> AsyncIterator[None]:
+        app = web.Application()
+        app.add_routes([web.post("/v1/end", self._end), web.get("/v1/state", self._state)])
+        runner = web.AppRunner(app, access_log=None)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        self.port = runner.addresses[0][1]
+        try:
+            yield
+        finally:
+            await runner.cleanup()
+
+    async def _end(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        name = self._whose(request)
+        if name is None:
+            return web.json_response({"error": "unauthorized"}, status=401)
+        if body.get("only_unclaimed") is not True:
+            self.told[name] = body["verdict"]
+            return web.json_response({"phase": "ended"})
+        self.asked.append(name)
+        if name in self.claimed:
+            return web.json_response({"error": "claimed"}, status=409)
+        return web.json_response({"phase": "ended"})
+
+    async def _state(self, request: web.Request) -> web.Response:
+        name = self._whose(request)
+        if name is None:
+            return web.json_response({"error": "unauthorized"}, status=401)
+        return web.json_response({"phase": "claimed" if name in self.claimed else "warm"})
+
+    def _whose(self, request: web.Request) -> str | None:
+        token = request.headers["Authorization"].removeprefix("Bearer ")
+        return next((name for name in self._pods if self._tokens.instance(name) == token), None)
