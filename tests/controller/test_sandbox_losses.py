@@ -1,0 +1,119 @@
+"""Sandboxes on a real API server that lose their pod, container or node: each loss is a verdict."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from sandlot_kube import paths
+
+from tests.controller.cluster import Cluster
+from tests.controller.sandboxes import ID, cold, ended, running
+
+pytestmark = pytest.mark.programs
+
+
+@pytest.mark.parametrize(
+    ("status", "verdict"),
+    [
+        ({"phase": "Failed", "reason": "Evicted", "message": "the node was low on memory"}, "evicted"),
+        (
+            {
+                "conditions": [
+                    {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager"},
+                ]
+            },
+            "node_lost",
+        ),
+        ({"phase": "Failed", "message": "who knows"}, "sandbox_lost"),
+    ],
+)
+async def test_what_befalls_a_pod_is_its_verdict(
+    cluster: Cluster, status: dict[str, Any], verdict: str
+) -> None:
+    async with cluster.controlled():
+        await cold(cluster)
+        await cluster.pod_says(ID, **status)
+        await cluster.until(lambda: ended(cluster, ID, verdict), verdict)
+        await cluster.until(lambda: not cluster.pods, "the pod is gone")
+
+
+@pytest.mark.parametrize(
+    ("container", "code", "reason", "verdict"),
+    [
+        ("sandbox", 137, "OOMKilled", "oom"),
+        ("sandbox", 1, "Error", "sandbox_lost"),
+        ("sidecar", 137, "Error", "sidecar_lost"),
+        ("sidecar", 137, "OOMKilled", "sidecar_lost"),
+        ("sidecar", 0, "Completed", "sidecar_lost"),
+    ],
+)
+async def test_what_befalls_a_container_is_its_verdict(
+    cluster: Cluster, container: str, code: int, reason: str, verdict: str
+) -> None:
+    async with cluster.controlled():
+        await cold(cluster)
+        await cluster.dies(ID, container, code=code, reason=reason)
+        await cluster.until(lambda: ended(cluster, ID, verdict), verdict)
+
+
+async def test_a_sidecar_that_ended_in_order_leaves_the_word_to_the_gateway(cluster: Cluster) -> None:
+    async with cluster.controlled(end_grace=20.0):
+        await cold(cluster)
+        await cluster.dies(ID, "sidecar", code=0, reason="Completed")
+        await cluster.until(lambda: cluster.pods[ID].container("sidecar"), "it is told")
+        await cluster.end(ID, "idle")
+        await cluster.until(lambda: ended(cluster, ID, "idle"), "the gateway's verdict counts")
+
+
+async def test_a_deleted_pod_is_a_lost_sandbox(cluster: Cluster) -> None:
+    async with cluster.controlled():
+        await cold(cluster)
+        await cluster.delete(paths.pods(cluster.namespace, ID))
+        await cluster.until(lambda: ended(cluster, ID, "evicted"), "the verdict is there")
+        await cluster.until(lambda: not cluster.pods, "no other pod is made")
+        assert cluster.made == [ID]
+
+
+async def test_a_silent_node_loses_its_sandboxes(cluster: Cluster) -> None:
+    async with cluster.controlled():
+        await cold(cluster)
+        await cluster.node_says(cluster.nodes[0], "Unknown")
+        await cluster.until(lambda: ended(cluster, ID, "node_lost"), "the verdict is there")
+        await cluster.until(lambda: not cluster.pods, "the pod is gone without the node's word")
+
+
+async def test_a_node_that_comes_back_in_time_loses_nothing(cluster: Cluster) -> None:
+    async with cluster.controlled(node_grace=3.0):
+        await cold(cluster)
+        await cluster.node_says(cluster.nodes[0], "Unknown")
+        await cluster.node_says(cluster.nodes[0], "True")
+        with pytest.raises(AssertionError):
+            await cluster.until(lambda: ended(cluster, ID, "node_lost"), "lost", timeout=4.0)
+
+
+async def test_a_claim_on_a_pod_that_is_gone_is_lost(cluster: Cluster) -> None:
+    async with cluster.controlled():
+        await cluster.pool(size=1)
+        await cluster.until(cluster.warm, "one is warm")
+        (pod,) = cluster.warm()
+        await cluster.dies(pod, "sidecar", code=137)
+        await cluster.until(lambda: pod not in cluster.pods, "it is taken away")
+        name = await cluster.claim(pod)
+        await cluster.until(lambda: ended(cluster, name, "sidecar_lost"), "why it died is remembered")
+
+
+async def test_what_happened_while_no_controller_ran_is_found(cluster: Cluster) -> None:
+    other = "i-ffffffffffffffff"
+    async with cluster.controlled():
+        await cold(cluster)
+        await cold(cluster, other)
+        await cluster.until(lambda: running(cluster, other), "both run")
+        await cluster.until(lambda: running(cluster, ID), "both run")
+    await cluster.end(ID, "deleted")
+    await cluster.delete(paths.pods(cluster.namespace, other))
+    async with cluster.controlled():
+        await cluster.until(lambda: ended(cluster, ID, "deleted"), "the gateway's word")
+        await cluster.until(lambda: ended(cluster, other, "sandbox_lost"), "the lost pod")
+        await cluster.until(lambda: not cluster.pods, "nothing is left")
+    assert sorted(cluster.made) == [ID, other]
