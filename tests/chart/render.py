@@ -17,6 +17,7 @@ Resource = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "charts" / "sandlot"
 RELEASE, NAMESPACE, SANDBOXES = "sandlot", "sandlot-system", "sandlot-sandboxes"
+GATEWAY, CONTROLLER = "sandlot-gateway", "sandlot-controller"
 
 # Every switch on, every list and mapping filled: what can be rendered is rendered.
 TOLERATIONS = [{"key": "only", "operator": "Equal", "value": "us", "effect": "NoSchedule"}]
@@ -158,3 +159,7 @@ def _parse(text: str) -> Iterator[Resource]:
             continue
         source = next(line for line in part.splitlines() if line.startswith("# Source: "))
         yield resource | {"source": source.removeprefix("# Source: sandlot/")}
+
+
+def selected(selector: dict[str, str], labelled: dict[str, dict[str, str]]) -> set[str]:
+    return {name for name, labels in labelled.items() if selector.items() <= labels.items()}
