@@ -10,8 +10,8 @@ import httpx
 import pytest
 from sandlot import Client, Sandbox
 
-from tests.kubernetes.attacks import UNDO
 from tests.kubernetes.boxes import namespace, plain_pod, pod_of, pods_exec, until, warm
+from tests.kubernetes.network_attacks import UNDO
 from tests.kubernetes.stack import IMAGE, Stack
 
 EVERYTHING = {"allowlist": None, "denylist": []}

@@ -11,8 +11,9 @@ import pytest
 from sandlot import Client, Sandbox
 from sandlot_gateway.tokens import Tokens
 
-from tests.kubernetes.attacks import BREAKOUT, NAMESPACE, SPY, SQUAT
+from tests.kubernetes.attacks import BREAKOUT, NAMESPACE, SPY
 from tests.kubernetes.boxes import pod_of, warm
+from tests.kubernetes.network_attacks import SQUAT
 from tests.kubernetes.stack import Stack
 from tests.sidecar.attacks import UNAUTHORIZED_CALLS
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import pytest
 from sandlot import Client, Sandbox
 
-from tests.kubernetes.attacks import CONNECT
 from tests.kubernetes.boxes import namespace, plain_pod, pod_of, until, warm
+from tests.kubernetes.network_attacks import CONNECT
 from tests.kubernetes.stack import IMAGE, Stack
 
 METADATA, PUBLIC, INDEX = "169.254.169.254", "203.0.113.7", "151.101.0.223"

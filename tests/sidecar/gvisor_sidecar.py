@@ -14,7 +14,7 @@ from tests.cable import Cable
 from tests.complaints import WARNINGS_SHOWN
 from tests.executor.container import HOLDER_DIR
 from tests.executor.gvisor import VOLUME_POINT, GvisorPod
-from tests.kubernetes.attacks import UNDO
+from tests.kubernetes.network_attacks import UNDO
 from tests.probe import PROBE
 from tests.sidecar.processes import gone
 from tests.sidecar.support import Sidecar
