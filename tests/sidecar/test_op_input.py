@@ -38,6 +38,20 @@ async def test_input_with_an_id_is_written_once(box: Sidecar) -> None:
     assert (await box.call("GET", "/v1/ops/cat/output")).text == "one two three"
 
 
+async def test_an_op_that_waits_for_its_turn_keeps_its_whole_input(make) -> None:
+    """End of file closes the writing end of the pipe; the runner gets the command's end later."""
+    box = await make(claim={}, ops={"max_running": 1})
+    await box.op("sleep 30", id="first", detach=True)
+    await box.op("cat", id="cat", stdin=True, detach=True)
+    assert (await box.call("POST", "/v1/ops/cat/stdin?eof=1", content=b"kept")).json() == {"offset": 4}
+    assert (await box.call("GET", "/v1/ops/cat")).json()["state"] == "queued"
+    await box.call("DELETE", "/v1/ops/first")
+    await box.ended("cat")
+    document = (await box.call("GET", "/v1/ops/cat")).json()
+    assert (document["verdict"], document["exit_code"]) == ("exited", 0)
+    assert (await box.call("GET", "/v1/ops/cat/output")).text == "kept"
+
+
 async def test_repeat_of_half_taken_input_goes_on_where_it_stopped(box: Sidecar) -> None:
     data = bytes(range(256)) * 4096  # 1 MiB: more than a pipe holds
     await box.op("until [ -e /tmp/go ]; do sleep 0.02; done; sha256sum", id="slow", stdin=True, detach=True)

@@ -125,21 +125,25 @@ class OpInput:
         """End of file, which a terminal stays open after."""
         if not self._terminal:
             if self._run.op.close_stdin():
-                self.close()
+                self._close_pipe()
         elif self._run.op.verdict is None:
             offset = self.offset
             await self._write(END_OF_FILE)
             self.offset = offset
 
     def close(self) -> None:
-        """End of file for the process, where it reads a pipe."""
+        """Close both ends, also the command's where it was never launched."""
+        self._close_pipe()
+        if self._theirs >= 0:
+            os.close(self._theirs)
+            self._theirs = -1
+
+    def _close_pipe(self) -> None:
+        """Close this end of the pipe, which is end of file for its reader."""
         if self._pipe >= 0:
             asyncio.get_running_loop().remove_writer(self._pipe)
             os.close(self._pipe)
             self._pipe = -1
-        if self._theirs >= 0:
-            os.close(self._theirs)
-            self._theirs = -1
 
 
 def _set(ready: asyncio.Future[None]) -> None:
