@@ -14,7 +14,7 @@ from contextlib import AsyncExitStack, contextmanager
 from sandlot import AsyncClient, AsyncSandbox
 from sandlot._protocol.http1 import split_url
 from sandlot._protocol.messages import Request
-from sandlot._transport_async import AsyncTransport
+from sandlot._transport_async.transport import AsyncTransport
 from sandlot_grade.report.stats import median
 
 BODY = json.dumps({"command": "true"}).encode()

@@ -8,16 +8,16 @@ import sys
 _CONNECT = """
 import asyncio, os, socket, uvloop
 from sandlot._protocol.http1 import Origin
-from sandlot._transport_async import _connected
+from sandlot._transport_async.sockets import connect
 
 async def main():
     server = socket.create_server(("127.0.0.1", 0))
     port = server.getsockname()[1]
     loop = asyncio.get_running_loop()
-    (await _connected(loop, Origin(False, "127.0.0.1", port))).close()
+    (await connect(loop, Origin(False, "127.0.0.1", port))).close()
     server.close()
     try:
-        await _connected(loop, Origin(False, "127.0.0.1", port))
+        await connect(loop, Origin(False, "127.0.0.1", port))
     except ConnectionRefusedError:
         print(len(os.listdir("/proc/self/task")))
 

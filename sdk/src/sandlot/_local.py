@@ -62,7 +62,7 @@ def running(directory: Path) -> Endpoint | None:
 
 
 def _alive(url: str) -> bool:
-    from sandlot._transport_sync import Transport
+    from sandlot._transport_sync.transport import Transport
 
     transport = Transport()
     try:

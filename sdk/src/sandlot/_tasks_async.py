@@ -1,8 +1,9 @@
-"""What the asynchronous flavour needs of asyncio: owned tasks, bounded batches, and per-loop clients that are closed."""
+"""What the asynchronous flavour needs of asyncio: a clock, owned tasks, bounded batches, per-loop clients that are closed."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
@@ -15,6 +16,7 @@ Result = TypeVar("Result")
 
 ABANDONED: tuple[type[BaseException], ...] = (asyncio.CancelledError, KeyboardInterrupt)
 Lock = asyncio.Lock
+now = time.monotonic
 sleep = asyncio.sleep
 
 _owned: set[asyncio.Task[Any]] = set()
@@ -32,6 +34,12 @@ async def shielded(work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
 async def run_blocking(function: Callable[[], Result]) -> Result:
     """Runs a blocking function beside the event loop."""
     return await asyncio.to_thread(function)
+
+
+def settle(future: asyncio.Future[None]) -> None:
+    """Ends the wait for it, unless that is over."""
+    if not future.done():
+        future.set_result(None)
 
 
 def scope() -> dict[Any, Any]:

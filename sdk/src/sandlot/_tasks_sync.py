@@ -19,6 +19,7 @@ Result = TypeVar("Result")
 ABANDONED: tuple[type[BaseException], ...] = (KeyboardInterrupt, SystemExit, Cancelled)
 GIVE_UP = 10.0  # seconds for the threads of a batch that is given up: each ends what it started
 Lock = threading.Lock
+now = time.monotonic
 shielded = _cancel_sync.shielded
 sleep = _cancel_sync.sleep
 

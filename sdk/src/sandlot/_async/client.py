@@ -11,8 +11,9 @@ from sandlot._protocol import documents
 from sandlot._protocol.answers import error_code, error_for, retry_after
 from sandlot._protocol.messages import Request, Response, TransportError, json_body, with_query
 from sandlot._protocol.retry import Failure, Retry, retryable_status
-from sandlot._tasks_async import Lock, close_at_end, run_blocking, scope, sleep
-from sandlot._transport_async import AsyncBody, AsyncTransport, now
+from sandlot._tasks_async import Lock, close_at_end, now, run_blocking, scope, sleep
+from sandlot._transport_async.body import AsyncBody
+from sandlot._transport_async.transport import AsyncTransport
 from sandlot.config import find_endpoint
 from sandlot.endpoint import Endpoint
 from sandlot.errors import ConnectionFailed

@@ -12,8 +12,7 @@ from sandlot._protocol import calls, checks, documents
 from sandlot._protocol.answers import end_error
 from sandlot._protocol.checks import Command
 from sandlot._protocol.messages import json_body
-from sandlot._tasks_async import ABANDONED, each, shielded
-from sandlot._transport_async import now
+from sandlot._tasks_async import ABANDONED, each, now, shielded
 from sandlot.errors import CommandFailed
 from sandlot.models import ExecResult, Progress
 

@@ -12,8 +12,7 @@ from sandlot._async.plane import AsyncPlane
 from sandlot._protocol import checks, documents
 from sandlot._protocol.messages import TransportError, with_query
 from sandlot._protocol.retry import Failure
-from sandlot._tasks_async import run_blocking, sleep
-from sandlot._transport_async import now
+from sandlot._tasks_async import now, run_blocking, sleep
 from sandlot.errors import ConnectionFailed, FileConflict, FileMissing
 from sandlot.models import FileInfo
 

@@ -11,7 +11,7 @@ from sandlot._protocol.answers import error_for
 from sandlot._protocol.http1 import Origin, split_url
 from sandlot._protocol.messages import Request, Response, TransportError, json_body, with_query
 from sandlot._protocol.retry import Retry
-from sandlot._transport_async import AsyncBody
+from sandlot._transport_async.body import AsyncBody
 from sandlot.errors import SandlotError, ServerError
 
 KILL_SECONDS = 5.0

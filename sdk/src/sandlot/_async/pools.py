@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 from sandlot._async.client import AsyncClient, default_client
 from sandlot._protocol import checks, documents
-from sandlot._tasks_async import sleep
-from sandlot._transport_async import now
+from sandlot._tasks_async import now, sleep
 from sandlot.errors import NotFound, SandboxLost, WaitTimeout
 from sandlot.models import PoolInfo
 from sandlot.units import parse_size

@@ -13,8 +13,7 @@ from sandlot._async.plane import AsyncPlane
 from sandlot._protocol import calls, checks, documents
 from sandlot._protocol.checks import Command
 from sandlot._protocol.messages import with_query
-from sandlot._tasks_async import ABANDONED, each, shielded, sleep
-from sandlot._transport_async import now
+from sandlot._tasks_async import ABANDONED, each, now, shielded, sleep
 from sandlot.errors import NotFound, SandboxLost, SandlotError, ServerError, WaitTimeout
 from sandlot.models import CheckpointInfo, DeleteResult, Exposure, NetworkPolicy, Progress, SandboxInfo
 

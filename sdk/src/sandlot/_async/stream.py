@@ -12,8 +12,8 @@ from sandlot._protocol import documents, frames
 from sandlot._protocol.answers import end_error
 from sandlot._protocol.messages import TransportError, json_body, with_query
 from sandlot._protocol.retry import Failure
-from sandlot._tasks_async import ABANDONED, shielded, sleep
-from sandlot._transport_async import AsyncBody, now
+from sandlot._tasks_async import ABANDONED, now, shielded, sleep
+from sandlot._transport_async.body import AsyncBody
 from sandlot.errors import CommandFailed, ConnectionFailed, ServerError
 from sandlot.models import Event, Exit, Stderr, Stdout
 

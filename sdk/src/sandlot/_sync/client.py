@@ -12,8 +12,9 @@ from sandlot._protocol import documents
 from sandlot._protocol.answers import error_code, error_for, retry_after
 from sandlot._protocol.messages import Request, Response, TransportError, json_body, with_query
 from sandlot._protocol.retry import Failure, Retry, retryable_status
-from sandlot._tasks_sync import Lock, close_at_end, run_blocking, scope, sleep
-from sandlot._transport_sync import Body, Transport, now
+from sandlot._tasks_sync import Lock, close_at_end, now, run_blocking, scope, sleep
+from sandlot._transport_sync.body import Body
+from sandlot._transport_sync.transport import Transport
 from sandlot.config import find_endpoint
 from sandlot.endpoint import Endpoint
 from sandlot.errors import ConnectionFailed

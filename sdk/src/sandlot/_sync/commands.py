@@ -13,8 +13,7 @@ from sandlot._protocol.messages import json_body
 from sandlot._sync.plane import Plane
 from sandlot._sync.process import Process
 from sandlot._sync.stream import OpStream
-from sandlot._tasks_sync import ABANDONED, each, shielded
-from sandlot._transport_sync import now
+from sandlot._tasks_sync import ABANDONED, each, now, shielded
 from sandlot.errors import CommandFailed
 from sandlot.models import ExecResult, Progress
 

@@ -13,8 +13,7 @@ from sandlot._protocol import checks, documents
 from sandlot._protocol.messages import TransportError, with_query
 from sandlot._protocol.retry import Failure
 from sandlot._sync.plane import Plane
-from sandlot._tasks_sync import run_blocking, sleep
-from sandlot._transport_sync import now
+from sandlot._tasks_sync import now, run_blocking, sleep
 from sandlot.errors import ConnectionFailed, FileConflict, FileMissing
 from sandlot.models import FileInfo
 

@@ -12,7 +12,7 @@ from sandlot._protocol.http1 import Origin, split_url
 from sandlot._protocol.messages import Request, Response, TransportError, json_body, with_query
 from sandlot._protocol.retry import Retry
 from sandlot._sync.client import USER_AGENT, Client
-from sandlot._transport_sync import Body
+from sandlot._transport_sync.body import Body
 from sandlot.errors import SandlotError, ServerError
 
 KILL_SECONDS = 5.0

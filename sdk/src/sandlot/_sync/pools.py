@@ -7,8 +7,7 @@ from collections.abc import Callable
 
 from sandlot._protocol import checks, documents
 from sandlot._sync.client import Client, default_client
-from sandlot._tasks_sync import sleep
-from sandlot._transport_sync import now
+from sandlot._tasks_sync import now, sleep
 from sandlot.errors import NotFound, SandboxLost, WaitTimeout
 from sandlot.models import PoolInfo
 from sandlot.units import parse_size

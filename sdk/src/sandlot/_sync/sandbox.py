@@ -14,8 +14,7 @@ from sandlot._sync.client import CLEANUP, Client, default_client
 from sandlot._sync.commands import Commands
 from sandlot._sync.files import Files
 from sandlot._sync.plane import Plane
-from sandlot._tasks_sync import ABANDONED, each, shielded, sleep
-from sandlot._transport_sync import now
+from sandlot._tasks_sync import ABANDONED, each, now, shielded, sleep
 from sandlot.errors import NotFound, SandboxLost, SandlotError, ServerError, WaitTimeout
 from sandlot.models import CheckpointInfo, DeleteResult, Exposure, NetworkPolicy, Progress, SandboxInfo
 

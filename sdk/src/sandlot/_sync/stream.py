@@ -13,8 +13,8 @@ from sandlot._protocol.answers import end_error
 from sandlot._protocol.messages import TransportError, json_body, with_query
 from sandlot._protocol.retry import Failure
 from sandlot._sync.plane import Plane
-from sandlot._tasks_sync import ABANDONED, shielded, sleep
-from sandlot._transport_sync import Body, now
+from sandlot._tasks_sync import ABANDONED, now, shielded, sleep
+from sandlot._transport_sync.body import Body
 from sandlot.errors import CommandFailed, ConnectionFailed, ServerError
 from sandlot.models import Event, Exit, Stderr, Stdout
 

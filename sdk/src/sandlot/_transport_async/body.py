@@ -1,0 +1,50 @@
+"""The body of an answer that is still arriving."""
+
+from __future__ import annotations
+
+import contextlib
+
+from sandlot._transport_async.connection import Connection
+from sandlot._transport_async.pool import Pool
+
+
+class AsyncBody:
+    """An answer whose body is still arriving. `read` gives the next bytes, and an empty piece at the end."""
+
+    def __init__(self, pool: Pool, connection: Connection) -> None:
+        self._pool = pool
+        self._connection = connection
+        self._closed = False
+        self.status = connection.parser.status
+        self.headers = connection.parser.headers
+
+    async def read(self, *, timeout: float | None = None) -> bytes:
+        """Raises TransportError when the connection is lost or silent for `timeout` seconds."""
+        connection = self._connection
+        parser = connection.parser
+        if self._closed:
+            return b""
+        await connection.wait(lambda: parser.has_data or parser.done, timeout)
+        data = connection.taken()
+        if not data and parser.done:
+            await self.aclose()
+        return data
+
+    async def read_all(self, *, timeout: float | None = None) -> bytes:
+        parts: list[bytes] = []
+        while part := await self.read(timeout=timeout):
+            parts.append(part)
+        return b"".join(parts)
+
+    async def aclose(self) -> None:
+        """Gives the connection back, or cuts it when the answer is not over."""
+        if not self._closed:
+            self._closed = True
+            self._pool.release(self._connection)
+
+    def abandon(self) -> None:
+        """The same at once, from any thread, and when the loop may be gone."""
+        if not self._closed:
+            self._closed = True
+            with contextlib.suppress(RuntimeError):
+                self._pool.loop.call_soon_threadsafe(self._pool.release, self._connection)

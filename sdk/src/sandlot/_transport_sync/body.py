@@ -1,0 +1,44 @@
+"""The body of an answer that is still arriving."""
+
+from __future__ import annotations
+
+from sandlot._transport_sync.connection import Connection
+from sandlot._transport_sync.pool import Pool
+
+
+class Body:
+    """An answer whose body is still arriving. `read` gives the next bytes, and an empty piece at the end."""
+
+    def __init__(self, pool: Pool, connection: Connection) -> None:
+        self._pool = pool
+        self._connection = connection
+        self._closed = False
+        self.status = connection.parser.status
+        self.headers = connection.parser.headers
+
+    def read(self, *, timeout: float | None = None) -> bytes:
+        """Raises TransportError when the connection is lost or silent for `timeout` seconds."""
+        parser = self._connection.parser
+        if self._closed:
+            return b""
+        self._connection.wait(lambda: parser.has_data or parser.done, timeout)
+        data = parser.take()
+        if not data and parser.done:
+            self.close()
+        return data
+
+    def read_all(self, *, timeout: float | None = None) -> bytes:
+        parts: list[bytes] = []
+        while part := self.read(timeout=timeout):
+            parts.append(part)
+        return b"".join(parts)
+
+    def close(self) -> None:
+        """Gives the connection back, or cuts it when the answer is not over."""
+        if not self._closed:
+            self._closed = True
+            self._pool.release(self._connection)
+
+    def abandon(self) -> None:
+        """Close it when nobody reads it any more."""
+        self.close()

@@ -1,0 +1,110 @@
+"""One connection over a blocking socket: sends a request and reads its answer, and can be cut by another thread."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import time
+from collections.abc import Callable
+
+from sandlot._cancel_sync import CancellableCall
+from sandlot._protocol.http1 import ProtocolError, ResponseParser
+from sandlot._protocol.messages import TransportError, os_reason
+
+RECEIVE = 256 * 1024
+
+
+class Connection:
+    """One connection: used by one thread at a time."""
+
+    def __init__(self, sock: socket.socket, *, again: tuple[type[OSError], ...]) -> None:
+        self.sock = sock
+        self._again = again  # what a read that would block raises
+        self.parser = ResponseParser()
+        self.used = False
+        self.idle_since = 0.0
+        self.lost = False
+
+    def begin(self, data: bytes, *, timeout: float | None) -> None:
+        self.parser = ResponseParser()
+        self.used = True
+        self.send(data, timeout=timeout)
+
+    def send(self, data: bytes, *, timeout: float | None) -> None:
+        """Sends bytes. A peer that has closed its side may have answered already: that is seen by the next wait."""
+        with CancellableCall(self.cut):
+            try:
+                self.sock.settimeout(timeout)
+                self.sock.sendall(data)
+            except TimeoutError as error:
+                raise TransportError(
+                    f"could not send within {timeout:g} s", sent=True, timed_out=True
+                ) from error
+            except OSError:
+                self.lost = True
+
+    def answered(self) -> bool:
+        """Whether the server has begun to answer, without waiting."""
+        if not self.lost and not self.parser.status:
+            try:
+                data = self._peek()
+                if data == b"":
+                    self.lost = True
+                elif data:
+                    self.parser.feed(data)
+            except (OSError, ProtocolError):
+                self.lost = True
+        return self.lost or bool(self.parser.status)
+
+    def stale(self) -> bool:
+        """Whether the server has closed this idle connection, or sent something nobody asked for."""
+        try:
+            return self._peek() is not None
+        except OSError:
+            return True
+
+    def _peek(self) -> bytes | None:
+        """What can be read without waiting; None for nothing yet."""
+        poll = select.poll()
+        poll.register(self.sock, select.POLLIN)
+        if not poll.poll(0):
+            return None
+        self.sock.settimeout(0)
+        try:
+            return self.sock.recv(RECEIVE)
+        except self._again:
+            return None
+
+    def wait(self, ready: Callable[[], bool], timeout: float | None) -> None:
+        """Reads until `ready`, at most `timeout` seconds. Raises TransportError."""
+        with CancellableCall(self.cut):
+            self._read_until(ready, timeout)
+
+    def _read_until(self, ready: Callable[[], bool], timeout: float | None) -> None:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while not ready():
+            try:
+                self.sock.settimeout(None if deadline is None else max(0.001, deadline - time.monotonic()))
+                data = self.sock.recv(RECEIVE)
+            except TimeoutError as error:
+                raise TransportError(f"no answer within {timeout:g} s", sent=True, timed_out=True) from error
+            except OSError as error:
+                raise TransportError(os_reason(error), sent=True) from error
+            try:
+                if data:
+                    self.parser.feed(data)
+                else:
+                    self.parser.eof()
+            except ProtocolError as error:
+                raise TransportError(str(error), sent=True) from error
+
+    def cut(self) -> None:
+        """Makes the thread that waits here return, from another one."""
+        self.lost = True
+        # The plain socket's: that of a TLS socket would have the waiting thread go on without TLS.
+        with contextlib.suppress(OSError):
+            socket.socket.shutdown(self.sock, socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self.sock.close()

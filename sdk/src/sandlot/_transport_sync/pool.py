@@ -1,0 +1,125 @@
+"""The connections of one client to one server: which call gets which, when one more is opened, how long one is kept."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from typing import TYPE_CHECKING
+
+from sandlot._limits import most_connections
+from sandlot._protocol.http1 import Origin
+from sandlot._protocol.messages import TransportError, cannot_connect, closed, os_reason
+from sandlot._transport_sync.connection import Connection
+from sandlot._transport_sync.sockets import CONNECT_TIMEOUT, connect, keep_alive
+
+if TYPE_CHECKING:
+    import ssl
+
+IDLE_LIMIT = 60.0  # seconds a connection is kept unused
+
+
+class Pool:
+    """The connections to one server."""
+
+    def __init__(self, origin: Origin) -> None:
+        self.origin = origin
+        self.idle: deque[Connection] = deque()
+        self.open: set[Connection] = set()
+        self.closed = False
+        self._lock = threading.Lock()
+        self._slots = threading.BoundedSemaphore(most_connections())
+        self._ssl: ssl.SSLContext | None = None
+
+    def acquire(self, *, fresh: bool) -> Connection:
+        """A connection nobody uses; a `fresh` one has carried no request before."""
+        if not fresh:
+            connection = self._take_idle()
+            if connection is not None:
+                return connection
+        return self._dial()
+
+    def release(self, connection: Connection) -> None:
+        if connection.parser.done and connection.parser.reusable and not connection.lost:
+            connection.idle_since = time.monotonic()
+            with self._lock:
+                self.idle.append(connection)
+        else:
+            self.discard(connection)
+
+    def discard(self, connection: Connection) -> None:
+        with self._lock:
+            known = connection in self.open
+            self.open.discard(connection)
+        connection.close()
+        if known:
+            self._slots.release()
+
+    def close(self) -> None:
+        with self._lock:
+            self.closed = True
+            connections = list(self.open)
+            self.idle.clear()
+        for connection in connections:
+            self.discard(connection)
+
+    def _take_idle(self) -> Connection | None:
+        while True:
+            now = time.monotonic()
+            with self._lock:
+                if not self.idle:
+                    return None
+                old = now - self.idle[0].idle_since > IDLE_LIMIT
+                connection = self.idle.popleft() if old else self.idle.pop()
+            if not old and not connection.stale():
+                return connection
+            self.discard(connection)
+
+    def _drop_idle(self) -> bool:
+        with self._lock:
+            connection = self.idle.popleft() if self.idle else None
+        if connection is not None:
+            self.discard(connection)
+        return connection is not None
+
+    def _dial(self) -> Connection:
+        origin = self.origin
+        if self.closed:
+            raise closed(sent=False)
+        while not self._slots.acquire(blocking=False):
+            # Else nothing would make room: unused ones stay open.
+            if not self._drop_idle():
+                if self._slots.acquire(timeout=CONNECT_TIMEOUT):
+                    break
+                raise TransportError("too many open connections in this process", sent=False)
+        try:
+            sock = connect(origin)
+            again: tuple[type[OSError], ...] = (BlockingIOError,)
+            try:
+                keep_alive(sock)
+                if origin.secure:
+                    import ssl
+
+                    sock = self._tls().wrap_socket(sock, server_hostname=origin.host)
+                    again = (BlockingIOError, ssl.SSLWantReadError)
+            except BaseException:
+                sock.close()
+                raise
+        except OSError as error:
+            self._slots.release()
+            raise TransportError(cannot_connect(origin, os_reason(error)), sent=False) from error
+        except BaseException:
+            self._slots.release()
+            raise
+        connection = Connection(sock, again=again)
+        with self._lock:
+            self.open.add(connection)
+        return connection
+
+    def _tls(self) -> ssl.SSLContext:
+        with self._lock:
+            if self._ssl is None:
+                import ssl
+
+                self._ssl = ssl.create_default_context()
+            return self._ssl
