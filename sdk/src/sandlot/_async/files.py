@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import errno
 import os
-import stat
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Callable
 from pathlib import Path
 
 from sandlot._async.plane import AsyncPlane
+from sandlot._local_files import download_target, safe_name, upload_plan
 from sandlot._protocol import checks, documents
 from sandlot._protocol.messages import TransportError, with_query
+from sandlot._protocol.ranges import range_header, whole_size
 from sandlot._protocol.retry import Failure
 from sandlot._tasks_async import now, run_blocking, sleep
-from sandlot.errors import ConnectionFailed, FileConflict, FileMissing
+from sandlot.errors import ConnectionFailed, FileMissing
 from sandlot.models import FileInfo
 
 PIECE = 1 << 20
-# Behind every file's end; a range with longer numbers is ignored, and the whole file would come.
-LAST = 10**18 - 1
 ON_BYTES = Callable[[int], None]
 PATH = str | os.PathLike[str]  # in the sandbox; of names that are no UTF-8, what os.fsdecode() makes
 
@@ -70,7 +68,9 @@ class AsyncFiles:
             checks.whole(length, name="length")
         if length == 0:
             return b""
-        headers = {"Range": _range(offset=offset, length=length)} if offset or length is not None else None
+        headers = (
+            {"Range": range_header(offset=offset, length=length)} if offset or length is not None else None
+        )
         answer = await self._plane.send(
             "GET",
             with_query("/files", {"path": path}),
@@ -95,11 +95,11 @@ class AsyncFiles:
         retry = self._plane.client.retry(safe=True)
         version: str | None = None
         while True:
-            headers = {"Range": _range(offset=offset, length=None)} if offset else None
+            headers = {"Range": range_header(offset=offset, length=None)} if offset else None
             body = await self._plane.open(
                 "GET", with_query("/files", {"path": path}), headers=headers, path=path, retry=retry
             )
-            seen = f"{body.headers.get('x-sandlot-mtime')}/{_total(body.headers)}"
+            seen = f"{body.headers.get('x-sandlot-mtime')}/{whole_size(body.headers)}"
             try:
                 if version not in (None, seen):
                     raise ConnectionFailed(f"{path} changed while it was read", sent=True)
@@ -204,7 +204,7 @@ class AsyncFiles:
         """
         source, place = Path(local), checks.path(path)
         total = 0
-        for part, target, mode in await run_blocking(lambda: _plan(source, place)):
+        for part, target, mode in await run_blocking(lambda: upload_plan(source, place)):
             if mode is not None:
                 await self.mkdir(target, mode=mode)
             else:
@@ -229,7 +229,7 @@ class AsyncFiles:
             directory, here = waiting.pop()
             here.mkdir(parents=True, exist_ok=True)
             for entry in await self.list(directory):
-                name = _safe_name(entry)
+                name = safe_name(entry)
                 inside = f"{directory.rstrip('/')}/{name}"
                 if entry.type == "dir":
                     waiting.append((inside, here / name))
@@ -262,7 +262,7 @@ class AsyncFiles:
             await body.aclose()
 
     async def _download_file(self, path: str, target: Path, info: FileInfo, on_bytes: ON_BYTES | None) -> int:
-        target = await run_blocking(lambda: _landing(target, info.name))
+        target = await run_blocking(lambda: download_target(target, info.name))
         partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
         size = 0
         try:
@@ -279,73 +279,6 @@ class AsyncFiles:
             partial.unlink(missing_ok=True)
             raise
         return size
-
-
-def _plan(source: Path, path: str) -> list[tuple[Path, str, int | None]]:
-    """What an upload makes, in order: (local, target, a directory's mode or None for a file)."""
-    if not source.is_dir():
-        return [(source, path, None)]
-    plan: list[tuple[Path, str, int | None]] = []
-    waiting: list[tuple[Path, str, dict[tuple[int, int], Path]]] = [(source, path, {})]
-    while waiting:
-        here, target, above = waiting.pop()
-        about = here.stat()
-        me = (about.st_dev, about.st_ino)
-        if me in above:  # without an end to it the same files would be sent until their path is too long
-            reason = f"this link leads back to {above[me]}, which it is in: remove it, or copy without it"
-            raise OSError(errno.ELOOP, reason, str(here))
-        plan.append((here, target, about.st_mode & 0o7777))
-        inner = {**above, me: here}
-        directories: list[tuple[Path, str, dict[tuple[int, int], Path]]] = []
-        for local in sorted(here.iterdir()):
-            inside = f"{target.rstrip('/')}/{local.name}"
-            kind = _followed(local).st_mode
-            if stat.S_ISDIR(kind):
-                directories.append((local, inside, inner))
-            elif stat.S_ISREG(kind):
-                plan.append((local, inside, None))
-        waiting += reversed(directories)
-    return plan
-
-
-def _followed(path: Path) -> os.stat_result:
-    """What a path leads to; of a link to nothing the error says so."""
-    try:
-        return path.stat()
-    except FileNotFoundError:
-        if not path.is_symlink():
-            raise
-        reason = f"this link leads to {os.readlink(path)}, which is not there: make that, or remove the link"
-        raise FileNotFoundError(errno.ENOENT, reason, str(path)) from None
-
-
-def _landing(target: Path, name: str) -> Path:
-    """The file a download makes: the target itself, or a new one in it when it is a directory."""
-    landing = target / name if target.is_dir() else target
-    if landing.is_dir():
-        raise FileConflict(f"{landing}: is a directory", path=str(landing))
-    return landing
-
-
-def _safe_name(entry: FileInfo) -> str:
-    """An entry's name, refused when it could lead out of the directory it is written to."""
-    name = entry.name
-    if name in ("", ".", "..") or "/" in name or "\0" in name:
-        raise FileConflict(f"{entry.path}: a name that cannot be copied", path=entry.path)
-    return name
-
-
-def _range(*, offset: int, length: int | None) -> str:
-    if offset < 0:
-        return f"bytes={max(offset, -LAST)}"
-    last = "" if length is None else str(min(offset + length - 1, LAST))
-    return f"bytes={min(offset, LAST)}-{last}"
-
-
-def _total(headers: Mapping[str, str]) -> str:
-    """The whole file's size, told from a full or a partial answer."""
-    _, slash, total = headers.get("content-range", "").rpartition("/")
-    return total if slash else headers.get("content-length", "?")
 
 
 async def _pieces(source: Path, size: int, on_bytes: ON_BYTES | None) -> AsyncIterator[bytes]:
