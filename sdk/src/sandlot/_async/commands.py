@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, overload
 
-from sandlot._async.plane import AsyncPlane
+from sandlot._async.handle import AsyncHandle
 from sandlot._async.process import AsyncProcess
 from sandlot._async.stream import AsyncOpStream
 from sandlot._protocol import calls, checks, documents
@@ -19,11 +19,8 @@ from sandlot.models import ExecResult, Progress
 EXEC_SLACK = 300.0  # seconds after a command's own limit for queueing, lost connections and restarts
 
 
-class AsyncCommands:
+class AsyncCommands(AsyncHandle):
     """What a sandbox can run. `AsyncSandbox` is one of these with a life of its own."""
-
-    def __init__(self, *, plane: AsyncPlane) -> None:
-        self._plane = plane
 
     @overload
     async def exec(

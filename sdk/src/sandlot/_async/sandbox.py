@@ -1,4 +1,4 @@
-"""One sandbox: create or find it, reach its files and ports, delete it; its commands are in commands.py."""
+"""One sandbox: create or find it, wait for it, delete it; what it can do meanwhile is in the classes it inherits."""
 
 from __future__ import annotations
 
@@ -6,43 +6,33 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
 
+from sandlot._async.checkpoints import AsyncCheckpoints
 from sandlot._async.client import CLEANUP, AsyncClient, default_client
 from sandlot._async.commands import AsyncCommands
 from sandlot._async.files import AsyncFiles
-from sandlot._async.plane import AsyncPlane
+from sandlot._async.network import AsyncNetwork
 from sandlot._protocol import calls, checks, documents
 from sandlot._protocol.checks import Command
 from sandlot._protocol.messages import with_query
 from sandlot._tasks_async import ABANDONED, each, now, shielded, sleep
-from sandlot.errors import NotFound, SandboxLost, SandlotError, ServerError, WaitTimeout
-from sandlot.models import CheckpointInfo, DeleteResult, Exposure, NetworkPolicy, Progress, SandboxInfo
+from sandlot.errors import NotFound, SandboxLost, SandlotError, WaitTimeout
+from sandlot.models import CheckpointInfo, DeleteResult, Progress, SandboxInfo
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 Results = list[Any]  # inside the class, `list` is a method
-Exposures = list[Exposure]
-Checkpoints = list[CheckpointInfo]
 
 HOLD_SECONDS = 20.0  # how long one create request lets the server wait for the sandbox
 
 
-class AsyncSandbox(AsyncCommands):
+class AsyncSandbox(AsyncCommands, AsyncNetwork, AsyncCheckpoints):
     """A sandbox on a server. `async with` deletes it at the end of the block."""
 
     def __init__(
         self, *, client: AsyncClient, info: SandboxInfo, auth: Mapping[str, Any] | None = None
     ) -> None:
-        self.client = client
-        self.info = info
-        super().__init__(plane=AsyncPlane(client=client, sandbox_id=info.id, auth=auth))
+        super().__init__(client=client, info=info, auth=auth)
         self.files = AsyncFiles(plane=self._plane)
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.id} {self.info.status}>"
-
-    @property
-    def id(self) -> str:
-        return self.info.id
 
     # finding and making
 
@@ -253,101 +243,10 @@ class AsyncSandbox(AsyncCommands):
         )
         return await self.refresh()
 
-    async def set_network(
-        self, *, allow: Sequence[str] | None = None, deny: Sequence[str] | None = None
-    ) -> NetworkPolicy:
-        """What it may reach from now on, also what runs in it already; it holds when this returns.
-
-        Either `allow`, and nothing else (`[]`: nothing), or everything but `deny` (`[]`: everything). Each a host
-        `"packages.example.org"`, all below one `"*.packages.example.org"`, an IPv4 address or network `"10.0.0.0/8"`, with a port or a range
-        `":443"`, `":8000-8100"` behind it if need be (of a host 80 or 443, the ports where it can be held). Raises
-        BadRequest, also where it cannot be held or the sandbox was created with `network="none"`, and Conflict.
-        """
-        body = calls.policy_document(allow=allow, deny=deny)
-        path = f"/sandbox/{self.id}/egress-policy"
-        document = await self.client.call("PUT", path, body=body, sandbox_id=self.id)
-        return documents.network_policy(document)
-
-    async def get_network(self) -> NetworkPolicy:
-        """What it may reach."""
-        path = f"/sandbox/{self.id}/egress-policy"
-        return documents.network_policy(await self.client.call("GET", path, sandbox_id=self.id))
-
     async def logs(self, *, tail: int | None = None) -> str:
         """What the start command wrote, or the last `tail` bytes of it."""
         route = with_query("/logs", {"stream": "all", "tail": tail})
         return (await self._plane.send("GET", route)).body.decode("utf-8", "replace")
-
-    # checkpoints
-
-    async def checkpoint(self, *, wait: float = 300.0) -> CheckpointInfo:
-        """Keeps what has been written in this sandbox (not its processes) beyond its end; it runs on meanwhile.
-
-        `wait` is how many seconds to wait until it is DURABLE; 0 returns at once. Raises Conflict, ServerError (it
-        FAILED, or there is no room for it) or WaitTimeout.
-        """
-        path = f"/sandbox/{self.id}/checkpoints"
-        document = await self.client.call("POST", path, safe=False, sandbox_id=self.id)
-        made = documents.checkpoint_info(document)
-        deadline = now() + wait
-        delay = 0.05
-        while wait > 0 and made.state != "DURABLE":
-            if made.state != "PENDING":
-                raise ServerError(f"checkpoint {made.id} is {made.state}: {made.error}")
-            if now() + delay > deadline:
-                raise WaitTimeout(
-                    f"checkpoint {made.id} was not written within {wait:g} s: wait longer, or read it again"
-                )
-            await sleep(delay)
-            delay = min(delay * 1.5, 1.0)
-            made = await self.get_checkpoint(made.id, client=self.client)
-        return made
-
-    async def checkpoints(self) -> Checkpoints:
-        """Those of this sandbox, oldest first."""
-        document = await self.client.call("GET", f"/sandbox/{self.id}/checkpoints", sandbox_id=self.id)
-        return [documents.checkpoint_info(item) for item in document.get("checkpoints") or ()]
-
-    @classmethod
-    async def get_checkpoint(cls, checkpoint_id: str, *, client: AsyncClient | None = None) -> CheckpointInfo:
-        """One checkpoint, of any sandbox. Raises NotFound."""
-        client = client or await default_client()
-        path = f"/sandbox/checkpoints/{checks.path_part(checkpoint_id, name='checkpoint_id')}"
-        return documents.checkpoint_info(await client.call("GET", path))
-
-    @classmethod
-    async def delete_checkpoint(cls, checkpoint_id: str, *, client: AsyncClient | None = None) -> None:
-        """Gives its room back. Raises NotFound, or Conflict while it is being made."""
-        client = client or await default_client()
-        path = f"/sandbox/checkpoints/{checks.path_part(checkpoint_id, name='checkpoint_id')}"
-        await client.call("DELETE", path)
-
-    # ports
-
-    async def expose(self, port: int, *, protocol: str = "http", name: str | None = None) -> str:
-        """Makes a port reachable from outside; returns its URL, for `protocol="tcp"` a `host:port`."""
-        checks.one_of(protocol, ("http", "tcp"), name="protocol")
-        body: dict[str, object] = {"port": checks.port(port), "protocol": protocol.upper()}
-        if name is not None:
-            body["name"] = name
-        path = f"/sandbox/{self.id}/expose"
-        exposed = documents.exposure(
-            await self.client.call("POST", path, body=body, safe=False, sandbox_id=self.id)
-        )
-        return exposed.endpoint or exposed.url if protocol == "tcp" else exposed.url
-
-    async def exposures(self) -> Exposures:
-        """The ports of this sandbox that are reachable from outside."""
-        document = await self.client.call("GET", f"/sandbox/{self.id}/expose", sandbox_id=self.id)
-        return [documents.exposure(item) for item in document.get("exposures") or ()]
-
-    async def unexpose(self, port: int) -> None:
-        """Closes every way from outside to this port. Raises NotFound when there is none."""
-        found = [item for item in await self.exposures() if item.port == port]
-        if not found:
-            raise NotFound(f"port {port} of {self.id} is not exposed: call expose({port}) first", status=404)
-        for item in found:
-            await self.client.call("DELETE", f"/sandbox/{self.id}/expose/{item.id}", sandbox_id=self.id)
 
 
 async def _delete_quietly(client: AsyncClient, sandbox_id: str) -> None:

@@ -10,7 +10,7 @@ from sandlot._protocol import calls, checks, documents
 from sandlot._protocol.answers import end_error
 from sandlot._protocol.checks import Command
 from sandlot._protocol.messages import json_body
-from sandlot._sync.plane import Plane
+from sandlot._sync.handle import Handle
 from sandlot._sync.process import Process
 from sandlot._sync.stream import OpStream
 from sandlot._tasks_sync import ABANDONED, each, now, shielded
@@ -20,11 +20,8 @@ from sandlot.models import ExecResult, Progress
 EXEC_SLACK = 300.0  # seconds after a command's own limit for queueing, lost connections and restarts
 
 
-class Commands:
+class Commands(Handle):
     """What a sandbox can run. `Sandbox` is one of these with a life of its own."""
-
-    def __init__(self, *, plane: Plane) -> None:
-        self._plane = plane
 
     @overload
     def exec(

@@ -1,5 +1,5 @@
 # This file is auto-generated from sdk/src/sandlot/_async/sandbox.py by tools/async_to_sync.py: do not change it.
-"""One sandbox: create or find it, reach its files and ports, delete it; its commands are in commands.py."""
+"""One sandbox: create or find it, wait for it, delete it; what it can do meanwhile is in the classes it inherits."""
 
 from __future__ import annotations
 
@@ -10,38 +10,28 @@ from typing import Any, TypeVar
 from sandlot._protocol import calls, checks, documents
 from sandlot._protocol.checks import Command
 from sandlot._protocol.messages import with_query
+from sandlot._sync.checkpoints import Checkpoints
 from sandlot._sync.client import CLEANUP, Client, default_client
 from sandlot._sync.commands import Commands
 from sandlot._sync.files import Files
-from sandlot._sync.plane import Plane
+from sandlot._sync.network import Network
 from sandlot._tasks_sync import ABANDONED, each, now, shielded, sleep
-from sandlot.errors import NotFound, SandboxLost, SandlotError, ServerError, WaitTimeout
-from sandlot.models import CheckpointInfo, DeleteResult, Exposure, NetworkPolicy, Progress, SandboxInfo
+from sandlot.errors import NotFound, SandboxLost, SandlotError, WaitTimeout
+from sandlot.models import CheckpointInfo, DeleteResult, Progress, SandboxInfo
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 Results = list[Any]  # inside the class, `list` is a method
-Exposures = list[Exposure]
-Checkpoints = list[CheckpointInfo]
 
 HOLD_SECONDS = 20.0  # how long one create request lets the server wait for the sandbox
 
 
-class Sandbox(Commands):
+class Sandbox(Commands, Network, Checkpoints):
     """A sandbox on a server. `with` deletes it at the end of the block."""
 
     def __init__(self, *, client: Client, info: SandboxInfo, auth: Mapping[str, Any] | None = None) -> None:
-        self.client = client
-        self.info = info
-        super().__init__(plane=Plane(client=client, sandbox_id=info.id, auth=auth))
+        super().__init__(client=client, info=info, auth=auth)
         self.files = Files(plane=self._plane)
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.id} {self.info.status}>"
-
-    @property
-    def id(self) -> str:
-        return self.info.id
 
     # finding and making
 
@@ -250,101 +240,10 @@ class Sandbox(Commands):
         self.client.call("POST", f"/sandbox/{self.id}/reset", safe=False, timeout=120.0, sandbox_id=self.id)
         return self.refresh()
 
-    def set_network(
-        self, *, allow: Sequence[str] | None = None, deny: Sequence[str] | None = None
-    ) -> NetworkPolicy:
-        """What it may reach from now on, also what runs in it already; it holds when this returns.
-
-        Either `allow`, and nothing else (`[]`: nothing), or everything but `deny` (`[]`: everything). Each a host
-        `"packages.example.org"`, all below one `"*.packages.example.org"`, an IPv4 address or network `"10.0.0.0/8"`, with a port or a range
-        `":443"`, `":8000-8100"` behind it if need be (of a host 80 or 443, the ports where it can be held). Raises
-        BadRequest, also where it cannot be held or the sandbox was created with `network="none"`, and Conflict.
-        """
-        body = calls.policy_document(allow=allow, deny=deny)
-        path = f"/sandbox/{self.id}/egress-policy"
-        document = self.client.call("PUT", path, body=body, sandbox_id=self.id)
-        return documents.network_policy(document)
-
-    def get_network(self) -> NetworkPolicy:
-        """What it may reach."""
-        path = f"/sandbox/{self.id}/egress-policy"
-        return documents.network_policy(self.client.call("GET", path, sandbox_id=self.id))
-
     def logs(self, *, tail: int | None = None) -> str:
         """What the start command wrote, or the last `tail` bytes of it."""
         route = with_query("/logs", {"stream": "all", "tail": tail})
         return (self._plane.send("GET", route)).body.decode("utf-8", "replace")
-
-    # checkpoints
-
-    def checkpoint(self, *, wait: float = 300.0) -> CheckpointInfo:
-        """Keeps what has been written in this sandbox (not its processes) beyond its end; it runs on meanwhile.
-
-        `wait` is how many seconds to wait until it is DURABLE; 0 returns at once. Raises Conflict, ServerError (it
-        FAILED, or there is no room for it) or WaitTimeout.
-        """
-        path = f"/sandbox/{self.id}/checkpoints"
-        document = self.client.call("POST", path, safe=False, sandbox_id=self.id)
-        made = documents.checkpoint_info(document)
-        deadline = now() + wait
-        delay = 0.05
-        while wait > 0 and made.state != "DURABLE":
-            if made.state != "PENDING":
-                raise ServerError(f"checkpoint {made.id} is {made.state}: {made.error}")
-            if now() + delay > deadline:
-                raise WaitTimeout(
-                    f"checkpoint {made.id} was not written within {wait:g} s: wait longer, or read it again"
-                )
-            sleep(delay)
-            delay = min(delay * 1.5, 1.0)
-            made = self.get_checkpoint(made.id, client=self.client)
-        return made
-
-    def checkpoints(self) -> Checkpoints:
-        """Those of this sandbox, oldest first."""
-        document = self.client.call("GET", f"/sandbox/{self.id}/checkpoints", sandbox_id=self.id)
-        return [documents.checkpoint_info(item) for item in document.get("checkpoints") or ()]
-
-    @classmethod
-    def get_checkpoint(cls, checkpoint_id: str, *, client: Client | None = None) -> CheckpointInfo:
-        """One checkpoint, of any sandbox. Raises NotFound."""
-        client = client or default_client()
-        path = f"/sandbox/checkpoints/{checks.path_part(checkpoint_id, name='checkpoint_id')}"
-        return documents.checkpoint_info(client.call("GET", path))
-
-    @classmethod
-    def delete_checkpoint(cls, checkpoint_id: str, *, client: Client | None = None) -> None:
-        """Gives its room back. Raises NotFound, or Conflict while it is being made."""
-        client = client or default_client()
-        path = f"/sandbox/checkpoints/{checks.path_part(checkpoint_id, name='checkpoint_id')}"
-        client.call("DELETE", path)
-
-    # ports
-
-    def expose(self, port: int, *, protocol: str = "http", name: str | None = None) -> str:
-        """Makes a port reachable from outside; returns its URL, for `protocol="tcp"` a `host:port`."""
-        checks.one_of(protocol, ("http", "tcp"), name="protocol")
-        body: dict[str, object] = {"port": checks.port(port), "protocol": protocol.upper()}
-        if name is not None:
-            body["name"] = name
-        path = f"/sandbox/{self.id}/expose"
-        exposed = documents.exposure(
-            self.client.call("POST", path, body=body, safe=False, sandbox_id=self.id)
-        )
-        return exposed.endpoint or exposed.url if protocol == "tcp" else exposed.url
-
-    def exposures(self) -> Exposures:
-        """The ports of this sandbox that are reachable from outside."""
-        document = self.client.call("GET", f"/sandbox/{self.id}/expose", sandbox_id=self.id)
-        return [documents.exposure(item) for item in document.get("exposures") or ()]
-
-    def unexpose(self, port: int) -> None:
-        """Closes every way from outside to this port. Raises NotFound when there is none."""
-        found = [item for item in self.exposures() if item.port == port]
-        if not found:
-            raise NotFound(f"port {port} of {self.id} is not exposed: call expose({port}) first", status=404)
-        for item in found:
-            self.client.call("DELETE", f"/sandbox/{self.id}/expose/{item.id}", sandbox_id=self.id)
 
 
 def _delete_quietly(client: Client, sandbox_id: str) -> None:

@@ -1,0 +1,56 @@
+"""Checkpoints: what has been written in one sandbox, kept beyond its end."""
+
+from __future__ import annotations
+
+from sandlot._async.client import AsyncClient, default_client
+from sandlot._async.handle import AsyncHandle
+from sandlot._protocol import checks, documents
+from sandlot._tasks_async import now, sleep
+from sandlot.errors import ServerError, WaitTimeout
+from sandlot.models import CheckpointInfo
+
+
+class AsyncCheckpoints(AsyncHandle):
+    """What of a sandbox can be kept. `AsyncSandbox` is one of these with a life of its own."""
+
+    async def checkpoint(self, *, wait: float = 300.0) -> CheckpointInfo:
+        """Keeps what has been written in this sandbox (not its processes) beyond its end; it runs on meanwhile.
+
+        `wait` is how many seconds to wait until it is DURABLE; 0 returns at once. Raises Conflict, ServerError (it
+        FAILED, or there is no room for it) or WaitTimeout.
+        """
+        path = f"/sandbox/{self.id}/checkpoints"
+        document = await self.client.call("POST", path, safe=False, sandbox_id=self.id)
+        made = documents.checkpoint_info(document)
+        deadline = now() + wait
+        delay = 0.05
+        while wait > 0 and made.state != "DURABLE":
+            if made.state != "PENDING":
+                raise ServerError(f"checkpoint {made.id} is {made.state}: {made.error}")
+            if now() + delay > deadline:
+                raise WaitTimeout(
+                    f"checkpoint {made.id} was not written within {wait:g} s: wait longer, or read it again"
+                )
+            await sleep(delay)
+            delay = min(delay * 1.5, 1.0)
+            made = await self.get_checkpoint(made.id, client=self.client)
+        return made
+
+    async def checkpoints(self) -> list[CheckpointInfo]:
+        """Those of this sandbox, oldest first."""
+        document = await self.client.call("GET", f"/sandbox/{self.id}/checkpoints", sandbox_id=self.id)
+        return [documents.checkpoint_info(item) for item in document.get("checkpoints") or ()]
+
+    @classmethod
+    async def get_checkpoint(cls, checkpoint_id: str, *, client: AsyncClient | None = None) -> CheckpointInfo:
+        """One checkpoint, of any sandbox. Raises NotFound."""
+        client = client or await default_client()
+        path = f"/sandbox/checkpoints/{checks.path_part(checkpoint_id, name='checkpoint_id')}"
+        return documents.checkpoint_info(await client.call("GET", path))
+
+    @classmethod
+    async def delete_checkpoint(cls, checkpoint_id: str, *, client: AsyncClient | None = None) -> None:
+        """Gives its room back. Raises NotFound, or Conflict while it is being made."""
+        client = client or await default_client()
+        path = f"/sandbox/checkpoints/{checks.path_part(checkpoint_id, name='checkpoint_id')}"
+        await client.call("DELETE", path)

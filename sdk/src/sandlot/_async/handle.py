@@ -1,0 +1,28 @@
+"""A sandbox as the client knows it: what its commands, network and checkpoints are all asked through."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sandlot._async.client import AsyncClient
+from sandlot._async.plane import AsyncPlane
+from sandlot.models import SandboxInfo
+
+
+class AsyncHandle:
+    """The client, what it last heard of the sandbox, and the sandbox's data plane."""
+
+    def __init__(
+        self, *, client: AsyncClient, info: SandboxInfo, auth: Mapping[str, Any] | None = None
+    ) -> None:
+        self.client = client
+        self.info = info
+        self._plane = AsyncPlane(client=client, sandbox_id=info.id, auth=auth)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.id} {self.info.status}>"
+
+    @property
+    def id(self) -> str:
+        return self.info.id

@@ -1,0 +1,57 @@
+# This file is auto-generated from sdk/src/sandlot/_async/checkpoints.py by tools/async_to_sync.py: do not change it.
+"""Checkpoints: what has been written in one sandbox, kept beyond its end."""
+
+from __future__ import annotations
+
+from sandlot._protocol import checks, documents
+from sandlot._sync.client import Client, default_client
+from sandlot._sync.handle import Handle
+from sandlot._tasks_sync import now, sleep
+from sandlot.errors import ServerError, WaitTimeout
+from sandlot.models import CheckpointInfo
+
+
+class Checkpoints(Handle):
+    """What of a sandbox can be kept. `Sandbox` is one of these with a life of its own."""
+
+    def checkpoint(self, *, wait: float = 300.0) -> CheckpointInfo:
+        """Keeps what has been written in this sandbox (not its processes) beyond its end; it runs on meanwhile.
+
+        `wait` is how many seconds to wait until it is DURABLE; 0 returns at once. Raises Conflict, ServerError (it
+        FAILED, or there is no room for it) or WaitTimeout.
+        """
+        path = f"/sandbox/{self.id}/checkpoints"
+        document = self.client.call("POST", path, safe=False, sandbox_id=self.id)
+        made = documents.checkpoint_info(document)
+        deadline = now() + wait
+        delay = 0.05
+        while wait > 0 and made.state != "DURABLE":
+            if made.state != "PENDING":
+                raise ServerError(f"checkpoint {made.id} is {made.state}: {made.error}")
+            if now() + delay > deadline:
+                raise WaitTimeout(
+                    f"checkpoint {made.id} was not written within {wait:g} s: wait longer, or read it again"
+                )
+            sleep(delay)
+            delay = min(delay * 1.5, 1.0)
+            made = self.get_checkpoint(made.id, client=self.client)
+        return made
+
+    def checkpoints(self) -> list[CheckpointInfo]:
+        """Those of this sandbox, oldest first."""
+        document = self.client.call("GET", f"/sandbox/{self.id}/checkpoints", sandbox_id=self.id)
+        return [documents.checkpoint_info(item) for item in document.get("checkpoints") or ()]
+
+    @classmethod
+    def get_checkpoint(cls, checkpoint_id: str, *, client: Client | None = None) -> CheckpointInfo:
+        """One checkpoint, of any sandbox. Raises NotFound."""
+        client = client or default_client()
+        path = f"/sandbox/checkpoints/{checks.path_part(checkpoint_id, name='checkpoint_id')}"
+        return documents.checkpoint_info(client.call("GET", path))
+
+    @classmethod
+    def delete_checkpoint(cls, checkpoint_id: str, *, client: Client | None = None) -> None:
+        """Gives its room back. Raises NotFound, or Conflict while it is being made."""
+        client = client or default_client()
+        path = f"/sandbox/checkpoints/{checks.path_part(checkpoint_id, name='checkpoint_id')}"
+        client.call("DELETE", path)
