@@ -16,13 +16,13 @@ from sandlot_kube.errors import KubeError
 
 from loadtests.bounds import Bound, SpecError
 from loadtests.interrupts import end_in_order
-from loadtests.load import judge, profile
+from loadtests.load import judge, profile_files
 from loadtests.load.figures import write_figures
 from loadtests.load.generators import GeneratorFailed
 from loadtests.load.page import write_page
 from loadtests.load.places import Local, Place, PlaceFailed, Server
 from loadtests.load.plots import plots
-from loadtests.load.profile import Loaded, ProfileError
+from loadtests.load.profile_files import Loaded, ProfileError
 from loadtests.load.tables import tables
 from loadtests.load.trial import trial
 from tests.cluster.shell import ClusterError
@@ -79,8 +79,8 @@ def loadtest(
     end_in_order()
     try:
         given = _given(set_ or [])
-        wanted = profile.names() if profiles == ["all"] else profiles
-        loaded = [profile.load(name, short=short, given=given) for name in wanted]
+        wanted = profile_files.names() if profiles == ["all"] else profiles
+        loaded = [profile_files.load(name, short=short, given=given) for name in wanted]
         where = {on.value, runtime.value} if on is On.CLUSTER else {on.value}
         bounds = {one.name: judge.bounds_of(one.name, on=where, short=short, path=spec) for one in loaded}
         values = _values(value or [])

@@ -1,27 +1,16 @@
-"""What a load test does, read from YAML: parameters, a warm pool, baselines, and a list of phases."""
+"""What a load test does: a warm pool, baselines, and a list of phases; profile_files.py reads it from YAML."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Literal
 
 import msgspec
-import yaml
 from msgspec import Meta
 
 from loadtests.floors import COMMAND
 
-PROFILES = Path(__file__).resolve().parents[1] / "profiles"
 Count = Annotated[int, Meta(ge=1)]
 Seconds = Annotated[float, Meta(gt=0)]
-Scalar = int | float | str
-_NAME = re.compile(r"\$([a-z][a-z0-9_]*)")
-
-
-class ProfileError(Exception):
-    """The profile cannot be used; the message names the file, the field, and what would be right."""
 
 
 class _Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -190,101 +179,6 @@ class Profile(_Strict, frozen=True):
                 raise ValueError(f"phase {phase.name!r}: `closed.{field}` is {number} and must be {wanted}")
 
 
-class Loaded(msgspec.Struct, frozen=True, kw_only=True):
-    """A profile with its parameters filled in."""
-
-    name: str
-    short: bool
-    parameters: dict[str, Scalar]
-    profile: Profile
-
-
-def names(folder: Path = PROFILES) -> list[str]:
-    """The profiles that there are."""
-    return sorted(path.stem for path in folder.glob("*.yaml"))
-
-
-def load(
-    name: str, *, short: bool = False, given: Mapping[str, str] | None = None, folder: Path = PROFILES
-) -> Loaded:
-    """The profile of this name; `given` parameters win over those of `short:`, and those over `parameters:`.
-
-    Raises ProfileError.
-    """
-    path = folder / f"{name}.yaml"
-    try:
-        document = yaml.safe_load(path.read_text())
-    except FileNotFoundError as error:
-        raise ProfileError(f"there is no profile {name!r}; there are {', '.join(names(folder))}") from error
-    except (OSError, yaml.YAMLError) as error:
-        raise ProfileError(f"{path.name}: {error}") from error
-    try:
-        return parse(document, name=name, short=short, given=given or {})
-    except ProfileError as error:
-        raise ProfileError(f"{path.name}: {error}") from error
-
-
-def parse(document: object, *, name: str, short: bool, given: Mapping[str, str]) -> Loaded:
-    """The same of a document that was read already. Raises ProfileError."""
-    if not isinstance(document, dict):
-        raise ProfileError("must be a mapping")
-    rest = dict(cast("dict[str, Any]", document))
-    parameters = _scalars(rest.pop("parameters", {}), field="parameters")
-    shorter = _scalars(rest.pop("short", {}), field="short")
-    for source, values in (("short", shorter), ("the command line", given)):
-        for key in values:
-            if key not in parameters:
-                there = ", ".join(parameters) or "none"
-                raise ProfileError(f"{source}: there is no parameter {key!r}; there are {there}")
-    if short:
-        parameters |= shorter
-    for key, text in given.items():
-        parameters[key] = _number_or_text(text)
-    used: set[str] = set()
-    filled = _filled(rest, parameters=parameters, used=used)
-    unused = [key for key in parameters if key not in used]
-    if unused:
-        raise ProfileError(f"parameters.{unused[0]}: nothing uses it")
-    try:
-        profile = msgspec.convert(filled, Profile)
-    except msgspec.ValidationError as error:
-        raise ProfileError(_readable(str(error))) from error
-    return Loaded(name=name, short=short, parameters=parameters, profile=profile)
-
-
-def _scalars(value: object, *, field: str) -> dict[str, Scalar]:
-    try:
-        return msgspec.convert(value, dict[str, Scalar])
-    except msgspec.ValidationError as error:
-        raise ProfileError(
-            f"{field}: must map names to numbers or strings ({_readable(str(error))})"
-        ) from error
-
-
-def _number_or_text(text: str) -> Scalar:
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
-
-
-def _filled(value: Any, *, parameters: Mapping[str, Scalar], used: set[str]) -> Any:
-    """The value with each string that is `$name`, and nothing else, replaced by that parameter."""
-    if isinstance(value, dict):
-        return {key: _filled(item, parameters=parameters, used=used) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_filled(item, parameters=parameters, used=used) for item in value]
-    if isinstance(value, str) and (match := _NAME.fullmatch(value)):
-        key = match[1]
-        if key not in parameters:
-            raise ProfileError(f"{value} is used and not among the parameters ({', '.join(parameters)})")
-        used.add(key)
-        return parameters[key]
-    return value
-
-
 def _one_of(struct: msgspec.Struct, *fields: str) -> str:
     """The one of these fields that is set. Raises ValueError."""
     chosen = [field for field in fields if getattr(struct, field) is not None]
@@ -292,11 +186,3 @@ def _one_of(struct: msgspec.Struct, *fields: str) -> str:
         had = " and ".join(chosen) or "none"
         raise ValueError(f"needs exactly one of {', '.join(fields)}; it has {had}")
     return chosen[0]
-
-
-def _readable(message: str) -> str:
-    """msgspec's `what - at $.path` as `path: what`."""
-    what, separator, path = message.partition(" - at `$")
-    if not separator:
-        return what
-    return f"{path.rstrip('`').lstrip('.') or 'the profile'}: {what[0].lower()}{what[1:]}"

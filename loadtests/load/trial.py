@@ -28,7 +28,8 @@ from loadtests.load.generators import Generators
 from loadtests.load.messages import Setup
 from loadtests.load.peers import peers as take_peers
 from loadtests.load.places import Place
-from loadtests.load.profile import Loaded, Phase
+from loadtests.load.profile import Phase
+from loadtests.load.profile_files import Loaded
 from loadtests.load.sampling import Sample, Sampler
 from loadtests.load.strangers import during
 from loadtests.load.summary import Span

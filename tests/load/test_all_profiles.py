@@ -19,7 +19,7 @@ from xml.etree import ElementTree
 import pytest
 
 from loadtests import publish
-from loadtests.load import events, profile
+from loadtests.load import events, profile_files
 from loadtests.load.events import Event
 from loadtests.processes import with_mark
 from tests.load.command import run
@@ -57,13 +57,13 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Result:
 
 def test_every_profile_keeps_its_bounds(whole: Result) -> None:
     assert whole.code == 0, whole.said
-    for name in profile.names():
+    for name in profile_files.names():
         rows = whole.summary(name)["bounds"]
         assert rows, f"{name} has no bounds"
         assert all(row["held"] for row in rows)
 
 
-@pytest.mark.parametrize("name", profile.names())
+@pytest.mark.parametrize("name", profile_files.names())
 def test_the_summary_counts_what_the_events_say(whole: Result, name: str) -> None:
     summary, found = whole.summary(name), whole.events(name)
     assert summary["short"]
@@ -90,7 +90,7 @@ def test_each_profile_does_what_its_parameters_say(whole: Result) -> None:
         return kinds(name, phase)[kind]["count"]
 
     def given(name: str) -> Any:
-        return profile.load(name, short=True).parameters
+        return profile_files.load(name, short=True).parameters
 
     reward = given("code-reward")
     assert count("code-reward", "rollouts", "task") == reward["rollouts"]
@@ -145,7 +145,7 @@ def test_ledgers_of_the_sandboxes_agree_with_what_was_answered(whole: Result) ->
 
 
 def test_a_killed_gateway_is_told_and_its_callers_only_waited(whole: Result) -> None:
-    summary, given = whole.summary("failover"), profile.load("failover", short=True).parameters
+    summary, given = whole.summary("failover"), profile_files.load("failover", short=True).parameters
     told = summary["phases"]["failover"]
     (fault,) = told["faults"]
     assert fault["kill"] == "gateway"
@@ -169,7 +169,7 @@ def test_a_killed_gateway_is_told_and_its_callers_only_waited(whole: Result) -> 
 def test_strangers_hold_connections_while_others_work_and_leave_with_their_phase(whole: Result) -> None:
     phases = whole.summary("strangers")["phases"]
     assert "strangers" not in phases["quiet"]
-    given, told = profile.load("strangers", short=True).parameters, phases["attacked"]["strangers"]
+    given, told = profile_files.load("strangers", short=True).parameters, phases["attacked"]["strangers"]
     assert told["connections"] == given["connections"] <= told["opened"]
     assert 0 < told["held"] <= told["connections"]
     assert told["before"] > 20 << 20
@@ -191,7 +191,7 @@ def test_the_parts_of_the_stack_are_sampled(whole: Result) -> None:
     assert busy["generator"]["processes"] == 2
     lines = (whole.reports / "idle" / "samples.jsonl").read_text().splitlines()
     running = [json.loads(line)["sandboxes"].get("running", 0) for line in lines]
-    assert max(running) == profile.load("idle", short=True).parameters["sandboxes"]
+    assert max(running) == profile_files.load("idle", short=True).parameters["sandboxes"]
 
 
 def test_baselines_are_of_the_same_run(whole: Result) -> None:
@@ -214,7 +214,7 @@ def test_the_same_command_is_spawned_beside_the_load(whole: Result) -> None:
 
 
 def test_the_page_needs_nothing_but_a_browser(whole: Result) -> None:
-    for name in profile.names():
+    for name in profile_files.names():
         page = (whole.reports / name / "report.html").read_text()
         assert page.count("<svg") >= 7
         assert 'name="viewport"' in page
@@ -233,7 +233,7 @@ def test_the_page_needs_nothing_but_a_browser(whole: Result) -> None:
 
 
 def test_each_plot_is_a_file_of_its_own(whole: Result) -> None:
-    for name in profile.names():
+    for name in profile_files.names():
         folder = whole.reports / name / "figures"
         assert {"latency-over-time.svg", "throughput.svg", "memory.svg"} <= set(os.listdir(folder))
         for path in folder.iterdir():
@@ -251,10 +251,10 @@ def test_reports_become_a_page_with_its_figures_beside_it(whole: Result, tmp_pat
     text = page.read_text()
     assert page == tmp_path / "performance" / "local.md"
     assert not old.exists()
-    for name in profile.names():
+    for name in profile_files.names():
         assert text.count(f"\n## {name}\n") == 1
     figures = re.findall(r"\]\((local/\S+\.svg)\)", text)
-    assert len(figures) == 2 * len(profile.names())
+    assert len(figures) == 2 * len(profile_files.names())
     assert all((page.parent / figure).is_file() for figure in figures)
     assert re.search(r"^\| steady: exec \| \d+ \|", text, re.MULTILINE)
     assert re.search(r"^\| gateway \| \d\.\d{3} \| \d+ MiB \|", text, re.MULTILINE)

@@ -14,7 +14,7 @@ from sandlot import errors
 
 from loadtests.bounds import Bound, SpecError, read_bounds
 from loadtests.load import events as journal
-from loadtests.load import judge, profile, summary
+from loadtests.load import judge, profile_files, summary
 from loadtests.load.events import Event
 from loadtests.load.messages import Done, Ledger
 from loadtests.load.sampling import Sample, Usage, states
@@ -267,10 +267,10 @@ def test_a_value_that_is_missing_misses_its_bound() -> None:
 def test_every_bound_belongs_to_a_profile_and_says_what_was_measured() -> None:
     text = judge.SPEC.read_text()
     for name in read_bounds(judge.SPEC):
-        assert name.partition(".")[0] in profile.names()
+        assert name.partition(".")[0] in profile_files.names()
         row = text.partition(f"\n{name}:")[2].partition("\n  at_")[0]
         assert "# measured" in row, name
-    for name in profile.names():
+    for name in profile_files.names():
         assert judge.bounds_of(name, on={"local"}, short=False)
 
 

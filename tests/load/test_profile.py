@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadtests.load import profile
-from loadtests.load.profile import Loaded, ProfileError
+from loadtests.load import profile, profile_files
+from loadtests.load.profile_files import Loaded, ProfileError
 
 ALL = (
     *(
@@ -32,16 +32,16 @@ OPEN = {"name": "a", "open": {"rate": 3, "seconds": 20}, "steps": [{"exec": "tru
 
 
 def parsed(document: dict[str, Any], *, given: dict[str, str] | None = None, short: bool = False) -> Loaded:
-    return profile.parse({"what": "a test", **document}, name="t", short=short, given=given or {})
+    return profile_files.parse({"what": "a test", **document}, name="t", short=short, given=given or {})
 
 
 def test_there_is_a_profile_for_each_kind_of_run() -> None:
-    assert tuple(profile.names()) == ALL
+    assert tuple(profile_files.names()) == ALL
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_each_can_be_read_and_its_short_version_is_smaller(name: str) -> None:
-    whole, short = profile.load(name), profile.load(name, short=True)
+    whole, short = profile_files.load(name), profile_files.load(name, short=True)
     assert whole.profile.what == short.profile.what
     assert [phase.name for phase in whole.profile.phases] == [phase.name for phase in short.profile.phases]
     assert whole.parameters.keys() == short.parameters.keys()
@@ -137,15 +137,15 @@ def test_what_is_wrong_is_named(document: dict[str, Any], words: str) -> None:
 
 def test_files_that_are_no_profiles(tmp_path: Path) -> None:
     with pytest.raises(ProfileError, match="no profile 'stedy'; there are burst, callers, churn"):
-        profile.load("stedy")
+        profile_files.load("stedy")
     with pytest.raises(ProfileError, match="the command line: there is no parameter 'rat'; there are rate"):
-        profile.load("steady", given={"rat": "3"})
+        profile_files.load("steady", given={"rat": "3"})
     (tmp_path / "a.yaml").write_text("what: [")
     with pytest.raises(ProfileError, match=r"a\.yaml: while parsing"):
-        profile.load("a", folder=tmp_path)
+        profile_files.load("a", folder=tmp_path)
     (tmp_path / "b.yaml").write_text("- 3")
     with pytest.raises(ProfileError, match=r"b\.yaml: must be a mapping"):
-        profile.load("b", folder=tmp_path)
+        profile_files.load("b", folder=tmp_path)
 
 
 scalars = st.one_of(
@@ -170,7 +170,7 @@ documents = st.recursive(
 @given(documents)
 def test_any_document_is_a_profile_or_an_error_with_a_message(document: Any) -> None:
     try:
-        loaded = profile.parse(document, name="t", short=False, given={})
+        loaded = profile_files.parse(document, name="t", short=False, given={})
     except ProfileError as error:
         assert str(error)
     else:
