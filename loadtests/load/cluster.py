@@ -7,23 +7,20 @@ import contextlib
 import json
 import os
 import re
-import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any
 
 import msgspec
-from kubernetes.client import ApiException
 from sandlot import AsyncClient, AsyncSandbox
 from sandlot_contract.ports import CONTROLLER_PORT, GATEWAY_PORT, WEBHOOK_PORT
 from sandlot_contract.sidecar import WEBHOOK_PATH
 from sandlot_kube import paths
 from sandlot_kube.errors import KubeError
 
-from loadtests.cluster.baseline import pods_exec, pods_exec_rate
 from loadtests.cluster.site import Installation, Pool, Site
-from loadtests.load import peers_in_pod
+from loadtests.load import peers_in_pod, pods_exec
 from loadtests.load.baselines import Baselines, MakeSandbox, Taken
 from loadtests.load.kubelet import BARE, Account, NodeStats
 from loadtests.load.peers import Peer
@@ -35,10 +32,8 @@ from tests.cluster.shell import ClusterError
 from tests.kubernetes import killing
 from tests.kubernetes.stack import IMAGE
 
-MANY_SECONDS = 6.0  # a call may take seconds when 64 wait for it
 # Before it answers, a kubelet has gVisor's shims start a process for each container, of which there may be hundreds.
 LOOK_SECONDS = 90.0
-PODS = 4  # that the threads of the baseline share
 PORTS = {"gateway": GATEWAY_PORT, "controller": CONTROLLER_PORT}  # where they tell Prometheus
 _OPEN_FILES = re.compile(r"^process_open_fds (\S+)$", re.MULTILINE)
 _RESIDENT = re.compile(r"^process_resident_memory_bytes (\S+)$", re.MULTILINE)
@@ -212,15 +207,8 @@ class Cluster:
         return look
 
     async def baselines(self, taken: Baselines, plan: Baseline, *, make: MakeSandbox) -> None:
-        """`pods_exec`: the official client, one caller; `pods_exec_threads`: a thread and a client for each of many."""
         assert self._pool is not None
-        boxes = await asyncio.gather(*(make() for _ in range(PODS)))
-        try:
-            pods = [await self._pool.pod_of(box) for box in boxes]
-            await self._one_caller(taken.setdefault("pods_exec", Taken()), plan, pod=pods[0])
-            await self._many_callers(taken.setdefault("pods_exec_threads", Taken()), plan, pods=pods)
-        finally:
-            await asyncio.gather(*(box.delete() for box in boxes))
+        await pods_exec.measure(taken, plan, site=self.site, pool=self._pool, make=make)
 
     async def peer(self, found: Taken, plan: Baseline, box: AsyncSandbox, peer: Peer) -> None:
         await peers_in_pod.measure(found, plan, box, peer)
@@ -258,41 +246,6 @@ class Cluster:
             await asyncio.to_thread(killing.whole_again, self.site.stack, part, killed=self._killed)
         except (AssertionError, ClusterError) as error:
             raise PlaceFailed(f"{part} was killed and did not come back: {error}") from error
-
-    async def _one_caller(self, found: Taken, plan: Baseline, *, pod: str) -> None:
-        def loop() -> None:
-            core = self.site.core()
-            end = time.monotonic() + plan.seconds
-            while time.monotonic() < end:
-                found.times.append(
-                    pods_exec(core, namespace=self.site.stack.sandboxes, pod=pod, command=plan.command)
-                )
-
-        with _missing(found):
-            await asyncio.to_thread(loop)
-
-    async def _many_callers(self, found: Taken, plan: Baseline, *, pods: list[str]) -> None:
-        with _missing(found):
-            rate, failures = await asyncio.to_thread(
-                pods_exec_rate,
-                self.site.core,
-                namespace=self.site.stack.sandboxes,
-                pods=pods,
-                callers=plan.callers,
-                seconds=max(plan.seconds * 2, MANY_SECONDS),
-                command=plan.command,
-            )
-            found.rates.append(rate)
-            found.failures += failures
-
-
-@contextlib.contextmanager
-def _missing(found: Taken) -> Iterator[None]:
-    """A baseline that cannot be taken is told as missing and stops nothing."""
-    try:
-        yield
-    except (RuntimeError, ApiException) as error:
-        found.missing = (str(error) or type(error).__name__)[:200]
 
 
 def _bare_pod(name: str, *, runtime: str) -> dict[str, Any]:

@@ -1,0 +1,64 @@
+"""The baselines of a cluster: the same command through `pods/exec` and the official Kubernetes client."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Iterator
+
+from kubernetes.client import ApiException
+
+from loadtests.cluster.baseline import pods_exec, pods_exec_rate
+from loadtests.cluster.site import Pool, Site
+from loadtests.load.baselines import Baselines, MakeSandbox, Taken
+from loadtests.load.profile import Baseline
+
+MANY_SECONDS = 6.0  # a call may take seconds when 64 wait for it
+PODS = 4  # that the threads of the baseline share
+
+
+async def measure(taken: Baselines, plan: Baseline, *, site: Site, pool: Pool, make: MakeSandbox) -> None:
+    """`pods_exec`: one caller; `pods_exec_threads`: a thread and a client for each of many."""
+    boxes = await asyncio.gather(*(make() for _ in range(PODS)))
+    try:
+        pods = [await pool.pod_of(box) for box in boxes]
+        await _one_caller(taken.setdefault("pods_exec", Taken()), plan, site=site, pod=pods[0])
+        await _many_callers(taken.setdefault("pods_exec_threads", Taken()), plan, site=site, pods=pods)
+    finally:
+        await asyncio.gather(*(box.delete() for box in boxes))
+
+
+async def _one_caller(found: Taken, plan: Baseline, *, site: Site, pod: str) -> None:
+    def loop() -> None:
+        core = site.core()
+        end = time.monotonic() + plan.seconds
+        while time.monotonic() < end:
+            found.times.append(pods_exec(core, namespace=site.stack.sandboxes, pod=pod, command=plan.command))
+
+    with _missing(found):
+        await asyncio.to_thread(loop)
+
+
+async def _many_callers(found: Taken, plan: Baseline, *, site: Site, pods: list[str]) -> None:
+    with _missing(found):
+        rate, failures = await asyncio.to_thread(
+            pods_exec_rate,
+            site.core,
+            namespace=site.stack.sandboxes,
+            pods=pods,
+            callers=plan.callers,
+            seconds=max(plan.seconds * 2, MANY_SECONDS),
+            command=plan.command,
+        )
+        found.rates.append(rate)
+        found.failures += failures
+
+
+@contextlib.contextmanager
+def _missing(found: Taken) -> Iterator[None]:
+    """A baseline that cannot be taken is told as missing and stops nothing."""
+    try:
+        yield
+    except (RuntimeError, ApiException) as error:
+        found.missing = (str(error) or type(error).__name__)[:200]
