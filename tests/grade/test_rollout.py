@@ -14,7 +14,8 @@ from sandlot_grade.errors import GradeError
 from sandlot_grade.rollout import PROGRAM, Grader, Limits, key
 from sandlot_grade.work import Outcome, Rollout
 
-from tests.sdk.service import Fault, Service
+from tests.sdk.service.faults import Fault
+from tests.sdk.service.server import Service
 
 ROLLOUT = Rollout(index=0, task_id="t", kind="k", code="pass", test="", entry_point=None)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.leaks import snapshot
-from tests.sdk.service import Service
+from tests.sdk.service.server import Service
 from tests.stack import Stack
 from tests.waiting import wait_until_empty
 

@@ -15,7 +15,8 @@ import pytest
 from sandlot import AsyncClient, AsyncSandbox, Client, ConnectionFailed, Sandbox
 from sandlot._tasks_async import each
 
-from tests.sdk.service import Fault, Service
+from tests.sdk.service.faults import Fault
+from tests.sdk.service.server import Service
 from tests.waiting import until, wait_until
 
 SYNC = """

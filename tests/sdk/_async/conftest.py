@@ -8,7 +8,7 @@ import pytest
 from sandlot import AsyncClient, AsyncSandbox
 
 from tests.sdk.conftest import Server
-from tests.sdk.service import Service
+from tests.sdk.service.server import Service
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from sandlot import Client, Sandbox
 
 from tests.sdk.conftest import Server
-from tests.sdk.service import Service
+from tests.sdk.service.server import Service
 
 
 @pytest.fixture

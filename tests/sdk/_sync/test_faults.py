@@ -19,7 +19,8 @@ from sandlot import (
     WaitTimeout,
 )
 
-from tests.sdk.service import Fault, Service
+from tests.sdk.service.faults import Fault
+from tests.sdk.service.server import Service
 
 COUNT = "echo x >> count; cat count | wc -l"
 

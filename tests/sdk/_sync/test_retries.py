@@ -23,7 +23,8 @@ from sandlot import (
 from sandlot._sync import client as client_module
 from sandlot._sync import commands, stream
 
-from tests.sdk.service import Fault, Service
+from tests.sdk.service.faults import Fault
+from tests.sdk.service.server import Service
 from tests.waiting import wait_until
 
 FULL = {"error": "busy", "message": "full"}
