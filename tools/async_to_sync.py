@@ -130,6 +130,10 @@ def main() -> int:
     bad: list[str] = []
     for source_dir, target_dir in PAIRS:
         sources = {path.name: path for path in sorted((ROOT / source_dir).glob("*.py"))}
+        if not check:
+            (ROOT / target_dir).mkdir(parents=True, exist_ok=True)
+            for name in sources:  # ruff sorts an import among ours only when its file exists
+                (ROOT / target_dir / name).touch()
         for name, path in sources.items():
             target = ROOT / target_dir / name
             header = HEADER.format(source=f"{source_dir}/{name}")
@@ -140,7 +144,6 @@ def main() -> int:
             if check:
                 bad.append(f"{target_dir}/{name} is not what {source_dir}/{name} gives")
             else:
-                target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_text(text)
                 print(f"wrote {target_dir}/{name}")
         for leftover in sorted({path.name for path in (ROOT / target_dir).glob("*.py")} - set(sources)):

@@ -1,4 +1,4 @@
-"""A client and a sandbox for each test of this flavour."""
+"""A client and a sandbox for each test of this flavour, and a clock for those of retries."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 from sandlot import AsyncClient, AsyncSandbox
+from sandlot._async import client as client_module
+from sandlot._async import commands, stream
 
+from tests.sdk._async.retrying import WINDOW, Clock
 from tests.sdk.conftest import Server
 from tests.sdk.service.server import Service
 
@@ -33,3 +36,25 @@ async def faulty(service: Service) -> AsyncIterator[AsyncSandbox]:
         await AsyncSandbox.create(client=client) as box,
     ):
         yield box
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The clock that retries look at."""
+    clock = Clock()
+    for module in (client_module, commands, stream):
+        monkeypatch.setattr(module, "now", clock.now)
+    for module in (client_module, stream):
+        monkeypatch.setattr(module, "sleep", clock.sleep)
+    return clock
+
+
+@pytest.fixture
+async def patient(service: Service, clock: Clock) -> AsyncIterator[AsyncSandbox]:
+    """A sandbox of the small server; its client has had an answer."""
+    async with (
+        AsyncClient(url=service.url, api_key=service.api_key, retry_for=WINDOW) as client,
+        await AsyncSandbox.create(client=client) as box,
+    ):
+        yield box
+        service.faults.clear()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -13,71 +12,19 @@ from sandlot import (
     Busy,
     ConnectionFailed,
     DiskFull,
-    Event,
     NotFound,
     SandboxLost,
     ServerError,
-    Stdout,
 )
 from sandlot._async import client as client_module
-from sandlot._async import commands, stream
+from sandlot._async import commands
 
+from tests.sdk._async.retrying import WINDOW, Clock, run
 from tests.sdk.service.faults import Fault
 from tests.sdk.service.server import Service
-from tests.waiting import wait_until
 
 FULL = {"error": "busy", "message": "full"}
 LOST = {"/exec": Fault("/exec", refuse=True), "/ops": Fault("/ops", refuse=True)}
-WINDOW = 5.0  # seconds in which the client of these tests waits for a lost server
-
-
-class Clock:
-    """A sleep takes no time, and moves it on; so does each look at it, by `per_look` seconds."""
-
-    def __init__(self) -> None:
-        self.time = 1000.0
-        self.per_look = 0.0
-        self.slept: list[float] = []
-
-    def now(self) -> float:
-        self.time += self.per_look
-        return self.time
-
-    async def sleep(self, seconds: float) -> None:
-        self.slept.append(seconds)
-        self.time += seconds
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    for module in (client_module, commands, stream):
-        monkeypatch.setattr(module, "now", clock.now)
-    for module in (client_module, stream):
-        monkeypatch.setattr(module, "sleep", clock.sleep)
-    return clock
-
-
-@pytest.fixture
-async def patient(service: Service, clock: Clock) -> AsyncIterator[AsyncSandbox]:
-    """A sandbox of the small server; its client has had an answer."""
-    async with (
-        AsyncClient(url=service.url, api_key=service.api_key, retry_for=WINDOW) as client,
-        await AsyncSandbox.create(client=client) as box,
-    ):
-        yield box
-        service.faults.clear()
-
-
-async def run(box: AsyncSandbox, route: str) -> str:
-    """The output of a command: by one answer (`/exec`) or by a stream (`/ops`)."""
-    if route == "/exec":
-        return (await box.exec("echo done")).stdout
-    return await text_of(await box.exec("echo done", stream=True))
-
-
-async def text_of(events: AsyncIterator[Event]) -> str:
-    return "".join([event.text async for event in events if isinstance(event, Stdout)])
 
 
 @pytest.mark.parametrize("status", [429, 503])
@@ -316,79 +263,6 @@ async def test_a_full_disk_is_told_as_such_however_a_file_is_sent(
     with pytest.raises(DiskFull, match=r"^/kept: the sandbox's disk is full$") as caught:
         await patient.files.write("/kept", pieces() if in_pieces else b"all")
     assert caught.value.path == "/kept"
-
-
-@pytest.mark.parametrize(
-    ("stop", "message"),
-    [
-        (True, "the stream stopped before the end of the command"),
-        (False, "the connection was closed in mid-answer"),
-    ],
-)
-async def test_a_stream_that_stops_and_stops_is_told_after_the_window(
-    patient: AsyncSandbox, service: Service, clock: Clock, stop: bool, message: str
-) -> None:
-    service.faults.extend(Fault("/ops", cut=0, stop=stop) for _ in range(40))
-    with pytest.raises(ConnectionFailed, match=f"^{message}$") as caught:
-        await run(patient, "/ops")
-    assert caught.value.sent is True
-    assert 2.0 < sum(clock.slept) <= WINDOW
-    assert all(clock.slept)
-
-
-async def test_a_stream_that_gets_on_is_followed_however_often_it_stops(
-    patient: AsyncSandbox, service: Service, clock: Clock
-) -> None:
-    service.faults.extend(Fault("/ops", cut=5) for _ in range(30))
-    assert await run(patient, "/ops") == "done\n"
-    assert len(service.calls("/ops", "POST")) == 31
-    assert max(clock.slept) < 0.1
-
-
-@pytest.mark.parametrize(("held", "pause"), [(0.4, True), (0.5, False)])
-async def test_a_stream_that_held_for_a_while_is_opened_again_at_once(
-    patient: AsyncSandbox, service: Service, clock: Clock, held: float, pause: bool
-) -> None:
-    service.faults.append(Fault("/ops", cut=0))
-    process = await patient.start("echo done")
-    clock.per_look = held  # two looks between the begin of the attempt and its end
-    assert await text_of(process) == "done\n"
-    assert [seconds > 0 for seconds in clock.slept] == [pause]
-
-
-async def test_what_is_no_stream_is_told(patient: AsyncSandbox, service: Service) -> None:
-    service.faults.append(Fault("/ops", status=200, body={"error": "none"}))
-    with pytest.raises(ServerError, match=r"^the stream cannot be read: \S"):
-        await run(patient, "/ops")
-
-
-@pytest.mark.parametrize("attached", [False, True])
-async def test_a_stream_without_even_a_sign_of_life_is_opened_again(
-    service: Service, clock: Clock, monkeypatch: pytest.MonkeyPatch, attached: bool
-) -> None:
-    async with (
-        AsyncClient(url=service.url, api_key=service.api_key) as client,
-        await AsyncSandbox.create(client=client) as box,
-    ):
-        monkeypatch.setattr(stream, "SILENCE", 0.1)
-        process = await box.start("until [ -e go ]; do sleep 0.02; done; echo done", detach=attached)
-        route, method = "/ops", "POST"
-        if attached:
-            await process.detach()
-            process = await box.attach(process.op_id)
-            route, method = f"/{process.op_id}/stream", "GET"
-        service.faults.append(
-            Fault(route, hold=True)
-        )  # of one the head does not come, of the others no output
-
-        def go() -> None:
-            wait_until(lambda: len(service.calls(route, method)) >= 4)
-            (service.root / "go").touch()
-
-        going = threading.Thread(target=go)
-        going.start()
-        assert await text_of(process) == "done\n"
-        going.join()
 
 
 async def test_a_server_that_is_not_reached_is_given_up_however_long_an_attempt_takes(clock: Clock) -> None:

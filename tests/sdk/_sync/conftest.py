@@ -1,5 +1,5 @@
 # This file is auto-generated from tests/sdk/_async/conftest.py by tools/async_to_sync.py: do not change it.
-"""A client and a sandbox for each test of this flavour."""
+"""A client and a sandbox for each test of this flavour, and a clock for those of retries."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 from sandlot import Client, Sandbox
+from sandlot._sync import client as client_module
+from sandlot._sync import commands, stream
 
+from tests.sdk._sync.retrying import WINDOW, Clock
 from tests.sdk.conftest import Server
 from tests.sdk.service.server import Service
 
@@ -34,3 +37,25 @@ def faulty(service: Service) -> Iterator[Sandbox]:
         Sandbox.create(client=client) as box,
     ):
         yield box
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The clock that retries look at."""
+    clock = Clock()
+    for module in (client_module, commands, stream):
+        monkeypatch.setattr(module, "now", clock.now)
+    for module in (client_module, stream):
+        monkeypatch.setattr(module, "sleep", clock.sleep)
+    return clock
+
+
+@pytest.fixture
+def patient(service: Service, clock: Clock) -> Iterator[Sandbox]:
+    """A sandbox of the small server; its client has had an answer."""
+    with (
+        Client(url=service.url, api_key=service.api_key, retry_for=WINDOW) as client,
+        Sandbox.create(client=client) as box,
+    ):
+        yield box
+        service.faults.clear()

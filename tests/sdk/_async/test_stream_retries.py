@@ -1,0 +1,87 @@
+"""How often and how long a stream that stops is opened again: real requests, and a clock of the test's own."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from sandlot import AsyncClient, AsyncSandbox, ConnectionFailed, ServerError
+from sandlot._async import stream
+
+from tests.sdk._async.retrying import WINDOW, Clock, run, text_of
+from tests.sdk.service.faults import Fault
+from tests.sdk.service.server import Service
+from tests.waiting import wait_until
+
+
+@pytest.mark.parametrize(
+    ("stop", "message"),
+    [
+        (True, "the stream stopped before the end of the command"),
+        (False, "the connection was closed in mid-answer"),
+    ],
+)
+async def test_a_stream_that_stops_and_stops_is_told_after_the_window(
+    patient: AsyncSandbox, service: Service, clock: Clock, stop: bool, message: str
+) -> None:
+    service.faults.extend(Fault("/ops", cut=0, stop=stop) for _ in range(40))
+    with pytest.raises(ConnectionFailed, match=f"^{message}$") as caught:
+        await run(patient, "/ops")
+    assert caught.value.sent is True
+    assert 2.0 < sum(clock.slept) <= WINDOW
+    assert all(clock.slept)
+
+
+async def test_a_stream_that_gets_on_is_followed_however_often_it_stops(
+    patient: AsyncSandbox, service: Service, clock: Clock
+) -> None:
+    service.faults.extend(Fault("/ops", cut=5) for _ in range(30))
+    assert await run(patient, "/ops") == "done\n"
+    assert len(service.calls("/ops", "POST")) == 31
+    assert max(clock.slept) < 0.1
+
+
+@pytest.mark.parametrize(("held", "pause"), [(0.4, True), (0.5, False)])
+async def test_a_stream_that_held_for_a_while_is_opened_again_at_once(
+    patient: AsyncSandbox, service: Service, clock: Clock, held: float, pause: bool
+) -> None:
+    service.faults.append(Fault("/ops", cut=0))
+    process = await patient.start("echo done")
+    clock.per_look = held  # two looks between the begin of the attempt and its end
+    assert await text_of(process) == "done\n"
+    assert [seconds > 0 for seconds in clock.slept] == [pause]
+
+
+async def test_what_is_no_stream_is_told(patient: AsyncSandbox, service: Service) -> None:
+    service.faults.append(Fault("/ops", status=200, body={"error": "none"}))
+    with pytest.raises(ServerError, match=r"^the stream cannot be read: \S"):
+        await run(patient, "/ops")
+
+
+@pytest.mark.parametrize("attached", [False, True])
+async def test_a_stream_without_even_a_sign_of_life_is_opened_again(
+    service: Service, clock: Clock, monkeypatch: pytest.MonkeyPatch, attached: bool
+) -> None:
+    async with (
+        AsyncClient(url=service.url, api_key=service.api_key) as client,
+        await AsyncSandbox.create(client=client) as box,
+    ):
+        monkeypatch.setattr(stream, "SILENCE", 0.1)
+        process = await box.start("until [ -e go ]; do sleep 0.02; done; echo done", detach=attached)
+        route, method = "/ops", "POST"
+        if attached:
+            await process.detach()
+            process = await box.attach(process.op_id)
+            route, method = f"/{process.op_id}/stream", "GET"
+        service.faults.append(
+            Fault(route, hold=True)
+        )  # of one the head does not come, of the others no output
+
+        def go() -> None:
+            wait_until(lambda: len(service.calls(route, method)) >= 4)
+            (service.root / "go").touch()
+
+        going = threading.Thread(target=go)
+        going.start()
+        assert await text_of(process) == "done\n"
+        going.join()
