@@ -7,6 +7,7 @@ be had at an exact moment. The same tests run against the real stack.
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections import deque
 from pathlib import Path
@@ -19,6 +20,7 @@ from tests.sdk.service.data_plane import DataPlane
 from tests.sdk.service.faults import Fault
 from tests.sdk.service.requests import Call, Headers, Seen
 from tests.sdk.service.state import State
+from tests.waiting import wait_until
 
 
 class Service(State):
@@ -68,6 +70,10 @@ class Service(State):
             task.cancel()
         await asyncio.gather(*self._tasks, *runs, return_exceptions=True)
 
+    def environment(self) -> dict[str, str]:
+        """This process's environment for one that calls the server."""
+        return {**os.environ, "SANDLOT_URL": self.url, "SANDLOT_API_KEY": self.api_key}
+
     def calls(self, route: str, method: str | None = None) -> list[Seen]:
         """The requests whose path ended so."""
         return [
@@ -75,6 +81,9 @@ class Service(State):
             for seen in self.seen
             if seen.path.partition("?")[0].endswith(route) and method in (None, seen.method)
         ]
+
+    async def until_running(self, op_id: str) -> None:
+        await asyncio.to_thread(wait_until, lambda: op_id in self.ops and self.ops[op_id].process)
 
     async def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
