@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from sandlot import Client, Sandbox
 
 from tests.complaints import WARNINGS_SHOWN, assert_no_complaints
 from tests.sdk.conftest import Server, server, service, stack
@@ -46,3 +47,9 @@ def cli(server: Server, tmp_path: Path) -> Run:
         return done
 
     return run
+
+
+@pytest.fixture
+def box(server: Server) -> Iterator[Sandbox]:
+    with Client(url=server.url, api_key=server.api_key) as client, Sandbox.create(client=client) as box:
+        yield box
