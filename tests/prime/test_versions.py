@@ -57,7 +57,7 @@ def case(request: pytest.FixtureRequest, server: Server) -> Case:
     version, mode = request.param
     seen = run_client(
         server,
-        Path(__file__).with_name("client_script.py"),
+        Path(__file__).with_name("client_script"),
         *([mode] if mode else []),
         package="prime-sandboxes",
         version=version,
