@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
 import httpx
 import pytest
@@ -136,13 +136,6 @@ async def test_two_equal_starts_at_once_run_once(box: Box):
     assert {each.stdout for each in seen} == {b"once\n"}
 
 
-async def test_another_spec_under_the_same_uuid_is_refused(box: Box):
-    session = new_session()
-    await box.run("true", session_uuid=session)
-    with refused(Code.FAILED_PRECONDITION):
-        await box.run("false", session_uuid=session)
-
-
 async def test_end_is_kept_for_those_who_come_late(box: Box):
     session = new_session()
     first = await box.run("echo gone; exit 5", session_uuid=session)
@@ -210,17 +203,6 @@ async def test_terminal(box: Box):
     assert seen.stdout == b""
 
 
-async def test_resize_without_a_terminal_is_refused(box: Box):
-    session = new_session()
-    stream, seen = box.start(bash("echo ready; read x", session_uuid=session, stdin=True)), Seen()
-    await seen.until(stream, b"ready")
-    request = m.UpdateRequest(session=selector(session), pty=m.PTY(size=m.PTY.Size(cols=1, rows=1)))
-    with refused(Code.FAILED_PRECONDITION):
-        await box.client().update(request, headers=box.headers)
-    await box.signal(session, m.SIGNAL_SIGKILL)
-    await seen.read(stream)
-
-
 async def test_input_as_a_stream(box: Box):
     session = new_session()
     stream, seen = box.start(bash("head -c 6", session_uuid=session, stdin=True)), Seen()
@@ -236,15 +218,6 @@ async def test_input_as_a_stream(box: Box):
     await box.client().stream_input(messages(), headers=box.headers)
     await seen.read(stream)
     assert seen.stdout == b"abcdef"
-
-
-async def test_stream_of_input_begins_with_its_session(box: Box):
-    async def messages() -> AsyncIterator[m.StreamInputRequest]:
-        data = m.StreamInputRequest.DataEvent(input=m.CommandInput(stdin=b"x"))
-        yield m.StreamInputRequest(data=data)
-
-    with refused(Code.INVALID_ARGUMENT, "start"):
-        await box.client().stream_input(messages(), headers=box.headers)
 
 
 async def test_list_shows_what_runs(box: Box):
@@ -264,106 +237,6 @@ async def test_list_shows_what_runs(box: Box):
 @pytest.mark.slow
 async def test_quiet_stream_is_kept_alive(box: Box):
     assert (await box.run("sleep 17")).keepalives >= 1
-
-
-async def test_unknown_sessions(box: Box):
-    with refused(Code.NOT_FOUND):
-        await Seen().read(box.attach(new_session()))
-    with refused(Code.NOT_FOUND):
-        await box.write(new_session(), b"x")
-    with refused(Code.NOT_FOUND):
-        await box.signal(new_session(), m.SIGNAL_SIGTERM)
-    by_pid = m.ConnectRequest(session=m.CommandSessionSelector(pid=4_000_000))
-    with refused(Code.NOT_FOUND):
-        await Seen().read(box.client().connect(by_pid, headers=box.headers))
-
-
-@pytest.mark.parametrize(
-    ("request_", "field"),
-    [
-        (m.StartRequest(), "command.cmd"),
-        (bash("true", cwd="/no/such/place"), "cwd"),
-        (bash("true", user="no-such-user"), "user"),
-        (bash("true", session_uuid="not an id"), "session_uuid"),
-        (bash("true", session_uuid=".."), "session_uuid"),
-        (bash("true", pty=m.PTY()), "pty.size"),
-        (bash("true", pty=m.PTY(size=m.PTY.Size())), "pty.cols"),
-        (bash("true", envs={"A=B": "c"}), "env"),
-        (bash("tr\0ue"), "command"),
-    ],
-)
-async def test_what_cannot_be_started_says_which_field(box: Box, request_: m.StartRequest, field: str):
-    with refused(Code.INVALID_ARGUMENT, field):
-        await Seen().read(box.start(request_))
-
-
-async def test_bad_signals_and_inputs(box: Box):
-    with refused(Code.INVALID_ARGUMENT, "signal"):
-        await box.signal(new_session(), m.SIGNAL_UNSPECIFIED)
-    with refused(Code.INVALID_ARGUMENT, "input"):
-        request = m.SendInputRequest(session=selector(new_session()))
-        await box.client().send_input(request, headers=box.headers)
-    with refused(Code.INVALID_ARGUMENT, "session"):
-        await box.client().send_signal(m.SendSignalRequest(signal=m.SIGNAL_SIGTERM), headers=box.headers)
-
-
-async def test_without_the_sandboxs_token(box: Box):
-    stranger = Box(url=box.url, api_key=box.api_key, auth={**box.auth, "token": "sct_x"}, sandbox_id="x")
-    with refused(Code.UNAUTHENTICATED):
-        await stranger.run("true")
-    with refused(Code.UNAUTHENTICATED):
-        await stranger.write(new_session(), b"x")
-
-
-async def test_ended_and_unknown_sandboxes_are_not_found(new_box: Callable[[], Box]):
-    ended = new_box()
-    session = new_session()
-    stream, seen = ended.start(bash("echo ready; sleep 4006", session_uuid=session)), Seen()
-    await seen.until(stream, b"ready")
-    ended.delete()
-    with refused(Code.NOT_FOUND):
-        await seen.read(stream)
-    with refused(Code.NOT_FOUND):
-        await ended.run("true")
-    with refused(Code.NOT_FOUND):
-        await ended.write(session, b"x")
-
-
-@pytest.mark.parametrize(
-    ("method", "path", "content_type", "body", "status", "code"),
-    [
-        ("POST", "Nothing", "application/proto", b"", 501, "unimplemented"),
-        ("POST", "", "application/proto", b"", 501, "unimplemented"),
-        ("GET", "List", "application/proto", b"", 405, "unimplemented"),
-        ("POST", "Start", "application/grpc", b"", 415, "invalid_argument"),
-        ("POST", "Start", "application/proto", b"", 415, "invalid_argument"),
-        ("POST", "List", "text/plain", b"", 415, "invalid_argument"),
-        ("POST", "SendInput", "application/proto", b"\xff\xff", 400, "invalid_argument"),
-        ("POST", "SendInput", "application/json", b"{", 400, "invalid_argument"),
-    ],
-)
-def test_what_is_no_call_is_said_in_json(
-    box: Box, method: str, path: str, content_type: str, body: bytes, status: int, code: str
-):
-    answer = httpx.request(
-        method,
-        f"{box.base}/command_session.CommandSession/{path}",
-        content=body,
-        headers={**box.headers, "content-type": content_type},
-    )
-    assert (answer.status_code, answer.json()["code"]) == (status, code)
-    assert answer.json()["message"]
-
-
-@pytest.mark.parametrize("body", [b"", b"\0\0", b"\0\xff\xff\xff\xff", b"\0\0\0\0\2\xff\xff", b"\7\0\0\0\0"])
-def test_broken_envelopes_end_the_stream_with_an_error(box: Box, body: bytes):
-    answer = httpx.post(
-        f"{box.base}/command_session.CommandSession/Start",
-        content=body,
-        headers={**box.headers, "content-type": "application/connect+proto"},
-    )
-    assert answer.status_code == 200
-    assert b'"error"' in answer.content
 
 
 async def test_json_is_spoken_too(box: Box):
