@@ -19,7 +19,7 @@ PODS = 4  # that the threads of the baseline share
 
 
 async def measure(taken: Baselines, plan: Baseline, *, site: Site, pool: Pool, make: MakeSandbox) -> None:
-    """`pods_exec`: one caller; `pods_exec_threads`: a thread and a client for each of many."""
+    """Measure `pods_exec`, one caller, and `pods_exec_threads`, a thread and a client for each of many."""
     boxes = await asyncio.gather(*(make() for _ in range(PODS)))
     try:
         pods = [await pool.pod_of(box) for box in boxes]

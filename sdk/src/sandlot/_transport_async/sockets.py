@@ -15,7 +15,7 @@ _Address = tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes]
 
 
 async def connect(loop: asyncio.AbstractEventLoop, origin: Origin) -> socket.socket:
-    """A TCP connection to the server, by the first of its addresses that accepts one. Raises OSError."""
+    """Opens a TCP connection to the first of the server's addresses that accepts one. Raises OSError."""
     addresses = await loop.getaddrinfo(origin.host, origin.port, type=socket.SOCK_STREAM)
     failure: OSError = TimeoutError()
     for timeout in CONNECT_TIMEOUTS:

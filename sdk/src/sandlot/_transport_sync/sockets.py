@@ -12,7 +12,7 @@ CONNECT_TIMEOUT = 10.0
 
 
 def connect(origin: Origin) -> socket.socket:
-    """A TCP connection to the server. Raises OSError."""
+    """Opens a TCP connection to the server. Raises OSError."""
     for timeout in CONNECT_TIMEOUTS:
         with CancellableCall(_nothing):
             pass  # a thread that was cancelled makes no further attempt
