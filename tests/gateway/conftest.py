@@ -18,8 +18,12 @@ from sandlot_gateway.app import Gateway
 from sandlot_gateway.serve import serve
 from sandlot_gateway.settings import Settings
 
+from tests.gateway.kubernetes_world import world
 from tests.gateway.machine import Machine, StubBackend
+from tests.kube.apiserver import apiserver
 from tests.waiting import until_empty
+
+__all__ = ["apiserver", "world"]
 
 KEY = "key-a"
 OPERATOR = "key-ops"

@@ -25,11 +25,9 @@ from sandlot_kube.template import Template
 
 from tests.complaints import WARNINGS_SHOWN, assert_no_complaints
 from tests.gateway.kubelet import Sidecar, apply_crds
-from tests.gateway.test_kubernetes_backend import IMAGE, World, pool_fields
-from tests.kube.apiserver import ApiServer, apiserver
+from tests.gateway.kubernetes_world import IMAGE, World, pool_fields
+from tests.kube.apiserver import ApiServer
 from tests.waiting import until
-
-__all__ = ["apiserver"]
 
 pytestmark = [
     pytest.mark.programs,

@@ -4,25 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 from typing import Any
 
 import httpx
 import pytest
 from sandlot_kube import paths
 
-from tests.gateway.test_kubernetes_backend import TEMPLATE, Running, World, world
-from tests.kube.apiserver import apiserver
+from tests.gateway.kubernetes_world import NEEDS_API_SERVER, TEMPLATE, Running, World
 from tests.ports import free_port, free_ports
 from tests.waiting import until
 
-__all__ = ["apiserver", "world"]
-
-pytestmark = [
-    pytest.mark.programs,
-    pytest.mark.root,
-    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: real sidecars make namespaces and mounts"),
-]
+pytestmark = NEEDS_API_SERVER
 
 PORT = free_port()  # of this process alone: sandboxes on one machine share its network
 SERVE = (

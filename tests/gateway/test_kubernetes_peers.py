@@ -11,9 +11,9 @@ from sandlot_gateway.app import Gateway
 from sandlot_gateway.backends.kubernetes.peers import Peers, PeerSettings
 from sandlot_gateway.data.pool import HttpPool
 
-from tests.gateway.test_kubernetes_backend import TEMPLATE, Running, World, apiserver, pytestmark, world
+from tests.gateway.kubernetes_world import NEEDS_API_SERVER, TEMPLATE, Running, World
 
-__all__ = ["apiserver", "pytestmark", "world"]
+pytestmark = NEEDS_API_SERVER
 
 
 def port_of(gateway: Running) -> str:

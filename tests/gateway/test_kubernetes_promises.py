@@ -4,24 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import time
 from typing import Any
 
-import pytest
 from sandlot_kube import clock, paths
 
-from tests.gateway.test_kubernetes_backend import TEMPLATE, Running, World, world
-from tests.kube.apiserver import apiserver
+from tests.gateway.kubernetes_world import NEEDS_API_SERVER, TEMPLATE, Running, World
 from tests.waiting import until
 
-__all__ = ["apiserver", "world"]
-
-pytestmark = [
-    pytest.mark.programs,
-    pytest.mark.root,
-    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: real sidecars make namespaces and mounts"),
-]
+pytestmark = NEEDS_API_SERVER
 
 SECRET = "hidden-from-everybody-else"
 

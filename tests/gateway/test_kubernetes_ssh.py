@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -13,17 +12,10 @@ import asyncssh
 import pytest
 from sandlot_kube import paths
 
-from tests.gateway.test_kubernetes_backend import TEMPLATE, Running, World, world
-from tests.kube.apiserver import apiserver
+from tests.gateway.kubernetes_world import NEEDS_API_SERVER, TEMPLATE, Running, World
 from tests.ports import free_port
 
-__all__ = ["apiserver", "world"]
-
-pytestmark = [
-    pytest.mark.programs,
-    pytest.mark.root,
-    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: real sidecars make namespaces and mounts"),
-]
+pytestmark = NEEDS_API_SERVER
 
 
 @asynccontextmanager

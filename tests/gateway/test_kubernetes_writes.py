@@ -14,12 +14,10 @@ import pytest
 from sandlot_kube import paths
 
 from tests.gateway.kubelet import apply_crds
-from tests.gateway.test_kubernetes_backend import World, pool_fields
+from tests.gateway.kubernetes_world import World, pool_fields
 from tests.gateway.test_kubernetes_controller import Node, controller
-from tests.kube.apiserver import ApiServer, apiserver
+from tests.kube.apiserver import ApiServer
 from tests.waiting import until
-
-__all__ = ["apiserver"]
 
 pytestmark = [
     pytest.mark.programs,

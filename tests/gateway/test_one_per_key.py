@@ -15,18 +15,10 @@ import pytest
 from sandlot_kube import clock
 
 from tests import ports
-from tests.gateway.test_kubernetes_backend import (
-    FIELDS,
-    TEMPLATE,
-    Running,
-    World,
-    apiserver,
-    pytestmark,
-    world,
-)
+from tests.gateway.kubernetes_world import FIELDS, NEEDS_API_SERVER, TEMPLATE, Running, World
 from tests.waiting import until
 
-__all__ = ["apiserver", "pytestmark", "world"]
+pytestmark = NEEDS_API_SERVER
 
 SECRETS = {"KEY": "value-of-the-secret"}
 _numbers = itertools.count(50_000)  # those of the kubelet's sidecars are low

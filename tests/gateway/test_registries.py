@@ -10,11 +10,8 @@ from sandlot_gateway.registries import refusal
 from sandlot_gateway.settings import Settings
 
 from tests.gateway.conftest import Running, running
+from tests.gateway.kubernetes_world import World
 from tests.gateway.machine import Machine
-from tests.gateway.test_kubernetes_backend import World, world
-from tests.kube.apiserver import apiserver
-
-__all__ = ["apiserver", "world"]
 
 PRIVATE = [
     "127.0.0.1/x",

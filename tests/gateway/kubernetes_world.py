@@ -1,0 +1,175 @@
+"""Gateways with the Kubernetes backend in one namespace: a real API server, real pods' objects and real sidecars on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from sandlot_gateway.app import Gateway
+from sandlot_gateway.backends.kubernetes.backend import KubernetesBackend
+from sandlot_gateway.backends.kubernetes.settings import KubernetesSettings
+from sandlot_gateway.serve import serve
+from sandlot_gateway.settings import Settings
+from sandlot_kube.client import KubeClient
+from sandlot_kube.template import Template
+
+from tests.gateway.kubelet import Kubelet, apply_crds
+from tests.kube.apiserver import ApiServer
+from tests.waiting import until
+
+NEEDS_API_SERVER = [
+    pytest.mark.programs,
+    pytest.mark.root,
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: real sidecars make namespaces and mounts"),
+]
+
+IMAGE = "python:3.12"
+TEMPLATE = Template(IMAGE, cpu=1.0, memory=256 << 20, disk=64 << 20, pids=256)
+FIELDS = {
+    "docker_image": IMAGE,
+    "cpu_cores": 1.0,
+    "memory_gb": 0.25,
+    "disk_size_gb": 0.0625,
+    "pids": 256,
+}
+
+
+class Running:
+    """A gateway that serves, and a client of it."""
+
+    def __init__(self, gateway: Gateway, url: str, client: httpx.AsyncClient) -> None:
+        self.gateway = gateway
+        self.url = url
+        self.client = client
+
+    @property
+    def webhook(self) -> str:
+        return f"http://127.0.0.1:{self.gateway.webhook_listener.port}/internal/sidecar"
+
+    async def create(self, **fields: Any) -> httpx.Response:
+        return await self.client.post("/api/v1/sandbox", json={**FIELDS, "wait_seconds": 20, **fields})
+
+    async def made(self, **fields: Any) -> dict[str, Any]:
+        answer = await self.create(**fields)
+        assert answer.status_code == 201, answer.text
+        assert answer.json()["status"] == "RUNNING", answer.text
+        return answer.json()
+
+    async def run(self, sandbox_id: str, command: str) -> str:
+        answer = await self.client.post(f"/sbx/{sandbox_id}/exec", json={"command": command, "timeout": 20})
+        assert answer.status_code == 200, answer.text
+        return answer.json()["stdout"]
+
+    async def get(self, sandbox_id: str) -> dict[str, Any]:
+        return (await self.client.get(f"/api/v1/sandbox/{sandbox_id}")).json()
+
+    async def warm(self, count: int = 1) -> None:
+        await until(lambda: len(self.gateway.supply.slots.warm) >= count)
+
+    async def is_ended_somehow(self, sandbox_id: str) -> dict[str, Any]:
+        """The same of one that this gateway may never have seen live."""
+
+        async def ended() -> dict[str, Any] | None:
+            answer = await self.client.get(f"/api/v1/sandbox/{sandbox_id}")
+            if answer.status_code == 503:
+                return None  # so new that another gateway may have made it: it is asked for again
+            assert answer.status_code == 200, answer.text
+            return answer.json() if answer.json()["status"] != "RUNNING" else None
+
+        return await until(ended, pause=0.05)
+
+    async def is_ended(self, sandbox_id: str) -> dict[str, Any]:
+        await until(lambda: not self.gateway.directory.get(sandbox_id).live)  # type: ignore[union-attr]
+        return await self.get(sandbox_id)
+
+
+class World:
+    """One namespace with its kubelet, and the gateways in front of it."""
+
+    def __init__(self, server: ApiServer, *, directory: Path) -> None:
+        self.server = server
+        self.directory = directory
+        self.namespace = server.namespace("gateway")
+        self.key = secrets.token_bytes(32)
+        (directory / "master").write_bytes(self.key)
+        self.kubelet = Kubelet(server, namespace=self.namespace, key=self.key)
+        self.kubeconfig = server.kubeconfig(directory / "kubeconfig", namespace=self.namespace)
+
+    @asynccontextmanager
+    async def gateway(
+        self, name: str = "a", *, backend: dict[str, Any] | None = None, **options: Any
+    ) -> AsyncIterator[Running]:
+        settings = Settings(
+            **{
+                "backend": "kubernetes",
+                "key_file": self.directory / "master",
+                "state_dir": self.directory / name,
+                "port": 0,
+                "webhook_port": 0,
+                "api_keys": "key:alpha::operate",
+                "drain": 2.0,
+                "log_level": "warning",
+                **options,
+            }
+        )
+        loop = asyncio.get_running_loop()
+        announced: asyncio.Future[tuple[Gateway, str]] = loop.create_future()
+        ending = asyncio.Event()
+
+        def make_backend(settings: Settings, tokens: Any, pool: Any) -> KubernetesBackend:
+            client = KubeClient(self.server.access(namespace=self.namespace))
+            return KubernetesBackend(
+                tokens=tokens, pool=pool, settings=KubernetesSettings(**(backend or {})), client=client
+            )
+
+        task = loop.create_task(
+            serve(
+                settings,
+                # None: chosen and made from the settings, as the command does.
+                make_backend=None if backend is None else make_backend,
+                ending=ending,
+                announce=lambda gateway, url: announced.set_result((gateway, url)),
+            )
+        )
+        await asyncio.wait([task, announced], return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            task.result()
+        gateway, url = announced.result()
+        headers = {"Authorization": "Bearer key"}
+        async with httpx.AsyncClient(base_url=url, headers=headers, timeout=60) as client:
+            running = Running(gateway, url, client)
+            if self.kubelet.webhook is None:
+                self.kubelet.webhook = running.webhook
+            try:
+                yield running
+            finally:
+                await client.aclose()
+                ending.set()
+                await task
+
+
+@pytest.fixture
+async def world(apiserver: ApiServer, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
+    await asyncio.to_thread(apply_crds, apiserver)
+    with tempfile.TemporaryDirectory(prefix="kg-") as directory:
+        world = World(apiserver, directory=Path(directory))
+        monkeypatch.setenv("KUBECONFIG", str(world.kubeconfig))
+        try:
+            async with world.kubelet.at_work():
+                yield world
+        finally:
+            if not apiserver.running:
+                await asyncio.to_thread(apiserver.start)
+
+
+def pool_fields() -> dict[str, Any]:
+    fields = {name: value for name, value in FIELDS.items() if name != "docker_image"}
+    return {"image": IMAGE, **fields}

@@ -1,0 +1,97 @@
+"""Pools are resources: the gateway changes the fields of a request and keeps those set with kubectl."""
+
+from __future__ import annotations
+
+from sandlot_kube import paths
+from sandlot_kube.template import Template
+
+from tests.gateway.kubernetes_world import IMAGE, NEEDS_API_SERVER, TEMPLATE, World, pool_fields
+from tests.waiting import until
+
+pytestmark = NEEDS_API_SERVER
+
+
+async def test_pools_are_resources(world: World) -> None:
+    path = paths.pools(world.namespace, "default")
+    async with world.gateway() as gateway:
+        put = await gateway.client.put("/api/v1/pools/default", json={**pool_fields(), "size": 3})
+        assert put.status_code == 200, put.text
+        spec = world.server.call("GET", path)["spec"]
+        assert (spec["size"], spec["template"]["image"], spec["template"]["memory"]) == (3, IMAGE, 256 << 20)
+        # What the gateway cannot say was said with kubectl, and stays.
+        its = {"runtimeClass": "gvisor", "gpuCount": 2, "gpuType": "H100"}
+        change = {"spec": {"size": None, "minSize": 1, "maxSize": 9, "template": its}}
+        world.server.call("PATCH", path, change, content_type="application/merge-patch+json")
+        backend = gateway.gateway.backend
+        await until(lambda: backend.pools()[0].spec.template.runtime_class == "gvisor")
+        assert backend.pools()[0].spec.size == 1
+        again = await gateway.client.put("/api/v1/pools/default", json={"memory_gb": 1})
+        assert again.status_code == 200, again.text
+        told = again.json()
+        assert (told["min_size"], told["max_size"], told["gpu_count"], told["gpu_type"]) == (1, 9, 2, "H100")
+        kept = {**its, "image": IMAGE, "memory": 1 << 30, "pids": 256}
+        spec = world.server.call("GET", path)["spec"]
+        assert (spec.get("size"), spec["minSize"], spec["maxSize"]) == (None, 1, 9)
+        assert {name: spec["template"][name] for name in kept} == kept
+        assert (await gateway.client.put("/api/v1/pools/default", json={})).status_code == 200
+        assert world.server.call("GET", path)["spec"] == spec
+        # A size that is said is one; it ends autoscaling, also when it is what the pool has by chance.
+        fixed = await gateway.client.put("/api/v1/pools/default", json={"size": 1})
+        assert (fixed.json()["size"], fixed.json()["min_size"], fixed.json()["max_size"]) == (1, None, None)
+        spec = world.server.call("GET", path)["spec"]
+        assert (spec["size"], "minSize" in spec, "maxSize" in spec) == (1, False, False)
+        assert {name: spec["template"][name] for name in kept} == kept
+        assert "owner" not in spec
+        given = await gateway.client.put(
+            "/api/v1/pools/default", json={"image": IMAGE, "size": 2, "owner": "a.b"}
+        )
+        assert given.json()["owner"] == world.server.call("GET", path)["spec"]["owner"] == "a.b", given.text
+        made = {**pool_fields(), "size": 0, "owner": "t"}
+        assert (await gateway.client.put("/api/v1/pools/owned", json=made)).json()["owner"] == "t"
+        assert (await gateway.client.delete("/api/v1/pools/owned")).status_code == 200
+        bad = await gateway.client.put("/api/v1/pools/Bad_Name", json={**pool_fields(), "size": 1})
+        assert (bad.status_code, bad.json()["errors"][0]["param"]) == (422, "name"), bad.text
+        assert (await gateway.client.delete("/api/v1/pools/default")).status_code == 200
+        assert (await gateway.client.delete("/api/v1/pools/default")).status_code == 404
+        assert gateway.gateway.backend.pools() == []
+
+
+async def test_a_pool_that_the_watch_does_not_show_yet_is_changed_as_it_is(world: World) -> None:
+    path = paths.pools(world.namespace, "default")
+    async with world.gateway(api_keys="key:alpha::operate,key-b:beta") as gateway:
+        await gateway.client.put("/api/v1/pools/default", json={**pool_fields(), "size": 3, "owner": "beta"})
+        pools = gateway.gateway.backend._pools  # the cache, as a watch that is behind leaves it
+        stale = pools._pools["default"]
+        change = {"spec": {"owner": "alpha", "template": {"pids": 64}}}
+        world.server.call("PATCH", path, change, content_type="application/merge-patch+json")
+        await until(lambda: pools.spec("default").owner == "alpha")
+        pools.changed(stale)
+        taken = await gateway.client.put(
+            "/api/v1/pools/default", json={"size": 0}, headers={"Authorization": "Bearer key-b"}
+        )
+        assert (taken.status_code, taken.json()["errors"][0]["param"]) == (403, "name"), taken.text
+        pools.deleted(stale)
+        put = await gateway.client.put("/api/v1/pools/default", json={"image": IMAGE, "size": 4})
+        assert (put.status_code, put.json()["pids"], put.json()["owner"]) == (200, 64, "alpha"), put.text
+        world.server.call("DELETE", path)
+        await until(lambda: pools.spec("default") is None)
+        pools.changed(stale)
+        gone = await gateway.client.put("/api/v1/pools/default", json={"memory_gb": 1})
+        assert (gone.status_code, gone.json()["errors"][0]["param"]) == (422, "size"), gone.text
+
+
+async def test_a_pools_runtime_class_is_that_of_its_sandboxes(world: World) -> None:
+    kubelet = world.kubelet
+    template = Template(
+        **{**{n: getattr(TEMPLATE, n) for n in TEMPLATE.__struct_fields__}, "runtime_class": "gvisor"}
+    )
+    async with world.gateway() as gateway:
+        await gateway.client.put("/api/v1/pools/default", json={**pool_fields(), "size": 1})
+        change = {"spec": {"template": {"runtimeClass": "gvisor"}}}
+        path = paths.pools(world.namespace, "default")
+        world.server.call("PATCH", path, change, content_type="application/merge-patch+json")
+        await until(lambda: gateway.gateway.backend.pools()[0].spec.template.runtime_class)
+        await kubelet.pod(template, pool="default")
+        await gateway.warm()
+        answer = await gateway.client.post("/api/v1/sandbox", json={"pool": "default", "wait_seconds": 20})
+        assert answer.json()["poolHit"] is True, answer.text
