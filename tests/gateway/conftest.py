@@ -20,10 +20,11 @@ from sandlot_gateway.settings import Settings
 
 from tests.gateway.kubernetes_world import world
 from tests.gateway.machine import Machine, StubBackend
+from tests.gateway.replica import replica
 from tests.kube.apiserver import apiserver
 from tests.waiting import until_empty
 
-__all__ = ["apiserver", "world"]
+__all__ = ["apiserver", "replica", "world"]
 
 KEY = "key-a"
 OPERATOR = "key-ops"

@@ -1,0 +1,100 @@
+"""Claims that end early: the sandbox was deleted or cancelled, or the sidecar's answer is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sandlot_gateway.core.slots import Phase
+from sandlot_gateway.engine.claims import Abandoned
+
+from tests.gateway.machine import Machine
+from tests.gateway.replica import TOKENS, Replica, new_sandbox
+from tests.gateway.sidecars import sidecars
+from tests.waiting import until
+
+
+async def test_a_sandbox_that_was_deleted_meanwhile_leaves_its_instance_to_the_next(
+    replica, machine: Machine
+) -> None:
+    async with sidecars(1, Path(machine.directory), token=TOKENS.instance) as (sidecar,):
+        one = replica(sidecar)
+        sandbox = new_sandbox()
+        sandbox.finish("deleted", at=time.time())
+        with pytest.raises(Abandoned, match=sandbox.id):
+            await one.claim(sandbox)
+        assert sidecar.claims_seen == 0
+        assert (await one.create()).instance_id == sidecar.instance_id
+
+
+async def test_a_sandbox_that_leaves_the_line_gets_no_instance(replica, machine: Machine) -> None:
+    machine.hold_ready = asyncio.Event()
+    one = replica()
+    leaver, next_one = new_sandbox(), new_sandbox()
+    tasks = [asyncio.create_task(one.claim(sandbox)) for sandbox in (leaver, next_one)]
+    await until(lambda: one.claimer.position(next_one.id) == 2)
+    one.claimer.cancel("another")
+    one.claimer.cancel(leaver.id)
+    with pytest.raises(asyncio.CancelledError):
+        await tasks[0]
+    assert one.claimer.position(leaver.id) is None
+    assert one.claimer.position(next_one.id) == 1
+    async with sidecars(1, Path(machine.directory), token=TOKENS.instance) as (sidecar,):
+        one.offer(sidecar)
+        assert (await tasks[1]).instance.id == sidecar.instance_id
+    machine.hold_ready.set()
+
+
+async def test_a_claim_that_was_cut_off_discards_its_instance(replica, machine: Machine) -> None:
+    """Its sidecar may have accepted: the sandbox that it was for is named to whoever ends it."""
+    told: list[tuple[str, str]] = []
+    arrived, go_on = asyncio.Event(), asyncio.Event()
+
+    async def before(_claim: dict[str, Any]) -> None:
+        arrived.set()
+        await go_on.wait()
+
+    async with sidecars(1, Path(machine.directory), token=TOKENS.instance) as (sidecar,):
+        sidecar.before_claim = before
+        one = replica(sidecar)
+        one.claimer._discard = lambda instance, sandbox_id: told.append((instance.id, sandbox_id))
+        sandbox = new_sandbox()
+        claiming = asyncio.create_task(one.claim(sandbox))
+        await arrived.wait()
+        assert one.phase(sidecar) is Phase.CLAIMING
+        one.claimer.cancel(sandbox.id)  # too late: an instance is accepting it
+        claiming.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await claiming
+        assert told == [(sidecar.instance_id, sandbox.id)]
+        assert one.phase(sidecar) is Phase.ENDING
+        assert sandbox.instance_id is None
+        go_on.set()
+
+
+async def test_an_instance_whose_answer_is_lost_is_discarded_for_its_sandbox(
+    replica, machine: Machine
+) -> None:
+    told: list[tuple[str, str]] = []
+    async with sidecars(2, Path(machine.directory), token=TOKENS.instance) as (silent, good):
+        silent.lose_answers = 2
+        one = replica(silent, good)
+        one.claimer._discard = lambda instance, sandbox_id: told.append((instance.id, sandbox_id))
+        sandbox = await one.create()
+        assert told == [(silent.instance_id, sandbox.id)]
+        assert one.outcomes == ["uncertain", "claimed"]
+
+
+async def test_a_claim_that_fails_in_an_unexpected_way_leaves_its_instance_to_nobody(
+    replica: Callable[..., Replica], machine: Machine
+) -> None:
+    async with sidecars(1, Path(machine.directory), token=TOKENS.instance) as (sidecar,):
+        one = replica(sidecar)
+        with pytest.raises(UnicodeEncodeError):
+            await one.claim(new_sandbox(env={"A": "\ud800"}))  # no text that could be sent
+        assert [instance.id for instance in one.discarded] == [sidecar.instance_id]
+        assert one.phase(sidecar) is Phase.ENDING
