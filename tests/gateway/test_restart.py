@@ -22,7 +22,7 @@ from sandlot_gateway.settings import Settings
 
 from tests.gateway.conftest import running
 from tests.gateway.machine import Machine
-from tests.gateway.test_create import warmed
+from tests.gateway.warm_pool import warmed
 from tests.stack import Stack
 from tests.waiting import until, wait_until
 

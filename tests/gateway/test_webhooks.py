@@ -12,7 +12,7 @@ from sandlot_gateway.core.slots import Heard
 
 from tests.gateway.conftest import Running
 from tests.gateway.sidecars import StubSidecar, new_instance_id
-from tests.gateway.test_create import warmed
+from tests.gateway.warm_pool import warmed
 from tests.waiting import until
 
 
