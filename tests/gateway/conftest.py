@@ -26,6 +26,7 @@ from tests.waiting import until_empty
 
 __all__ = ["apiserver", "replica", "world"]
 
+API = "/api/v1"
 KEY = "key-a"
 OPERATOR = "key-ops"
 API_KEYS = f"{KEY}:alpha,key-b:beta,key-small:small:2,{OPERATOR}:ops::operate"

@@ -1,0 +1,61 @@
+"""Pools over the control routes: set, changed, removed, preferred by a create, and counted in metrics."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sandlot_contract.template import Template
+from sandlot_gateway.core.instances import PoolSpec
+
+from tests.gateway.conftest import API, Running
+from tests.waiting import until
+
+
+async def test_pools_stats_and_metrics(box: Running) -> None:
+    put = await box.client.put(f"{API}/pools/warm", json={"size": 2, "cpu_cores": 1})
+    assert put.json()["image"] == "host"
+    await until(lambda: box.gateway.supply.slots.warm.count("warm") == 2)
+    assert (await box.client.get(f"{API}/pools")).json()["pools"][0]["ready"] == 2
+    made = await box.create()
+    stats = (await box.client.get(f"{API}/stats")).json()
+    assert stats["sandboxes"] == {"RUNNING": 1}
+    assert [one["sandbox_id"] for one in stats["usage"]] == [made["id"]]
+    assert (await box.client.get(f"{API}/stats", headers=box.as_tenant("key-b"))).json()["usage"] == []
+    text = await box.metrics()
+    assert 'sandlot_creates_total{outcome="running",source="warm"} 1.0' in text
+    assert 'sandlot_pool_size{pool="warm"} 2.0' in text
+    assert (await box.client.put(f"{API}/pools/bad", json={"size": 1, "image": "broken"})).status_code == 422
+    assert (await box.client.put(f"{API}/pools/-", json={"size": 1})).status_code == 422
+    assert (await box.client.delete(f"{API}/pools/warm")).json()["success"] is True
+    assert len(box.gateway.supply.slots.warm) == 0
+    assert 'pool="warm"' not in await box.metrics()
+    assert (await box.client.delete(f"{API}/pools/warm")).status_code == 404
+
+
+async def test_what_a_change_of_a_pool_leaves_out_stays(box: Running) -> None:
+    url = f"{API}/pools/kept"
+    new = await box.client.put(url, json={"memory_gb": 0.5})
+    assert (new.status_code, new.json()["errors"][0]["param"]) == (422, "size"), new.text
+    its = Template("host", cpu=2.0, memory=256 << 20, disk=1 << 30, pids=64, gpu_count=1, gpu_type="H100")
+    await box.backend.set_pool(PoolSpec("kept", replace(its, runtime_class="kata"), 1, owner="alpha"))
+    for said, field in (({"size": 0}, "size"), ({"memory_gb": 0.5}, "memory"), ({"image": None}, None)):
+        before = box.machine.pools["kept"]
+        answer = await box.client.put(url, json=said)
+        assert answer.status_code == 200, answer.text
+        after = box.machine.pools["kept"]
+        assert (after.size, after.owner) == (0, "alpha")
+        changed = {n for n in Template.__slots__ if getattr(after.template, n) != getattr(before.template, n)}
+        assert changed == ({field} - {"size", None})
+    assert answer.json()["runtime_class"] == "kata"
+    assert (answer.json()["gpu_count"], answer.json()["gpu_type"]) == (1, "H100")
+
+
+async def test_a_pools_own_instance_is_preferred(box: Running) -> None:
+    for name in ("one", "two"):
+        await box.backend.set_pool(PoolSpec(name, Template(image="host"), 1))
+    await until(lambda: len(box.gateway.supply.slots.warm) == 2)
+    made = await box.create(docker_image=None, pool="two")
+    sidecar = box.machine.of_sandbox(made["id"])
+    assert box.machine.instances[sidecar.instance_id].pool == "two"
+    refused = await box.client.post(f"{API}/sandbox", json={"pool": "two", "cpu_cores": 3})
+    assert refused.json()["errors"][0]["param"] == "cpu_cores"
