@@ -1,19 +1,18 @@
-"""The decisions about starts and waiting creates under every order of events that hypothesis thinks of."""
+"""What SupplyCore decides about starts and waiting creates, under every order of events that hypothesis thinks of."""
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from sandlot_contract.template import Template
-from sandlot_gateway.core.instances import Instance, PoolSpec, PoolStatus
+from sandlot_gateway.core.instances import Instance, PoolSpec
 from sandlot_gateway.core.ready import first_come
 from sandlot_gateway.core.slots import Heard, Loss, Slots
-from sandlot_gateway.core.supply import SupplyCore, SupplySettings
+from sandlot_gateway.core.supply import SupplyCore
 from sandlot_gateway.core.supply_events import (
     Asked,
     AskId,
@@ -37,31 +36,12 @@ from sandlot_gateway.core.supply_events import (
     Withdrawn,
 )
 
-ONE, OTHER = Template("one"), Template("other")
-SHARED, OWN = PoolSpec("shared", ONE, 2), PoolSpec("own", ONE, 2, owner="beta")
-BOUNDS = SupplySettings(max_starts=3, max_waiting=6, start_timeout=60.0, spare_seconds=30.0, attempts=2)
+from tests.gateway.supply_world import BOUNDS, ONE, OTHER, OWN, SHARED, World, new_instance
 
 tenants = st.sampled_from(["alpha", "beta"])
 templates = st.sampled_from([ONE, OTHER])
 ends = st.sampled_from(["start_failed", "image_pull", "node_lost", "deleted"])
 choices = st.integers(0, 1 << 16)
-
-
-@dataclass
-class World:
-    """The backend as the core sees it."""
-
-    starting: Counter[str] = field(default_factory=Counter)
-    begun_at: dict[str, float | None] = field(default_factory=dict)
-
-    def pools(self) -> list[PoolStatus]:
-        return [PoolStatus(spec, self.starting[spec.name]) for spec in (SHARED, OWN)]
-
-    def pool(self, name: str) -> PoolSpec | None:
-        return {"shared": SHARED, "own": OWN}.get(name)
-
-    def begun(self, instance_id: str) -> float | None:
-        return self.begun_at.get(instance_id, 0.0)
 
 
 @dataclass
@@ -301,53 +281,5 @@ def pick(among: dict[Any, Any], choice: int) -> Any:
     return list(among)[choice % len(among)]
 
 
-def new_instance(name: str, template: Template, *, pool: str | None = None) -> Instance:
-    return Instance(name, template, f"unix:/{name}", "token", pool=pool)
-
-
 TestSupply = SupplyModel.TestCase
 TestSupply.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
-
-
-def test_one_that_is_lost_before_its_launch_returns_is_not_waited_for() -> None:
-    core = SupplyCore(settings=BOUNDS, slots=Slots(rank=first_come()), seen=World())
-    [launch] = core.step(Asked(AskId(1), OTHER, "alpha"), 0.0)
-    assert isinstance(launch, Launch)
-    assert not core.step(Lost("i-1", "start_failed", "its node has no room"), 1.0)
-    [second] = core.step(Launched(launch.start, "i-1"), 2.0)
-    assert isinstance(second, Launch)
-    assert not core.step(Lost("i-2", "start_failed", "its node has no room"), 3.0)
-    told = core.step(Launched(second.start, "i-2"), 4.0)
-    assert [(type(effect), str(effect.error)) for effect in told] == [(Refuse, "its node has no room")]
-
-
-def test_a_launch_that_is_slow_to_return_gives_nobody_anothers_start() -> None:
-    """Its record names the create that it was started for: another one would have to be written into it."""
-    slots = Slots(rank=first_come())
-    core = SupplyCore(settings=BOUNDS, slots=slots, seen=World())
-    core.step(Asked(AskId(1), ONE, "alpha"), 0.0)
-    core.step(Asked(AskId(2), ONE, "alpha"), 0.0)
-    for number in (1, 2):
-        core.step(Launched(StartId(number), f"i-{number}"), 2.5)
-    later = Instance("i-2", ONE, "unix:/i-2", "token")
-    slots.heard_warm(later, 1)
-    [effect] = core.step(Offered(later), 2.8)
-    assert isinstance(effect, Grant)
-    assert effect.ask == AskId(2)
-
-
-def test_what_is_told_of_others_is_not_kept_for_ever() -> None:
-    """A gateway that always has a launch under way hears of thousands of instances of pools."""
-    core = SupplyCore(settings=BOUNDS, slots=Slots(rank=first_come()), seen=World())
-    now, launches = 0.0, [*core.step(Asked(AskId(1), OTHER, "alpha"), 0.0)]
-    for number in range(2, 200):
-        now += 1
-        launches += core.step(Asked(AskId(number), OTHER, "alpha", again=True), now)
-        core.step(Taken(f"other-{number}"), now)
-        launch = launches.pop(0)
-        assert isinstance(launch, Launch)
-        launches += core.step(Launched(launch.start, f"i-{number}"), now + 0.5)
-        instance = new_instance(f"i-{number}", OTHER)
-        core.slots.heard_warm(instance, 1)
-        core.step(Offered(instance), now + 0.5)
-    assert len(core._starts._early) < 10

@@ -1,0 +1,66 @@
+"""SupplyCore in single orders of events: an instance or a launch that is early, late or in vain."""
+
+from __future__ import annotations
+
+from sandlot_gateway.core.instances import Instance
+from sandlot_gateway.core.ready import first_come
+from sandlot_gateway.core.slots import Slots
+from sandlot_gateway.core.supply import SupplyCore
+from sandlot_gateway.core.supply_events import (
+    Asked,
+    AskId,
+    Grant,
+    Launch,
+    Launched,
+    Lost,
+    Offered,
+    Refuse,
+    StartId,
+    Taken,
+)
+
+from tests.gateway.supply_world import BOUNDS, ONE, OTHER, World, new_instance
+
+
+def test_one_that_is_lost_before_its_launch_returns_is_not_waited_for() -> None:
+    core = SupplyCore(settings=BOUNDS, slots=Slots(rank=first_come()), seen=World())
+    [launch] = core.step(Asked(AskId(1), OTHER, "alpha"), 0.0)
+    assert isinstance(launch, Launch)
+    assert not core.step(Lost("i-1", "start_failed", "its node has no room"), 1.0)
+    [second] = core.step(Launched(launch.start, "i-1"), 2.0)
+    assert isinstance(second, Launch)
+    assert not core.step(Lost("i-2", "start_failed", "its node has no room"), 3.0)
+    told = core.step(Launched(second.start, "i-2"), 4.0)
+    assert [(type(effect), str(effect.error)) for effect in told] == [(Refuse, "its node has no room")]
+
+
+def test_a_launch_that_is_slow_to_return_gives_nobody_anothers_start() -> None:
+    """Its record names the create that it was started for: another one would have to be written into it."""
+    slots = Slots(rank=first_come())
+    core = SupplyCore(settings=BOUNDS, slots=slots, seen=World())
+    core.step(Asked(AskId(1), ONE, "alpha"), 0.0)
+    core.step(Asked(AskId(2), ONE, "alpha"), 0.0)
+    for number in (1, 2):
+        core.step(Launched(StartId(number), f"i-{number}"), 2.5)
+    later = Instance("i-2", ONE, "unix:/i-2", "token")
+    slots.heard_warm(later, 1)
+    [effect] = core.step(Offered(later), 2.8)
+    assert isinstance(effect, Grant)
+    assert effect.ask == AskId(2)
+
+
+def test_what_is_told_of_others_is_not_kept_for_ever() -> None:
+    """A gateway that always has a launch under way hears of thousands of instances of pools."""
+    core = SupplyCore(settings=BOUNDS, slots=Slots(rank=first_come()), seen=World())
+    now, launches = 0.0, [*core.step(Asked(AskId(1), OTHER, "alpha"), 0.0)]
+    for number in range(2, 200):
+        now += 1
+        launches += core.step(Asked(AskId(number), OTHER, "alpha", again=True), now)
+        core.step(Taken(f"other-{number}"), now)
+        launch = launches.pop(0)
+        assert isinstance(launch, Launch)
+        launches += core.step(Launched(launch.start, f"i-{number}"), now + 0.5)
+        instance = new_instance(f"i-{number}", OTHER)
+        core.slots.heard_warm(instance, 1)
+        core.step(Offered(instance), now + 0.5)
+    assert len(core._starts._early) < 10
