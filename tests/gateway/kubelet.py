@@ -1,24 +1,13 @@
-"""Plays controller and kubelet for one namespace: the pods are real objects, their sidecars real processes.
-
-Each sidecar has a loopback address of its own, which is its pod's IP, and listens on port 8700 there.
-"""
+"""Plays controller and kubelet for one namespace: the pods are real objects, their sidecars real processes."""
 
 from __future__ import annotations
 
 import asyncio
-import hmac
-import itertools
-import json
-import os
-import shutil
-import sys
-import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import httpx
 import msgspec
 import yaml
 from sandlot_contract.names import (
@@ -40,102 +29,16 @@ from sandlot_kube.objects import Sandbox
 from sandlot_kube.reflector import Reflector
 from sandlot_kube.template import Template, encode, key
 
+from tests.gateway.pod_sidecar import Sidecar
 from tests.gateway.sidecars import new_instance_id
 from tests.kube.apiserver import ApiServer
-from tests.ports import address
 
 CRDS = Path(__file__).parents[2] / "charts" / "sandlot" / "crds"
-_numbers = itertools.count(1)
 
 
 def apply_crds(server: ApiServer) -> None:
     for path in sorted(CRDS.glob("*.yaml")):
         server.apply_crd(yaml.safe_load(path.read_text()))
-
-
-class Sidecar:
-    """One process at one address; `webhook` None: it tells nobody anything."""
-
-    def __init__(self, *, instance_id: str, token: str, template: Template, webhook: str | None) -> None:
-        self.ip = address(next(_numbers))
-        self.instance_id = instance_id
-        self.directory = tempfile.mkdtemp(prefix="ks-", dir="/tmp")
-        root = {"lower": ["/"], "mask": [], "overlay": True, "disk": 64 << 20, "workdir": "/", "user": "root"}
-        self.config = {
-            "instance_id": instance_id,
-            "token": token,
-            "listen": f"{self.ip}:8700",
-            "state_dir": self.directory,
-            "webhook": webhook,
-            "heartbeat": 1.0,
-            "template": key(template),
-            "root": {**root, "env": {}},
-            "limits": {"cpu": template.cpu, "memory": template.memory, "pids": template.pids},
-        }
-        self._process: asyncio.subprocess.Process | None = None
-        self._starting = asyncio.Lock()  # an end that comes meanwhile is of the process that is on its way
-
-    async def start(self) -> None:
-        async with self._starting:
-            await self._start()
-
-    async def _start(self) -> None:
-        path = Path(self.directory) / "config.json"
-        path.write_text(json.dumps(self.config))
-        path.chmod(0o600)
-        with (Path(self.directory) / "log").open("ab") as log:
-            self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "sandlot_sidecar", "--config", str(path)),
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd="/",
-                env={name: value for name, value in os.environ.items() if name != "POD_IP"},
-            )
-
-    async def ask_end(self, verdict: str) -> None:
-        """As a gateway does."""
-        headers = {"Authorization": f"Bearer {self.config['token']}"}
-        async with httpx.AsyncClient(base_url=f"http://{self.config['listen']}", headers=headers) as client:
-            (await client.post("/v1/end", json={"verdict": verdict})).raise_for_status()
-
-    def word(self, event: str, **fields: Any) -> dict[str, Any]:
-        """Content and headers of a webhook of it."""
-        document = {"event": event, "instance_id": self.instance_id, "generation": 1, **fields}
-        body = json.dumps(document).encode()
-        signature = hmac.new(str(self.config["token"]).encode(), body, "sha256").hexdigest()
-        sender = hmac.new(str(self.config["token"]).encode(), b"webhook", "sha256").hexdigest()
-        headers = {
-            "X-Sandlot-Instance": self.instance_id,
-            "X-Sandlot-Sender": sender,
-            "X-Sandlot-Signature": f"sha256={signature}",
-        }
-        return {"content": body, "headers": headers}
-
-    def signal(self, number: int) -> None:
-        assert self._process is not None
-        self._process.send_signal(number)
-
-    async def wait(self) -> int:
-        """Its exit code."""
-        assert self._process is not None
-        return await self._process.wait()
-
-    async def end(self) -> None:
-        """As a kubelet does: SIGTERM, then SIGKILL."""
-        async with self._starting:
-            if self._process is None:
-                return
-        if self._process.returncode is None:
-            self._process.terminate()
-            try:
-                async with asyncio.timeout(10):
-                    await self._process.wait()
-            except TimeoutError:
-                self._process.kill()
-                await self._process.wait()
-        self._process = None
-        shutil.rmtree(self.directory, ignore_errors=True)
 
 
 class Kubelet:

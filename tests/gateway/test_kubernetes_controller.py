@@ -24,8 +24,9 @@ from sandlot_kube.reflector import Reflector
 from sandlot_kube.template import Template
 
 from tests.complaints import WARNINGS_SHOWN, assert_no_complaints
-from tests.gateway.kubelet import Sidecar, apply_crds
+from tests.gateway.kubelet import apply_crds
 from tests.gateway.kubernetes_world import IMAGE, World, pool_fields
+from tests.gateway.pod_sidecar import Sidecar
 from tests.kube.apiserver import ApiServer
 from tests.waiting import until
 
