@@ -13,8 +13,12 @@ import pytest
 import uvloop
 
 from tests.dataplane.gateway import Client, Gateway
+from tests.dataplane.line_owner import owner
+from tests.dataplane.pools import pool
 from tests.dataplane.upstreams import Behaviour, Upstream
 from tests.waiting import until_empty
+
+__all__ = ["owner", "pool"]
 
 HERE = Path(__file__).parent
 

@@ -1,0 +1,36 @@
+"""HTTP pools that give up quickly, a counter of their dials, and a short answer."""
+
+from __future__ import annotations
+
+import pytest
+from sandlot_gateway.data.dial import DialSettings
+from sandlot_gateway.data.line import LineSettings
+from sandlot_gateway.data.pool import HttpPool, PoolSettings
+
+QUICK = DialSettings(timeout=0.3, first_timeout=0.1, backoff=0.001, max_backoff=0.01)
+SHORT = LineSettings(refused_for=0.1, refused_for_others=0.01, silent_for=0.5, silent_for_others=0.2)
+
+
+class Dials:
+    def __init__(self) -> None:
+        self.ok = 0
+        self.failed = 0
+
+    def dialled(self, *, ok: bool) -> None:
+        if ok:
+            self.ok += 1
+        else:
+            self.failed += 1
+
+
+@pytest.fixture
+def pool(stack):
+    def make(**settings) -> HttpPool:
+        pool = HttpPool(settings=PoolSettings(**{"dial": QUICK, "line": SHORT, **settings}))
+        stack.push_async_callback(pool.close)
+        return pool
+
+    return make
+
+
+OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
