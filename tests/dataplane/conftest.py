@@ -15,6 +15,7 @@ import uvloop
 from tests.dataplane.gateway import Client, Gateway
 from tests.dataplane.line_owner import owner
 from tests.dataplane.pools import pool
+from tests.dataplane.sidecar import tcp_to
 from tests.dataplane.upstreams import Behaviour, Upstream
 from tests.waiting import until_empty
 
@@ -114,3 +115,31 @@ def client(stack: AsyncExitStack):
         return client
 
     return connect
+
+
+@pytest.fixture
+async def ready(gateway, upstream):
+    """`await ready(behaviour)`: a gateway whose sb-1 behaves so."""
+
+    async def start(behave, *, tcp: bool = False, **options):
+        server = await upstream(behave, tcp=tcp)
+        gw = await gateway(**options)
+        gw.route(server.address)
+        return gw, server
+
+    return start
+
+
+@pytest.fixture
+async def exposed(gateway, upstream):
+    """`await exposed(app)`: a gateway whose sb-1 has `app` on its port 8000, and the exposure of it."""
+
+    async def start(app, *, protocol: str = "HTTP", **options):
+        server = await upstream(app, tcp=True)
+        side = await upstream(tcp_to({8000: int(server.address.rpartition(":")[2])}))
+        gw = await gateway(**options)
+        gw.route(side.address)
+        exposure = await gw.exposures.add("sb-1", "acme", 8000, "web", protocol)
+        return gw, exposure, side, server
+
+    return start

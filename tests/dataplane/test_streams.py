@@ -7,10 +7,9 @@ import os
 import resource
 
 import pytest
-from sandlot_gateway.data.breaker import Limits
 
 from tests.dataplane.upstreams import Peer, echo
-from tests.waiting import loop_turns, until
+from tests.waiting import until
 
 MB = 1 << 20
 
@@ -19,19 +18,6 @@ def rss() -> int:
     """Bytes of memory this process (gateway, upstream and client together) holds now."""
     with open("/proc/self/statm") as statm:
         return int(statm.read().split()[1]) * resource.getpagesize()
-
-
-@pytest.fixture
-async def ready(gateway, upstream):
-    """`await ready(behaviour)`: a gateway whose sb-1 behaves so."""
-
-    async def start(behave, *, tcp: bool = False, **options):
-        server = await upstream(behave, tcp=tcp)
-        gw = await gateway(**options)
-        gw.route(server.address)
-        return gw, server
-
-    return start
 
 
 @pytest.mark.parametrize("tcp", [False, True], ids=["unix", "tcp"])
@@ -166,126 +152,6 @@ async def test_a_large_upload_waits_for_a_slow_sidecar_in_bounded_memory(ready, 
     assert peak < 32 * MB
 
 
-@pytest.mark.parametrize("moment", ["before the answer", "inside the answer", "inside the request"])
-async def test_a_client_that_leaves_closes_the_sidecars_connection_at_once(ready, client, moment):
-    arrived = asyncio.Event()
-    left = asyncio.Event()
-
-    async def behave(peer: Peer) -> None:
-        request = await peer.request()
-        if moment == "inside the answer":
-            peer.send(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nsome")
-        arrived.set()
-        await peer.ended()
-        assert request.method == "POST"
-        left.set()
-
-    gw, _ = await ready(behave)
-    connection = await client(gw)
-    if moment == "inside the request":
-        connection.send(
-            "POST", "/sbx/sb-1/upload", body=None, headers=("content-length: 100",), token=gw.token
-        )
-        connection.writer.write(b"some")
-    else:
-        connection.send("POST", "/sbx/sb-1/exec", body=b"{}", token=gw.token)
-    await arrived.wait()
-    if moment == "inside the answer":
-        await connection.head()
-    await connection.close()
-    await asyncio.wait_for(left.wait(), 30)
-    await until(lambda: 'sandlot_requests_total{code="gone"' in gw.metrics.text().decode())
-    assert gw.pool.busy_connections == 0
-    assert gw.plane.breaker.running == 0
-
-
-async def test_a_client_that_leaves_the_queue_never_reaches_the_sidecar(ready, client):
-    arrived = asyncio.Event()
-    go_on = asyncio.Event()
-    ran: list[bytes] = []
-
-    async def behave(peer: Peer) -> None:
-        while True:
-            ran.append(await peer.body(await peer.request()))
-            arrived.set()
-            await go_on.wait()
-            peer.answer(b"ok")
-
-    gw, _ = await ready(behave, limits=Limits(per_sandbox=1))
-    first, second, third = [await client(gw) for _ in range(3)]
-    first.send("POST", "/sbx/sb-1/exec", body=b"first", token=gw.token)
-    await arrived.wait()
-    second.send("POST", "/sbx/sb-1/exec", body=b"second", token=gw.token)
-    await until(lambda: gw.plane.breaker.waiting == 1)
-    third.send("POST", "/sbx/sb-1/exec", body=b"third", token=gw.token)
-    await until(lambda: gw.plane.breaker.waiting == 2)
-    await second.close()
-    await until(lambda: gw.plane.breaker.waiting == 1)
-    go_on.set()
-    assert (await first.answer())[0] == 200
-    assert (await third.answer())[0] == 200
-    assert ran == [b"first", b"third"]
-
-
-@pytest.mark.parametrize(
-    ("answer", "outcome"),
-    [
-        (b"", "502"),
-        (b"HTTP/1.1 200 OK\r\nx-half: ", "502"),
-        (b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf", "cut"),
-        (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n4\r\nhalf\r\n", "cut"),
-        (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n4\r\nhalf\r\nzz\r\n", "cut"),
-    ],
-)
-async def test_a_sidecar_that_dies_is_never_taken_for_an_answer(ready, client, answer, outcome):
-    ran = 0
-
-    async def behave(peer: Peer) -> None:
-        nonlocal ran
-        await peer.body(await peer.request())
-        ran += 1
-        peer.send(answer)
-        await peer.writer.drain()
-
-    gw, server = await ready(behave)
-    connection = await client(gw)
-    connection.send("POST", "/sbx/sb-1/exec", body=b"{}", token=gw.token)
-    if outcome == "502":
-        status, _, body = await connection.answer()
-        assert status == 502
-        assert b'"error":"sidecar_lost"' in body
-        assert b'"may_have_run":true' in body
-    else:
-        with pytest.raises(asyncio.IncompleteReadError):
-            await connection.answer()
-    assert (ran, server.connections) == (1, 1)
-
-
-async def test_a_sidecar_that_cannot_be_reached_ran_nothing(gateway, client, tmp_path):
-    gw = await gateway()
-    gw.route(f"unix:{tmp_path}/none.sock")
-    connection = await client(gw)
-    connection.send("POST", "/sbx/sb-1/exec", body=b"{}", token=gw.token)
-    status, _, body = await connection.answer()
-    assert status == 502
-    assert b'"error":"sidecar_unreachable"' in body
-    assert b'"may_have_run":false' in body
-
-
-async def test_a_sidecar_lost_because_its_sandbox_ended_says_so(ready, client):
-    async def behave(peer: Peer) -> None:
-        await peer.body(await peer.request())
-        gw.route("unix:/gone", status="TIMEOUT", verdict="deadline", message="its time was over")
-
-    gw, _ = await ready(behave)
-    connection = await client(gw)
-    connection.send("POST", "/sbx/sb-1/exec", body=b"{}", token=gw.token)
-    status, headers, body = await connection.answer()
-    assert (status, headers["x-sandlot-verdict"]) == (502, "deadline")
-    assert b'"error":"sandbox_not_found"' in body
-    assert b'"may_have_run":true' in body
-
-
 @pytest.mark.parametrize("tcp", [False, True], ids=["unix", "tcp"])
 async def test_an_answer_before_the_request_is_whole_is_delivered(ready, client, tcp):
     """A sidecar that refuses an upload answers and closes without reading it."""
@@ -368,146 +234,6 @@ async def test_pipelined_and_kept_alive_requests_do_not_mix(ready, client):
     assert right + lost == 480
     # The sidecar closes without a word after every seventh answer, and the gateway may only notice by looking.
     assert lost == 0
-
-
-async def test_a_full_breaker_answers_at_once(ready, client):
-    go_on = asyncio.Event()
-
-    async def behave(peer: Peer) -> None:
-        while True:
-            body = await peer.body(await peer.request())
-            await go_on.wait()
-            peer.answer(body)
-
-    gw, _ = await ready(behave, limits=Limits(per_sandbox=2, queue_per_sandbox=1, retry_after=7))
-    holding = [await client(gw) for _ in range(3)]
-    for n, connection in enumerate(holding):
-        connection.send("POST", "/sbx/sb-1/exec", body=b"{}", token=gw.token)
-        await until(lambda n=n: gw.plane.breaker.running + gw.plane.breaker.waiting == n + 1)
-    extra = await client(gw)
-    extra.send("POST", "/sbx/sb-1/exec", body=b"{}", token=gw.token)
-    status, headers, body = await asyncio.wait_for(extra.answer(), 30)
-    assert (status, headers["retry-after"]) == (503, "7")
-    assert b'"error":"busy"' in body
-    assert b'"running":2,"queued":1' in body
-    # What steers a running op passes by the queue.
-    go_on_quickly = asyncio.create_task(_ask(extra, gw, "POST", "/sbx/sb-1/ops/op-1/stdin?offset=0"))
-    go_on.set()
-    assert await go_on_quickly == 200
-    for connection in holding:
-        assert (await connection.answer())[0] == 200
-    assert (gw.plane.breaker.running, gw.plane.breaker.waiting) == (0, 0)
-
-
-async def test_one_tenants_commands_do_not_fill_the_gateway_for_another(ready, client):
-    go_on = asyncio.Event()
-
-    async def behave(peer: Peer) -> None:
-        while True:
-            body = await peer.body(await peer.request())
-            await go_on.wait()
-            peer.answer(body)
-
-    gw, server = await ready(behave, limits=Limits(total=10))
-    gw.route(server.address, sandbox_id="sb-2", tenant="other")
-    asked = [("sb-1", "key-of-acme")] * 10 + [("sb-2", "key-of-other")]
-    holding = [await client(gw) for _ in asked]
-    for number, (connection, (box, key)) in enumerate(zip(holding, asked, strict=True)):
-        connection.send("POST", f"/sbx/{box}/exec", body=b"{}", token=key)
-        await until(lambda number=number: gw.plane.breaker.running == number + 1)
-    for box, key in (asked[0], asked[-1]):
-        extra = await client(gw)
-        extra.send("POST", f"/sbx/{box}/exec", body=b"{}", token=key)
-        status, _, body = await asyncio.wait_for(extra.answer(), 30)
-        assert (status, b'"scope":"gateway"' in body) == (503, True), body
-    go_on.set()
-    for connection in holding:
-        assert (await connection.answer())[0] == 200
-    await until(lambda: gw.plane.breaker.running == 0)
-
-
-async def _ask(connection, gw, method: str, path: str) -> int:
-    connection.send(method, path, body=b"x", token=gw.token)
-    return (await connection.answer())[0]
-
-
-async def test_the_wait_in_the_queue_is_told_to_the_sidecar(ready, client):
-    seen = []
-    arrived = asyncio.Event()
-    go_on = asyncio.Event()
-
-    async def behave(peer: Peer) -> None:
-        while True:
-            request = await peer.request()
-            seen.append(request)
-            body = await peer.body(request)
-            arrived.set()
-            await go_on.wait()
-            peer.answer(body)
-
-    gw, _ = await ready(behave, limits=Limits(per_sandbox=1))
-    one, two = await client(gw), await client(gw)
-    one.send("POST", "/sbx/sb-1/exec", body=b"{}", headers=("x-sandlot-queued: 99",), token=gw.token)
-    await arrived.wait()
-    two.send("POST", "/sbx/sb-1/exec", body=b"{}", token=gw.token)
-    await until(lambda: gw.plane.breaker.waiting == 1)
-    loop = asyncio.get_running_loop()
-    waited_from = loop.time()
-    go_on.set()
-    await one.answer()
-    await two.answer()
-    assert seen[0].header("x-sandlot-queued") is None
-    queued = float(seen[1].header("x-sandlot-queued"))
-    assert 0 <= queued <= loop.time() - waited_from + 5
-
-
-async def test_draining_lets_what_runs_end_and_refuses_the_rest(ready, client):
-    arrived = asyncio.Event()
-    go_on = asyncio.Event()
-
-    async def behave(peer: Peer) -> None:
-        body = await peer.body(await peer.request())
-        arrived.set()
-        await go_on.wait()
-        peer.answer(body)
-        await peer.ended()
-
-    gw, _ = await ready(behave)
-    running, late = await client(gw), await client(gw)
-    running.send("POST", "/sbx/sb-1/exec", body=b"{}", token=gw.token)
-    await arrived.wait()
-    draining = asyncio.create_task(gw.plane.drain(5.0))
-    await loop_turns()
-    late.send("POST", "/sbx/sb-1/exec", body=b"{}", token=gw.token)
-    status, headers, body = await late.answer()
-    assert (status, headers["connection"], headers["retry-after"]) == (503, "close", "1")
-    assert b'"error":"draining"' in body
-    go_on.set()
-    assert (await running.answer())[0] == 200
-    assert await draining == 0
-
-
-async def test_draining_cuts_what_does_not_end(ready, client):
-    arrived = asyncio.Event()
-    left = asyncio.Event()
-
-    async def behave(peer: Peer) -> None:
-        await peer.body(await peer.request())
-        arrived.set()
-        await peer.ended()
-        left.set()
-
-    gw, _ = await ready(behave)
-    running = await client(gw)
-    running.send("POST", "/sbx/sb-1/ops", body=b"{}", token=gw.token)
-    await arrived.wait()
-    assert await gw.plane.drain(0.05) == 1
-    await asyncio.wait_for(left.wait(), 30)
-    # Not a 500, which clients take for the last word: under an op id the next gateway has the result.
-    status, headers, body = await running.answer()
-    assert (status, headers["connection"]) == (502, "close")
-    assert b'"error":"gateway_ended"' in body
-    assert b'"may_have_run":true' in body
 
 
 async def test_descriptors_are_given_back_after_a_burst(ready, client):
