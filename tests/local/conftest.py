@@ -1,20 +1,28 @@
-"""Gateways around real sidecars in one directory, and a look at what they left on the machine."""
+"""Gateways around real sidecars in one directory, with a look at what they left on the machine; a store of images."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sandlot_contract.template import Template
 from sandlot_gateway.backends.local.clean import clean
+from sandlot_gateway.backends.local.images import ImageStore
 
 from .gateway import Gateway
 
 CGROUPS = Path("/sys/fs/cgroup")
+SMALL = Template("host", cpu=1.0, memory=256 << 20, pids=64)
+NEEDS_ROOT = [
+    pytest.mark.root,
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: real namespaces and cgroups"),
+]
 
 
 class Machine:
@@ -81,3 +89,24 @@ def machine(cache_dir: Path) -> Iterator[Machine]:
     finally:
         clean(machine.state_dir, force=True)
         shutil.rmtree(directory)
+
+
+def pid_of(machine: Machine, instance_id: str) -> int:
+    record = json.loads((machine.state_dir / "instances" / instance_id / "instance.json").read_bytes())
+    return int(record["process"]["pid"])
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[ImageStore]:
+    directory = tmp_path / "cache"
+    directory.mkdir()
+    images = ImageStore(directory)
+    images.open()
+    yield images
+    await images.close()
+    assert [path.name for path in directory.iterdir() if path.name.startswith((".new-", "ref-"))] == []
+
+
+async def root_of(store: ImageStore, path: Path) -> Path:
+    """Where the store has unpacked the image."""
+    return Path((await store.prepare(str(path))).lower[0])

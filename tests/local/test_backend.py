@@ -1,13 +1,10 @@
-"""The local backend with real sidecars: start, death, restart of the gateway, limits, images, many at once."""
+"""The local backend with real sidecars: start, limits, end, many at once."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import os
-import signal
 import stat
-import sys
 import time
 from pathlib import Path
 
@@ -16,20 +13,9 @@ from sandlot_contract.template import Template
 from sandlot_gateway.backends.local.lock import InUse
 from sandlot_gateway.core.backend import BackendError, Unavailable
 
-from tests.local.conftest import Machine
+from tests.local.conftest import NEEDS_ROOT, SMALL, Machine, pid_of
 
-HOST = Template("host")
-SMALL = Template("host", cpu=1.0, memory=256 << 20, pids=64)
-root = [
-    pytest.mark.root,
-    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: real namespaces and cgroups"),
-]
-pytestmark = root
-
-
-def pid_of(machine: Machine, instance_id: str) -> int:
-    record = json.loads((machine.state_dir / "instances" / instance_id / "instance.json").read_bytes())
-    return int(record["process"]["pid"])
+pytestmark = NEEDS_ROOT
 
 
 def descriptors(pid: int) -> list[str]:
@@ -110,22 +96,6 @@ async def test_the_sidecar_is_loaded_from_byte_code(machine: Machine) -> None:
         await gateway.backend.destroy_all()
 
 
-async def test_a_killed_sidecar_is_reported_and_cleared_away(machine: Machine) -> None:
-    async with machine.gateway() as gateway:
-        instance = await gateway.backend.launch(SMALL)
-        await gateway.until_ready(instance)
-        token = await gateway.claim(instance)
-        await gateway.run(instance, token, "sleep 1000 & setsid sleep 1001 & echo started")
-        assert machine.cgroups(instance.id)
-        os.kill(pid_of(machine, instance.id), signal.SIGKILL)
-        await gateway.until(lambda: instance.id in gateway.lost)
-        verdict, message = gateway.lost[instance.id]
-        assert verdict == "sidecar_lost"
-        assert "status -9" in message
-        await gateway.backend.destroy(instance.id)
-        assert machine.left() == []
-
-
 async def test_a_start_that_fails_says_why(machine: Machine) -> None:
     async with machine.gateway() as gateway:
         instance = await gateway.backend.launch(Template("host", memory=1))
@@ -134,115 +104,10 @@ async def test_a_start_that_fails_says_why(machine: Machine) -> None:
         assert machine.left() == []
 
 
-async def test_a_restarted_gateway_finds_everything(machine: Machine) -> None:
-    async with machine.gateway() as first:
-        warm = await first.backend.launch(SMALL)
-        claimed = await first.backend.launch(SMALL, pool="none")
-        dead = await first.backend.launch(SMALL)
-        for instance in (warm, claimed, dead):
-            await first.until_ready(instance)
-        token = await first.claim(claimed)
-        await first.run(claimed, token, "echo kept > /tmp/file")
-        dead_pid = pid_of(machine, dead.id)
-    os.kill(dead_pid, signal.SIGKILL)
-    async with machine.gateway() as second:
-        assert {key: state["phase"] for key, state in second.found.items()} == {
-            warm.id: "warm",
-            claimed.id: "claimed",
-        }
-        assert second.lost[dead.id][0] == "sidecar_lost"
-        found = second.backend.instance(claimed.id)
-        assert found is not None
-        assert (found.template, found.token, found.pool) == (SMALL, claimed.token, "none")
-        assert (await second.run(found, token, "cat /tmp/file"))["stdout"] == "kept\n"
-        # Not our child any more: its end is seen all the same.
-        os.kill(pid_of(machine, claimed.id), signal.SIGKILL)
-        await second.until(lambda: claimed.id in second.lost)
-        await second.backend.destroy_all()
-
-
-KILLED_GATEWAY = """
-import asyncio, json, os, sys
-from pathlib import Path
-sys.path.insert(0, sys.argv[2])
-from tests.local.gateway import Gateway
-from sandlot_gateway.core.backend import Template
-async def main():
-    gateway = await Gateway(Path(sys.argv[1])).__aenter__()
-    instances = [await gateway.backend.launch(Template("host", memory=256 << 20)) for _ in range(2)]
-    for instance in instances:
-        await gateway.until_ready(instance)
-    # A third one in the middle of its start.
-    task = asyncio.ensure_future(gateway.backend.launch(Template("host", memory=256 << 20)))
-    await asyncio.sleep(0)
-    print(json.dumps([instance.id for instance in instances]), flush=True)
-    await asyncio.Event().wait()
-asyncio.run(main())
-"""
-
-
-async def kill_a_gateway(machine: Machine) -> list[str]:
-    here = str(Path(__file__).parents[2])
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", KILLED_GATEWAY, str(machine.directory), here), stdout=asyncio.subprocess.PIPE
-    )
-    assert process.stdout is not None
-    ids = json.loads(await asyncio.wait_for(process.stdout.readline(), 30))
-    process.kill()
-    await process.wait()
-    return ids
-
-
-async def test_a_gateway_s_sigkill_loses_nothing_and_a_dead_sidecar_is_cleared_at_the_next_start(
-    machine: Machine,
-) -> None:
-    ids = await kill_a_gateway(machine)
-    os.kill(pid_of(machine, ids[0]), signal.SIGKILL)
-    async with machine.gateway() as gateway:
-        assert gateway.lost[ids[0]][0] == "sidecar_lost"
-        assert gateway.found[ids[1]]["phase"] == "warm"
-        assert machine.cgroups(ids[0]) == []
-        instance = gateway.backend.instance(ids[1])
-        assert instance is not None
-        token = await gateway.claim(instance)
-        assert (await gateway.run(instance, token, "echo alive"))["stdout"] == "alive\n"
-        await gateway.backend.destroy_all()
-
-
-async def test_a_directory_removed_under_a_sidecar_does_not_hide_it(machine: Machine) -> None:
-    (first, second) = await kill_a_gateway(machine)
-    for name in (first, second):
-        directory = machine.state_dir / "instances" / name
-        for path in directory.iterdir():
-            path.unlink()
-        directory.rmdir()
-    async with machine.gateway() as gateway:
-        assert {first, second} <= gateway.lost.keys()
-        await gateway.backend.destroy_all()
-
-
 async def test_two_gateways_cannot_share_a_state_directory(machine: Machine) -> None:
     async with machine.gateway():
         with pytest.raises(InUse, match=f"pid {os.getpid()}"):
             await machine.gateway().backend.start(machine.gateways[0])
-
-
-async def test_a_hanging_sidecar_is_killed(machine: Machine) -> None:
-    async with machine.gateway(end_grace=0.2) as gateway:
-        instance = await gateway.backend.launch(SMALL)
-        await gateway.until_ready(instance)
-        os.kill(pid_of(machine, instance.id), signal.SIGSTOP)
-        await gateway.backend.destroy(instance.id)
-        assert machine.left() == []
-
-
-async def test_a_hanging_sidecar_found_at_start_is_cleared_away(machine: Machine) -> None:
-    async with machine.gateway() as first:
-        instance = await first.backend.launch(SMALL)
-        await first.until_ready(instance)
-        os.kill(pid_of(machine, instance.id), signal.SIGSTOP)
-    async with machine.gateway(patience=0.3) as second:
-        assert "does not answer" in second.lost[instance.id][1]
 
 
 async def test_limits_are_enforced_and_the_sandbox_lives_on(machine: Machine) -> None:

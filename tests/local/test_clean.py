@@ -14,7 +14,7 @@ from sandlot_gateway.backends.local.clean import clean
 from sandlot_gateway.backends.local.lock import InUse
 
 from tests.local.conftest import Machine
-from tests.local.test_backend import kill_a_gateway
+from tests.local.killed import kill_a_gateway
 
 SMALL = Template("host", memory=256 << 20)
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: real namespaces and cgroups")
