@@ -14,8 +14,8 @@ from typing import Any
 
 import msgspec
 import psutil
-from sandlot_contract.ids import new_sandbox_id
 from sandlot_contract.names import API_VERSION, POOL_KIND, SANDBOX_KIND
+from sandlot_contract.new_ids import new_sandbox_id
 from sandlot_contract.ports import SIDECAR_PORT
 from sandlot_controller.plan.pod import pool_pod
 from sandlot_controller.settings import Settings

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
-from sandlot_contract.ids import new_sandbox_id
+from sandlot_contract.new_ids import new_sandbox_id
 from sandlot_contract.template import Template
 from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.core.ready import first_come

@@ -9,7 +9,7 @@ import time
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sandlot_contract.ids import new_sandbox_id
+from sandlot_contract.new_ids import new_sandbox_id
 from sandlot_gateway.directory import Directory
 from sandlot_gateway.sandboxes import Sandbox, Spec
 

@@ -6,7 +6,7 @@ import asyncio
 import time
 
 import pytest
-from sandlot_contract.ids import new_sandbox_id
+from sandlot_contract.new_ids import new_sandbox_id
 from sandlot_gateway.app import Gateway
 from sandlot_gateway.backends.kubernetes.peers import Peers, PeerSettings
 from sandlot_gateway.data.pool import HttpPool

@@ -215,7 +215,7 @@ async def test_what_is_written_about_one_sandbox_is_written_in_order() -> None:
 
     async with scripted() as (script, client):
         script.lists = [slow, CHANGED]
-        records = Records(client, namespace="boxes", seen=lambda known: None)
+        records = Records(client, namespace="boxes", seen=lambda change: None)
         making = asyncio.create_task(records.promises.make(PROMISE, timeout=10))
         await script.asked.wait()
         records.claim(POD, CLAIM, template=TEMPLATE, cold=False)
@@ -244,7 +244,7 @@ async def test_a_cold_ones_promise_is_taken_away_and_that_is_no_end() -> None:
         records = Records(
             client,
             namespace="boxes",
-            seen=lambda known: None,
+            seen=lambda change: None,
             promise_over=lambda sandbox_id, ended, request: over.append(sandbox_id),
         )
         await records.promises.make(PROMISE, timeout=10)
@@ -256,7 +256,7 @@ async def test_a_cold_ones_promise_is_taken_away_and_that_is_no_end() -> None:
     other = Records(
         client,
         namespace="boxes",
-        seen=lambda known: None,
+        seen=lambda change: None,
         promise_over=lambda sandbox_id, ended, request: over.append(sandbox_id),
     )
     waiting = resource("sb-0", pod=None, **WAITING)
@@ -365,7 +365,7 @@ async def test_an_end_that_is_refused_is_written_without_its_message() -> None:
         records.claim(POD, CLAIM, template=TEMPLATE, cold=False)
         records.end(POD, END, template=TEMPLATE, cold=False)
         await records.flush(timeout=10)
-        assert records.has_end(POD)
+        assert records.recorded.has_end(POD)
     assert [body["status"]["message"] for _, _, body in sent[1:]] == ["enough", None]
     assert sent[2][2]["status"]["verdict"] == "deleted"
 
@@ -415,12 +415,12 @@ async def test_what_others_wrote_is_told_and_not_written_again() -> None:
         records.changed(over)
         records.end(POD, END, template=TEMPLATE, cold=False)
         records.replaced([])
-        assert records.of_pod(POD) is None
+        assert records.recorded.was_deleted(POD)
         assert len(seen) == 2  # an ended one that is taken away has not ended once more
         records.replaced([resource("sb-1", pod="i-1", sandbox_id="sb-1")])
         records.deleted(resource("sb-1", pod="i-1"))
     assert sent == []
-    assert [(known.pod, known.ended and known.ended.verdict) for known in seen] == [
+    assert [(change.pod, change.ended and change.ended.verdict) for change in seen] == [
         (POD, None),
         (POD, "oom"),
         ("i-1", None),
@@ -440,7 +440,7 @@ async def test_closing_waits_for_the_promise_that_the_last_record_takes_away() -
 
     async with scripted() as (script, client):
         script.lists = [CREATED, CHANGED, deletes]
-        records = Records(client, namespace="boxes", seen=lambda known: None)
+        records = Records(client, namespace="boxes", seen=lambda change: None)
         await records.promises.make(PROMISE, timeout=10)
         records.claim(POD, CLAIM, template=TEMPLATE, cold=True)
         await records.close(timeout=10)
@@ -455,7 +455,7 @@ async def test_closing_waits_no_longer_than_it_may() -> None:
     loop = asyncio.get_running_loop()
     async with scripted() as (script, client):
         script.lists = [never]
-        records = Records(client, namespace="boxes", seen=lambda known: None)
+        records = Records(client, namespace="boxes", seen=lambda change: None)
         records.claim(POD, CLAIM, template=TEMPLATE, cold=False)
         await script.asked.wait()
         began = loop.time()

@@ -161,7 +161,9 @@ async def test_what_another_gateway_has_started_for_its_own_create_is_left_to_it
             await client.close()
         sidecar = await until(lambda: kubelet.sidecars.get(instance))
         backend = gateway.gateway.backend
-        await until(lambda: backend._records.of_pod(instance) and backend._instances.get(instance))
+        await until(
+            lambda: backend._records.recorded.is_made_for_one(instance) and backend._instances.get(instance)
+        )
         told = await gateway.client.post(gateway.webhook, **sidecar.word("ready", phase="warm"))
         assert told.status_code == 200, told.text
         assert len(gateway.gateway.supply.slots.warm) == 0

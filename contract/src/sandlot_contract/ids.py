@@ -1,4 +1,4 @@
-"""The ids of instances and sandboxes: how they are made and recognised.
+"""The ids of instances and sandboxes: how they are recognised.
 
 Text becomes an id where it enters: in a path, a document or the name of a resource.
 """
@@ -6,7 +6,6 @@ Text becomes an id where it enters: in a path, a document or the name of a resou
 from __future__ import annotations
 
 import re
-import secrets
 from typing import NewType, TypeGuard
 
 InstanceId = NewType("InstanceId", str)
@@ -16,18 +15,8 @@ _INSTANCE = re.compile(r"i-[0-9a-f]{16}\Z")
 _SANDBOX = re.compile(r"sb-[0-9a-f]{20}\Z")
 
 
-def new_instance_id() -> InstanceId:
-    """64 random bits: no two instances ever have the same one."""
-    return InstanceId(f"i-{secrets.token_hex(8)}")
-
-
 def is_instance_id(text: str) -> TypeGuard[InstanceId]:
     return _INSTANCE.match(text) is not None
-
-
-def new_sandbox_id(now: float) -> SandboxId:
-    """`now` in Unix seconds comes first, so that another gateway can tell that it may not have heard of it yet."""
-    return SandboxId(f"sb-{int(now):08x}{secrets.token_hex(6)}")
 
 
 def created_at(sandbox_id: SandboxId) -> float | None:

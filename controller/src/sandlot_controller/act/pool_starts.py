@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sandlot_contract import images
-from sandlot_contract.ids import new_instance_id
+from sandlot_contract.new_ids import new_instance_id
 from sandlot_kube.errors import KubeError
 from sandlot_kube.objects import SandboxPool
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from sandlot_contract.ids import new_sandbox_id
+from sandlot_contract.new_ids import new_sandbox_id
 from sandlot_contract.statuses import Status
 from sandlot_contract.verdicts import SandboxVerdict
 

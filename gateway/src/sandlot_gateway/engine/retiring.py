@@ -123,7 +123,7 @@ class Retirer:
             answer = await self._ask(instance, sandbox_id)
             tries -= 1
         await self._asked(instance, answer, given_back=True)
-        return answer != "unknown"
+        return answer != EndAnswer.UNKNOWN
 
     async def _asked(self, instance: Instance, answer: EndAnswer, *, given_back: bool = False) -> None:
         """Act on a sidecar's answer: forget the slot if another sandbox owns it, else destroy the instance."""

@@ -78,7 +78,7 @@ class KubernetesBackend:
         self._records = Records(
             self._client,
             namespace=namespace,
-            seen=lambda known: self._sandbox_changes.changed(known),
+            seen=lambda change: self._sandbox_changes.changed(change),
             notes=notes,
             promise_lasts=settings.promise,
             promise_found=lambda sandbox_id, request: self._reporter.events.promise_found(
@@ -92,7 +92,7 @@ class KubernetesBackend:
         )
         self._states = SidecarStates(
             self._instances,
-            records=self._records,
+            recorded=self._records.recorded,
             pools=self._pools,
             pool=pool,
             reporter=self._reporter,
@@ -101,7 +101,7 @@ class KubernetesBackend:
         )
         self._pods = Pods(
             self._instances,
-            records=self._records,
+            recorded=self._records.recorded,
             states=self._states,
             pool=pool,
             reporter=self._reporter,

@@ -35,7 +35,7 @@ class Destroyer:
         if seen is None:
             return
         # If this gateway heard only its last report, the gateway that claimed it or the controller records the end.
-        claimed = self._view.records.has_owner(instance_id) or self._recorder.has_end(instance_id)
+        claimed = self._view.recorded.has_owner(instance_id) or self._recorder.has_end(instance_id)
         written = Written(
             cold=seen.origin.cold,
             claimed=claimed or (gone and seen.origin is not Origin.OWN_START),

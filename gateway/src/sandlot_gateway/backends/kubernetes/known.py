@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import Any
 
 from sandlot_contract.ids import InstanceId, SandboxId
 from sandlot_kube.ends import Ended
@@ -20,7 +19,6 @@ class Known:
     ended: Ended | None
     made_for: SandboxId | None = None  # the sandbox that the pod was started for
     told: bool = False  # whether the resource itself names the owner
-    request: dict[str, Any] | None = None  # the create request, once it has ended
 
     @property
     def claimed(self) -> bool:

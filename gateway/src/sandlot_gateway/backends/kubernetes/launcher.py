@@ -6,7 +6,7 @@ import asyncio
 from functools import partial
 from typing import Any
 
-from sandlot_contract.ids import new_instance_id
+from sandlot_contract.new_ids import new_instance_id
 from sandlot_contract.template import Template
 from sandlot_kube import paths
 from sandlot_kube.client import KubeClient

@@ -14,7 +14,7 @@ from sandlot_kube.objects import Pod
 from ...core.slots import Loss, Phase
 from ...data.pool import HttpPool
 from .instances import Instances
-from .records import Records
+from .recorded import Recorded
 from .reporter import Reporter
 from .states import SidecarStates
 from .timers import KeyedTimers
@@ -27,7 +27,7 @@ class Pods:
         self,
         instances: Instances,
         *,
-        records: Records,
+        recorded: Recorded,
         states: SidecarStates,
         pool: HttpPool,
         reporter: Reporter,
@@ -38,7 +38,7 @@ class Pods:
         the controller to record why a pod ended.
         """
         self._instances = instances
-        self._records = records
+        self._recorded = recorded
         self._states = states
         self._pool = pool
         self._reporter = reporter
@@ -87,10 +87,9 @@ class Pods:
         if seen is None:
             self._let_go(instance_id, death_of(pod, started=True))
             return
-        known = self._records.of_pod(instance_id)
-        ended = known.ended if known is not None else None
-        if ended is not None or (self._reporter.events.owner(instance_id) is None and not seen.origin.cold):
-            self.lose(instance_id, pod=pod, ended=ended)  # no better reason will come
+        unowned = self._reporter.events.owner(instance_id) is None and not seen.origin.cold
+        if unowned or self._recorded.has_end(instance_id):
+            self.lose(instance_id, pod=pod)  # no better reason will come
         elif instance_id not in self._verdicts:
             self._verdicts.start(instance_id, partial(self.lose, instance_id, pod=pod))
 

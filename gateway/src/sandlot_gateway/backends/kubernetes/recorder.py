@@ -42,23 +42,20 @@ class Recorder:
         late = self._late.pop(instance_id, None)
         self._late_records.cancel(instance_id)
         claim = claim or late
-        seen, known = self._view.instances.get(instance_id), self._view.records.of_pod(instance_id)
+        seen = self._view.instances.get(instance_id)
         if seen is None or claim is None:
             return
         if end.verdict == SandboxVerdict.GIVEN_BACK and not self._view.records.confirmed(
             instance_id, claim.sandbox_id
         ):
             return  # it would end the sandbox, in the sandbox's own record
-        if known is not None and known.ended is not None:
-            unnamed = known.owner == claim.sandbox_id and not known.told
-            if unnamed and end.verdict != SandboxVerdict.GIVEN_BACK:
-                self._view.records.name_owner(instance_id, claim, template=seen.instance.template)
-            return
-        if known is None and late is None and not self._view.records.has_owner(instance_id):
-            return  # its Sandbox was deleted, which ended it
+        if end.verdict != SandboxVerdict.GIVEN_BACK:
+            self._view.records.name_owner(instance_id, claim, template=seen.instance.template)
         # Also for this gateway's own delete, which the sidecar reports again.
         if self.has_end(instance_id):
             return
+        if late is None and self._view.recorded.was_deleted(instance_id):
+            return  # which ended it
         write = partial(self.write_end, seen, claim, end)
         if heard and end.verdict == SandboxVerdict.DELETED:
             # Another gateway deleted it, or this one before its restart.
@@ -76,7 +73,7 @@ class Recorder:
 
     def has_end(self, instance_id: InstanceId) -> bool:
         """Return whether its end is recorded, or will be by this or another gateway."""
-        return instance_id in self._late_ends or self._view.records.has_end(instance_id)
+        return instance_id in self._late_ends or self._view.recorded.has_end(instance_id)
 
     def end_seen(self, instance_id: InstanceId) -> None:
         """Drop the deferred write: the end is recorded."""

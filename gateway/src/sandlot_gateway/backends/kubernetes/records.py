@@ -26,6 +26,8 @@ from .notes import KubernetesNotes
 from .promises import Promises
 from .record import Record
 from .record_writer import RecordWriter
+from .recorded import Recorded
+from .sandbox_change import SandboxChange
 from .translate import asked_for
 from .writes import Writes
 
@@ -44,7 +46,7 @@ class Records:
         client: KubeClient,
         *,
         namespace: str,
-        seen: Callable[[Known], None],
+        seen: Callable[[SandboxChange], None],
         notes: KubernetesNotes | None = None,
         promise_lasts: float = 120.0,
         promise_found: Callable[[SandboxId, dict[str, Any]], None] = lambda sandbox_id, request: None,
@@ -74,23 +76,9 @@ class Records:
         )
         self._writer = RecordWriter(client, namespace=namespace, known=self._known, promises=self.promises)
         self._records: dict[InstanceId, Record] = {}  # instance id -> record that is not written yet
+        self.recorded = Recorded(self._known, self._records)
 
     # Existing resources.
-
-    def of_pod(self, instance_id: InstanceId) -> Known | None:
-        return self._known.of_pod(instance_id)
-
-    def has_end(self, instance_id: InstanceId) -> bool:
-        """Return whether the end is written or being written."""
-        known, record = self.of_pod(instance_id), self._records.get(instance_id)
-        return (known is not None and known.ended is not None) or (
-            record is not None and record.ended is not None
-        )
-
-    def has_owner(self, instance_id: InstanceId) -> bool:
-        """Return whether the owner is written or being written."""
-        known, record = self.of_pod(instance_id), self._records.get(instance_id)
-        return (known is not None and known.claimed) or (record is not None and record.claim is not None)
 
     async def resource_of(self, sandbox_id: SandboxId) -> str | None:
         """Return the name of its Sandbox resource, waiting for one that is being written."""
@@ -130,7 +118,8 @@ class Records:
         known = Known(name, sandbox.instance_id, owner, ends.of(sandbox), made_for=spec.made_for, told=told)
         self._known.keep(known)
         if before is None or (before.claimed, before.ended is None) != (known.claimed, known.ended is None):
-            self._seen(known if known.ended is None else replace(known, request=asked_for(sandbox)))
+            request = None if known.ended is None else asked_for(sandbox)
+            self._seen(SandboxChange(known.pod, owner, known.ended, request))
         if self._notes is not None:
             self._notes.changed(sandbox)
 
@@ -144,7 +133,8 @@ class Records:
         known = self._known.remove(name)
         if known is not None and known.ended is None:
             ended = self.ending(Loss(SandboxVerdict.DELETED, "its Sandbox was deleted"))
-            self._seen(replace(known, ended=ended))
+            deleted = self._known.of_pod(known.pod) is None
+            self._seen(SandboxChange(known.pod, known.owner, ended, deleted=deleted))
 
     # Writes.
 
@@ -158,7 +148,7 @@ class Records:
 
         False while the sandbox's pending create has a resource, which only the claim record replaces.
         """
-        known = self.of_pod(instance_id)
+        known = self._known.of_pod(instance_id)
         if known is None or known.made_for != sandbox_id or known.owner not in (None, sandbox_id):
             return False
         if self.promises.has(sandbox_id):
@@ -168,6 +158,9 @@ class Records:
 
     def name_owner(self, instance_id: InstanceId, claim: Claim, *, template: Template) -> None:
         """Add the owner to an end that was written without it, for gateways that start later."""
+        known = self._known.of_pod(instance_id)
+        if known is None or known.ended is None or known.told or known.owner != claim.sandbox_id:
+            return
         record = self._record(instance_id, template, cold=True)
         if record.claim is None:
             record.claim, record.claim_there = claim, False
@@ -183,7 +176,7 @@ class Records:
         node: str | None = None,
     ) -> None:
         """Write the claim record. `node`: where its pod runs, if known."""
-        known = self.of_pod(instance_id)
+        known = self._known.of_pod(instance_id)
         if (known is not None and known.claimed) or self.confirmed(instance_id, claim.sandbox_id):
             return
         record = self._record(instance_id, template, cold=cold)
@@ -200,7 +193,7 @@ class Records:
 
     def end(self, instance_id: InstanceId, ended: Ended, *, template: Template, cold: bool | None) -> None:
         """Write the end, creating a Sandbox if the pod has none, so that the controller deletes the pod."""
-        known = self.of_pod(instance_id)
+        known = self._known.of_pod(instance_id)
         if known is not None and known.ended is not None:
             return
         record = self._record(instance_id, template, cold=cold)
@@ -252,7 +245,7 @@ class Records:
     def _record(self, instance_id: InstanceId, template: Template, *, cold: bool | None) -> Record:
         record = self._records.get(instance_id)
         if record is None:
-            known = self.of_pod(instance_id)
+            known = self._known.of_pod(instance_id)
             record = Record(instance_id, template, cold)
             if known is not None:
                 record.created = True
@@ -262,7 +255,7 @@ class Records:
         return record
 
     def _owner_of(self, record: Record) -> SandboxId | None:
-        known = self.of_pod(record.instance_id)
+        known = self._known.of_pod(record.instance_id)
         return record.promised or (known.owner if known is not None else None)
 
     def _work(self, record: Record) -> None:

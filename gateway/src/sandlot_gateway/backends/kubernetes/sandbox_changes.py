@@ -8,9 +8,9 @@ from sandlot_kube.ends import Ended
 from ...core.instances import Instance
 from ...sidecars import Sidecars
 from ...tasks import Tasks
-from .known import Known
 from .pods import Pods
 from .recorder import Recorder
+from .sandbox_change import SandboxChange
 from .view import View
 
 
@@ -22,18 +22,18 @@ class SandboxChanges:
         self._sidecars = sidecars
         self._tasks = Tasks()
 
-    def changed(self, known: Known) -> None:
+    def changed(self, change: SandboxChange) -> None:
         """Handle a Sandbox that appeared, got its owner or ended."""
-        seen, owner = self._view.instances.get(known.pod), self._view.owner(known.pod)
-        if known.ended is not None:
-            self._recorder.end_seen(known.pod)
-            if seen is not None and owner is not None and self._view.records.of_pod(known.pod) is None:
-                # Deleted. The controller deletes the pod; end the code in it even if no controller runs.
-                self._tasks.spawn(self._end_sidecar(seen.instance, known.ended, only_of=owner))
-            self._pods.lose(known.pod, ended=known.ended)
-            if known.owner is not None:
-                self._view.reporter.sandbox_over(known.owner, known.ended, known.request)
-        elif known.claimed and seen is not None and owner is None:
+        seen, owner = self._view.instances.get(change.pod), self._view.owner(change.pod)
+        if change.ended is not None:
+            self._recorder.end_seen(change.pod)
+            if seen is not None and owner is not None and change.deleted:
+                # The controller deletes the pod; end the code in it even if no controller runs.
+                self._tasks.spawn(self._end_sidecar(seen.instance, change.ended, only_of=owner))
+            self._pods.lose(change.pod, ended=change.ended)
+            if change.owner is not None:
+                self._view.reporter.sandbox_over(change.owner, change.ended, change.request)
+        elif change.owner is not None and seen is not None and owner is None:
             self._view.states.ask(seen.instance)  # another gateway's claim: poll the sidecar for its owner
 
     async def close(self) -> None:

@@ -15,7 +15,7 @@ from ...data.pool import HttpPool
 from .asking import Asker
 from .instances import Instances, Origin, Seen
 from .pools import Pools
-from .records import Records
+from .recorded import Recorded
 from .reporter import Reporter
 
 
@@ -24,7 +24,7 @@ class SidecarStates:
         self,
         instances: Instances,
         *,
-        records: Records,
+        recorded: Recorded,
         pools: Pools,
         pool: HttpPool,
         reporter: Reporter,
@@ -35,7 +35,7 @@ class SidecarStates:
         after which a pool's pod with a silent sidecar no longer counts as starting.
         """
         self._instances = instances
-        self._records = records
+        self._recorded = recorded
         self._pools = pools
         self._starts: dict[InstanceId, Seen] = {}  # starting pods of pools
         self._reporter = reporter
@@ -110,10 +110,12 @@ class SidecarStates:
 
     def _is_stale(self, seen: Seen, state: dict[str, Any]) -> bool:
         """Return whether the report predates a recorded claim, whose owner it would hide."""
-        known = self._records.of_pod(seen.instance.id)
-        if state.get("phase") != Phase.WARM or known is None:
+        if state.get("phase") != Phase.WARM:
             return False
-        return known.claimed or (known.made_for is not None and self._is_left(seen))
+        instance_id = seen.instance.id
+        return self._recorded.is_claimed(instance_id) or (
+            self._recorded.is_made_for_one(instance_id) and self._is_left(seen)
+        )
 
     def _is_left(self, seen: Seen) -> bool:
         """Return whether the gateway that started it may still be about to claim it."""

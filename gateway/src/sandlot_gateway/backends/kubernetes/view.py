@@ -8,6 +8,7 @@ from sandlot_contract.ids import InstanceId, SandboxId
 
 from ...core.slots import Phase
 from .instances import Instances
+from .recorded import Recorded
 from .records import Records
 from .reporter import Reporter
 from .states import SidecarStates
@@ -17,10 +18,14 @@ from .watches import Watches
 @dataclass(frozen=True, slots=True)
 class View:
     instances: Instances
-    records: Records
+    records: Records  # for writing
     states: SidecarStates
     watches: Watches
     reporter: Reporter
+
+    @property
+    def recorded(self) -> Recorded:
+        return self.records.recorded
 
     def phase(self, instance_id: InstanceId) -> Phase | None:
         return self.reporter.events.phase(instance_id)

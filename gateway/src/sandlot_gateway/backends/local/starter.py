@@ -7,7 +7,8 @@ import os
 import subprocess
 from collections.abc import Callable
 
-from sandlot_contract.ids import InstanceId, new_instance_id
+from sandlot_contract.ids import InstanceId
+from sandlot_contract.new_ids import new_instance_id
 from sandlot_contract.template import Template
 
 from ...core.backend import BackendError, Unavailable

@@ -1,0 +1,58 @@
+"""All questions of deciding code about records: what no sidecar told this gateway, so that the ledger cannot answer.
+
+Other gateways claim and delete, the controller ends sandboxes, people delete resources: the Sandbox is the first or the
+only one to show it. Whose an instance is according to its sidecar is for core/slots.py to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sandlot_contract.ids import InstanceId
+
+from .known import KnownSandboxes
+from .record import Record
+
+
+class Recorded:
+    """`known` is what is written, `coming` what this gateway still writes."""
+
+    def __init__(self, known: KnownSandboxes, coming: Mapping[InstanceId, Record]) -> None:
+        self._known = known
+        self._coming = coming
+
+    def has_end(self, instance_id: InstanceId) -> bool:
+        """Return whether the end is written or being written, so that no second one is.
+
+        The ledger forgets ended instances, and its ENDING does not tell a sandbox that ended from a claim that failed.
+        """
+        known, record = self._known.of_pod(instance_id), self._coming.get(instance_id)
+        return (known is not None and known.ended is not None) or (
+            record is not None and record.ended is not None
+        )
+
+    def has_owner(self, instance_id: InstanceId) -> bool:
+        """Return whether the owner is written or being written, so that its instance is not ended as unclaimed.
+
+        Another gateway's claim may never reach this one's ledger: the sidecar reports to one gateway, and may be dead.
+        """
+        record = self._coming.get(instance_id)
+        return self.is_claimed(instance_id) or (record is not None and record.claim is not None)
+
+    def is_claimed(self, instance_id: InstanceId) -> bool:
+        """Return whether the owner is written.
+
+        The record of another gateway's claim can arrive before the sidecar's older report that it is warm.
+        """
+        known = self._known.of_pod(instance_id)
+        return known is not None and known.claimed
+
+    def is_made_for_one(self, instance_id: InstanceId) -> bool:
+        """Return whether a gateway started it for one sandbox: the Sandbox alone tells other gateways."""
+        known = self._known.of_pod(instance_id)
+        return known is not None and known.made_for is not None
+
+    def was_deleted(self, instance_id: InstanceId) -> bool:
+        """Return whether a claimed instance has no Sandbox, nor gets one: somebody deleted it, unknown to its sidecar."""
+        record = self._coming.get(instance_id)
+        return self._known.of_pod(instance_id) is None and (record is None or record.claim is None)
