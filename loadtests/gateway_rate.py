@@ -14,6 +14,7 @@ from pathlib import Path
 
 import psutil
 import uvloop
+from sandlot_contract.ids import SandboxId
 from sandlot_gateway.tokens import Tokens
 
 from loadtests.http_load import LoadResult, load
@@ -98,7 +99,7 @@ def measure(
         )
         requests = [
             [
-                _request(f"/sbx/sb-{n:06d}/exec", tokens.client(f"sb-{n:06d}", "default", expires))
+                _request(f"/sbx/sb-{n:06d}/exec", tokens.client(SandboxId(f"sb-{n:06d}"), "default", expires))
                 for n in range(caller, sandboxes, callers)
             ]
             for caller in range(callers)

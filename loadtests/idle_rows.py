@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from sandlot_contract.ids import InstanceId, SandboxId
 from sandlot_contract.template import Template
 from sandlot_gateway.backends.local.backend import LocalBackend
 from sandlot_gateway.backends.local.settings import LocalSettings
@@ -55,19 +56,19 @@ class _Ready(Events):
     def instance_found(self, instance: Instance, state: dict[str, Any]) -> None:
         raise AssertionError("a fresh state directory holds no instance")
 
-    def instance_lost(self, instance_id: str, loss: Loss) -> None:
+    def instance_lost(self, instance_id: InstanceId, loss: Loss) -> None:
         self._news.put_nowait(f"{instance_id}: {loss.verdict}: {loss.message}")
 
-    def phase(self, instance_id: str) -> Phase | None:
+    def phase(self, instance_id: InstanceId) -> Phase | None:
         return Phase.WARM
 
-    def owner(self, instance_id: str) -> str | None:
+    def owner(self, instance_id: InstanceId) -> SandboxId | None:
         return None
 
     def warm_count(self, pool: str) -> int:
         return 0
 
-    def give_up(self, pool: str) -> str | None:
+    def give_up(self, pool: str) -> InstanceId | None:
         return None
 
 

@@ -11,6 +11,8 @@ import sys
 from pathlib import Path
 
 import uvicorn
+from sandlot_contract.ids import InstanceId, SandboxId
+from sandlot_contract.statuses import Status
 from sandlot_gateway.data.breaker import Limits
 from sandlot_gateway.data.expose import Exposures
 from sandlot_gateway.data.pool import HttpPool
@@ -54,10 +56,10 @@ def build(upstreams: list[str], *, sandboxes: int) -> DataPlane:
     tokens = Tokens(KEY)
     routes: dict[str, Route] = {}
     for n in range(sandboxes):
-        sandbox_id = f"sb-{n:06d}"
+        sandbox_id, instance_id = SandboxId(f"sb-{n:06d}"), InstanceId(f"i-{n:016x}")
         address = upstreams[n % len(upstreams)]
         routes[sandbox_id] = Route(
-            sandbox_id, "default", address, tokens.sandbox(f"i-{n:016x}", 1, sandbox_id), "RUNNING"
+            sandbox_id, "default", address, tokens.sandbox(instance_id, 1, sandbox_id), Status.RUNNING
         )
     metrics = Metrics()
     directory = Directory(routes)

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 import psutil
+from sandlot_contract.ids import InstanceId
 from sandlot_contract.names import API_VERSION, POOL_KIND, SANDBOX_KIND
 from sandlot_contract.new_ids import new_sandbox_id
 from sandlot_contract.ports import SIDECAR_PORT
@@ -95,7 +96,7 @@ async def _make_objects(client: KubeClient, namespace: str) -> dict[str, bytes]:
     slots = asyncio.Semaphore(AT_ONCE)
 
     async def make(number: int) -> None:
-        instance_id = f"i-{number:016x}"
+        instance_id = InstanceId(f"i-{number:016x}")
         token = tokens.instance(instance_id)
         pod = pool_pod(pool, instance_id=instance_id, token=token, settings=settings)
         pod["spec"]["nodeName"] = f"kwok-{number % NODES}"

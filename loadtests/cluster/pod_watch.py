@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from sandlot_contract import names
+from sandlot_contract.ids import InstanceId
 from sandlot_kube import clock, paths
 from sandlot_kube.client import KubeClient
 from sandlot_kube.objects import Pod
@@ -57,7 +58,7 @@ class PodWatch:
         self.events += 1
 
     def _look(self, pod: Pod) -> None:
-        self.stub.know(pod.metadata.name)
+        self.stub.know(InstanceId(pod.metadata.name))
         ready = pod.condition("Ready")
         if ready is not None and ready.status == "True" and (at := clock.seconds(ready.message)) is not None:
             self.ready_at.setdefault(pod.metadata.name, at)

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import httptools
+from sandlot_contract.ids import InstanceId
 from sandlot_contract.ports import SIDECAR_PORT
 from sandlot_gateway.tokens import Tokens
 
@@ -24,7 +25,7 @@ class StubPods:
         self._tokens = Tokens(master)
         self._states: dict[str, dict[str, Any]] = {}  # by token
 
-    def know(self, name: str) -> None:
+    def know(self, name: InstanceId) -> None:
         """Add an unowned pod of this name."""
         state = {"instance_id": name, "address": None, "generation": 1, "phase": "warm", "notes": []}
         self._states.setdefault(self._tokens.instance(name), state)
