@@ -164,7 +164,7 @@ class SandboxSpec(_Part):
 
     @property
     def waits(self) -> bool:
-        """Whether it is a pending create without an instance yet, which needs no pod."""
+        """True for a pending create without an instance yet, which needs no pod."""
         return self.waiting_until is not None and self.pod_name is None
 
     @property

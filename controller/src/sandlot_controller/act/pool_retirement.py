@@ -29,7 +29,7 @@ class PoolRetirement:
         tokens: InstanceTokens,
         changed: Callable[[str], None],
     ) -> None:
-        """Create it; `changed` is called with a pod that is to be looked at."""
+        """Call `changed` with each pod that is to be looked at."""
         self._world = world
         self._planner = planner
         self._deletion = deletion

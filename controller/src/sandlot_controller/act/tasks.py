@@ -11,7 +11,7 @@ _log = logging.getLogger(__name__)
 
 
 class Tasks:
-    """At most one task per key at a time; `close` leaves none behind."""
+    """Runs at most one task per key at a time; `close` leaves none behind."""
 
     def __init__(self) -> None:
         self._tasks: dict[str, asyncio.Task[None]] = {}

@@ -49,7 +49,7 @@ class PoolView:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to do now, and when to plan again at the latest (None: only after a change)."""
+    """The actions for now, and when to plan again at the latest (None: only after a change)."""
 
     creates: list[str] = field(default_factory=list)  # pool names, one entry per pod
     avoid: tuple[str, ...] = ()  # nodes that these pods must not use

@@ -6,7 +6,7 @@ from sandlot_contract.verdicts import INFRASTRUCTURE, SANDBOX_VERDICTS, CommandV
 
 
 class End:
-    """How a sandbox ended. `failed`: the sandbox could not be built or reset."""
+    """The end of a sandbox. `failed`: it could not be built or reset."""
 
     __slots__ = ("failed", "message", "verdict")
 

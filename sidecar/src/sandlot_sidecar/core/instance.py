@@ -79,7 +79,7 @@ class Life:
 
     @property
     def restoring(self) -> bool:
-        """Whether the instance is claimed and the files of its checkpoint have not all arrived."""
+        """True if the instance is claimed and the files of its checkpoint have not all arrived."""
         return self.phase is Phase.AWAITING or self.phase is Phase.RESTORING
 
     # Start.
@@ -242,7 +242,7 @@ class Life:
         """Check that the caller means the current generation; None means any."""
         present = self.record.generation
         if generation is not None and generation != present:
-            text = f"this instance is at generation {present}, not at the one named: read its state"
+            text = f"this instance is at generation {present}: read its state and name that one"
             raise ApiError(409, "stale_generation", text, field="generation", generation=present)
 
     def _cannot(self, event: str) -> Heard:

@@ -228,7 +228,7 @@ class Op:
         return self.state is State.EXPLAINING and self.asked is ask
 
     def _late(self, event: str) -> Do:
-        """Reject an answer nobody asked for; harmless if the op has ended meanwhile."""
+        """Reject an answer that is not expected; harmless if the op has ended meanwhile."""
         return Do.NOTHING if self.state is State.ENDED else self._cannot(event)
 
     def _cannot(self, event: str) -> Do:

@@ -81,7 +81,7 @@ class Restorer:
                 "bad_request", f"the archive has a member of an unsupported type: {member.name[:200]!r}"
             )
 
-    # -- where -----------------------------------------------------------------------------------------------
+    # -- directories -----------------------------------------------------------------------------------------
 
     def _enter(self, parts: list[str]) -> int:
         """Return the open directory with these names; finish and close those that the archive has left."""
@@ -116,7 +116,7 @@ class Restorer:
         finally:
             os.close(level.fd)
 
-    # -- what ------------------------------------------------------------------------------------------------
+    # -- members ---------------------------------------------------------------------------------------------
 
     def _directory(self, parent: int, name: str, member: tarfile.TarInfo) -> None:
         try:
@@ -137,7 +137,9 @@ class Restorer:
         if self._left is not None:
             self._left -= member.size
             if self._left < 0:
-                raise LayerError("disk_full", "the archive exceeds the sandbox's disk: ask for more `disk`")
+                raise LayerError(
+                    "disk_full", "the archive exceeds the sandbox's disk: restore it with more disk"
+                )
         source = tar.extractfile(member)
         assert source is not None
         fd = os.open(name, _NEW, 0o600, dir_fd=directory)

@@ -82,9 +82,15 @@ class Bounds:
         self._framing.end()
 
     def _too_long(self) -> ApiError:
-        return ApiError(431, "header_too_large", f"the header block is over {self._most} bytes: send less")
+        return ApiError(
+            431,
+            "header_too_large",
+            f"the header block is over {self._most} bytes: shorten the path or headers",
+        )
 
 
 def too_slow() -> ApiError:
     """Return a 408 for a header block that is never completed."""
-    return ApiError(408, "header_timeout", f"the header block took over {HEADER_TIMEOUT:g} s: send it faster")
+    return ApiError(
+        408, "header_timeout", f"the header block took over {HEADER_TIMEOUT:g} s: send it within that time"
+    )

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ..core.op import Op
 
     class Defaults(Protocol):
-        """What an op gets unless its spec asks for something else."""
+        """Defaults for an op whose spec does not set them."""
 
         environment: dict[str, str]
         workdir: str | None

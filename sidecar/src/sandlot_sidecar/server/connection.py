@@ -50,10 +50,10 @@ class Connection(Flow):
 
     @property
     def trusted(self) -> bool:
-        """Whether the connection has shown a valid token."""
+        """True if the connection has shown a valid token."""
         return self._bounds.trusted
 
-    # -- the transport ---------------------------------------------------------------------------------------
+    # -- transport -------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
@@ -182,7 +182,7 @@ class Connection(Flow):
             elif request.route is not None:
                 self.http.handle(request)
 
-    # -- one request after the other -------------------------------------------------------------------------
+    # -- request queue ---------------------------------------------------------------------------------------
 
     def _begin(self, request: Request) -> None:
         """Begin the next request: reject it, wait for its body, or stream its body to the handler."""
@@ -250,7 +250,7 @@ class Connection(Flow):
         elif request.complete and request.answered:
             asyncio.get_running_loop().call_soon(self._next)
 
-    # -- ends ------------------------------------------------------------------------------------------------
+    # -- close -----------------------------------------------------------------------------------------------
 
     def _upgrade(self, rest: bytes) -> None:
         request = self._requests[0] if len(self._requests) == 1 else None

@@ -12,7 +12,7 @@ _SOURCE = "/etc/resolv.conf"
 
 
 class NameServers:
-    """`servers`: addresses in order. `search`: suffixes to try for a name that is unknown as it is."""
+    """`servers`: addresses in order. `search`: suffixes to try for an unknown name."""
 
     def __init__(self, text: str) -> None:
         self.servers: list[str] = []

@@ -99,7 +99,7 @@ class OpRoutes:
         finally:
             self._watchers.leave(op)
 
-    # -- create, look at, attach -----------------------------------------------------------------------------
+    # -- create, get, attach ---------------------------------------------------------------------------------
 
     async def create(self, request: Request) -> None:
         """Create or attach to an op; sends frames, or the document with `?wait=`."""
@@ -216,7 +216,7 @@ class OpRoutes:
         finally:
             self._watchers.leave_later(op)
 
-    # -- talk to it ------------------------------------------------------------------------------------------
+    # -- input and signals -----------------------------------------------------------------------------------
 
     async def stdin(self, request: Request) -> None:
         """Write to the op's input and wait while the pipe is full; a repeat under the same id is dropped."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .stdin import OpInput
 
     class Ops(command.Defaults, Protocol):
-        """What an op needs of its surroundings."""
+        """The parts of `Ops` that an op uses."""
 
         loop: asyncio.AbstractEventLoop
         pool: RunnerPool
@@ -83,7 +83,7 @@ class OpRun:
             op.stdin = Stdin.OPEN
             self.input = OpInput(self, terminal=terminal)
 
-    # -- begin -----------------------------------------------------------------------------------------------
+    # -- start -----------------------------------------------------------------------------------------------
 
     def launch(self, runner: Runner) -> None:
         """Send the command and its descriptors to the runner."""
@@ -123,7 +123,7 @@ class OpRun:
             self._starting = False
             self._ops.has_started()
 
-    # -- what the runner says --------------------------------------------------------------------------------
+    # -- runner messages -------------------------------------------------------------------------------------
 
     def _message(self, message: dict[str, Any], fds: list[int]) -> None:
         op = self.op

@@ -89,7 +89,7 @@ class Ops:
         """Return the bytes of output on disk; their files are unlinked, so no walk finds them."""
         return sum(op.log.spilled for op in self.table.ops.values() if op.log is not None)
 
-    # -- begin -----------------------------------------------------------------------------------------------
+    # -- start -----------------------------------------------------------------------------------------------
 
     def create(self, spec: Spec, *, op_id: str | None, queued_before: float = 0.0) -> tuple[Op, bool]:
         """Return a new op, or the existing one with this id (True). Raises ApiError."""
@@ -151,7 +151,7 @@ class Ops:
     def _spill_file(self) -> int:
         return spill_file(self.state_dir)
 
-    # -- scheduling -------------------------------------------------------------------------------------------
+    # -- scheduling ------------------------------------------------------------------------------------------
 
     def pump(self) -> None:
         """Start queued ops for which there is room."""
@@ -233,7 +233,7 @@ class Ops:
             self.move(op, op.init_lost(message, mortal=kernel.init_is_mortal(), now=monotonic()))
 
     def broken(self, message: str) -> None:
-        """Handle the loss of the sandbox's init: what ran is dead, and runners are started anew."""
+        """Handle the loss of the sandbox's init: what ran is dead, and runners are restarted."""
         pool = self._replace_pool()
         self.all_died(message)
         self.tasks.spawn(pool.close())

@@ -55,7 +55,7 @@ class OpOutput:
 
     @property
     def watched(self) -> bool:
-        """Whether output is read as it comes; otherwise it stays in the pipes until the end."""
+        """True if output is read as it comes; otherwise it stays in the pipes until the end."""
         return self._reading
 
     def watch(self) -> None:

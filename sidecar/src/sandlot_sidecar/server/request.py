@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from typing import Any, Protocol
 
     class Connection(Protocol):
-        """Where the response goes and the body comes from."""
+        """The parts of a connection that a request uses."""
 
         transport: Any
         paused_writing: bool
@@ -134,7 +134,7 @@ class Request:
             raise bad_input("the body must be a JSON object", field="body")
         return document
 
-    # -- answers ---------------------------------------------------------------------------------------------
+    # -- responses -------------------------------------------------------------------------------------------
 
     def respond(
         self,
