@@ -45,7 +45,7 @@ class _Lease(msgspec.Struct, rename="camel"):
 
 
 class Leader:
-    """Call `acquire`, then `hold` while working, then `release`.
+    """Leader election by one Lease: call `acquire`, then `hold` while working, then `release`.
 
     The age of a Lease is measured by our own clock from when we last saw it change, as the clocks of two machines may
     differ.

@@ -28,7 +28,7 @@ class Toleration(BaseModel):
 
 
 class Settings(BaseSettings):
-    """Times are in seconds. A setting `foo` is read from SANDLOT_FOO; lists and maps are JSON."""
+    """Settings; times are in seconds. A setting `foo` is read from SANDLOT_FOO; lists and maps are JSON."""
 
     model_config = SettingsConfigDict(
         env_prefix="SANDLOT_", extra="ignore", validate_default=True, env_ignore_empty=True

@@ -17,7 +17,7 @@ _STAYS = "an end stays as it was first told"  # in the message of the CRD's vali
 
 
 class Ended(msgspec.Struct, frozen=True, gc=False):
-    """`at` is RFC 3339 in UTC, such as `2026-01-31T12:00:00Z`."""
+    """The recorded end; `at` is RFC 3339 in UTC, such as `2026-01-31T12:00:00Z`."""
 
     verdict: str
     at: str

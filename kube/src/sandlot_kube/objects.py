@@ -75,7 +75,7 @@ class ContainerStatus(_Part):
 
 
 class PodPhase(StrEnum):
-    """Those that we ask for; a pod has others."""
+    """The phases of a pod that are used; there are others."""
 
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
@@ -96,7 +96,7 @@ class PodStatus(_Part):
 
     @property
     def terminal(self) -> bool:
-        """None of its containers runs again."""
+        """True if none of its containers will run again."""
         return self.phase in (PodPhase.SUCCEEDED, PodPhase.FAILED)
 
 
@@ -107,7 +107,7 @@ class Pod(_Part):
 
     @property
     def instance_id(self) -> InstanceId:
-        """Of a sandbox's pod: the instance in it has its name."""
+        """Id of the instance in a sandbox's pod, which is the pod's name."""
         return InstanceId(self.metadata.name)
 
     def container(self, name: str) -> ContainerStatus | None:
@@ -196,7 +196,7 @@ class Sandbox(_Part):
 
     @property
     def instance_id(self) -> InstanceId:
-        """The one that it tells of: a pod that was there, else the one that is made for it under its name."""
+        """Id of its instance: the pod it names, otherwise the pod created for it under its own name."""
         return self.spec.pod_name or InstanceId(self.metadata.name)
 
 

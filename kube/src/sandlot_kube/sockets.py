@@ -18,7 +18,7 @@ _LOOKS = 200  # in the second that closing may take
 
 
 class Sockets:
-    """`make` is a session's `socket_factory`."""
+    """Creates and closes a session's sockets; `make` is its `socket_factory`."""
 
     def __init__(self) -> None:
         self._made: weakref.WeakSet[socket.socket] = weakref.WeakSet()

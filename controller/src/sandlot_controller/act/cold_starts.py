@@ -20,7 +20,7 @@ from .tasks import Tasks
 
 
 class ColdStarts:
-    """Sandboxes are given by name; every method except `close` returns at once."""
+    """Queue of cold starts by Sandbox name; every method except `close` returns at once."""
 
     def __init__(
         self,

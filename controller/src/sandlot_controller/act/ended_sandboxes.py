@@ -15,7 +15,7 @@ from .retention import Retention
 
 
 class EndedSandboxes:
-    """`seen` and `gone` are called for every event of a Sandbox and return at once; each step is idempotent."""
+    """Handles every event of a Sandbox by `seen` and `gone`, which return at once; each step is idempotent."""
 
     def __init__(
         self, world: World, api: Api, *, deletion: PodDeletion, settings: Settings, metrics: Metrics

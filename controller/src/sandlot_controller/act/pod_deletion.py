@@ -20,7 +20,7 @@ _BATCH_SIZE = 100  # names in one request's URL
 
 
 class PodDeletion:
-    """`delete` and `delete_in_batch` return at once and may be called repeatedly."""
+    """Deletes pods in the background: methods return at once and may be called repeatedly."""
 
     def __init__(self, world: World, api: Api) -> None:
         self._world = world

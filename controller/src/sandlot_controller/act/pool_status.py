@@ -17,7 +17,7 @@ _CLAIMED = 12.0  # intervals before a change of the claimed count alone is writt
 
 
 class PoolStatuses:
-    """`interval`: seconds for which counts must differ before they are written, and between two such writes."""
+    """Writes pool statuses; counts alone only after they differed for `interval` s, and once per `interval`."""
 
     def __init__(
         self,

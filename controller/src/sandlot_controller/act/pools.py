@@ -36,7 +36,7 @@ _REST = 60.0  # an autoscaled size shrinks without any event
 
 
 class PoolLoop:
-    """`beat` is the monotonic time of the last plan, for the health check."""
+    """Control loop of all pools; `beat` is the monotonic time of the last plan, for the health check."""
 
     def __init__(
         self,

@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 
 
 class Retention:
-    """`keep` and `gone` return at once. `seconds` count from the end of the minute."""
+    """Schedules deletions `seconds` after the end of the minute; `keep` and `gone` return at once."""
 
     def __init__(self, api: Api, *, seconds: float) -> None:
         self._api = api

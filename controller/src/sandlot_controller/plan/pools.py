@@ -23,7 +23,7 @@ _FAILURES = {
 
 @dataclass(frozen=True, slots=True)
 class PlanSettings:
-    """Times are in seconds."""
+    """Settings of the planner; times are in seconds."""
 
     starts_per_node: int = 4
     backoff: float = 1.0

@@ -32,24 +32,24 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Create a pod at once."""
+    """Action: create a pod at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Set the status to Running."""
+    """Action: set the status to Running."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tell:
-    """Report in the status what it waits for."""
+    """Action: report in the status what it waits for."""
 
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """Delete this resource, which another one duplicates."""
+    """Action: delete this resource, which another one duplicates."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ _REMEMBERED = 10_000  # pods that were deleted before their claim was known
 
 
 class World:
-    """Callbacks run in the event loop and return at once; `clock` is monotonic."""
+    """State of the cluster by name. Callbacks run in the event loop and return at once; `clock` is monotonic."""
 
     def __init__(self, *, clock: Callable[[], float]) -> None:
         self.clock = clock

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Phase(enum.Enum):
-    """Phases of the instance."""
+    """Phase of the instance."""
 
     STARTING = enum.auto()  # no command has run yet: unclaimed, or claimed before a restart or reset
     WARM = enum.auto()
@@ -52,7 +52,7 @@ OWNED = frozenset((Phase.AWAITING, Phase.RESTORING, Phase.CLAIMED))
 
 
 class Heard(enum.Enum):
-    """Outcomes of an event."""
+    """Outcome of an event."""
 
     NEWS = enum.auto()
     KNOWN = enum.auto()

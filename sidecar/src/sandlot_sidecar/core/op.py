@@ -20,7 +20,7 @@ ANY = b"any"  # the fingerprint of an op whose spec is no longer known
 
 
 class State(enum.Enum):
-    """States of an op."""
+    """State of an op."""
 
     QUEUED = enum.auto()  # waits for a runner
     STARTING = enum.auto()  # a runner has it; watchers have not been notified of its start
@@ -31,7 +31,7 @@ class State(enum.Enum):
 
 
 class Do(enum.Enum):
-    """Actions that an event asks of the driver."""
+    """Action that an event asks of the driver."""
 
     NOTHING = enum.auto()
     TELL_START = enum.auto()  # notify watchers
@@ -42,7 +42,7 @@ class Do(enum.Enum):
 
 
 class Stdin(enum.Enum):
-    """States of an op's standard input."""
+    """State of an op's standard input."""
 
     NONE = enum.auto()
     OPEN = enum.auto()

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 
 
 class Record:
-    """Plain data; `server/record.py` keeps it on disk."""
+    """The recorded state, as plain data; `server/record.py` keeps it on disk."""
 
     __slots__ = ("claim", "claimed_at", "egress", "generation", "message", "verdict")
 

@@ -16,7 +16,7 @@ OVERHEAD = 2048  # bytes that an ended op counts besides its output
 
 
 class OpTable:
-    """Decides; the caller acts on what methods return. Time is always an argument."""
+    """Table of ops. The caller acts on what methods return; time is always an argument."""
 
     def __init__(self, *, limits: OpLimits, remembered: int = 1_000_000) -> None:
         self.limits = limits

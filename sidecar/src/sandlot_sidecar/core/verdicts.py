@@ -20,7 +20,7 @@ INIT_LOST = "the sandbox's init process was lost"
 
 
 class Ask(enum.Enum):
-    """Questions to the executor about an op that ended for a reason its runner could not see."""
+    """Question to the executor about an op that ended for a reason its runner could not see."""
 
     DISK = enum.auto()  # it failed: is the disk of the sandbox or the node full?
     ALIVE = enum.auto()  # it was killed, or could not start: is the sandbox's init alive?

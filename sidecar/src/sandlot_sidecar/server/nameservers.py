@@ -12,7 +12,7 @@ _SOURCE = "/etc/resolv.conf"
 
 
 class NameServers:
-    """`servers`: addresses in order. `search`: suffixes to try for an unknown name."""
+    """Resolver settings. `servers`: addresses in order; `search`: suffixes to try for an unknown name."""
 
     def __init__(self, text: str) -> None:
         self.servers: list[str] = []

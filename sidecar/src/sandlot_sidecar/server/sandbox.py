@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Sandbox:
-    """Methods that call the executor raise SidecarError if it fails."""
+    """The sandbox at the executor, whose failures methods raise as SidecarError."""
 
     def __init__(self, config: Config, executor: ExecutorClient) -> None:
         self._config = config
