@@ -63,7 +63,7 @@ def test_a_token_file_beside_the_kubeconfig_is_read_again(tmp_path: Path) -> Non
         ({"auth-provider": {"name": "gcp"}}, {}, "auth-provider is not supported"),
         ({"username": "u", "password": "p"}, {}, "username is not supported"),
         ({}, {"proxy-url": "http://p"}, "proxy-url is not supported"),
-        ({}, {"server": ""}, "server '' is no URL"),
+        ({}, {"server": ""}, "server '' is not an http:// or https:// URL"),
         ({}, {"server": "https://h", "certificate-authority": "none.crt"}, "none.crt"),
         ({}, {"server": "https://h", "certificate-authority-data": "%%%"}, "cannot be used"),
         (

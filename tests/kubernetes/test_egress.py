@@ -213,6 +213,6 @@ def test_what_cannot_be_held_is_refused_and_changes_nothing(stack: Stack, box: S
     policy = Policy(stack, box)
     refused = policy.put(deny=[server, *(f"10.{n}.0.0/16:{n + 1}" for n in range(200))])
     assert (refused.status_code, refused.json()["errors"][0]["param"]) == (422, "denylist")
-    assert "gVisor takes 32768 bytes of rules" in refused.json()["detail"]
+    assert "gVisor accepts 32768 bytes of rules" in refused.json()["detail"]
     assert policy.get()["policy"] == EVERYTHING
     assert reached(box, server)

@@ -266,4 +266,4 @@ async def test_an_archive_that_nobody_brings_is_waited_for_a_minute(make) -> Non
     box: Sidecar = await make(claim={"restore": True})
     ended = await box.webhooks.wait("ended", timeout=90)
     assert ended["verdict"] == "start_failed"
-    assert "nobody has brought it" in ended["message"]
+    assert "no gateway sent it in time" in ended["message"]

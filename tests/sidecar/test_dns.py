@@ -128,7 +128,7 @@ async def test_a_server_is_asked_and_no_file(monkeypatch) -> None:
         assert await asks.addresses("long.test") == ["198.51.100.2"], "by a connection"
         assert await asks.addresses("192.0.2.5") == ["192.0.2.5"]
         assert await asks.addresses("localhost") == ["127.0.0.1"]
-        with pytest.raises(OSError, match="knows it"):
+        with pytest.raises(OSError, match="knows this name"):
             await asks.addresses(socket.gethostname().lower())
     finally:
         transport.close()

@@ -218,7 +218,7 @@ async def test_more_rules_than_gvisor_takes_are_refused_and_change_nothing(make:
     for rules in (nets, with_ports, nets[:210], with_ports[:139]):
         refused = await box.put(allow=False, rules=rules)
         assert (refused.status_code, refused.json()["error"]) == (409, "unsupported"), len(rules)
-        assert "gVisor takes 32768 bytes of rules" in refused.json()["message"]
+        assert "gVisor accepts 32768 bytes of rules" in refused.json()["message"]
     assert await box.reaches(f"tcp {net.outside} 7001") == [SILENT]
     for rules in (nets[:200], with_ports[:130]):
         await box.set(allow=False, rules=[*rules, rule(net.outside)])

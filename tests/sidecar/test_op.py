@@ -159,9 +159,9 @@ def test_its_limit_is_the_cause_although_its_runner_says_no_more() -> None:
 @pytest.mark.parametrize(
     ("name", "lives", "message"),
     [
-        ("asks alive of a lost one", True, "the process that ran the command was lost"),
-        ("asks alive of a lost one", False, "the sandbox's first process was lost"),
-        ("asks alive", False, "the sandbox's first process was lost"),
+        ("asks alive of a lost one", True, "the runner of the command was lost"),
+        ("asks alive of a lost one", False, "the sandbox's init process was lost"),
+        ("asks alive", False, "the sandbox's init process was lost"),
     ],
 )
 def test_the_infrastructure_s_end_says_what_was_lost(name: str, lives: bool, message: str) -> None:

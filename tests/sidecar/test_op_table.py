@@ -75,7 +75,7 @@ def test_a_full_queue_refuses_and_says_how_full_all_is() -> None:
     with pytest.raises(ApiError) as caught:
         table.add(new_op("f"))
     assert (caught.value.status, caught.value.code) == (503, "busy")
-    assert caught.value.message == "2 ops run and 3 wait; try again after Retry-After"
+    assert caught.value.message == "2 ops are running and 3 are queued: try again after Retry-After"
     assert "f" not in table.ops
     table.add(new_op("g"), force=True)
     assert list(table.queue) == ["c", "d", "e", "g"]
@@ -184,7 +184,7 @@ def test_an_end_has_what_the_runner_saw_and_there_is_one() -> None:
     lost = other.ops["b"]
     lost.sent_signal = 15
     finish(other, lost, {"signal": 15}, now=1.0)
-    assert (lost.verdict, lost.message) == ("killed", "signal 15 was asked for")
+    assert (lost.verdict, lost.message) == ("killed", "the caller sent signal 15")
     assert (lost.cpu, lost.peak_memory, lost.weight, lost.signal, lost.exit_code) == (
         0.0,
         0,

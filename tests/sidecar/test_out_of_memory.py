@@ -41,7 +41,7 @@ async def test_memory_that_others_used_up_is_not_the_code_s_doing() -> None:
         await box.claim()
         answer = await box.op(["python3", "-c", "x = bytearray(300 << 20)"], wait=30)
         assert answer["verdict"] == "sandbox_broken", answer
-        assert answer["message"] == "the node is out of memory, by no doing of this sandbox"
+        assert answer["message"] == "the node ran out of memory; this sandbox was within its limits"
         await usable(box)
         await fill_unkillable(box)
         lost = await box.ended("hides", wait=30)

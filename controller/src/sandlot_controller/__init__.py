@@ -1,3 +1,3 @@
-"""The Kubernetes controller: makes the pods of pools and sandboxes, tells their state, ends them."""
+"""The Kubernetes controller: creates the pods of pools and sandboxes, writes their status, and deletes them."""
 
 __version__ = "0.1.0"

@@ -1,4 +1,4 @@
-"""`python -m sandlot_controller`: settings from the environment; ends on SIGTERM and SIGINT."""
+"""Entry point, `python -m sandlot_controller`: reads settings from the environment, stops on SIGTERM and SIGINT."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _log = logging.getLogger(__name__)
 
 
 def main() -> int:
-    """0 after an orderly end, 1 when a part failed or the Lease was lost, 2 for settings that cannot be used."""
+    """Run the controller; return 0 after an orderly stop, 1 for a failure or a lost Lease, 2 for bad settings."""
     argparse.ArgumentParser(
         prog="python -m sandlot_controller",
-        description="Make and end the pods of Sandbox and SandboxPool. Settings are in the environment:",
+        description="Create and delete the pods of Sandbox and SandboxPool. Settings come from the environment:",
         epilog=_settings_help(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     ).parse_args()
@@ -39,7 +39,7 @@ def main() -> int:
 def _settings_help() -> str:
     lines = []
     for name, field in Settings.model_fields.items():
-        lines.append(f"SANDLOT_{name.upper()}{' (needed)' if field.is_required() else ''}")
+        lines.append(f"SANDLOT_{name.upper()}{' (required)' if field.is_required() else ''}")
         lines.append(
             textwrap.fill(field.description or "", 100, initial_indent="    ", subsequent_indent="    ")
         )
@@ -56,12 +56,12 @@ async def _serve(settings: Settings) -> int:
         try:
             await work
         except asyncio.CancelledError:
-            _log.info("ended as asked")
+            _log.info("stopped by a signal")
             return 0
         except Exception as error:
             parts = error.exceptions if isinstance(error, ExceptionGroup) else [error]
             for part in parts:
-                _log.error("ended by a failure: %s", part, exc_info=part)
+                _log.error("stopped by a failure: %s", part, exc_info=part)
             return 1
         return 0
     finally:

@@ -1,4 +1,4 @@
-"""The whole controller: waits for the Lease, lists what is there, then runs every loop until asked to end."""
+"""The controller as a whole: acquires the Lease, lists the resources, then runs every loop until cancelled."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from .tokens import InstanceTokens
 from .world.world import World
 
 _log = logging.getLogger(__name__)
-_STUCK = 180.0  # seconds without a plan; one is made at least every minute
+_STUCK = 180.0  # seconds without a plan; one is computed at least every minute
 
 
 class Controller:
     def __init__(self, client: KubeClient, settings: Settings, *, sidecars: Sidecars | None = None) -> None:
         self.settings = settings
         self.metrics = Metrics()
-        self.working = asyncio.Event()  # we hold the Lease, and everything there was is known
+        self.working = asyncio.Event()  # we hold the Lease and all resources have been listed
         self.port: int | None = None  # of the health server
         self._client = client
         self._tokens = InstanceTokens.from_file(settings.key_file)
@@ -49,7 +49,7 @@ class Controller:
         return self._leader.identity
 
     async def run(self) -> None:
-        """Until cancelled. Raises an ExceptionGroup when a part fails, LeadershipLost included."""
+        """Run until cancelled. Raises an ExceptionGroup if a part fails, including LeadershipLost."""
         settings = self.settings
         async with health.serving(
             host=settings.health_host,
@@ -65,7 +65,7 @@ class Controller:
             finally:
                 self.working.clear()
                 self.metrics.leader.set(0)
-                # Only now: the next one begins at once, and nothing of ours may be under way then.
+                # Last, since the next leader begins at once and must not meet our writes.
                 await self._leader.release()
                 await self._sidecars.close()
 
@@ -100,7 +100,7 @@ class Controller:
         async with asyncio.TaskGroup() as group:
             for reflector in reflectors:
                 group.create_task(reflector.run(), name=reflector.path)
-            # A plan over half of the pods would make the other half again.
+            # A plan over half of the pods would create the other half again.
             for reflector in reflectors:
                 await reflector.synced.wait()
             group.create_task(sandboxes.run(), name="sandboxes")
@@ -114,11 +114,11 @@ class Controller:
             )
             metrics.leader.set(1)
             self.working.set()
-            _log.info("%s works in namespace %s", self.identity, settings.namespace)
+            _log.info("%s leads in namespace %s", self.identity, settings.namespace)
 
     def _stuck(self) -> str | None:
         if self._pools is not None and self.working.is_set():
             silent = time.monotonic() - self._pools.beat
             if silent > _STUCK:
-                return f"no plan was made for {silent:.0f} s"
+                return f"no plan was computed for {silent:.0f} s"
         return None

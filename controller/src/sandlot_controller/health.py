@@ -1,4 +1,4 @@
-"""/healthz, /readyz and /metrics: what the kubelet and Prometheus ask."""
+"""Serves /healthz, /readyz and /metrics for the kubelet and Prometheus."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from .metrics import Metrics
 
-Check = Callable[[], str | None]  # what is wrong, if anything is
+Check = Callable[[], str | None]  # returns what is wrong, or None
 
 
 @asynccontextmanager
 async def serving(*, host: str, port: int, metrics: Metrics, alive: Check) -> AsyncIterator[int]:
-    """Gives the port."""
+    """Serve until the block ends; yields the port."""
 
     async def healthz(_: web.Request) -> web.Response:
         wrong = alive()
         return web.Response(text=f"{wrong or 'ok'}\n", status=503 if wrong else 200)
 
     async def readyz(_: web.Request) -> web.Response:
-        # One that waits for the Lease is ready, too: it can take over.
+        # A standby is ready, too: it can take the Lease over.
         return web.Response(text="ok\n")
 
     async def numbers(_: web.Request) -> web.Response:

@@ -1,4 +1,4 @@
-"""One of the controllers works: the one that holds a Lease, for as long as it can renew it."""
+"""Leader election by a Lease: one controller works for as long as it can renew it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 
 
 class LeadershipLost(Exception):
-    """The Lease could not be renewed in time, or another has taken it: whoever works must stop at once."""
+    """The Lease was not renewed in time or has another holder; all work must stop at once."""
 
 
 class _Metadata(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -26,7 +26,7 @@ class _Metadata(msgspec.Struct, rename="camel", omit_defaults=True):
     namespace: str = ""
     resource_version: str = ""
     labels: dict[str, str] = {}
-    annotations: dict[str, str] = {}  # helm's; what a write does not name it takes away
+    annotations: dict[str, str] = {}  # kept, since a PUT removes what it does not name
 
 
 class _Spec(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -45,10 +45,10 @@ class _Lease(msgspec.Struct, rename="camel"):
 
 
 class Leader:
-    """`acquire`, then `hold` for as long as one works, then `release`.
+    """Leader election by one Lease: call `acquire`, then `hold` while working, then `release`.
 
-    Whether a Lease is out of date is told by our own clock since we last saw it change: the clocks of two
-    machines need not agree.
+    The age of a Lease is measured by our own clock from when we last saw it change, as the clocks of two machines may
+    differ.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Leader:
         seconds: float = 15.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        # A restarted container has its pod's name again, and must not take its predecessor's Lease for its own.
+        # A restarted container has the same pod name, and must not mistake its predecessor's Lease for its own.
         self.identity = f"{identity}_{secrets.token_hex(4)}"
         self._client = client
         self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
@@ -73,11 +73,11 @@ class Leader:
         self._seen: tuple[str, float] = (
             "",
             0.0,
-        )  # of another's Lease: its version, and since when we know it
+        )  # another holder's Lease: its resource version, and when we first saw it
         self._renewed_at = 0.0
 
     async def acquire(self) -> None:
-        """Returns as the holder."""
+        """Wait until we hold the Lease."""
         while True:
             began = self._clock()
             try:
@@ -86,13 +86,13 @@ class Leader:
                     _log.info("%s holds the Lease %s", self.identity, self._name)
                     return
             except KubeError as error:
-                _log.warning("the Lease %s cannot be had: %s", self._name, error)
+                _log.warning("could not acquire the Lease %s, trying again: %s", self._name, error)
             await asyncio.sleep(self._seconds / 8 * random.uniform(0.8, 1.2))
 
     async def hold(self) -> None:
-        """Renews until cancelled. Raises LeadershipLost while nobody else can hold it yet."""
+        """Renew until cancelled. Raises LeadershipLost before another controller can acquire the Lease."""
         assert self._held is not None
-        # A third of the time is left to stop whatever works.
+        # The rest of the time is for stopping all work.
         patience = self._seconds * 2 / 3
         while True:
             left = self._renewed_at + patience - self._clock()
@@ -108,11 +108,11 @@ class Leader:
             except KubeError as error:
                 if error.status in (404, 409) and not await self._still_ours():
                     raise LeadershipLost(f"the Lease {self._name} has another holder") from error
-                _log.warning("the Lease %s could not be renewed: %s", self._name, error)
+                _log.warning("could not renew the Lease %s: %s", self._name, error)
             await asyncio.sleep(min(self._seconds / 8, max(0.05, left)))
 
     async def release(self) -> None:
-        """Let another take it at once; best effort."""
+        """Release the Lease so that another can take it at once; best effort."""
         if self._held is None:
             return
         lease, self._held = self._held, None
@@ -120,7 +120,7 @@ class Leader:
             async with asyncio.timeout(2.0):
                 await self._write(lease, holder="")
         except (KubeError, TimeoutError) as error:
-            _log.info("the Lease %s runs out by itself: %s", self._name, error or "no answer")
+            _log.info("could not release the Lease %s; it will expire: %s", self._name, error or "no answer")
 
     async def _try(self) -> bool:
         try:
@@ -146,7 +146,7 @@ class Leader:
             await self._write(lease, holder=self.identity, method=method)
         except KubeError as error:
             if error.status == 409:
-                return False  # another was faster
+                return False  # another controller was faster
             raise
         return True
 
@@ -160,7 +160,7 @@ class Leader:
             self._held = msgspec.json.decode(body, type=_Lease)
 
     async def _still_ours(self) -> bool:
-        """After a conflict: an answer of ours may have been lost, and the version is another for that only."""
+        """Return whether a conflict was caused by an own write whose response was lost."""
         try:
             body = await self._client.request("GET", f"{self._collection}/{self._name}")
         except KubeError as error:

@@ -1,4 +1,4 @@
-"""The life cycle of Sandbox resources, by kopf: each event of one goes to what collects ended Sandboxes."""
+"""Watches Sandbox resources with kopf and passes their events on to the cleanup of ended Sandboxes."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _log = logging.getLogger(__name__)
 
 
 class LifecycleFailed(Exception):
-    """kopf has ended though nobody asked it to."""
+    """kopf failed, or ended without being stopped."""
 
 
 class _Sessions:
-    """kopf's: it asks for one at its start and whenever the API server refuses its token."""
+    """Sessions for kopf, which asks for one at its start and whenever the API server rejects its token."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
@@ -52,7 +52,7 @@ class _Sessions:
 def _registry(
     ended: EndedSandboxes, sessions: _Sessions, *, loop: asyncio.AbstractEventLoop
 ) -> kopf.OperatorRegistry:
-    """`loop`: the one that `ended` lives in. Event handlers only: kopf's others write annotations into the resources."""
+    """Return the event handlers, which call `ended` in `loop`; kopf's other handlers would annotate resources."""
     handlers = kopf.OperatorRegistry()
 
     @kopf.on.login(registry=handlers)
@@ -64,7 +64,7 @@ def _registry(
         try:
             resource = msgspec.convert(event["object"], Sandbox)
         except msgspec.ValidationError as error:
-            _log.warning("a Sandbox cannot be read: %s", error)
+            _log.warning("ignored an invalid Sandbox: %s", error)
             return
         loop.call_soon_threadsafe(ended.gone if event["type"] == "DELETED" else ended.seen, resource)
 
@@ -72,9 +72,9 @@ def _registry(
 
 
 async def run(ended: EndedSandboxes, *, access: Access, namespace: str) -> None:
-    """Until cancelled. Raises LifecycleFailed.
+    """Run until cancelled. Raises LifecycleFailed.
 
-    In a thread with a loop of its own: at its end kopf cancels every task of its loop that is younger than itself.
+    kopf runs in a thread with an event loop of its own: as it ends, it cancels all tasks of its loop that are newer.
     """
     sessions = _Sessions(access)
     handlers = _registry(ended, sessions, loop=asyncio.get_running_loop())
@@ -95,17 +95,17 @@ async def run(ended: EndedSandboxes, *, access: Access, namespace: str) -> None:
         raise
     except Exception as error:
         raise LifecycleFailed(f"kopf failed: {error}") from error
-    raise LifecycleFailed("kopf has ended")
+    raise LifecycleFailed("kopf ended without being stopped")
 
 
 async def _operate(handlers: kopf.OperatorRegistry, *, namespace: str, stop: threading.Event) -> None:
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False
     settings.scanning.disabled = (
-        True  # the two resources are there from the start; watching CRDs needs more rights
+        True  # both resources exist from the start; watching CRDs would need more rights
     )
-    settings.peering.standalone = True  # the Lease says who works
-    settings.queueing.worker_limit = 64  # else a burst of 10,000 resources makes 10,000 tasks
+    settings.peering.standalone = True  # the Lease decides who works
+    settings.queueing.worker_limit = 64  # else a burst of 10,000 resources would start 10,000 tasks
     settings.process.ultimate_exiting_timeout = None
     await kopf.operator(
         registry=handlers,
@@ -113,6 +113,6 @@ async def _operate(handlers: kopf.OperatorRegistry, *, namespace: str, stop: thr
         namespaces=[namespace],
         standalone=True,
         stop_flag=stop,
-        # By itself kopf asks for the user's name, which an image's numeric user does not have.
+        # By default kopf looks up the user's name, which an image's numeric user lacks.
         identity=cast(Any, socket.gethostname()),  # a NewType of str that kopf does not export
     )

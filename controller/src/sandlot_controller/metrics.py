@@ -1,4 +1,4 @@
-"""What the controller counts, for Prometheus."""
+"""Prometheus metrics of the controller."""
 
 from __future__ import annotations
 
@@ -8,18 +8,20 @@ _STARTS = (0.5, 1, 2, 3, 5, 8, 13, 20, 30, 60, 120, 300)
 
 
 class Metrics:
-    """Of one controller: each has its own registry."""
+    """Metrics of one controller, in a registry of its own."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
-        self.leader = Gauge("sandlot_controller_leader", "1 while this one works.", registry=self.registry)
+        self.leader = Gauge(
+            "sandlot_controller_leader", "1 while this controller leads.", registry=self.registry
+        )
         self.pods_created = Counter(
-            "sandlot_controller_pods_created", "Pods made.", ["kind"], registry=self.registry
+            "sandlot_controller_pods_created", "Pods created.", ["kind"], registry=self.registry
         )
         self.api_errors = Counter(
             "sandlot_controller_api_errors",
-            "Writes that the API server did not carry out.",
+            "Writes that failed at the API server.",
             ["method", "reason"],
             registry=self.registry,
         )
@@ -37,18 +39,18 @@ class Metrics:
         )
         self.starts = Histogram(
             "sandlot_controller_start_seconds",
-            "From a pod's creation to its containers' running.",
+            "Seconds from a pod's creation until it is ready.",
             ["kind"],
             buckets=_STARTS,
             registry=self.registry,
         )
         self.waiting = Gauge(
             "sandlot_controller_cold_waiting",
-            "Sandboxes that wait for their turn to start.",
+            "Sandboxes queued for a cold start.",
             registry=self.registry,
         )
         self.plan_seconds = Histogram(
-            "sandlot_controller_plan_seconds", "Time that one plan of all pools took.", registry=self.registry
+            "sandlot_controller_plan_seconds", "Seconds to plan all pools once.", registry=self.registry
         )
 
     def text(self) -> bytes:

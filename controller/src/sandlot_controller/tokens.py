@@ -1,4 +1,4 @@
-"""The instance tokens of pods, from the master key that the gateways have too."""
+"""Derives the instance tokens of pods from the master key, which the gateways share."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class InstanceTokens:
 
     @classmethod
     def from_file(cls, path: Path) -> InstanceTokens:
-        """Raises BadSettings."""
+        """Read the master key. Raises BadSettings."""
         try:
             return cls(path.read_bytes())
         except OSError as error:
-            raise BadSettings(f"SANDLOT_KEY_FILE: {error}") from error
+            raise BadSettings(f"SANDLOT_KEY_FILE: cannot read the master key: {error}") from error
 
     def instance(self, instance_id: str) -> str:
         return instance_token(self._key, instance_id)

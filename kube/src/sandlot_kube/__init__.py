@@ -1,3 +1,3 @@
-"""What gateway and controller both need of Kubernetes: shapes, verdicts on pods, a small API client."""
+"""Kubernetes code that gateway and controller share: resource types, verdicts on pods, a small API client."""
 
 __version__ = "0.1.0"

@@ -1,4 +1,4 @@
-"""Where the API server is and how to prove who we are: from a pod's service account or from a kubeconfig."""
+"""Address and credentials of the API server, from a pod's service account or a kubeconfig."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
 class TokenFile:
-    """A bearer token in a file that somebody renews: read again whenever the file is another one."""
+    """A bearer token in a file that is renewed; reads the file again whenever it has changed."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -26,7 +26,7 @@ class TokenFile:
         self._token = ""
 
     def read(self) -> str:
-        """Raises OSError."""
+        """Return the token. Raises OSError."""
         stat = os.stat(self.path)
         seen = (stat.st_ino, stat.st_mtime_ns, stat.st_size)
         if seen != self._seen:
@@ -39,19 +39,19 @@ class TokenFile:
 class Access:
     """One API server and one identity; `ssl` is None for plain HTTP."""
 
-    server: str  # https://host:port, without a slash at its end
+    server: str  # https://host:port, without a trailing slash
     ssl: ssl.SSLContext | None = None
-    server_name: str | None = None  # expected in the certificate, if it is not the host's
+    server_name: str | None = None  # expected in the certificate, if not the host
     token: str | TokenFile | None = field(default=None, repr=False)
     namespace: str = "default"
 
     def bearer(self) -> str | None:
-        """The token of this moment. Raises OSError."""
+        """Return the current token. Raises OSError."""
         return self.token.read() if isinstance(self.token, TokenFile) else self.token
 
 
 def from_environment(context: str | None = None, *, environ: Mapping[str, str] = os.environ) -> Access:
-    """In a pod its service account, unless a context is named; else the kubeconfig. Raises BadKubeConfig."""
+    """Return a pod's service account, unless a context is named; else the kubeconfig. Raises BadKubeConfig."""
     host = environ.get("KUBERNETES_SERVICE_HOST")
     if context is None and host and not environ.get("KUBECONFIG") and (SERVICE_ACCOUNT / "token").exists():
         return in_cluster(host=host, port=environ.get("KUBERNETES_SERVICE_PORT", "443"))
@@ -60,26 +60,28 @@ def from_environment(context: str | None = None, *, environ: Mapping[str, str] =
 
 
 def in_cluster(*, host: str, port: str, directory: Path = SERVICE_ACCOUNT) -> Access:
-    """Raises BadKubeConfig."""
+    """Return the access of a pod's service account. Raises BadKubeConfig."""
     try:
         context = _ssl_context(ca=(directory / "ca.crt").read_text())
         namespace = (directory / "namespace").read_text().strip()
         token = TokenFile(directory / "token")
         token.read()
     except (OSError, ssl.SSLError) as error:
-        raise BadKubeConfig(f"the service account in {directory} cannot be used: {error}") from error
+        raise BadKubeConfig(f"cannot use the service account in {directory}: {error}") from error
     host = f"[{host}]" if ":" in host else host
     return Access(f"https://{host}:{port}", context, token=token, namespace=namespace)
 
 
 def from_kubeconfig(paths: list[Path], *, context: str | None = None) -> Access:
-    """The named context, else the current one; of entries with one name the first file's counts."""
+    """Return the named or the current context; of entries with one name the first counts. Raises BadKubeConfig."""
     configs = [(path, _load(path)) for path in paths if path.exists()]
     if not configs:
-        raise BadKubeConfig(f"no kubeconfig at {', '.join(map(str, paths))}, and this is not a pod")
+        raise BadKubeConfig(
+            f"no kubeconfig at {', '.join(map(str, paths))}, and this is not a pod: set KUBECONFIG"
+        )
     name = context or next((text for _, config in configs if (text := config.get("current-context"))), None)
     if not name:
-        raise BadKubeConfig(f"{paths[0]}: current-context is not set, and no context was named")
+        raise BadKubeConfig(f"{paths[0]}: current-context is not set: set it or name a context")
     chosen, _ = _find(configs, "contexts", "context", name)
     cluster, base = _find(configs, "clusters", "cluster", str(chosen.get("cluster")))
     if chosen.get("user"):
@@ -95,7 +97,9 @@ def from_kubeconfig(paths: list[Path], *, context: str | None = None) -> Access:
         raise BadKubeConfig(f"cluster {chosen['cluster']!r}: proxy-url is not supported")
     server = str(cluster.get("server") or "").rstrip("/")
     if not server.startswith(("http://", "https://")):
-        raise BadKubeConfig(f"cluster {chosen['cluster']!r}: server {server!r} is no URL")
+        raise BadKubeConfig(
+            f"cluster {chosen['cluster']!r}: server {server!r} is not an http:// or https:// URL"
+        )
     try:
         return Access(
             server,
@@ -109,21 +113,21 @@ def from_kubeconfig(paths: list[Path], *, context: str | None = None) -> Access:
 
 
 def _load(path: Path) -> dict[str, Any]:
-    import yaml  # only where there is a kubeconfig: a pod has none
+    import yaml  # imported only for a kubeconfig, which a pod lacks
 
     try:
         config = yaml.safe_load(path.read_text())
     except (OSError, yaml.YAMLError) as error:
-        raise BadKubeConfig(f"{path}: {error}") from error
+        raise BadKubeConfig(f"cannot read the kubeconfig {path}: {error}") from error
     if not isinstance(config, dict):
-        raise BadKubeConfig(f"{path} is no kubeconfig")
+        raise BadKubeConfig(f"{path} is not a kubeconfig: it must be a YAML mapping")
     return config
 
 
 def _find(
     configs: list[tuple[Path, dict[str, Any]]], plural: str, singular: str, name: str
 ) -> tuple[dict[str, Any], Path]:
-    """The entry, and the directory that its relative paths start at."""
+    """Return the entry, and the directory that its relative paths start at. Raises BadKubeConfig."""
     for path, config in configs:
         for entry in config.get(plural) or []:
             if isinstance(entry, dict) and entry.get("name") == name:
@@ -140,7 +144,7 @@ def _context_of(cluster: dict[str, Any], base: Path, user: dict[str, Any], user_
     certificate = _content(user, "client-certificate", user_base)
     key = _content(user, "client-key", user_base)
     if certificate is not None and key is not None:
-        # OpenSSL reads them from a file only; this one is mode 0600 and gone at once.
+        # OpenSSL loads certificates from files only; this one has mode 0600 and is deleted at once.
         with tempfile.NamedTemporaryFile(prefix="kube-") as file:
             file.write(certificate + b"\n" + key)
             file.flush()
@@ -150,7 +154,7 @@ def _context_of(cluster: dict[str, Any], base: Path, user: dict[str, Any], user_
 
 def _ssl_context(*, ca: str | None) -> ssl.SSLContext:
     context = ssl.create_default_context(cadata=ca)
-    # Python 3.13 turns this on, and many clusters' own CA certificates lack an extension it asks for.
+    # Python 3.13 sets this flag, and many clusters' CA certificates lack an extension that it requires.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     return context
 

@@ -1,4 +1,4 @@
-"""How long to wait before the next attempt at something that fails."""
+"""Exponential backoff with jitter."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import random
 
 
 def pause(failures: int, *, shortest: float, longest: float) -> float:
-    """Random seconds between `shortest` and its `failures`-th doubling, `longest` at most."""
-    # After an hour or two of failures 2 to their number is more than a float can hold.
+    """Return random seconds between `shortest` and its `failures`-th doubling, at most `longest`."""
+    # without this bound, an hour or two of failures would overflow the float
     most = min(longest, shortest * 2 ** min(failures, 16))
     return random.uniform(shortest, most)

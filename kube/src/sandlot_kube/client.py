@@ -1,4 +1,4 @@
-"""A small client of one Kubernetes API server: one request, one answer; and lines of a watch as they come."""
+"""A small client of one Kubernetes API server: single requests, and the lines of a watch."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from sandlot_kube.sockets import Sockets
 
 MERGE_PATCH = "application/merge-patch+json"
 _COMPARED = 10.0  # seconds between two comparisons of the clocks
-_SAME = 2.5  # seconds
-_LONGEST_LINE = 16 << 20  # bytes; the API server stores no object of more than about 3 MB
+_SAME = 2.5  # seconds by which clocks may differ and count as equal
+_LONGEST_LINE = 16 << 20  # bytes; the API server stores objects of at most about 3 MB
 
 
 class _Status(msgspec.Struct):
@@ -27,10 +27,10 @@ class _Status(msgspec.Struct):
 
 
 class KubeClient:
-    """Made anywhere, used in one event loop, closed with `close`.
+    """Client of one event loop; close it with `close`.
 
-    Nothing is retried here but a request that was refused with 401 while the token's file had a new token: it
-    was not carried out. aiohttp itself repeats a GET, PUT or DELETE whose kept-alive connection was dead.
+    Nothing is retried except a request rejected with 401 after the token's file has changed, which the server did not
+    carry out. aiohttp itself repeats a GET, PUT or DELETE whose kept-alive connection was dead.
     """
 
     def __init__(self, access: Access, *, wall: Callable[[], float] = time.time) -> None:
@@ -44,20 +44,20 @@ class KubeClient:
 
     @classmethod
     def from_environment(cls, context: str | None = None) -> KubeClient:
-        """Raises BadKubeConfig."""
+        """Return a client for the service account or the kubeconfig. Raises BadKubeConfig."""
         return cls(from_environment(context))
 
     @property
     def namespace(self) -> str:
-        """The service account's own, or the context's."""
+        """Namespace of the service account or the context."""
         return self.access.namespace
 
     def now(self) -> float:
-        """Unix seconds by the API server's clock, which all times in resources are of: machines' clocks differ."""
+        """Return Unix seconds by the API server's clock, as are all times in resources: machines' clocks differ."""
         return self._wall() + self._ahead
 
     def local(self, seconds: float) -> float:
-        """What this machine's clock says at that time."""
+        """Convert Unix seconds by the API server's clock to this machine's clock."""
         return seconds - self._ahead
 
     async def close(self) -> None:
@@ -75,7 +75,7 @@ class KubeClient:
         content_type: str = "application/json",
         timeout: float = 10.0,
     ) -> bytes:
-        """The body of a 2xx answer. A `body` that is not bytes is encoded as JSON. Raises KubeError."""
+        """Return the body of a 2xx response. A `body` that is not bytes is encoded as JSON. Raises KubeError."""
         data = body if isinstance(body, bytes) or body is None else msgspec.json.encode(body)
         headers = {} if data is None else {"Content-Type": content_type}
         limits = aiohttp.ClientTimeout(total=timeout)
@@ -87,14 +87,14 @@ class KubeClient:
     async def lines(
         self, path: str, *, params: Mapping[str, str], idle: float, opened: Callable[[], None]
     ) -> AsyncGenerator[bytes, None]:
-        """A streamed answer's lines; `opened` is called once it has begun. To be closed by its user (`aclose`).
+        """Yield a streamed response's lines; `opened` is called once it has begun. The caller must close it (`aclose`).
 
-        Raises KubeUnreachable after `idle` seconds of silence or when the stream ends within a line.
+        Raises KubeUnreachable after `idle` seconds of silence or if the stream ends within a line.
         """
         limits = aiohttp.ClientTimeout(total=None, sock_connect=10.0, sock_read=idle)
         async with self._answer("GET", path, params=params, data=None, headers={}, timeout=limits) as answer:
             opened()
-            # Not the stream's own readline: it gives up on lines over 128 KiB, and objects may be larger.
+            # Not the stream's own readline: it fails on lines over 128 KiB, and objects may be larger.
             rest = bytearray()
             looked = 0
             async for piece in answer.content.iter_any():
@@ -123,7 +123,7 @@ class KubeClient:
         headers: dict[str, str],
         timeout: aiohttp.ClientTimeout,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """An answer with a 2xx status; what goes wrong in the block on the wire becomes KubeUnreachable, too."""
+        """Yield a 2xx response; network errors in the block are raised as KubeUnreachable, too."""
         try:
             answer, token = await self._send(method, path, params, data, headers, timeout)
             if answer.status == 401 and token is not None and self.access.bearer() != token:
@@ -134,7 +134,7 @@ class KubeClient:
                     raise _refusal(answer, await answer.read())
                 yield answer
             finally:
-                # A stream that was left in the middle cannot be used again; a whole answer was released already.
+                # A stream left in the middle cannot be reused; a complete response was released already.
                 answer.close()
         except KubeError:
             raise
@@ -175,7 +175,7 @@ class KubeClient:
         return answer, token
 
     def _compare_clocks(self, date: str | None) -> None:
-        """By an answer's header. Differences of a second or two are its whole seconds, and the way of the answer."""
+        """Compare clocks by a Date header, whose whole seconds and latency make up for a second or two."""
         if date is None or time.monotonic() < self._compare_at:
             return
         self._compare_at = time.monotonic() + _COMPARED

@@ -1,4 +1,4 @@
-"""Times as the API server writes them."""
+"""Conversion of times as the API server writes them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from datetime import UTC, datetime
 
 
 def text(seconds: float) -> str:
-    """Unix time as RFC 3339."""
+    """Format a Unix time as RFC 3339."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def seconds(text: str | None) -> float | None:
-    """Unix time; None for what is no time."""
+    """Parse a Unix time; None if it is no time."""
     if not text:
         return None
     try:

@@ -1,4 +1,4 @@
-"""The end of a Sandbox in its status: written once, by the gateway or by the controller, whoever knows it first."""
+"""The end of a Sandbox in its status, written once, by the gateway or the controller."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from sandlot_contract.verdicts import SandboxVerdict
 from sandlot_kube.errors import KubeError
 from sandlot_kube.objects import Sandbox, SandboxPhase
 
-PERIOD = 60.0  # seconds: the ends of one minute are removed together
+PERIOD = 60.0  # seconds: the ends of one minute are deleted together
 LONGEST_MESSAGE = 4096
-_STAYS = "an end stays as it was first told"  # the schema's words
+_STAYS = "an end stays as it was first told"  # in the message of the CRD's validation rule
 
 
 class Ended(msgspec.Struct, frozen=True, gc=False):
-    """`at`: RFC 3339 in UTC, as `2026-01-31T12:00:00Z`."""
+    """The recorded end; `at` is RFC 3339 in UTC, such as `2026-01-31T12:00:00Z`."""
 
     verdict: str
     at: str
@@ -26,7 +26,7 @@ class Ended(msgspec.Struct, frozen=True, gc=False):
 
 
 def of(sandbox: Sandbox) -> Ended | None:
-    """None while it lives."""
+    """Return the recorded end, or None while the Sandbox lives."""
     status = sandbox.status
     if status.phase is not SandboxPhase.ENDED:
         return None
@@ -35,7 +35,7 @@ def of(sandbox: Sandbox) -> Ended | None:
 
 
 def status(ended: Ended) -> dict[str, Any]:
-    """The fields to be merged into the status."""
+    """Return the fields to merge into the status."""
     return {
         "phase": SandboxPhase.ENDED,
         "verdict": ended.verdict,
@@ -56,10 +56,10 @@ def status(ended: Ended) -> dict[str, Any]:
 
 
 def period_end(ended_in: str) -> float:
-    """Unix time when the minute that a status names is over. Raises ValueError."""
+    """Return the Unix time at which the minute named in a status is over. Raises ValueError."""
     return datetime.fromisoformat(ended_in).timestamp() + PERIOD
 
 
 def was_first(error: KubeError) -> bool:
-    """Whether an end was refused because the Sandbox has one already."""
+    """Return whether an end was rejected because the Sandbox has one already."""
     return error.status == 422 and _STAYS in error.message

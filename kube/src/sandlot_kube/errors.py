@@ -1,12 +1,12 @@
-"""What can go wrong between us and an API server."""
+"""Errors of the API client."""
 
 from __future__ import annotations
 
 
 class KubeError(Exception):
-    """An answer that is no success: its HTTP status, and `reason` and `message` of the Status in its body.
+    """A non-2xx response: its HTTP status, and `reason` and `message` of the Status in its body.
 
-    `retry_after`: the seconds that the server asked to wait, if it did.
+    `retry_after`: the seconds of its Retry-After header, if any.
     """
 
     def __init__(
@@ -20,11 +20,11 @@ class KubeError(Exception):
 
 
 class KubeUnreachable(KubeError):
-    """No answer, or not all of one: status 0. A write may have happened all the same."""
+    """No complete response (status 0); a write may have happened all the same."""
 
     def __init__(self, message: str) -> None:
         super().__init__(status=0, message=message)
 
 
 class BadKubeConfig(Exception):
-    """There is no way to an API server here, or the kubeconfig names one that cannot be used; says which field."""
+    """No API server is configured, or the kubeconfig is invalid; the message names the field."""

@@ -1,4 +1,4 @@
-"""The parts of pods, nodes and of our own resources that we look at; everything else is skipped while decoding."""
+"""The fields of pods, nodes and our own resources that are used; all others are skipped while decoding."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sandlot_kube.template import Template
 
 
 class _Part(msgspec.Struct, gc=False, omit_defaults=True, rename="camel", kw_only=True):
-    """Times are RFC 3339 texts, as the API server writes them."""
+    """Base of all parts; times are RFC 3339 strings, as the API server writes them."""
 
 
 class OwnerReference(_Part):
@@ -75,7 +75,7 @@ class ContainerStatus(_Part):
 
 
 class PodPhase(StrEnum):
-    """Those that we ask for; a pod has others."""
+    """The phases of a pod that are used; there are others."""
 
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
@@ -96,7 +96,7 @@ class PodStatus(_Part):
 
     @property
     def terminal(self) -> bool:
-        """None of its containers runs again."""
+        """True if none of its containers will run again."""
         return self.phase in (PodPhase.SUCCEEDED, PodPhase.FAILED)
 
 
@@ -107,7 +107,7 @@ class Pod(_Part):
 
     @property
     def instance_id(self) -> InstanceId:
-        """Of a sandbox's pod: the instance in it has its name."""
+        """Id of the instance in a sandbox's pod, which is the pod's name."""
         return InstanceId(self.metadata.name)
 
     def container(self, name: str) -> ContainerStatus | None:
@@ -136,15 +136,15 @@ class Node(_Part):
 
 
 class SandboxState(StrEnum):
-    """How far a Sandbox has come, in the gateway's words: in its spec."""
+    """State of a Sandbox by the gateway, in its spec."""
 
-    PENDING = "Pending"  # promised to a caller
-    STARTED = "Started"  # a pod is asked for
-    RUNNING = "Running"  # its claim is written down
+    PENDING = "Pending"  # a pending create
+    STARTED = "Started"  # a pod has been requested
+    RUNNING = "Running"  # its claim is recorded
 
 
 class SandboxPhase(StrEnum):
-    """The same as the controller sees it, and the end as whoever has written it first: in its status."""
+    """Phase of a Sandbox by the controller, in its status; either of the two may write the end."""
 
     PENDING = "Pending"
     RUNNING = "Running"
@@ -156,20 +156,20 @@ class SandboxSpec(_Part):
     pod_name: InstanceId | None = None  # None: a pod is wanted
     node_name: str | None = None
     sandbox_id: SandboxId | None = None
-    made_for: SandboxId | None = None  # that claims it, unless `sandbox_id` says another
+    made_for: SandboxId | None = None  # the sandbox that claims it, unless `sandbox_id` is another
     tenant: str | None = None
     labels: list[str] = []
-    state: str = SandboxState.PENDING  # any text is read: in an upgrade it may be a newer gateway's
-    waiting_until: str | None = None  # a gateway works on it until then at least, and says so again before
+    state: str = SandboxState.PENDING  # any string is accepted: during an upgrade it may be a newer gateway's
+    waiting_until: str | None = None  # until when a gateway works on it; renewed before that
 
     @property
     def waits(self) -> bool:
-        """It was promised to a caller and has no instance yet: no pod is wanted for it."""
+        """True for a pending create without an instance yet, which needs no pod."""
         return self.waiting_until is not None and self.pod_name is None
 
     @property
     def belongs_to(self) -> SandboxId | None:
-        """The sandbox that has claimed it; before anybody has, the one that will."""
+        """Id of the sandbox that has claimed it, or that will."""
         return self.sandbox_id or self.made_for
 
 
@@ -178,13 +178,13 @@ class SandboxStatus(_Part):
     pod_name: str | None = None
     pod_ip: str | None = msgspec.field(default=None, name="podIP")
     node_name: str | None = None
-    sandbox_id: SandboxId | None = None  # whose end it is, where the spec tells only whom it was made for
+    sandbox_id: SandboxId | None = None  # the ended sandbox, if the spec only has `made_for`
     verdict: str | None = None
     message: str | None = None
     exit_code: int | None = None
     started_at: str | None = None
     ended_at: str | None = None
-    ended_in: str | None = None  # the minute of it, by which many are removed at once
+    ended_in: str | None = None  # its minute, by which many are deleted at once
     template_key: str | None = None
     conditions: list[Condition] = []
 
@@ -196,20 +196,20 @@ class Sandbox(_Part):
 
     @property
     def instance_id(self) -> InstanceId:
-        """The one that it tells of: a pod that was there, else the one that is made for it under its name."""
+        """Id of its instance: the pod it names, otherwise the pod created for it under its own name."""
         return self.spec.pod_name or InstanceId(self.metadata.name)
 
 
 class SandboxPoolSpec(_Part):
     template: Template
-    owner: str | None = None  # the tenant whose creates take from it; None: all tenants' do
+    owner: str | None = None  # the tenant whose creates use it; None: all tenants
     size: int | None = None  # or both of the next
     min_size: int | None = None
     max_size: int | None = None
 
 
 class SandboxPoolStatus(_Part):
-    size: int | None = None  # what autoscaling wants now
+    size: int | None = None  # the current size of an autoscaled pool
     ready: int = 0
     starting: int = 0
     claimed: int = 0

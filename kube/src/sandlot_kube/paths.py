@@ -1,4 +1,4 @@
-"""The API server's paths of what we read and write."""
+"""Paths of the API server's collections and objects."""
 
 from __future__ import annotations
 

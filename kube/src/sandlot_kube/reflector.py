@@ -1,4 +1,4 @@
-"""Follows one collection of the API server: a list, then a watch from there, for ever, through every failure."""
+"""Follows a collection of the API server by list and watch, through every failure."""
 
 from __future__ import annotations
 
@@ -51,15 +51,15 @@ class _Status(msgspec.Struct):
 
 
 class _Gone(Exception):
-    """The API server no longer knows the version that we were at."""
+    """The API server no longer has our resource version."""
 
 
 class Reflector(Generic[T]):
-    """`replaced` gets the whole collection after every list, `changed` and `deleted` one object each.
+    """Calls `replaced` with the whole collection after a list, `changed` and `deleted` with single objects.
 
-    The callbacks run in the event loop and return at once; one that raises is logged and skips its object only.
-    An object that cannot be decoded is logged and left out. `idle`: seconds of silence on a watch after which
-    its connection is taken for dead (the API server sends a bookmark about every minute).
+    The callbacks run in the event loop and return at once; one that raises is logged and skips its object only. An
+    object that cannot be decoded is logged and left out. `idle`: seconds of silence on a watch after which its
+    connection counts as dead (the API server sends a bookmark about every minute).
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Reflector(Generic[T]):
         self.synced = asyncio.Event()  # after the first list
         self.failure: str | None = None  # of the last attempt; None while the watch runs
         self.well_since: float | None = (
-            None  # the loop's time; what was written while it could not be followed is older
+            None  # loop time; everything written before a gap in the watch is older
         )
         self._client = client
         self._params = dict(params or {})
@@ -93,11 +93,11 @@ class Reflector(Generic[T]):
         self._page = page
         self._shortest_wait = shortest_wait
         self._longest_wait = longest_wait
-        self._version: str | None = None  # None: a list is needed
+        self._version: str | None = None  # None: list first
         self._failures = 0
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
             began = loop.time()
@@ -110,10 +110,10 @@ class Reflector(Generic[T]):
                 _log.info("%s: listing again: %s", self.path, error)
             except (KubeError, msgspec.DecodeError) as error:
                 if self.failure is None:
-                    _log.warning("%s cannot be followed: %s", self.path, error)
+                    _log.warning("cannot watch %s, trying again: %s", self.path, error)
                 self.failure = str(error) or type(error).__name__
-            # The server ends a watch after some minutes as a matter of course; one that it ends at once, again
-            # and again, must not become a busy loop.
+            # The server ends a watch after some minutes as a rule; repeated ends at once must not become
+            # a busy loop.
             lasted = loop.time() - began
             if lasted > self._longest_wait:
                 self._failures = 0
@@ -155,7 +155,7 @@ class Reflector(Generic[T]):
             "watch": "1",
             "allowWatchBookmarks": "true",
             "resourceVersion": self._version,
-            # Not all gateways at the same moment.
+            # so that gateways do not reconnect all at once
             "timeoutSeconds": str(random.randint(240, 360)),
         }
         lines = self._client.lines(self.path, params=params, idle=self._idle, opened=self._well)
@@ -191,18 +191,18 @@ class Reflector(Generic[T]):
         try:
             return self._decoder.decode(raw)
         except msgspec.ValidationError as error:
-            _log.warning("%s: an object cannot be read: %s", self.path, error)
+            _log.warning("%s: skipped an invalid object: %s", self.path, error)
             return None
 
     def _call(self, callback: Callable[..., None], value: object) -> None:
         try:
             callback(value)
         except Exception:
-            _log.exception("%s: a change could not be taken in", self.path)
+            _log.exception("%s: a callback failed; its change is lost", self.path)
 
     def _well(self) -> None:
         if self.failure is not None or self.well_since is None:
             self.well_since = asyncio.get_running_loop().time()
         if self.failure is not None:
-            _log.info("%s can be followed again", self.path)
+            _log.info("watching %s again", self.path)
             self.failure = None

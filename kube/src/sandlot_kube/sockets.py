@@ -1,7 +1,7 @@
-"""The sockets of one client session, so that they can be closed for good.
+"""Tracks the sockets of a client session, so that all of them can be closed.
 
-aiohttp forgets a TLS connection that it closes, which then waits up to 30 s for the other side's goodbye, and one whose
-opening was cancelled. Both outlive the session, and a loop that ends before them leaves their descriptors open.
+aiohttp loses track of TLS connections that it closes, which wait up to 30 s for the peer's close, and of connects that
+were cancelled. Both outlive the session, and their descriptors stay open if the event loop ends first.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from typing import Any
 
 import aiohttp
 
-_LOOKS = 200  # in the second that an end may take
+_LOOKS = 200  # in the second that closing may take
 
 
 class Sockets:
-    """`make` is a session's `socket_factory`."""
+    """Creates and closes a session's sockets; `make` is its `socket_factory`."""
 
     def __init__(self) -> None:
         self._made: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 
     def make(self, address: tuple[int, int, int, str, Any]) -> socket.socket:
-        """Takes what `socket.getaddrinfo` says of one address."""
+        """Create a socket for one result of `socket.getaddrinfo`."""
         family, kind, protocol, _, _ = address
         made = socket.socket(family, kind, protocol)
         self._made.add(made)
         return made
 
     async def close(self, session: aiohttp.ClientSession) -> None:
-        """Close the session, in its loop, and what it leaves open; waits a second at most for that."""
+        """Close the session in its loop, and the sockets it leaves open, for which it waits at most a second."""
         await session.close()
         for one in self._made:
             with suppress(OSError):  # not connected, or closed

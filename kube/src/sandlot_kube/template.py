@@ -1,4 +1,4 @@
-"""A template as resources and annotations hold it."""
+"""The template as stored in resources and annotations."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _USUAL = contract.Template(image="")
 
 
 class Template(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
-    """The fields of the contract's Template, in its order; a test compares the two."""
+    """The fields of the contract's Template, in the same order; a test compares the two."""
 
     image: str
     cpu: float = _USUAL.cpu
@@ -22,17 +22,17 @@ class Template(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename
 
 
 def key(template: Template) -> str:
-    """16 hex digits; equal templates have equal keys, here and in the gateway."""
+    """Return 16 hex digits, equal for equal templates here and in the gateway."""
     return contract.key_of(getattr(template, name) for name in contract.FIELDS)
 
 
 def encode(template: Template) -> str:
-    """For an annotation."""
+    """Return the template as text for an annotation."""
     return msgspec.json.encode(template).decode()
 
 
 def decode(text: str | bytes) -> Template:
-    """Raises msgspec.ValidationError or msgspec.DecodeError."""
+    """Decode an annotation. Raises msgspec.ValidationError or msgspec.DecodeError."""
     return _decoder.decode(text)
 
 

@@ -1,4 +1,4 @@
-"""Tells from a pod (and its node) that it is lost, why, and whether the gateway may know better."""
+"""Derives from a pod and its node whether the sandbox is lost, why, and whether the gateway may know better."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _IMAGE_REASONS = {
     "SignatureValidationFailed",
 }
 _START_REASONS = {"CreateContainerConfigError", "CreateContainerError", "RunContainerError", "StartError"}
-# Why the API took a pod: https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions
+# Reasons of evictions: https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions
 _DISRUPTIONS = {
     "DeletionByTaintManager": SandboxVerdict.NODE_LOST,
     "DeletionByPodGC": SandboxVerdict.NODE_LOST,
@@ -27,7 +27,7 @@ _DISRUPTIONS = {
     "PreemptionByScheduler": SandboxVerdict.EVICTED,
     "TerminationByKubelet": SandboxVerdict.EVICTED,
 }
-# Admission by the kubelet: the pod never began.
+# Rejected by the kubelet's admission: the pod never started.
 _REFUSED = {"OutOfcpu", "OutOfmemory", "OutOfpods", "NodeAffinity", "UnexpectedAdmissionError", "NodePorts"}
 
 
@@ -36,17 +36,17 @@ class Verdict:
     verdict: SandboxVerdict
     message: str
     exit_code: int | None = None
-    # A sidecar that ended in order has told the gateway why, and a container's end may follow the other's; only if
-    # neither tells more does this count.
+    # A sidecar that exited in order has told the gateway why, and the other container may end with it; this verdict
+    # counts only if neither of them reports more.
     certain: bool = True
 
 
-# As its sidecar says of a SIGTERM: whoever is asked first, the verdict is the same.
+# The sidecar's own verdict after a SIGTERM, so both sources agree.
 _DELETED = Verdict(SandboxVerdict.EVICTED, "the pod was deleted")
 
 
 def of_pod(pod: Pod) -> Verdict | None:
-    """None: nothing is known to be wrong with it."""
+    """Return why the pod is lost, or None if nothing is wrong with it."""
     status = pod.status
     disruption = pod.condition("DisruptionTarget")
     if (
@@ -54,7 +54,7 @@ def of_pod(pod: Pod) -> Verdict | None:
         and disruption.status == "True"
         and (kind := _DISRUPTIONS.get(disruption.reason or ""))
     ):
-        return Verdict(kind, disruption.message or disruption.reason or "taken away")
+        return Verdict(kind, disruption.message or disruption.reason or "the pod was disrupted")
     reason = status.reason or ""
     if reason in {"Evicted", "Preempting", "Terminated", "NodeShutdown"}:
         return Verdict(SandboxVerdict.EVICTED, status.message or reason)
@@ -62,9 +62,9 @@ def of_pod(pod: Pod) -> Verdict | None:
         return Verdict(SandboxVerdict.NODE_LOST, status.message or reason)
     if status.phase == PodPhase.FAILED and (reason in _REFUSED or reason.startswith("OutOf")):
         return Verdict(
-            SandboxVerdict.START_FAILED, f"{reason}: {status.message or 'the node refused the pod'}"
+            SandboxVerdict.START_FAILED, f"{reason}: {status.message or 'the node rejected the pod'}"
         )
-    # Before the containers: they end because of it, and how they do says nothing.
+    # Before the containers, whose ends are a consequence and say nothing.
     if pod.metadata.deletion_timestamp is not None:
         return _DELETED
     sandbox = pod.container(names.CONTAINER_SANDBOX)
@@ -82,17 +82,17 @@ def of_pod(pod: Pod) -> Verdict | None:
 
 
 def of_deleted_pod(pod: Pod) -> Verdict:
-    """As it was last seen; a deletion without grace leaves no mark on it."""
+    """Return the verdict of a deleted pod as last seen; a deletion without grace leaves no trace on it."""
     return of_pod(pod) or _DELETED
 
 
 def of_missing_pod() -> Verdict:
-    """For one that nobody saw go."""
+    """Return the verdict for a pod that vanished unseen."""
     return Verdict(SandboxVerdict.SANDBOX_LOST, "the pod is gone")
 
 
 def of_slow_start(pod: Pod, *, seconds: float) -> Verdict:
-    """For a pod that was not running in time; says what it waited for."""
+    """Return the verdict for a pod that did not run in time, with what it waited for."""
     scheduled = pod.condition("PodScheduled")
     if pod.spec.node_name is None and scheduled is not None and scheduled.message:
         why = scheduled.message
@@ -106,14 +106,14 @@ def of_slow_start(pod: Pod, *, seconds: float) -> Verdict:
 def of_lost_node(name: str, *, seconds: float) -> Verdict:
     return Verdict(
         SandboxVerdict.NODE_LOST,
-        f"nothing was heard of node {name} for {seconds:g} s after it was found silent",
+        f"node {name} did not report for {seconds:g} s after it became unreachable",
     )
 
 
 def of_lost_gateway() -> Verdict:
     return Verdict(
         SandboxVerdict.START_FAILED,
-        "the gateway that answered the create is lost, and nobody else can go on with it",
+        "the gateway that accepted the create was lost: create the sandbox again",
     )
 
 
@@ -130,11 +130,11 @@ def _waiting(container: ContainerStatus) -> Verdict | None:
 
 
 def _ended(*, sandbox: ContainerStatus | None, sidecar: ContainerStatus | None) -> Verdict | None:
-    """The sandbox's container goes first: its end takes the sidecar along, the sidecar's end does not take it."""
+    """Check the sandbox's container first: its end ends the sidecar, but not the other way round."""
     target = sandbox.state.terminated if sandbox else None
     ours = sidecar.state.terminated if sidecar else None
     starved = ours is not None and ours.reason == "OOMKilled"
-    # Under gVisor one kernel has both: it is killed for what the sandbox used, and the node may say so of one only.
+    # Under gVisor both share one kernel, killed for what the sandbox used, and the node may report only one of them.
     if target is not None and (target.reason == "OOMKilled" or starved):
         return Verdict(
             SandboxVerdict.OOM, "the sandbox's container reached its memory limit", target.exit_code
@@ -145,7 +145,7 @@ def _ended(*, sandbox: ContainerStatus | None, sidecar: ContainerStatus | None) 
                 SandboxVerdict.START_FAILED, f"{container}: {terminated.message or terminated.reason}"
             )
     if target is not None:
-        text = f"the sandbox's main process ended with {target.exit_code}"
+        text = f"the sandbox container's main process exited with {target.exit_code}"
         return Verdict(
             SandboxVerdict.SANDBOX_LOST,
             f"{text}: {target.message}" if target.message else text,

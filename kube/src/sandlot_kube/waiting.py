@@ -1,4 +1,4 @@
-"""A wait for an event that has an end."""
+"""Waiting for an event with a timeout."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 
 async def wait_set(event: asyncio.Event, *, seconds: float | None) -> None:
-    """Until it is set, `seconds` at most. (In Python 3.11 asyncio.wait_for can swallow a cancellation here.)"""
+    """Wait until the event is set, at most `seconds`. (In Python 3.11, asyncio.wait_for can swallow a cancellation.)"""
     try:
         async with asyncio.timeout(seconds):
             await event.wait()

@@ -1,3 +1,3 @@
-"""The sidecar of one sandbox: claims, commands, files, readiness; asyncio, httptools and the standard library only."""
+"""Sidecar of one sandbox: claims, commands, files, webhooks; asyncio, httptools and the standard library only."""
 
 __version__ = "0.1.0"

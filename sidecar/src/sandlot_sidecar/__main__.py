@@ -1,8 +1,8 @@
-"""`python -m sandlot_sidecar --config FILE`: forks the executor first, then reads the config with its token."""
+"""Entry point, `python -m sandlot_sidecar --config FILE`: forks the executor before it reads the config's token."""
 
 from __future__ import annotations
 
-# What both processes import is imported before the fork: its pages are then shared (1 MiB, see docs/adr).
+# Modules that both processes use are imported before the fork, which shares their pages (1 MiB, see docs/adr).
 import array
 import collections
 import contextlib
@@ -32,14 +32,14 @@ lean.import_json()
 
 
 def main() -> int:
-    """Returns the exit status: 0 after an orderly end, 2 for bad arguments or a bad config."""
+    """Run the sidecar and return its exit status: 0 after an orderly end, 2 for bad arguments or a bad config."""
     handover.begin()
     if len(sys.argv) != 3 or sys.argv[1] not in ("--config", handover.BY_DESCRIPTOR):
         sys.stderr.write("usage: python -m sandlot_sidecar --config FILE | --config-env\n")
         return 2
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     lean.grow_interned()
-    # Collections after the fork would write to every object that both have, and so copy its page: 0.8 MiB.
+    # Garbage collection after the fork would write to every object that both have and copy its page: 0.8 MiB.
     gc.collect()
     gc.freeze()
     if os.fork() == 0:
@@ -47,7 +47,7 @@ def main() -> int:
         handover.close()
         _executor(theirs)
     theirs.close()
-    # From here on this process may hold tokens; the executor was forked before and never can.
+    # From here on this process may hold tokens; the executor, forked before, never can.
     lean.import_asyncio()
     from .config import ConfigError, read_config
     from .server.main import run
@@ -62,7 +62,7 @@ def main() -> int:
 
 
 def _executor(sock: socket.socket) -> None:
-    """The executor's whole life; never returns."""
+    """Run the executor and exit; never returns."""
     status = 1
     try:
         from .executor.main import run

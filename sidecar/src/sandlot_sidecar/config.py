@@ -1,4 +1,4 @@
-"""What a sidecar is started with: the JSON of `--config` or of the environment, checked."""
+"""The sidecar's config: JSON from `--config` or the environment, validated."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 class ConfigError(Exception):
-    """The config file is missing, not JSON, or has a wrong field."""
+    """The config cannot be read, is not JSON, or has an invalid field."""
 
 
 class Config:
-    """One sidecar's start: who it is, where it listens, what the executor builds."""
+    """Config of one sidecar: identity, address, limits and what the executor builds."""
 
     __slots__ = (
         "address", "cgroup_parent", "heartbeat", "hostname", "instance_id", "limits", "listen", "ops", "root",
@@ -38,7 +38,7 @@ class Config:
         self.cgroup_parent = _optional_text(document, "cgroup_parent")
         self.target_pid = document.get("target_pid")
         if self.target_pid is not None and (not isinstance(self.target_pid, int) or self.target_pid < 1):
-            raise ConfigError("target_pid must be a process id")
+            raise ConfigError("target_pid must be a positive integer")
         self.target = document.get("target", False)
         if not isinstance(self.target, bool):
             raise ConfigError("target must be true or false")
@@ -53,21 +53,21 @@ class Config:
 
 
 def read_config(source: str | int) -> Config:
-    """Read a file and delete it, or read a descriptor and close it. Raises ConfigError."""
+    """Read the config from a file and delete it, or from a descriptor and close it. Raises ConfigError."""
     try:
         with open(source, encoding="utf-8") as file:
             document = json.load(file)
         if isinstance(source, str):
             os.unlink(source)
     except (OSError, ValueError) as error:
-        raise ConfigError(f"config {source}: {error}") from error
+        raise ConfigError(f"cannot read config {source}: {error}") from error
     if not isinstance(document, dict):
-        raise ConfigError(f"config {source}: a JSON object is needed")
+        raise ConfigError(f"config {source} must be a JSON object")
     return Config(document)
 
 
 def _address(listen: str, pod_ip: str) -> str:
-    """Where others reach it: a pod's own address, else what it listens on."""
+    """Return the address that others connect to: the pod's own, or the listen address outside a pod."""
     if not pod_ip or listen.startswith("unix:"):
         return listen
     host = f"[{pod_ip}]" if ":" in pod_ip else pod_ip
@@ -95,14 +95,14 @@ def _mapping(document: dict[str, Any], name: str) -> dict[str, Any]:
 def _number(document: dict[str, Any], name: str, default: float) -> float:
     value = document.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e12:
-        raise ConfigError(f"{name} must be a number that is not negative")
+        raise ConfigError(f"{name} must be a number of at least 0")
     return value
 
 
 def _op_limits(document: dict[str, Any]) -> OpLimits:
     unknown = set(document) - set(OpLimits.__slots__)
     if unknown:
-        raise ConfigError(f"ops.{min(unknown)} is unknown")
+        raise ConfigError(f"ops.{min(unknown)} is not a known field: remove it")
     numbers = {name: _number(document, name, 0) for name in document}
     for name in ("max_running", "max_queued", "output_limit", "memory_buffer", "result_bytes"):
         if name in numbers:

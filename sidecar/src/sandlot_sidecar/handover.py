@@ -1,7 +1,7 @@
-"""Takes the config out of the environment before anything else happens, so that no process of ours keeps it there.
+"""Moves the config out of the environment before anything else, so that no sidecar process keeps it there.
 
-The environment a program was started with stays readable in /proc/PID/environ, and a fork copies it. So the config
-is put into a file without a name, and the program starts itself again; whoever reads the file has it, nobody else.
+A program's initial environment stays readable in /proc/PID/environ, and a fork copies it. So the config goes into
+a memfd and the program re-executes itself; only a reader of that descriptor sees the config.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ BY_DESCRIPTOR = "--config-descriptor"
 
 
 def begin() -> None:
-    """Start this program anew when its config is in the environment; returns when it is not, or no longer."""
+    """Re-execute the program if its config is in the environment; otherwise return."""
     if sys.argv[1:] != [FROM_ENVIRONMENT]:
         return
     text = os.environ.pop(CONFIG_VARIABLE, "")
@@ -25,7 +25,7 @@ def begin() -> None:
             f"sandlot_sidecar: {FROM_ENVIRONMENT} needs the config as JSON in {CONFIG_VARIABLE}\n"
         )
         sys.exit(2)
-    # Not a pipe, which holds 64 KiB only.
+    # Not a pipe: a pipe holds 64 KiB only.
     file = os.memfd_create("config", os.MFD_CLOEXEC)
     os.write(file, os.fsencode(text))
     os.lseek(file, 0, os.SEEK_SET)
@@ -35,11 +35,11 @@ def begin() -> None:
 
 
 def source() -> str | int:
-    """What the config is read from: a path or a descriptor."""
+    """Return where to read the config: a path or a descriptor."""
     return int(sys.argv[2]) if sys.argv[1] == BY_DESCRIPTOR else sys.argv[2]
 
 
 def close() -> None:
-    """Let go of the config unread: the executor must not be able to."""
+    """Close the config unread, so that the executor can never read it."""
     if sys.argv[1] == BY_DESCRIPTOR:
         os.close(int(sys.argv[2]))

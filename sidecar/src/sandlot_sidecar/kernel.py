@@ -1,4 +1,4 @@
-"""Whose kernel this is."""
+"""Detects gVisor."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import os
 
 
 def is_gvisor() -> bool:
-    """Whether it is gVisor's, of this pod alone: told by a file that every Linux has."""
+    """Return whether the kernel is gVisor's, which lacks this /proc file that every Linux has."""
     return not os.path.exists("/proc/self/ns/pid_for_children")
 
 
 def init_is_mortal() -> bool:
-    """Whether code can kill its sandbox's init: gVisor does not protect the PID 1 of a namespace from what runs in it."""
+    """Return whether user code can kill its sandbox's init: gVisor does not protect a PID namespace's init."""
     return is_gvisor()

@@ -1,9 +1,9 @@
-"""Imports asyncio and json without the modules a sidecar never uses: 4 MiB less, times the sandboxes of a node.
+"""Imports asyncio and json without the modules that a sidecar never uses, which saves 4 MiB per sandbox.
 
-asyncio imports ssl, logging, inspect, typing, traceback, subprocess and concurrent.futures (and those import ast,
-dis, tokenize, re, string, ...) for features that are not used here. While asyncio and httptools are imported, small
-stand-ins take the place of these modules; afterwards they are taken away again, so that whoever imports the real
-ones gets them. When a Python version does not work with the stand-ins, everything is imported as usual.
+asyncio imports ssl, logging, inspect, typing, traceback, subprocess and concurrent.futures (which import ast, dis,
+tokenize, re, string, ...) for features that are not used here. Stubs replace these modules while asyncio and
+httptools are imported, and are removed afterwards, so that later imports get the real ones. On a Python version
+that does not work with the stubs, everything is imported as usual.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-INTERNED = 3000  # more than the table has room for before the fork, fewer than it has afterwards
+INTERNED = 3000  # more than the table holds before the fork, fewer than it holds afterwards
 
 
 class _Anything:
-    """Stands for a typing construct: subscripts, calls and unions give itself."""
+    """Stub of a typing construct: subscripts, calls and unions return itself."""
 
     def __class_getitem__(cls, _item: object) -> type[_Anything]:
         return cls
@@ -39,7 +39,7 @@ class _Anything:
 
 
 class _Logger:
-    """asyncio's logger: what it reports goes to our log lines."""
+    """Stub of asyncio's logger that writes to the sidecar's log."""
 
     def _report(self, message: object, *arguments: object, **_keywords: object) -> None:
         from .server import log
@@ -62,7 +62,7 @@ class _Logger:
 
 
 class _Refused(Exception):
-    """Stands for exceptions that nothing here raises."""
+    """Stub of exceptions that nothing here raises."""
 
 
 def _is_coroutine_function(function: Any) -> bool:
@@ -71,7 +71,7 @@ def _is_coroutine_function(function: Any) -> bool:
 
 
 def _refuse(*_arguments: object, **_keywords: object) -> Any:
-    raise RuntimeError("this part of the standard library is left out of the sidecar")
+    raise RuntimeError("the sidecar does not load this part of the standard library (see lean.py)")
 
 
 def _module(name: str, **names: object) -> types.ModuleType:
@@ -81,7 +81,10 @@ def _module(name: str, **names: object) -> types.ModuleType:
 
 
 def _part(name: str) -> types.ModuleType:
-    """A module of asyncio's own that has nothing; the package takes all of it, and expects it as an attribute then."""
+    """Return an empty stub of a submodule of asyncio.
+
+    The package reads its `__all__`, and then expects the submodule as an attribute.
+    """
     module = _module(f"asyncio.{name}")
 
     def all_names(attribute: str) -> tuple[str, ...]:
@@ -95,7 +98,7 @@ def _part(name: str) -> types.ModuleType:
 
 
 def _drop_watchers() -> None:
-    """asyncio's watchers of child processes are most of its part for Unix; what comes next takes their memory."""
+    """Remove asyncio's child watchers, most of its Unix part, so that later allocations reuse their memory."""
     import asyncio
     from asyncio import unix_events
 
@@ -118,7 +121,7 @@ def _stand_ins() -> dict[str, types.ModuleType | None]:
                       ALL_COMPLETED="ALL_COMPLETED", wrap_future=_refuse)  # fmt: skip
     return {
         "ssl": None,
-        "heapq": _heapq,  # all that asyncio takes of it is in C
+        "heapq": _heapq,  # asyncio uses only what is in C
         "logging": _module(
             "logging",
             getLogger=lambda name=None: _Logger(),
@@ -160,13 +163,13 @@ def _stand_ins() -> dict[str, types.ModuleType | None]:
 
 
 class _Blanks:
-    """Stands for the one regular expression that json uses while its C code is there: skips blanks."""
+    """Stub of the one regular expression that json uses while its C code is present: skips whitespace."""
 
     def __init__(self, *_pattern: object) -> None:
         self._end = 0
 
     def match(self, text: str, begin: int = 0) -> _Blanks:
-        """Where the blanks end that begin there."""
+        """Return a match that ends where the whitespace does."""
         length = len(text)
         while begin < length and text[begin] in " \t\n\r":
             begin += 1
@@ -179,17 +182,17 @@ class _Blanks:
 
 
 def grow_interned() -> None:
-    """Let the interpreter's table of strings have its final size before the fork.
+    """Grow the interpreter's table of interned strings to its final size before the fork.
 
-    With the modules of either process it outgrows its 5,461 strings. Were it to grow after the fork, both would have a
-    table of 204 KiB of their own; as it is, they share most of one.
+    The modules of either process outgrow its 5,461 strings. If it grew after the fork, each process would have a table
+    of 204 KiB of its own; this way they share most of one.
     """
     for number in range(INTERNED):
         sys.intern(f"sandlot {number}")
 
 
 def import_json() -> bool:
-    """Import json without `re`, whose compiler is 0.5 MiB; False when that did not work and both were loaded."""
+    """Import json without `re`, whose compiler takes 0.5 MiB; return False if that failed and both were loaded."""
     if "json" in sys.modules or "re" in sys.modules:
         return False
     sys.modules["re"] = _module("re", compile=_Blanks, VERBOSE=0, MULTILINE=0, DOTALL=0)
@@ -216,7 +219,7 @@ def import_json() -> bool:
 
 
 def import_asyncio() -> bool:
-    """Import asyncio and httptools; False when the stand-ins did not work and the real modules were loaded."""
+    """Import asyncio and httptools; return False if the stubs failed and the real modules were loaded."""
     if "asyncio" in sys.modules:
         return False
     before = set(sys.modules)

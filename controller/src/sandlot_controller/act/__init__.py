@@ -1,1 +1,1 @@
-"""What is done: loops that ask the plan, and requests to the API server and to sidecars."""
+"""Loops that carry out the plan by requests to the API server and to sidecars."""

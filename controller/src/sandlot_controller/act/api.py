@@ -1,4 +1,4 @@
-"""The writes of the controller, each one request; what was so already is no error."""
+"""The controller's writes to the API server, one request each; a repeated write is no error."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..metrics import Metrics
 
 
 class Api:
-    """All of it may raise KubeError."""
+    """Sends writes; every method may raise KubeError."""
 
     def __init__(self, client: KubeClient, *, namespace: str, metrics: Metrics) -> None:
         self.client = client
@@ -22,7 +22,7 @@ class Api:
         self._metrics = metrics
 
     async def create_pod(self, pod: dict[str, Any], *, kind: str) -> None:
-        """A pod of that name is there afterwards, made by this or by an earlier request."""
+        """Create a pod; one of that name that exists already, from an earlier request, is no error."""
         try:
             await self._write("POST", paths.pods(self.namespace), pod)
         except KubeError as error:
@@ -32,9 +32,9 @@ class Api:
         self._metrics.pods_created.labels(kind).inc()
 
     async def delete_pod(self, pod: Pod, *, force: bool = False, unchanged: bool = False) -> bool:
-        """`force`: without waiting for its node. `unchanged`: only if nobody, the scheduler say, has touched it.
+        """Delete a pod; return False if it stays because it has changed.
 
-        False: it has been touched, and stays.
+        `force`: without waiting for its node. `unchanged`: only if nothing, such as the scheduler, has changed it.
         """
         preconditions = {"uid": pod.metadata.uid}
         if unchanged:
@@ -52,14 +52,14 @@ class Api:
         return True
 
     async def delete_pods(self, instances: list[str]) -> None:
-        """All at once; those that are gone are no error."""
+        """Delete pods by one request; those that are gone are no error."""
         selector = f"{names.LABEL_INSTANCE} in ({','.join(instances)})"
         await self._write("DELETE", paths.pods(self.namespace), params={"labelSelector": selector})
 
     async def patch_sandbox_status(
         self, sandbox: Sandbox, patch: dict[str, Any], *, unchanged: bool = False
     ) -> None:
-        """`unchanged`: only if nobody has written to it since."""
+        """Patch a Sandbox's status. `unchanged`: only if the resource has not changed since."""
         path = paths.sandboxes(self.namespace, sandbox.metadata.name)
         try:
             await self._patch(path, sandbox, patch, unchanged=unchanged)
@@ -82,7 +82,7 @@ class Api:
                 raise
 
     async def delete_period(self, ended_in: str) -> None:
-        """All Sandboxes that ended in this minute."""
+        """Delete all Sandboxes that ended in this minute."""
         await self._write(
             "DELETE", paths.sandboxes(self.namespace), params={"fieldSelector": f"status.endedIn={ended_in}"}
         )
@@ -95,7 +95,7 @@ class Api:
         *,
         unchanged: bool = False,
     ) -> None:
-        # With its uid the patch of a resource that was replaced by one of the same name is refused.
+        # With a uid, the API server rejects the patch for a replacement of the same name.
         metadata = {"uid": resource.metadata.uid}
         if unchanged:
             metadata["resourceVersion"] = resource.metadata.resource_version
@@ -123,5 +123,5 @@ class Api:
 
 
 def refused(error: KubeError) -> bool:
-    """Whether the same request would be refused again, however often it is sent."""
+    """Return whether the API server would reject the same request every time."""
     return 400 <= error.status < 500 and error.status not in (401, 408, 409, 429)

@@ -1,4 +1,4 @@
-"""Makes the pods of cold starts, the oldest first, and no more at a time than the nodes can start."""
+"""Creates the pods of cold starts, oldest first, as many at a time as the nodes can start."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .tasks import Tasks
 
 
 class ColdStarts:
-    """Sandboxes are given by name; every method but `close` returns at once."""
+    """Queue of cold starts by Sandbox name; every method except `close` returns at once."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class ColdStarts:
         made: Callable[[str], None],
         failed: Callable[[Sandbox, str], None],
     ) -> None:
-        """`made`: it has a pod, whether or not the watch has shown it. `failed`: it gets none, and why."""
+        """`made` is called once the pod exists, seen by the watch or not, `failed` if none can be created."""
         self._world = world
         self._api = api
         self._settings = settings
@@ -43,24 +43,24 @@ class ColdStarts:
         self._failed = failed
         self._tasks = Tasks()
         self._usable = UsableNodes(world, settings=settings)
-        self._queue: dict[str, None] = {}  # those that wait for their turn
-        self._starting: set[str] = set()  # those whose pod is not running yet
+        self._queue: dict[str, None] = {}  # waiting for their turn
+        self._starting: set[str] = set()  # their pods are not ready yet
         self._made_at: dict[str, float] = {}
 
     def begin(self, name: str) -> None:
-        """It wants a pod."""
+        """Queue a Sandbox that needs a pod."""
         if name not in self._starting:
             self._queue.setdefault(name)
         self.admit()
 
     def settled(self, name: str) -> None:
-        """It is no start any more that others would have to wait for."""
+        """Stop counting a start, since it has ended or failed."""
         self._queue.pop(name, None)
         self._starting.discard(name)
         self.admit()
 
     def forget(self, name: str) -> None:
-        """Its resource is gone."""
+        """Forget a Sandbox whose resource is gone."""
         self._made_at.pop(name, None)
         self.settled(name)
 
@@ -68,7 +68,7 @@ class ColdStarts:
         return self._made_at.get(name)
 
     def admit(self) -> None:
-        """Starts as many of those that wait as may be starting at one time."""
+        """Start as many queued Sandboxes as the limit allows."""
         limit = self._settings.cold_starts_per_node * max(1, len(self._usable.names()))
         while self._queue and len(self._starting) < limit:
             name = next(iter(self._queue))
@@ -90,7 +90,7 @@ class ColdStarts:
             try:
                 await until_done(lambda: self._api.create_pod(body, kind="cold"))
             except KubeError as error:
-                why = f"no pod could be made: {error}"
+                why = f"could not create the pod: {error}"
         if why is not None:
             self.settled(name)
             self._failed(sandbox, why)

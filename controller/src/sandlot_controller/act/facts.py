@@ -1,4 +1,4 @@
-"""What the plan is told of a pod."""
+"""Collects the facts about a pod for the plan."""
 
 from __future__ import annotations
 

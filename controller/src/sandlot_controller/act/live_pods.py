@@ -1,4 +1,4 @@
-"""Which pods of each pool live: brought up to date by what the watches tell, so that a plan costs what has changed."""
+"""Tracks the living pods of each pool incrementally, so that a plan costs only what has changed."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class Look:
     pools: dict[str, PoolPods]
     dead: list[tuple[Pod, str, Verdict]] = field(
         default_factory=list
-    )  # and nobody owns them; their pool, why
-    abandoned: list[Pod] = field(default_factory=list)  # on their way out, and their nodes are lost
-    due: list[float] = field(default_factory=list)  # when time alone may change this
+    )  # unclaimed; with their pool and the reason
+    abandoned: list[Pod] = field(default_factory=list)  # being deleted, on lost nodes
+    due: list[float] = field(default_factory=list)  # when the time alone may change this
 
 
 class LivePods:
-    """`claimed` hears of each pod that has a Sandbox, `ready` of each that is ready, both perhaps again and again."""
+    """Calls `claimed` for pods with a Sandbox and `ready` for ready ones, both perhaps repeatedly."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class LivePods:
         claimed: Callable[[str, str], None],
         ready: Callable[[str, str], None],
     ) -> None:
-        """`is_deleted`: its deletion was asked for, though no watch may have told it yet."""
+        """`is_deleted`: whether a deletion was requested, though no watch may have shown it yet."""
         self._world = world
         self._settings = settings
         self._is_deleted = is_deleted
@@ -49,17 +49,17 @@ class LivePods:
         self._pools: dict[str, PoolPods] = {}
         self._pool_of: dict[str, str] = {}
         self._changed: set[str] = set()
-        # Those that time alone may change: starts that may come to nothing, and pods of nodes that are silent.
+        # Pods that the time alone may change: starts that may fail, and pods on silent nodes.
         self._watched: set[str] = set()
         world.pod_listeners.append(lambda pod, _: self.changed(pod.metadata.name))
         world.claim_listeners.append(self.changed)
 
     def changed(self, pod: str) -> None:
-        """Something about it is to be looked at."""
+        """Mark a pod to be looked at."""
         self._changed.add(pod)
 
     def look(self, now: float) -> Look:
-        """A dead pod is told of again until its deletion is asked for."""
+        """Return the pods by pool and what to do; a dead pod is reported until its deletion is requested."""
         looked, self._changed, self._watched = self._changed | self._watched, set(), set()
         seen = Look(self._pools)
         for name in looked:
@@ -96,7 +96,7 @@ class LivePods:
         return True
 
     def _let_go(self, pod: Pod, seen: Look, *, now: float) -> None:
-        """Of a lost node nobody will say that it has ended."""
+        """Report a deleted pod of a lost node, which will never confirm its end."""
         silent = self._world.silent_since.get(pod.spec.node_name or "")
         if silent is None:
             return

@@ -1,4 +1,4 @@
-"""Deletes pods, each once: those of ended Sandboxes that end within one second by one request."""
+"""Deletes each pod once; pods whose Sandboxes end within one second go into one request."""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ from .retry import until_done
 from .tasks import Tasks
 
 _log = logging.getLogger(__name__)
-_BATCH_SECONDS = 1.0  # the sidecars have ended the code in those pods, so that nobody waits for their end
-_BATCH_SIZE = 100  # names in one request's address
+_BATCH_SECONDS = 1.0  # the code in those pods has ended already, so nothing waits for their deletion
+_BATCH_SIZE = 100  # names in one request's URL
 
 
 class PodDeletion:
-    """`delete` and `delete_in_batch` return at once, and may be called as often as one likes."""
+    """Deletes pods in the background: methods return at once and may be called repeatedly."""
 
     def __init__(self, world: World, api: Api) -> None:
         self._world = world
         self._api = api
         self._tasks = Tasks()
-        self._asked: dict[str, bool] = {}  # uids of pods → whether without waiting for their node
+        self._asked: dict[str, bool] = {}  # pod uid -> whether forced
         self._batch: list[Pod] = []
         self._timer: asyncio.TimerHandle | None = None
         world.pod_listeners.append(self._on_pod)
 
     def is_asked(self, pod: Pod) -> bool:
-        """Whether its deletion is under way."""
+        """Return whether the pod's deletion has been requested."""
         return pod.metadata.uid in self._asked
 
     def delete(self, pod: Pod, *, force: bool = False) -> None:
-        """`force`: its node will never say that it has ended."""
+        """Delete a pod. `force`: its node will never confirm its end."""
         if self._is_new(pod, force=force):
             self._begin(pod, force=force)
 
     def delete_in_batch(self, pod: Pod) -> None:
-        """Within a second, together with others."""
+        """Delete a pod together with others, within a second."""
         if not self._is_new(pod, force=False):
             return
-        # A request for several names no pod by its uid; of an id of ours nobody ever makes another one.
+        # A batch names no uids; but an instance id is never used for another pod.
         if not is_instance_id(pod.metadata.name):
             self._begin(pod, force=False)
             return
@@ -53,16 +53,16 @@ class PodDeletion:
             self._timer = asyncio.get_running_loop().call_later(_BATCH_SECONDS, self._begin_batch)
 
     async def delete_unscheduled(self, pod: Pod) -> bool:
-        """False: the scheduler, or somebody else, has touched it, and it stays. Raises KubeError."""
+        """Delete a pod unless it has changed, by the scheduler say; return whether it did. Raises KubeError."""
         deleted = await self._api.delete_pod(pod, unchanged=True)
         if (
             deleted and pod.metadata.name in self._world.pods
-        ):  # else the watch was faster, and tells no end of it
+        ):  # otherwise the watch was faster, and will not report its end
             self._asked[pod.metadata.uid] = False
         return deleted
 
     async def close(self) -> None:
-        """Those that were not asked for yet are found by the next controller."""
+        """Stop; the next controller deletes what was not requested yet."""
         if self._timer is not None:
             self._timer.cancel()
         await self._tasks.close()
@@ -94,7 +94,7 @@ class PodDeletion:
                 await until_done(lambda: self._api.delete_pods([pod.metadata.name for pod in pods]))
                 return
             except KubeError as error:
-                _log.info("%d pods are deleted one by one: %s", len(pods), error)
+                _log.info("deleting %d pods one by one: %s", len(pods), error)
         for pod in pods:
             await self._delete(pod, force=False)
 
@@ -102,5 +102,5 @@ class PodDeletion:
         try:
             await until_done(lambda: self._api.delete_pod(pod, force=force))
         except KubeError:
-            self._asked.pop(pod.metadata.uid, None)  # whoever looks at it again tries again
+            self._asked.pop(pod.metadata.uid, None)  # the next look at it tries again
             raise

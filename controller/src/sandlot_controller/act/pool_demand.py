@@ -1,4 +1,4 @@
-"""What was asked of each pool: claims of its pods, and cold starts that it was too small for."""
+"""Measures the demand for each pool: claims of its pods, and cold starts that it was too small for."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ class Demands:
     def __init__(self, world: World) -> None:
         self._world = world
         self._demands: dict[str, Demand] = {}
-        self._counted: set[str] = set()  # claimed pods, and cold Sandboxes
+        self._counted: set[str] = set()  # claimed pods and cold Sandboxes
         world.sandbox_listeners.append(self._on_sandbox)
 
     def begin(self) -> None:
-        """What was claimed before us is no demand of now."""
+        """Ignore the claims from before this controller."""
         self._counted = set(self._world.claims)
 
     def of(self, pool: str) -> Demand:
         return self._demands.setdefault(pool, Demand())
 
     def claimed(self, pod: str, pool: str, *, now: float) -> bool:
-        """False: it was counted before."""
+        """Count a claim; return False if it was counted before."""
         if pod in self._counted:
             return False
         self._counted.add(pod)
@@ -38,12 +38,12 @@ class Demands:
             self._counted.discard(pod)
 
     def keep(self, pools: Set[str]) -> None:
-        """Those of other pools are forgotten."""
+        """Forget other pools."""
         for gone in self._demands.keys() - pools:
             del self._demands[gone]
 
     def _on_sandbox(self, sandbox: Sandbox, gone: bool) -> None:
-        """A cold start is a claim, too, that a pool of this template was too small for."""
+        """Count a cold start as a claim of autoscaled pools with its template, which were too small for it."""
         name = sandbox.metadata.name
         if gone:
             self._counted.discard(name)

@@ -1,4 +1,4 @@
-"""Takes away pods that a pool has too many, or that are out of date: only with their sidecar's agreement."""
+"""Retires pods that a pool has too many or that are outdated, only with their sidecar's agreement."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class PoolRetirement:
         tokens: InstanceTokens,
         changed: Callable[[str], None],
     ) -> None:
-        """`changed`: something about this pod is to be looked at."""
+        """Call `changed` with each pod that is to be looked at."""
         self._world = world
         self._planner = planner
         self._deletion = deletion
@@ -39,7 +39,7 @@ class PoolRetirement:
         self._tasks = Tasks()
 
     def begin(self, pool: str, pod: Pod) -> None:
-        """Returns at once."""
+        """Begin to retire a pod; returns at once."""
         self._planner.retiring(pool, pod.metadata.name)
         self._tasks.spawn(pod.metadata.name, self._retire(pool, pod))
 
@@ -51,18 +51,18 @@ class PoolRetirement:
         try:
             gone = await self._ask(pod)
         except SidecarUnreachable as error:
-            _log.info("pool %s: %s stays for now: %s", pool, name, error)
+            _log.info("pool %s: could not ask the sidecar of %s, which stays for now: %s", pool, name, error)
         except KubeError as error:
-            _log.warning("pool %s: %s could not be deleted: %s", pool, name, error)
+            _log.warning("pool %s: could not delete %s: %s", pool, name, error)
         finally:
             self._planner.retired(pool, name, gone=gone, now=self._world.clock())
             self._changed(name)
             self._world.changed.set()
 
     async def _ask(self, pod: Pod) -> bool:
-        """Whether it is on its way out."""
+        """Ask the sidecar to end unless claimed; return whether the pod is being deleted."""
         if pod.spec.node_name is None:
-            # Nothing runs there yet, unless the scheduler has found a node in this moment.
+            # Nothing runs there yet, unless the scheduler has just found a node.
             return await self._deletion.delete_unscheduled(pod)
         assert pod.status.pod_ip is not None
         token = self._tokens.instance(pod.metadata.name)

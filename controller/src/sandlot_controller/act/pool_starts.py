@@ -1,4 +1,4 @@
-"""Makes the pods of pools that the plan wants."""
+"""Creates the pool pods that the plan calls for."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class PoolStarts:
         self._tasks = Tasks()
 
     def begin(self, pool: SandboxPool, *, avoid: tuple[str, ...]) -> None:
-        """Returns at once. `avoid`: nodes that it must not go to."""
+        """Begin to create a pod; returns at once. `avoid`: nodes that it must not use."""
         name = new_instance_id()
         self._planner.expect(pool.metadata.name, name, now=self._world.clock())
         self._tasks.spawn(name, self._create(pool, name, avoid))
@@ -47,14 +47,14 @@ class PoolStarts:
         body = pool_pod(pool, instance_id=name, token=token, settings=self._settings, avoid=avoid)
 
         async def once() -> None:
-            # While the API server is away the request is repeated under its name, and stays expected.
+            # While the API server is away, the request is repeated under this name and stays expected.
             self._planner.expect(pool_name, name, now=self._world.clock())
             await self._api.create_pod(body, kind="pool")
 
         try:
             await until_done(once)
         except KubeError as error:
-            self._failed(pool_name, name, message=f"no pod could be made: {error}")
+            self._failed(pool_name, name, message=f"could not create the pod: {error}")
 
     def _failed(self, pool: str, name: str, *, message: str) -> None:
         self._planner.seen(pool, name)

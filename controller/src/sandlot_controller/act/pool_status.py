@@ -1,4 +1,4 @@
-"""Tells what a pool has, in its status and its metrics: what is new at once, counts only when they have lasted a while."""
+"""Reports pools in their status and in metrics; counts alone are debounced."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from .api import Api
 from .status_writer import StatusWriter
 
 _STATES = ("ready", "starting", "claimed", "size")
-_CLAIMED = 12.0  # intervals for a difference in the number of the claimed alone
+_CLAIMED = 12.0  # intervals before a change of the claimed count alone is written
 
 
 class PoolStatuses:
-    """`interval`: how long counts must have differed from those told, and how often they are told at most."""
+    """Writes pool statuses; counts alone only after they differed for `interval` s, and once per `interval`."""
 
     def __init__(
         self,
@@ -28,7 +28,7 @@ class PoolStatuses:
         clock: Callable[[], float],
         look: Callable[[], None],
     ) -> None:
-        """`look` is called when a write is over: what changed meanwhile found its place taken."""
+        """`look` is called after a write, since changes during it were not written."""
         self._api = api
         self._interval = interval
         self._metrics = metrics
@@ -38,7 +38,7 @@ class PoolStatuses:
         self._differs_since: dict[str, float] = {}
 
     def tell(self, pool: SandboxPool, counts: PoolCounts, *, now: float) -> float | None:
-        """Returns at once: when to ask again at the latest, if the rest has to wait."""
+        """Report a pool; returns at once, with the time to call again if a write is deferred."""
         name = pool.metadata.name
         self._shown.add(name)
         for state in _STATES:
@@ -46,7 +46,7 @@ class PoolStatuses:
         self._metrics.pool_failures.labels(name).set(counts.failures)
         patch = status.pool(pool, counts, now=self._api.client.now())
         if patch is None:
-            self._differs_since.pop(name, None)  # a claim and its replacement: nothing to tell
+            self._differs_since.pop(name, None)  # a claim and its replacement cancel out
             return None
         if (until := self._writer.waits_until(pool)) is not None:
             return until
@@ -61,11 +61,11 @@ class PoolStatuses:
         return None
 
     def _patience(self, patch: status.Patch) -> float:
-        """Each claim and each end changes how many are claimed: told as soon, every sandbox would cost two writes."""
+        """Return how long to wait; writing each change of the claimed count would cost every sandbox two writes."""
         return self._interval * (_CLAIMED if patch["status"].keys() == {"claimed"} else 1)
 
     def keep(self, pools: Set[str]) -> None:
-        """Others are not there any more."""
+        """Forget other pools."""
         for name in self._shown - pools:
             self._shown.discard(name)
             for state in _STATES:

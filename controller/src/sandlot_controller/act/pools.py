@@ -1,4 +1,4 @@
-"""Keeps every SandboxPool at its size: asks the plan what is missing or too much, and does that."""
+"""Keeps every SandboxPool at its size: carries out what the plan creates and retires."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from .pool_status import PoolStatuses
 from .sidecars import Sidecars
 
 _log = logging.getLogger(__name__)
-_BEAT = 0.02  # seconds between two plans; a burst of events is one plan
-_REST = 60.0  # an autoscaled size goes down without an event
+_BEAT = 0.02  # seconds between two plans, so that a burst of events is one plan
+_REST = 60.0  # an autoscaled size shrinks without any event
 
 
 class PoolLoop:
-    """`beat` is the monotonic time of the last plan, for the health check."""
+    """Control loop of all pools; `beat` is the monotonic time of the last plan, for the health check."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class PoolLoop:
         world.pod_listeners.append(self._on_pod)
 
     async def run(self) -> None:
-        """Until cancelled. Call it when the watches are synced."""
+        """Run until cancelled; call this after the watches are synced."""
         self._demands.begin()
         try:
             while True:
@@ -116,12 +116,12 @@ class PoolLoop:
     # One round.
 
     def _round(self) -> float:
-        """Returns when the next one is due at the latest."""
+        """Plan once and carry it out; return when the next round is due at the latest."""
         now = self._world.clock()
         self.beat = now
         look = self._pods.look(now)
         self._delete_dead(look, now=now)
-        # Those with a resource, and those of which only pods are left.
+        # Pools with a resource, and those of which only pods are left.
         names = sorted(self._world.pools.keys() | look.pools.keys())
         views = [self._view(name, look.pools.get(name) or PoolPods(), now=now) for name in names]
         starting = starts.by_node(self._world, usable=self._usable)
@@ -162,7 +162,7 @@ class PoolLoop:
             return
         self._measured.add(name)
         since, first_seen = self._world.ready_since[name], self._world.first_seen[name]
-        if since > first_seen:  # else it was there before us
+        if since > first_seen:  # otherwise it is older than this controller
             self._metrics.starts.labels("pool").observe(since - first_seen)
             self._demands.of(pool).started(seconds=since - first_seen)
 

@@ -1,4 +1,4 @@
-"""Removes ended Sandboxes when they were kept long enough: all that ended within one minute by one request."""
+"""Deletes ended Sandboxes after their retention, those of one minute by one request."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ _log = logging.getLogger(__name__)
 
 
 class Retention:
-    """`keep` and `gone` return at once. `seconds` count from the end of the minute."""
+    """Schedules deletions `seconds` after the end of the minute; `keep` and `gone` return at once."""
 
     def __init__(self, api: Api, *, seconds: float) -> None:
         self._api = api
         self._seconds = seconds
-        self._kept: dict[str, dict[str, Sandbox]] = {}  # minute, else name → by name
-        self._due = Timers()  # of the same
+        self._kept: dict[str, dict[str, Sandbox]] = {}  # minute (or name, without one) -> Sandboxes by name
+        self._due = Timers()  # due times of the same groups
         self._wake = asyncio.Event()
         self._tasks = Tasks()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         try:
             while True:
                 self._wake.clear()
@@ -38,14 +38,14 @@ class Retention:
                     if not self._tasks.spawn(f"remove {group}", self._remove(group)):
                         self._due.set(group, self._api.client.now() + 1.0)
                 due = self._due.next_at()
-                # The wall clock may jump: it is looked at again every minute.
+                # The wall clock may jump, so it is checked every minute.
                 wait = 60.0 if due is None else min(60.0, max(0.0, due - self._api.client.now()))
                 await wait_set(self._wake, seconds=wait)
         finally:
             await self._tasks.close()
 
     def keep(self, sandbox: Sandbox) -> None:
-        """It has ended."""
+        """Schedule the deletion of an ended Sandbox."""
         group, due = self._group(sandbox)
         self._kept.setdefault(group, {})[sandbox.metadata.name] = sandbox
         self._due.set(group, due)
@@ -70,11 +70,11 @@ class Retention:
 
     async def _remove(self, group: str) -> None:
         kept = self._kept.get(group, {})
-        if group not in kept:  # a minute is no resource's name
+        if group not in kept:  # a minute is not a resource name
             try:
                 await until_done(lambda: self._api.delete_period(group))
                 return
             except KubeError as error:
-                _log.info("those that ended in %s go one by one: %s", group, error)
+                _log.info("deleting Sandboxes that ended in %s one by one: %s", group, error)
         for sandbox in list(kept.values()):
             await until_done(lambda one=sandbox: self._api.delete_sandbox(one))

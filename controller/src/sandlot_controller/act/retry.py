@@ -1,4 +1,4 @@
-"""Repeats a write until it is carried out, or refused for good: the API server may be away for minutes."""
+"""Retries a write with backoff until it succeeds or is rejected: the API server may be away for minutes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SHORTEST, _LONGEST = 0.1, 5.0
 
 
 async def until_done(work: Callable[[], Awaitable[T]]) -> T:
-    """Raises KubeError when it is refused."""
+    """Retry `work` until it succeeds. Raises KubeError if the API server rejects it."""
     failures = 0
     while True:
         try:

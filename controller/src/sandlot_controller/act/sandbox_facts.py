@@ -1,4 +1,4 @@
-"""What the plan is told of a Sandbox, beyond its pod: what came before, and when its gateway is given up."""
+"""Collects the facts about a Sandbox for the plan, beyond those about its pod."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from ..plan.sandboxes import Facts
 from ..world.world import World
 from . import facts
 
-# Its gateway has given a start up by then, so that nobody waits for a pod; one that had a pod may have had an owner.
+# By then its gateway has given the start up, so nothing waits for a pod; one that had a pod may have had an owner.
 _LATE = 60.0
-# A gateway that could not say so for want of an API server says within this that it is still there.
+# A gateway that could not reach the API server renews its create within this time after that works again.
 _RENEWAL = 15.0
 
 
 def of(world: World, sandbox: Sandbox, *, made_at: float | None, now: float, wall: float) -> Facts:
-    """`wall`: the API server's time of `now`."""
+    """Return the facts. `wall`: the API server's time at `now`."""
     name = sandbox.metadata.name
     pod = world.pods.get(sandbox.instance_id)
     return Facts(

@@ -1,4 +1,4 @@
-"""Keeps every Sandbox going: its pod at once when one is wanted, its status, the verdict when its pod dies."""
+"""Drives every Sandbox: creates its pod, writes its status, and records a verdict when its pod dies."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 
 class SandboxLoop:
-    """A cold start's pod is asked for within the callback of the watch: nothing is waited for before it."""
+    """Creates a cold start's pod within the watch's callback, without waiting for anything."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class SandboxLoop:
         self._tasks = Tasks()
         self._timers = Timers()
         self._wake = asyncio.Event()
-        self._open = False  # all watches have been listed: what is missing is missing
+        self._open = False  # all watches have been listed, so what is missing is missing
         self._measured: set[str] = set()
         self._statuses = StatusWriter(clock=world.clock, written=self._look)
         self._starts = ColdStarts(
@@ -69,7 +69,7 @@ class SandboxLoop:
         world.pod_listeners.append(self._on_pod)
 
     async def run(self) -> None:
-        """Until cancelled. Call it when the watches are synced."""
+        """Run until cancelled; call this after the watches are synced."""
         self._open = True
         try:
             for sandbox in list(self._world.sandboxes.values()):
@@ -93,7 +93,7 @@ class SandboxLoop:
             await self._statuses.close()
             await self._tasks.close()
 
-    # What the watches tell.
+    # Watch events.
 
     def _on_sandbox(self, sandbox: Sandbox, gone: bool) -> None:
         name = sandbox.metadata.name
@@ -117,7 +117,7 @@ class SandboxLoop:
             self._world.remember(pod.metadata.name, verdicts.of_deleted_pod(pod))
         self._look(name)
 
-    # What follows.
+    # Reactions.
 
     def _look(self, name: str) -> None:
         sandbox = self._world.sandboxes.get(name)
@@ -134,9 +134,9 @@ class SandboxLoop:
         if facts.pod is not None and (facts.pod.ready_since is not None or verdicts.of_pod(facts.pod.pod)):
             self._settled(name, facts.pod)
         if self._statuses.is_writing(name):
-            return  # it is looked at again when that is over
+            return  # looked at again after the write
         if (until := self._statuses.waits_until(sandbox)) is not None:
-            self._look_at(name, until)  # what this version says is out of date: an end, say, is not in it
+            self._look_at(name, until)  # this version is outdated and may lack, say, an end
             return
         step = plan.step(sandbox, facts, now=now, settings=self._settings)
         if step.again_at is not None:
@@ -176,17 +176,17 @@ class SandboxLoop:
             _log.info("%s ended: %s: %s", sandbox.metadata.name, verdict.verdict, verdict.message)
 
     def _write(self, sandbox: Sandbox, patch: status.Patch | None) -> bool:
-        """False: nothing is to be written, or another write is under way."""
+        """Write a patch; return False if there is none or another write is in progress."""
         if patch is None:
             return False
-        # One that waits may be renewed, or get its instance, at this moment.
+        # A create that waits may be renewed, or get its instance, at this moment.
         unchanged = sandbox.spec.waits
         return self._statuses.write(
             sandbox, lambda: self._api.patch_sandbox_status(sandbox, patch, unchanged=unchanged)
         )
 
     def _delete_orphan(self, pod: Pod) -> None:
-        """A cold start's pod whose resource is gone; those of pools are the pools' own."""
+        """Delete a cold start's pod whose resource is gone; pool pods belong to their pools."""
         name = pod.metadata.name
         if names.LABEL_FOR not in pod.metadata.labels or pod.metadata.deletion_timestamp is not None:
             return

@@ -1,4 +1,4 @@
-"""Asks a sidecar whether it has an owner, and to end: nobody else knows whether a claim is under way."""
+"""Asks sidecars whether they have an owner, and to end: only they know whether a claim is in progress."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from sandlot_contract.verdicts import SandboxVerdict
 
 
 class SidecarUnreachable(Exception):
-    """No answer, or none that tells what was asked."""
+    """The sidecar gave no response, or an unexpected one."""
 
 
 class Sidecars:
-    """One session for all; closed with `close`."""
+    """Client of all sidecars; `close` it at the end."""
 
     def __init__(self, *, port: int = SIDECAR_PORT, timeout: float = 5.0) -> None:
         self._port = port
@@ -23,18 +23,22 @@ class Sidecars:
         self._session: aiohttp.ClientSession | None = None
 
     async def end_if_unclaimed(self, address: str, *, token: str) -> bool:
-        """True: it has ended and will accept no claim any more. False: it is claimed. Raises SidecarUnreachable."""
-        body = {"verdict": SandboxVerdict.DELETED, "message": "no longer wanted", "only_unclaimed": True}
+        """End a sidecar unless it is claimed; return whether it ended. Raises SidecarUnreachable."""
+        body = {
+            "verdict": SandboxVerdict.DELETED,
+            "message": "the controller retired this instance",
+            "only_unclaimed": True,
+        }
         status, _ = await self._ask("POST", address, "/v1/end", token=token, body=body, accept=(200, 409))
         return status == 200
 
     async def end(self, address: str, *, token: str, verdict: str, message: str) -> None:
-        """Whoever owns it. Raises SidecarUnreachable."""
+        """End a sidecar, claimed or not. Raises SidecarUnreachable."""
         body = {"verdict": verdict, "message": message}
         await self._ask("POST", address, "/v1/end", token=token, body=body)
 
     async def is_claimed(self, address: str, *, token: str) -> bool:
-        """Raises SidecarUnreachable."""
+        """Return whether a sidecar has an owner. Raises SidecarUnreachable."""
         _, document = await self._ask("GET", address, "/v1/state", token=token)
         return document.get("phase") == Phase.CLAIMED
 
@@ -63,7 +67,7 @@ class Sidecars:
             ) as answer:
                 if answer.status not in accept:
                     text = (await answer.content.read(200)).decode(errors="replace")
-                    raise SidecarUnreachable(f"{url} answered {answer.status}: {text}")
+                    raise SidecarUnreachable(f"{url} responded with {answer.status}: {text}")
                 document = await answer.json(content_type=None)
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
             raise SidecarUnreachable(f"{url}: {error or type(error).__name__}") from error

@@ -1,4 +1,4 @@
-"""Writes statuses: one write of a resource at a time, and none over a version that was written over already."""
+"""Writes statuses, one write per resource at a time and never twice over the same version."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from sandlot_kube.objects import Sandbox, SandboxPool
 from .retry import until_done
 from .tasks import Tasks
 
-_SHOWN = 5.0  # seconds in which the watch shows a write, or the write is done again
+_SHOWN = 5.0  # seconds for the watch to show a write, after which it is repeated
 
 
 class StatusWriter:
     def __init__(self, *, clock: Callable[[], float], written: Callable[[str], None]) -> None:
-        """`written`: a write is over, and what changed meanwhile is to be looked at."""
+        """`written` is called after a write, to look at what changed meanwhile."""
         self._clock = clock
         self._over = written
         self._tasks = Tasks()
-        self._written: dict[str, tuple[str, float]] = {}  # by name: over which resource version, and when
+        self._written: dict[str, tuple[str, float]] = {}  # name -> resource version written over, and when
 
     def is_writing(self, name: str) -> bool:
         return name in self._tasks
 
     def waits_until(self, resource: Sandbox | SandboxPool) -> float | None:
-        """The watch has yet to show the last write; by then it may be done again."""
+        """Return when a write may be repeated while the watch has yet to show it, else None."""
         version, at = self._written.get(resource.metadata.name, ("", 0.0))
         if version == resource.metadata.resource_version and self._clock() < at + _SHOWN:
             return at + _SHOWN
         return None
 
     def write(self, resource: Sandbox | SandboxPool, send: Callable[[], Awaitable[None]]) -> bool:
-        """Returns at once. False: another write of it is under way."""
+        """Begin to write; returns at once, False if another write of the resource is in progress."""
         name = resource.metadata.name
         return self._tasks.spawn(name, self._write(resource, send), then=lambda: self._over(name))
 
@@ -45,5 +45,5 @@ class StatusWriter:
         try:
             await until_done(send)
         finally:
-            # Also of one that was refused: it would be refused again, and as fast as requests go.
+            # Also after a rejection, which would otherwise repeat as fast as requests go.
             self._written[resource.metadata.name] = (resource.metadata.resource_version, self._clock())

@@ -1,4 +1,4 @@
-"""Background tasks with an owner that waits for them at its end."""
+"""Background tasks whose owner waits for them when it closes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _log = logging.getLogger(__name__)
 
 
 class Tasks:
-    """At most one task of each key at a time; `close` leaves none behind."""
+    """Runs at most one task per key at a time; `close` leaves none behind."""
 
     def __init__(self) -> None:
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -25,7 +25,7 @@ class Tasks:
     def spawn(
         self, key: str, work: Coroutine[Any, Any, None], *, then: Callable[[], None] | None = None
     ) -> bool:
-        """False, and nothing is done, while a task of that key runs. `then`: when its key is free again."""
+        """Start a task; return False while one with this key runs. `then` is called when the key is free again."""
         if key in self._tasks:
             work.close()
             return False
@@ -37,12 +37,12 @@ class Tasks:
         return True
 
     async def wait(self, *, seconds: float) -> None:
-        """Until those that run now have ended, `seconds` at most."""
+        """Wait for the current tasks, at most `seconds`."""
         if self._tasks:
             await asyncio.wait(list(self._tasks.values()), timeout=seconds)
 
     async def close(self) -> None:
-        """Cancel all and wait for that."""
+        """Cancel all tasks and wait for them."""
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()

@@ -1,4 +1,4 @@
-"""Names that are due at a time: a heap where a name has one time only, its earliest."""
+"""A heap of names by due time, where only the earliest time of a name counts."""
 
 from __future__ import annotations
 

@@ -18,14 +18,15 @@ from .tasks import Tasks
 
 _log = logging.getLogger(__name__)
 _LONGEST_PAUSE = 5.0  # seconds between two looks
-_FIRST_ANSWERS = 2.0  # seconds in which sidecars are to answer before pools are planned without them
+_FIRST_ANSWERS = 2.0  # seconds for sidecars to answer before pools are planned without them
 _CONCURRENT = 32
-_MESSAGE = "its Sandbox is gone"
+_MESSAGE = "its Sandbox was deleted"
 
 
 class UnrecordedClaims:
-    """A claim whose gateway died gets its Sandbox from another one, at the sidecar's next heartbeat: that is waited
-    for. Without one by then the Sandbox was deleted while no controller saw it, and the pod follows.
+    """Waits for another gateway to record the claim, at the sidecar's next heartbeat, if the claiming one died.
+
+    If none does, the Sandbox was deleted while no controller ran, and the pod is deleted, too.
     """
 
     def __init__(
@@ -45,10 +46,10 @@ class UnrecordedClaims:
         self._tasks = Tasks()
         self._slots = asyncio.Semaphore(_CONCURRENT)
         self._unasked: set[str] = set()
-        self.settled = asyncio.Event()  # a pool planned before it would take claimed pods for warm ones
+        self.settled = asyncio.Event()  # a pool planned before this would count claimed pods as warm
 
     async def run(self) -> None:
-        """Until cancelled. Call it when the watches are synced: only what was there before us is asked."""
+        """Run until cancelled; call this after the watches are synced, as only pods from before are asked."""
         self._unasked = {
             name for name, pod in self._world.pods.items() if names.LABEL_POOL in pod.metadata.labels
         }
@@ -82,7 +83,7 @@ class UnrecordedClaims:
             async with self._slots:
                 claimed = await self._sidecars.is_claimed(address, token=self._tokens.instance(name))
         except SidecarUnreachable as error:
-            _log.info("%s is asked again whether it is claimed: %s", name, error)
+            _log.info("could not ask whether %s is claimed, trying again: %s", name, error)
             return
         self._unasked.discard(name)
         if claimed and not self._world.claimed(name):
@@ -91,7 +92,7 @@ class UnrecordedClaims:
 
     async def _end(self, pod: Pod) -> None:
         name = pod.metadata.name
-        _log.warning("%s is claimed and no Sandbox names it for %g s: it is ended", name, self._grace)
+        _log.warning("ending %s: it was claimed, but no Sandbox named it for %g s", name, self._grace)
         if pod.status.pod_ip is not None:
             token = self._tokens.instance(name)
             try:
@@ -99,7 +100,9 @@ class UnrecordedClaims:
                     pod.status.pod_ip, token=token, verdict=SandboxVerdict.DELETED, message=_MESSAGE
                 )
             except SidecarUnreachable as error:
-                _log.info("%s is deleted though its sidecar did not answer: %s", name, error)
+                _log.info(
+                    "deleting %s without its sidecar's agreement, as it did not respond: %s", name, error
+                )
         self._deletion.delete(pod)
 
     def _is_leaving(self, pod: Pod) -> bool:

@@ -1,1 +1,1 @@
-"""What should be: decisions and documents as plain functions of what is known and the time."""
+"""Decisions: plain functions of the known state and the time."""

@@ -1,4 +1,4 @@
-"""The size of a pool with `minSize` and `maxSize`: as many as are claimed while one starts, and half as many again."""
+"""The size of a pool with `minSize` and `maxSize`: 1.5 times the claims expected during one start."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from collections import deque
 from dataclasses import dataclass, field
 
 _SPARE = 1.5
-_WINDOWS = (10.0, 60.0)  # seconds; the short one sees a burst, the long one a slow stream
-_HOLD = 120.0  # a size is kept for so long after the claims that asked for it
-_WEIGHT = 0.2  # of the latest start in the mean
+_WINDOWS = (10.0, 60.0)  # seconds; the short one detects a burst, the long one a slow stream
+_HOLD = 120.0  # seconds a size is kept after the claims that called for it
+_WEIGHT = 0.2  # weight of the latest start in the mean
 _MOST_CLAIMS = 10_000
 
 
 @dataclass(slots=True)
 class Demand:
-    """Of one pool. Every `now` is of one monotonic clock, and never goes back."""
+    """Demand of one pool. All `now` are from one monotonic clock and never decrease."""
 
     start_seconds: float = 5.0  # until one has been measured
     _measured: bool = False
     _claims: deque[float] = field(default_factory=lambda: deque(maxlen=_MOST_CLAIMS))
     _held: deque[tuple[float, int]] = field(
         default_factory=deque
-    )  # sizes asked for, each lower than the one before
+    )  # (time, size) wanted, in descending order of size
 
     def claimed(self, *, now: float) -> None:
         self._claims.append(now)

@@ -1,4 +1,4 @@
-"""Builds the pod of one instance: the user's container and the sidecar beside it."""
+"""Builds the pod of one instance: the user's container and the sidecar."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ from ..settings import Settings
 
 STATE_DIR = "/run/sandlot"
 _STATE_VOLUME = "state"
-# What sandboxes write. gVisor keeps it itself, in a file on the node's disk, where the runtime's handler lets our
-# annotations through: 4 to 12 times faster than an emptyDir by its gofer, and it ends at the byte.
+# Files that sandboxes write. If its runtime handler lets our annotations through, gVisor keeps them in one file on the
+# node's disk: 4 to 12 times faster than an emptyDir through its gofer, and limited to the byte.
 FILES_DIR = "/run/sandlot-files"
 _FILES_VOLUME = "files"
 _HINT = f"dev.gvisor.spec.mount.{_FILES_VOLUME}"
-# Where the container's first process is, and where the sidecar's image has it. Were it the image's own shell, code of
-# the image would run beside the sidecar, outside of what holds commands.
+# Where the container's first process is mounted, and where the sidecar's image has it. If it were the user image's
+# shell, code of that image would run beside the sidecar, outside of what confines commands.
 HOLDER_DIR = "/.sandlot"
 _HOLDER_VOLUME = "holder"
 _HOLDER_IN_IMAGE = "opt/sandlot-holder"
 _HOLDER_SIZE = 64 << 10
-# What a sidecar may use of its pod's cores where the pod has a kernel of its own, such as gVisor's.
+# Cores a sidecar may use in a pod with a kernel of its own, such as gVisor's.
 _CORES_IN_A_KERNEL = 0.2
-# A full disk must be met by gVisor or the sidecar, which gives it a verdict; were both limits equal, the kubelet would
-# evict the pod at the same moment. The sidecar keeps ops' output in as much.
+# gVisor or the sidecar must notice a full disk first, as they give a verdict; with equal limits the kubelet would evict
+# the pod at the same moment. The sidecar's kept output has the same room.
 _STATE_SLACK = 1 << 30
 
-_UNREACHABLE = "node.kubernetes.io/unreachable"  # the taint of a node that nothing is heard of
+_UNREACHABLE = "node.kubernetes.io/unreachable"  # the taint of an unreachable node
 
-ANNOTATION_BUILD = f"{names.GROUP}/build"  # on pods of pools: what `build` gave when the pod was made
-ANNOTATION_AVOIDS = f"{names.GROUP}/avoids"  # nodes that were at their cap when the pod was made
+ANNOTATION_BUILD = f"{names.GROUP}/build"  # on pool pods: the result of `build` when the pod was created
+ANNOTATION_AVOIDS = f"{names.GROUP}/avoids"  # nodes at their limit of starts when the pod was created
 
 
 def pool_pod(
     pool: SandboxPool, *, instance_id: str, token: str, settings: Settings, avoid: tuple[str, ...] = ()
 ) -> dict[str, Any]:
-    """A warm pod. No owner reference: it outlives its pool once it has been claimed.
+    """Return a warm pod, without an owner reference, since it outlives its pool once claimed.
 
-    `avoid`: nodes that start as many as they may; the scheduler chooses among the others.
+    `avoid`: nodes at their limit of starts; the scheduler chooses among the others.
     """
     pod = _pod(pool.spec.template, instance_id=instance_id, token=token, settings=settings)
     pod["metadata"]["labels"][names.LABEL_POOL] = pool.metadata.name
@@ -59,7 +59,7 @@ def pool_pod(
 
 
 def sandbox_pod(sandbox: Sandbox, *, token: str, settings: Settings) -> dict[str, Any]:
-    """The pod of a cold start: named like its resource, and deleted with it."""
+    """Return the pod of a cold start, with its resource's name and deleted with it."""
     name = sandbox.metadata.name
     pod = _pod(sandbox.spec.template, instance_id=name, token=token, settings=settings)
     pod["metadata"]["labels"][names.LABEL_FOR] = name
@@ -77,13 +77,13 @@ def sandbox_pod(sandbox: Sandbox, *, token: str, settings: Settings) -> dict[str
 
 
 def build(template: Template, *, settings: Settings) -> str:
-    """Tells whether a pod would be made otherwise now: another template, sidecar or setting gives another word."""
+    """Return a hash that changes when the template, the sidecar or a setting would change the pod."""
     pod = _pod(template, instance_id="", token="", settings=settings)
     return hashlib.sha256(json.dumps(pod, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def avoided(metadata: Metadata) -> frozenset[str]:
-    """The nodes that this pod may not go to although they may have room by now."""
+    """Return the nodes that this pod may not use, although they may have room by now."""
     return frozenset(filter(None, metadata.annotations.get(ANNOTATION_AVOIDS, "").split(",")))
 
 
@@ -107,7 +107,7 @@ def sidecar_config(template: Template, *, instance_id: str, token: str, settings
 def _pod(template: Template, *, instance_id: str, token: str, settings: Settings) -> dict[str, Any]:
     config = sidecar_config(template, instance_id=instance_id, token=token, settings=settings)
     runtime_class = template.runtime_class or settings.runtime_class
-    # That of the setting is gVisor's. Any other may be a container like all others, with a GPU say.
+    # The default class is gVisor's; any other may be an ordinary runtime, for GPUs say.
     own_kernel = runtime_class is not None and runtime_class == settings.runtime_class
     spec: dict[str, Any] = {
         "automountServiceAccountToken": False,
@@ -168,8 +168,8 @@ def _pod(template: Template, *, instance_id: str, token: str, settings: Settings
 def _sandbox_container(
     template: Template, *, instance_id: str, settings: Settings, own_kernel: bool
 ) -> dict[str, Any]:
-    # A kernel of the pod's own holds no command to its limit: the sidecar ends it there, and needs a moment. Without
-    # room for what is filled meanwhile the node would kill all of the pod.
+    # In a kernel of the pod's own, the sidecar enforces the memory limit of a command, which takes a moment. Without
+    # headroom the node would kill the whole pod meanwhile.
     headroom = settings.memory_headroom if own_kernel else 0
     limits = {
         "cpu": _cores(template.cpu),
@@ -177,7 +177,7 @@ def _sandbox_container(
         "ephemeral-storage": str(template.disk),
     }
     requests = dict(limits)
-    # Without a request of its own a resource with a limit would be requested in full.
+    # Without a request, Kubernetes would request a resource's whole limit.
     if not settings.guaranteed:
         requests = {
             "cpu": _cores(template.cpu * settings.cpu_share),
@@ -195,7 +195,7 @@ def _sandbox_container(
         "resources": {"requests": requests, "limits": limits},
         "securityContext": {
             "seccompProfile": {"type": settings.seccomp},
-            # With a raw socket it would read its tokens, and forge answers of its sidecar, on the pod's own network.
+            # With a raw socket, code could read the sidecar's tokens and forge its responses on the pod's network.
             "capabilities": {"drop": ["NET_RAW"]},
         },
     }
@@ -217,7 +217,7 @@ def _holder_mount(settings: Settings) -> dict[str, Any]:
 
 
 def _copying_container(sidecar: dict[str, Any], *, settings: Settings) -> dict[str, Any]:
-    """Ends before the others start, so that it asks for no more than the sidecar beside it."""
+    """Return the init container; it ends before the others start, so it gets no more resources than the sidecar."""
     return {
         "name": _HOLDER_VOLUME,
         "image": settings.sidecar_image,
@@ -230,9 +230,9 @@ def _copying_container(sidecar: dict[str, Any], *, settings: Settings) -> dict[s
 
 
 def _sidecar_container(config: dict[str, Any], *, settings: Settings, own_kernel: bool) -> dict[str, Any]:
-    # Both limits are needed: where one container of a pod has none, gVisor's one cgroup for all has none either.
-    # The pod's limit of disk is the sum of its containers', and volumes count: this is the volume's slack.
-    # There what the sidecar may use is the sandbox's to use: with a whole core, code had two cores for its one.
+    # Both limits are needed: if one container has none, gVisor's one cgroup for all has none either. The pod's disk
+    # limit is the sum of its containers', including volumes: this is the slack of the state volume.
+    # In a kernel of its own, code can use the sidecar's CPU limit, too: with a whole core it had two cores for its one.
     most = min(settings.sidecar_cpu_limit, _CORES_IN_A_KERNEL) if own_kernel else settings.sidecar_cpu_limit
     limits = {
         "cpu": _cores(most),
@@ -263,7 +263,7 @@ def _sidecar_container(config: dict[str, Any], *, settings: Settings, own_kernel
 
 
 def _tolerations(settings: Settings) -> list[dict[str, Any]]:
-    """Kubernetes takes a pod from an unreachable node after 300 s by itself; the same as our own grace is wanted."""
+    """Return the tolerations, with our own grace for unreachable nodes in place of the default 300 s."""
     given = [one.model_dump(exclude_none=True) for one in settings.tolerations]
     for one in given:
         if one.get("key") in (None, _UNREACHABLE) and one.get("effect") in (None, "NoExecute"):

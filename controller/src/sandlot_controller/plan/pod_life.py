@@ -1,4 +1,4 @@
-"""Decides whether a pod has died: by what it says of itself, by its node's silence, by how long it has been starting."""
+"""Decides whether a pod has died: by its status, its node's silence, or a slow start."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from ..settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class PodFacts:
-    """Of one pod; times are of one monotonic clock."""
+    """Facts about one pod; times are from one monotonic clock."""
 
     pod: Pod
     first_seen: float
     ready_since: float | None = None
-    uncertain_since: float | None = None  # it has ended, and the gateway may know why
-    silent_since: float | None = None  # its node
+    uncertain_since: float | None = None  # it has ended, for a reason that the gateway may know
+    silent_since: float | None = None  # its node is silent
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
     verdict: Verdict | None = None  # why it has died
     ended: bool = False  # with or without a verdict: it is of no use any more
-    again_at: float | None = None  # when time alone may change this
+    again_at: float | None = None  # when the time alone may change this
 
 
 def diagnose(facts: PodFacts, *, awaited: bool, now: float, settings: Settings) -> Diagnosis:
-    """`awaited`: a caller waits for it; one of a pool may wait for its node as long as the cluster likes."""
+    """Diagnose a pod. `awaited`: a caller waits for it; pool pods may wait for a node indefinitely."""
     found = verdicts.of_pod(facts.pod)
     if found is not None:
-        # Its sidecar ended in order: retired by us, or claimed, and its record is to come.
+        # Its sidecar exited in order: retired by us, or claimed and its end is about to be recorded.
         since = now if facts.uncertain_since is None else facts.uncertain_since
         if found.certain or now >= since + settings.end_grace:
             return Diagnosis(found, ended=True)

@@ -1,4 +1,4 @@
-"""The living pods of one pool, in the groups that a plan asks for: to put or drop one costs the same among any number."""
+"""The living pods of one pool, grouped for planning; adding and removing a pod takes constant time."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class PodView:
-    """A living pod of a pool, as the plan needs it."""
+    """A living pod of a pool, as the planner sees it."""
 
     name: str
-    build: str  # what it was made of: one of another build than the pool's goes as soon as it can be spared
+    build: str  # hash of what it was created from; an outdated pod is removed as soon as possible
     since: float = 0.0  # when it was first seen
     node: str | None = None
     ready_since: float | None = None  # None: starting
@@ -23,15 +23,13 @@ class PodView:
 
 
 class PoolPods:
-    """Those that somebody has claimed are counted; the others are ready or starting."""
+    """Pods in three groups: claimed, ready and starting."""
 
     def __init__(self, views: Iterable[PodView] = ()) -> None:
         self.claimed: dict[str, PodView] = {}
         self.ready: dict[str, PodView] = {}
         self.starting: dict[str, PodView] = {}
-        self._builds: Counter[tuple[str, bool]] = (
-            Counter()
-        )  # of the unclaimed: build, and whether it is ready
+        self._builds: Counter[tuple[str, bool]] = Counter()  # unclaimed pods by build and readiness
         for view in views:
             self.put(view)
 
@@ -50,7 +48,7 @@ class PoolPods:
         yield from self.starting.values()
 
     def put(self, view: PodView) -> None:
-        """As it is now, whatever it was before."""
+        """Add or replace a pod."""
         self.drop(view.name)
         self._group(view)[view.name] = view
         if not view.claimed:
@@ -64,11 +62,11 @@ class PoolPods:
                 return
 
     def count(self, build: str, *, ready: bool) -> int:
-        """The unclaimed ones of a build that are ready, or that are starting."""
+        """Return the number of unclaimed pods of a build that are ready, or that are starting."""
         return self._builds[build, ready]
 
     def outdated(self, build: str) -> list[PodView]:
-        """The unclaimed ones of other builds."""
+        """Return the unclaimed pods of other builds."""
         current = self._builds[build, True] + self._builds[build, False]
         if current == len(self.ready) + len(self.starting):
             return []

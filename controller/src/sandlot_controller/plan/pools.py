@@ -1,4 +1,4 @@
-"""Decides which pods a pool gets and which it gives up: a state machine without clock, tasks or an API server."""
+"""Plans which pods each pool creates and retires: a state machine without clock, tasks or API server."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sandlot_kube.verdicts import Verdict
 
 from .pool_pods import PodView, PoolPods
 
-# The template's fault, or may be; a lost node or an eviction says nothing about the next start.
+# Failures that the template may cause; a lost node or an eviction says nothing about the next start.
 _FAILURES = {
     SandboxVerdict.IMAGE_PULL,
     SandboxVerdict.START_FAILED,
@@ -23,20 +23,20 @@ _FAILURES = {
 
 @dataclass(frozen=True, slots=True)
 class PlanSettings:
-    """Times in seconds."""
+    """Settings of the planner; times are in seconds."""
 
     starts_per_node: int = 4
     backoff: float = 1.0
     max_backoff: float = 60.0
-    expectation: float = 30.0  # a pod that was created must have been seen by then
-    settle: float = 3.0  # a pod that ran for so long shows that what failed before works again
-    refusal: float = 30.0  # between two attempts to take away what could not be taken away
-    # Starts take the node's cores from the commands of those who have just claimed, so they come a little later: so
-    # long after the last claim, and at most so long after the first that left the pool short. Also when none is left:
-    # a burst that takes the whole pool has its first commands still before it.
+    expectation: float = 30.0  # a created pod must appear in the watch within this time
+    settle: float = 3.0  # a pod that ran this long proves that starts work again
+    refusal: float = 30.0  # between two attempts to retire a pod
+    # Starts compete for CPU with the first commands of new owners, so they are delayed: this long after the last claim,
+    # at most `longest_yield` after the first claim that left the pool short. That holds for an empty pool, too: after a
+    # burst that takes the whole pool, its first commands are still to come.
     yields: float = 0.5
     longest_yield: float = 2.0
-    longest_avoid: int = 256  # nodes that one pod may name; with more at their cap no pod is made
+    longest_avoid: int = 256  # nodes a pod may exclude; with more at their limit no pod is created
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +49,10 @@ class PoolView:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to do now, and when to ask again at the latest (None: only after a change)."""
+    """The actions for now, and when to plan again at the latest (None: only after a change)."""
 
-    creates: list[str] = field(default_factory=list)  # pool names, one entry a pod
-    avoid: tuple[str, ...] = ()  # nodes that those pods must not go to
+    creates: list[str] = field(default_factory=list)  # pool names, one entry per pod
+    avoid: tuple[str, ...] = ()  # nodes that these pods must not use
     retire: list[tuple[str, PodView]] = field(default_factory=list)  # pool name and pod
     again_at: float | None = None
 
@@ -68,49 +68,49 @@ class _Pool:
     short_since: float | None = None
     expected: dict[str, float] = field(
         default_factory=dict
-    )  # pods not seen yet → until when they are believed in
+    )  # pods not seen yet -> until when they are expected
     retiring: str | None = None
-    refused: dict[str, float] = field(default_factory=dict)  # pod → when it may be tried again
+    refused: dict[str, float] = field(default_factory=dict)  # pod -> when the next attempt is due
 
 
 class Planner:
-    """Every method that takes `now` takes the same monotonic clock."""
+    """Plans all pools. All `now` are from one monotonic clock."""
 
     def __init__(self, settings: PlanSettings | None = None) -> None:
         self.settings = settings or PlanSettings()
         self._pools: dict[str, _Pool] = {}
 
-    # What happened.
+    # Events.
 
     def expect(self, pool: str, name: str, *, now: float) -> None:
-        """A pod is being created. Call this before the request is sent: its answer may be lost."""
+        """Expect a pod. Call this before the create request, whose response may be lost."""
         self._pools[pool].expected[name] = now + self.settings.expectation
 
     def seen(self, pool: str, name: str) -> None:
-        """The watch shows the pod, or has shown its end; or it is certain that it was not created."""
+        """Stop expecting a pod: the watch has shown it or its end, or it was certainly not created."""
         if (state := self._pools.get(pool)) is not None:
             state.expected.pop(name, None)
 
     def died(self, pool: str, verdict: Verdict, *, now: float) -> bool:
-        """One of its pods, which nobody owned. True: it counts as a failed start."""
+        """Record the death of an unclaimed pod; return whether it counts as a failed start."""
         if not verdict.certain or verdict.verdict not in _FAILURES:
             return False
         self.failed(pool, now=now, message=f"{verdict.verdict}: {verdict.message}")
         return True
 
     def claimed(self, pool: str, *, now: float) -> None:
-        """Somebody has taken one of its pods."""
+        """Record that one of its pods was claimed."""
         if (state := self._pools.get(pool)) is not None:
             state.claimed_at = now
 
     def failed(self, pool: str, *, now: float, message: str) -> None:
-        """A start came to nothing."""
+        """Record a failed start."""
         if (state := self._pools.get(pool)) is None:
             return
         state.failures += 1
         state.message = message
         state.failed_at = now
-        # Without the bound a long outage overflows the float.
+        # without this bound a long outage would overflow the float
         wait = self.settings.backoff * 2 ** min(state.failures - 1, 63)
         state.retry_at = now + min(wait, self.settings.max_backoff)
 
@@ -118,7 +118,7 @@ class Planner:
         self._pools[pool].retiring = name
 
     def retired(self, pool: str, name: str, *, gone: bool, now: float) -> None:
-        """The attempt is over. Not `gone`: it is left alone for a while, and another may be tried."""
+        """Record the end of an attempt; a pod that is not `gone` is left alone for a while."""
         if (state := self._pools.get(pool)) is None:
             return
         if state.retiring == name:
@@ -127,19 +127,19 @@ class Planner:
             state.refused[name] = now + self.settings.refusal
 
     def trouble(self, pool: str) -> tuple[int, str | None]:
-        """Failed starts since the last good one, and why the last of them failed."""
+        """Return the number of failed starts since the last success, and the last reason."""
         state = self._pools.get(pool)
         return (state.failures, state.message) if state else (0, None)
 
-    # What to do.
+    # Planning.
 
     def plan(
         self, pools: Sequence[PoolView], *, starting: Mapping[str, int], unplaced: int, now: float
     ) -> Plan:
-        """`starting`: each usable node and the pods of ours that are starting on it, those for callers included.
+        """Return what to do. `starting`: for each usable node, our pods that are starting there, cold starts included.
 
-        `unplaced`: pods of ours that the scheduler has yet to look at (not those it found no node for). Whatever
-        node each of them gets, and each new one, no node has more than its cap.
+        `unplaced`: our pods that the scheduler has yet to look at (without those that fit nowhere). Whatever nodes they
+        and new pods get, no node exceeds its limit.
         """
         again: list[float] = []
         for view in pools:
@@ -182,7 +182,7 @@ class Planner:
             return 0
         cap = self.settings.starts_per_node
         if not starting:
-            return cap - unplaced  # an autoscaler makes a node only when a pod waits for one
+            return cap - unplaced  # a cluster autoscaler adds a node only for a pod that waits
         counts = [count for node, count in starting.items() if node not in full]
         return cap - max(counts) - unplaced if counts else 0
 
@@ -194,7 +194,7 @@ class Planner:
             ready = view.pods.count(view.build, ready=True)
             starting = view.pods.count(view.build, ready=False)
             count = view.size - ready - starting - len(state.expected)
-            # The scheduler has no node for those; more of them would wait all the same.
+            # the scheduler has no node for these; more of them would wait as well
             if count <= 0 or any(_stuck(view)):
                 state.short_since = None
                 continue
@@ -205,13 +205,13 @@ class Planner:
                 again.append(state.retry_at)
                 continue
             if state.failures:
-                # One start at a time finds out whether the reason is gone.
+                # one start at a time tests whether the reason is gone
                 count = min(count, max(0, 1 - len(state.expected) - starting))
             if count > 0:
                 missing[view.name] = count
         creates: list[str] = []
         while missing and len(creates) < room:
-            # The emptiest first, so that one big pool does not starve the small ones.
+            # The emptiest first, so that a big pool does not starve small ones.
             name = max(missing, key=lambda each: (missing[each] / sizes[each], each))
             creates.append(name)
             missing[name] -= 1
@@ -240,11 +240,11 @@ class Planner:
         return None
 
     def _candidates(self, view: PoolView, *, full: tuple[str, ...]) -> Iterable[PodView]:
-        """What should go, the best first. A pod on a node without an address cannot be asked yet."""
+        """Yield the pods that should go, best first. A pod on a node without an address cannot be asked yet."""
         pods = view.pods
         outdated = [pod for pod in pods.outdated(view.build) if _can_go(pod)]
         stuck = [pod for pod in _stuck(view) if _can_go(pod)]
-        # Made when those nodes were at their cap; its replacement may go there.
+        # Created while those nodes were at their limit; its replacement may go there.
         yield from (pod for pod in stuck if pod.avoids - set(full))
         if pods.count(view.build, ready=True) + pods.count(view.build, ready=False) > view.size:
             current = (pod for pod in pods.unclaimed() if pod.build == view.build and _can_go(pod))
@@ -252,7 +252,7 @@ class Planner:
                 current, key=lambda pod: (pod.node is not None, pod.ready_since is not None, -pod.since)
             )
         yield from (pod for pod in outdated if pod.ready_since is None)
-        # An old one goes when the pool is at its size without it, or when it holds the room that a new one needs.
+        # An outdated pod goes once the pool is full without it, or when it takes the room that a new one needs.
         if len(pods.ready) > view.size or stuck or view.size == 0:
             yield from sorted(
                 (pod for pod in outdated if pod.ready_since is not None), key=lambda pod: pod.since
@@ -264,5 +264,5 @@ def _can_go(pod: PodView) -> bool:
 
 
 def _stuck(view: PoolView) -> Iterable[PodView]:
-    """Those of the pool's build that the scheduler has no node for."""
+    """Return the pods of the pool's build that the scheduler has no node for."""
     return (pod for pod in view.pods.starting.values() if pod.unschedulable and pod.build == view.build)

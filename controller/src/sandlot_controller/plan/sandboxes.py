@@ -1,4 +1,4 @@
-"""Decides what a Sandbox needs next from what is known of it and its pod: a function without clock or tasks."""
+"""Decides the next step of a Sandbox from what is known about it and its pod, without clock or tasks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sandlot_kube.verdicts import Verdict
 from ..settings import Settings
 from .pod_life import PodFacts, diagnose
 
-# The watches are two: the record of a claim may be told before the pod.
+# The watches are independent: a claim may be reported before its pod.
 MISSING_GRACE = 5.0
 _SHOWN_GRACE = 30.0
 _UNSCHEDULED_TELL = 3.0
@@ -19,37 +19,37 @@ _UNSCHEDULED_TELL = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Of one Sandbox; times are of one monotonic clock."""
+    """Facts about one Sandbox; times are from one monotonic clock."""
 
     pod: PodFacts | None
     first_seen: float  # the resource
-    told_late: bool = False  # so long after it was made that its pod may have come and gone before
-    made_at: float | None = None  # its pod was created by us, whether or not the watch has shown it
-    lost: Verdict | None = None  # it had a pod, which is gone: why
-    waits_until: float = 0.0  # of one that waits for an instance: its gateway is lost then
-    has_instance: bool = False  # of the same: another resource says so
+    told_late: bool = False  # first seen so late that its pod may have come and gone
+    made_at: float | None = None  # we created its pod, whether or not the watch has shown it
+    lost: Verdict | None = None  # why its pod is gone, if it had one
+    waits_until: float = 0.0  # if it waits for an instance: when its gateway counts as lost
+    has_instance: bool = False  # another resource has its instance
 
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """A pod is wanted, at once."""
+    """Action: create a pod at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """It runs: say so."""
+    """Action: set the status to Running."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tell:
-    """It waits: say for what."""
+    """Action: report in the status what it waits for."""
 
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """Another resource tells of it: this one is too many."""
+    """Action: delete this resource, which another one duplicates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Step:
 
 def step(sandbox: Sandbox, facts: Facts, *, now: float, settings: Settings) -> Step:
     if sandbox.status.phase is SandboxPhase.ENDED or sandbox.metadata.deletion_timestamp:
-        return Step()  # what is left of it is the business of act/ended_sandboxes.py
+        return Step()  # act/ended_sandboxes.py cleans up
     if sandbox.spec.waits:
         if now < facts.waits_until:
             return Step(again_at=facts.waits_until)
@@ -85,7 +85,7 @@ def _with_pod(sandbox: Sandbox, facts: PodFacts, *, now: float, settings: Settin
     if facts.ready_since is not None:
         said = sandbox.spec.state == SandboxState.RUNNING or sandbox.spec.made_for is not None
         if said and not sandbox.status.conditions:
-            return Step(again_at=again)  # the gateway has said so, and nothing here contradicts it
+            return Step(again_at=again)  # the gateway has written so, and nothing here contradicts it
         return _when(Run(), facts.ready_since + settings.status_delay, now=now, again_at=again)
     if (message := _no_node_for(facts.pod)) is not None:
         return _when(Tell(message), facts.first_seen + _UNSCHEDULED_TELL, now=now, again_at=again)
@@ -97,7 +97,7 @@ def _when(action: Run | Tell, due: float, *, now: float, again_at: float | None)
 
 
 def _no_node_for(pod: Pod) -> str | None:
-    """Why the scheduler has found none."""
+    """Return why the scheduler has found no node, or None."""
     scheduled = pod.condition("PodScheduled")
     if pod.spec.node_name is not None or scheduled is None or scheduled.status != "False":
         return None
@@ -111,7 +111,7 @@ def _without_pod(sandbox: Sandbox, facts: Facts, *, now: float) -> Step:
     if facts.made_at is not None:
         due = facts.made_at + _SHOWN_GRACE
         return Step(End(verdicts.of_missing_pod())) if now >= due else Step(again_at=due)
-    # A cold one that was claimed or that ran had a pod; another one would be empty.
+    # A cold one that was claimed or that ran had a pod; a new one would be empty.
     had_one = (
         sandbox.status.phase is SandboxPhase.RUNNING
         or sandbox.spec.sandbox_id is not None

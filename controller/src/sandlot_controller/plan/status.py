@@ -1,4 +1,4 @@
-"""What the status of a resource should say, as merge patches; None when it says so already."""
+"""Builds merge patches for the status of resources, or None if nothing would change."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class PoolCounts:
 
 
 def pending(sandbox: Sandbox, *, message: str, now: float) -> Patch | None:
-    """A pod is wanted and cannot be had yet."""
+    """Return the patch for a Sandbox whose pod cannot start yet."""
     wanted = {"phase": SandboxPhase.PENDING, "message": message, "templateKey": key(sandbox.spec.template)}
     return _patch(sandbox, wanted, ready=("False", "Waiting", message), now=now)
 
@@ -45,7 +45,7 @@ def running(sandbox: Sandbox, pod: Pod, *, now: float) -> Patch | None:
 
 
 def ended(sandbox: Sandbox, verdict: Verdict, *, pod: Pod | None, now: float) -> Patch | None:
-    """The first end that was written stays."""
+    """Return the patch for an end; the first recorded end wins."""
     if sandbox.status.phase is SandboxPhase.ENDED:
         return None
     at = clock.text(now)
@@ -83,11 +83,11 @@ def pool(pool: SandboxPool, counts: PoolCounts, *, now: float) -> Patch | None:
 
 
 def urgent(pool: SandboxPool, patch: Patch) -> bool:
-    """Whether more than the counts changed, or it is full again; else they change with every claim and can wait."""
+    """Return whether more than counts changed, or the pool is full again; counts change with every claim."""
     told = patch["status"]
     if {"message", "templateKey", "observedGeneration", "size", "failures"} & told.keys():
         return True
-    # A patch has every condition or none.
+    # a patch has all conditions or none
     full = any(one["type"] == "Ready" and one["status"] == "True" for one in told.get("conditions", []))
     was_full = any(one.type == "Ready" and one.status == "True" for one in pool.status.conditions)
     return not pool.status.conditions or (full and not was_full)
@@ -96,11 +96,11 @@ def urgent(pool: SandboxPool, patch: Patch) -> bool:
 def _patch(
     resource: Sandbox | SandboxPool, wanted: Patch, *, ready: tuple[str, str, str], now: float
 ) -> Patch | None:
-    # Fields at their default are left out by msgspec; nothing of ours has a default that is not in `_DEFAULTS`.
+    # msgspec omits fields at their default; `_DEFAULTS` has all of these that we write.
     current = _DEFAULTS[type(resource)] | msgspec.to_builtins(resource.status)
     changed = {name: value for name, value in wanted.items() if current.get(name) != value}
     if type(resource) is Sandbox and not resource.status.conditions:
-        changed["phase"] = wanted["phase"]  # Pending is also what we read where there is no status at all
+        changed["phase"] = wanted["phase"]  # Pending is also the default of a missing status
     condition = _condition(resource.status.conditions, ready, now=now)
     if condition is not None:
         others = [msgspec.to_builtins(one) for one in resource.status.conditions if one.type != "Ready"]

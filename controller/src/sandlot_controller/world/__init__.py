@@ -1,1 +1,1 @@
-"""What the cluster is: what the watches have told, and what follows from that alone."""
+"""The state of the cluster, as the watches report it, and what follows from that alone."""

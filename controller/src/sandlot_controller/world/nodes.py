@@ -1,4 +1,4 @@
-"""The parts of a node that placement needs beyond what `sandlot_kube` reads, and whether our pods may go there."""
+"""Node fields for placement, beyond those in `sandlot_kube`, and whether a node may run sandboxes."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ class Node(msgspec.Struct, gc=False):
     status: NodeStatus = msgspec.field(default_factory=NodeStatus)
 
     def ready(self) -> str | None:
-        """The status of its condition Ready; None before its first word."""
+        """Return the status of the condition Ready, or None before the first report."""
         return next((one.status for one in self.status.conditions if one.type == "Ready"), None)
 
 
 def is_silent(node: Node | None) -> bool:
-    """Whether the control plane hears nothing of it any more, or has it no more."""
+    """Return whether the node is unknown or no longer reports to the control plane."""
     return node is None or node.ready() == "Unknown"
 
 
 def is_usable(node: Node, *, selector: dict[str, str], tolerations: Sequence[Toleration]) -> bool:
-    """Whether the scheduler may put a sandbox there, as far as its labels and taints tell."""
+    """Return whether labels and taints let the scheduler place a sandbox on this node."""
     labels = node.metadata.labels
     return (
         node.ready() == "True"

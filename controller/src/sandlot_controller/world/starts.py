@@ -1,4 +1,4 @@
-"""Pods that are starting, of pools and of callers: how many on each node, how many nowhere yet."""
+"""Counts the pods that are starting, by node and not yet scheduled."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .world import World
 
 
 def by_node(world: World, *, usable: UsableNodes) -> dict[str, int]:
-    """Every node that sandboxes may run on."""
+    """Return the number of starting pods on each usable node."""
     starting = dict.fromkeys(usable.names(), 0)
     for name in world.starts:
         node = world.pods[name].spec.node_name
@@ -19,7 +19,7 @@ def by_node(world: World, *, usable: UsableNodes) -> dict[str, int]:
 
 
 def unplaced(world: World) -> int:
-    """Those that the scheduler has not looked at yet; one that fits nowhere starts nowhere."""
+    """Return the number of starting pods that the scheduler has not looked at, without those that fit nowhere."""
     pods = (world.pods[name] for name in world.starts)
     return sum(pod.spec.node_name is None and not unschedulable(pod) for pod in pods)
 

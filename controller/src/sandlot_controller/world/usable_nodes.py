@@ -1,4 +1,4 @@
-"""The nodes that sandboxes may run on: looked through only when one of them has changed."""
+"""Names of the nodes that sandboxes may run on, recomputed only after a node has changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the watches have told: pods, sandboxes, pools and nodes by name, who claims which pod, and since when what is so."""
+"""Pods, sandboxes, pools and nodes as the watches report them, who claims which pod, and since when."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from sandlot_kube.verdicts import Verdict
 
 from .nodes import Node, is_silent
 
-_REMEMBERED = 10_000  # pods that were taken away before a claim on them was told
+_REMEMBERED = 10_000  # pods that were deleted before their claim was known
 
 
 class World:
-    """Callbacks run in the event loop and return at once; `clock` is monotonic."""
+    """State of the cluster by name. Callbacks run in the event loop and return at once; `clock` is monotonic."""
 
     def __init__(self, *, clock: Callable[[], float]) -> None:
         self.clock = clock
@@ -27,22 +27,24 @@ class World:
         self.sandboxes: dict[str, Sandbox] = {}
         self.pools: dict[str, SandboxPool] = {}
         self.nodes: dict[str, Node] = {}
-        self.claims: dict[str, str] = {}  # pod → the Sandbox that names it, or is named like it
-        self.unrecorded_since: dict[str, float] = {}  # claimed pods that no Sandbox names → since we know
+        self.claims: dict[str, str] = {}  # pod -> the Sandbox that names it or has its name
+        self.unrecorded_since: dict[str, float] = {}  # claimed pod without a Sandbox -> since when we know
         self.first_seen: dict[str, float] = {}  # pods and sandboxes
         self.ready_since: dict[str, float] = {}  # pods
         self.starts: set[str] = set()  # pods that are neither ready nor over
-        self.uncertain_since: dict[str, float] = {}  # pods that have ended; the gateway may know why
+        self.uncertain_since: dict[
+            str, float
+        ] = {}  # pods that have ended, for a reason that the gateway may know
         self.silent_since: dict[
             str, float
-        ] = {}  # nodes that the control plane does not hear, or does not know
-        self.lost: dict[
-            str, Verdict
-        ] = {}  # pods that died and were taken away without an owner that we knew of
-        self.pod_listeners: list[Callable[[Pod, bool], None]] = []  # the flag: it is gone
+        ] = {}  # nodes that are unknown or no longer report to the control plane
+        self.lost: dict[str, Verdict] = {}  # pods that died and were deleted without a known owner
+        self.pod_listeners: list[Callable[[Pod, bool], None]] = []  # the flag: the pod is gone
         self.sandbox_listeners: list[Callable[[Sandbox, bool], None]] = []
-        self.claim_listeners: list[Callable[[str], None]] = []  # a pod whose owner may be another now
-        self.nodes_version = 0  # another number whenever a node may have become usable, or the opposite
+        self.claim_listeners: list[
+            Callable[[str], None]
+        ] = []  # called with a pod whose owner may have changed
+        self.nodes_version = 0  # changes whenever a node may have become usable or unusable
         self.changed = asyncio.Event()
         self._sandbox_watch: Reflector[Sandbox] | None = None
 
@@ -86,7 +88,7 @@ class World:
 
     @property
     def told_since(self) -> float:
-        """Since when the watch of Sandboxes has been told all; now, while it is not."""
+        """Time since which the watch of Sandboxes is complete; now, while it is not."""
         watch = self._sandbox_watch
         if watch is None or watch.failure is not None or watch.well_since is None:
             return self.clock()
@@ -96,12 +98,12 @@ class World:
         return pod in self.claims or pod in self.unrecorded_since
 
     def claimed_without_record(self, pod: str) -> None:
-        """Its sidecar says that it has an owner, and no Sandbox names it."""
+        """Record that a pod's sidecar reports an owner but no Sandbox names the pod."""
         self.unrecorded_since.setdefault(pod, self.clock())
         self._tell_claim(pod)
 
     def remember(self, pod: str, verdict: Verdict) -> None:
-        """The first one stays."""
+        """Record why a pod was lost; the first verdict wins."""
         if pod in self.lost:
             return
         if len(self.lost) >= _REMEMBERED:
@@ -132,7 +134,7 @@ class World:
             self.uncertain_since.setdefault(name, self.clock())
         node = pod.spec.node_name
         if node and node not in self.nodes:
-            # The watches are several: a pod may be told before the node that was made for it.
+            # The watches are independent: a new node's pod may be reported before the node.
             self.silent_since.setdefault(node, self.clock())
         self._tell_pod(pod, gone=False)
 
@@ -165,7 +167,7 @@ class World:
         before = self.sandboxes.get(name)
         self.sandboxes[name] = sandbox
         if before is not None and before.spec.waits and not sandbox.spec.waits:
-            self.first_seen[name] = self.clock()  # its pod is looked for from now on
+            self.first_seen[name] = self.clock()  # its pod is expected from now on
         self.first_seen.setdefault(name, self.clock())
         if not sandbox.spec.waits:
             pod = sandbox.instance_id
@@ -180,7 +182,7 @@ class World:
         self.sandboxes.pop(name, None)
         if self.claims.get(pod) == name:
             del self.claims[pod]
-            # Its pod is used and goes; until it is gone it must not count as a warm one.
+            # Its pod is used and about to go; until then it must not count as warm.
             if pod in self.pods:
                 self.claimed_without_record(pod)
             self._tell_claim(pod)
@@ -227,7 +229,7 @@ class World:
             self.silent_since.setdefault(name, self.clock())
         else:
             self.silent_since.pop(name, None)
-        # Heartbeats of 1,000 nodes change nothing that we look at.
+        # Heartbeats of 1,000 nodes change nothing that matters here.
         if before is None or (before.spec, before.ready()) != (node.spec, node.ready()):
             self._node_news(name)
         elif before.metadata.labels != node.metadata.labels:

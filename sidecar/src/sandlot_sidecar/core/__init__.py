@@ -1,1 +1,1 @@
-"""What decides: the life of the instance and of its ops as plain data, without I/O, clock or tasks."""
+"""State machines for the instance and its ops, as plain data: no I/O, clock or tasks."""

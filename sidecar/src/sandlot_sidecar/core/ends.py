@@ -1,4 +1,4 @@
-"""How a sandbox ends: by whom, what that is called, and what its commands are told of it."""
+"""The ways a sandbox can end, each with its verdict, its message and the verdict of its running commands."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from sandlot_contract.verdicts import INFRASTRUCTURE, SANDBOX_VERDICTS, CommandV
 
 
 class End:
-    """`failed`: the sandbox could not be built or made fresh."""
+    """The end of a sandbox. `failed`: it could not be built or reset."""
 
     __slots__ = ("failed", "message", "verdict")
 
@@ -17,68 +17,64 @@ class End:
 
     @property
     def cause(self) -> str:
-        """What commands that run are told."""
+        """The verdict of commands that were running."""
         return INFRASTRUCTURE.get(self.verdict, CommandVerdict.SANDBOX_ENDED)
 
 
-# Its owner's: what the claim asked for has come.
+# Ends that the claim asked for.
 
 DEADLINE = End(SandboxVerdict.DEADLINE, "the sandbox reached its time limit")
-IDLE = End(SandboxVerdict.IDLE, "nobody used the sandbox for its idle timeout")
+IDLE = End(SandboxVerdict.IDLE, "the sandbox was unused for its idle timeout")
 
 
 def main_ended(exit_code: int | None) -> End:
-    """The start command was all that it was for."""
+    """Return the end for a start command that exited, where the claim ties the sandbox to it (`meta.main`)."""
     return End(SandboxVerdict.EXITED, f"the start command ended with exit code {exit_code}")
 
 
-# Its gateway's, or its node's.
+# Ends by the gateway or the node.
 
 
 def unwanted(verdict: str | None) -> End:
-    """The gateway knows of no such instance; or it knows how it has ended, as of a pod that is evicted."""
+    """Return the end for a 410 from the gateway; its verdict is known where, say, the pod was evicted."""
     if verdict is None or verdict not in SANDBOX_VERDICTS:
         verdict = SandboxVerdict.DELETED
-    return End(verdict, "nobody wants this instance any more")
+    return End(verdict, "the gateway has released this instance")
 
 
 def terminated(*, owned: bool) -> End:
-    """SIGTERM: the pod or the machine wants its place back."""
-    return End(
-        SandboxVerdict.EVICTED if owned else SandboxVerdict.DELETED, "the sidecar was told to terminate"
-    )
+    """Return the end for SIGTERM: the pod is deleted or the machine shuts down."""
+    return End(SandboxVerdict.EVICTED if owned else SandboxVerdict.DELETED, "the sidecar received SIGTERM")
 
 
-# Its code's, or the infrastructure's.
+# Ends by user code or the infrastructure.
 
 
 def lost(what: str, *, out_of_memory: bool) -> End:
-    """`out_of_memory`: the kernel has killed something of the container's own for that."""
+    """Return the end for a lost part. `out_of_memory`: the OOM killer hit a process of the container itself."""
     if out_of_memory:
         return End(SandboxVerdict.OOM, "the sandbox's container reached its memory limit")
     return End(SandboxVerdict.SANDBOX_LOST, what)
 
 
 def executor_lost(*, out_of_memory: bool) -> End:
-    """A container's runtime kills what is left in its groups, the executor too."""
+    """Return the end for a lost executor, which a container runtime kills together with the container's cgroups."""
     return lost("the sandbox's executor was lost", out_of_memory=out_of_memory)
 
 
 def container_ended(*, out_of_memory: bool) -> End:
-    """That of a pod, around the sandbox."""
+    """Return the end for the container in a pod that the sandbox ran in."""
     return lost("the sandbox's container has ended", out_of_memory=out_of_memory)
 
 
 def init_given_up(*, mortal: bool, out_of_memory: bool) -> End:
-    """`mortal`: code can kill the init, and then has done so."""
+    """Return the end for an init that keeps dying. `mortal`: user code can kill the init, so it did."""
     if mortal:
-        return End(
-            SandboxVerdict.INIT_KILLED, "its commands killed the sandbox's first process again and again"
-        )
-    return lost("the sandbox's first process dies again and again", out_of_memory=out_of_memory)
+        return End(SandboxVerdict.INIT_KILLED, "commands of the sandbox kept killing its init process")
+    return lost("the sandbox's init process keeps dying", out_of_memory=out_of_memory)
 
 
-# Nobody's fault but this instance's: it is of no use.
+# Failures of this instance.
 
 
 def not_built(why: str) -> End:
@@ -94,6 +90,6 @@ def not_reset(why: str) -> End:
 
 
 def not_fresh(differences: list[str]) -> End:
-    """The proof has found something of the owner before."""
+    """Return the end for a reset whose proof found leftovers of the previous owner."""
     found = "; ".join(differences)
-    return not_reset(f"the sandbox was not equal to a fresh one after the reset: {found}")
+    return not_reset(f"the reset sandbox differs from a fresh one: {found}")

@@ -1,14 +1,14 @@
-"""What a request can be refused with: one exception that knows its status, code and field."""
+"""Errors that reject a request: one exception with its HTTP status, code and field."""
 
 from __future__ import annotations
 
 
 class SidecarError(Exception):
-    """The root of every error the sidecar raises on purpose."""
+    """Base class of every error that the sidecar raises on purpose."""
 
 
 class ApiError(SidecarError):
-    """An answer that is not success; `extra` joins the JSON body."""
+    """An error response; `extra` is merged into its JSON body."""
 
     def __init__(
         self,
@@ -29,7 +29,7 @@ class ApiError(SidecarError):
         self.extra = extra
 
     def body(self) -> dict[str, object]:
-        """The JSON document of the answer."""
+        """Return the JSON body of the response."""
         document: dict[str, object] = {"error": self.code, "message": self.message}
         if self.field is not None:
             document["field"] = self.field
@@ -42,10 +42,10 @@ class ClientGone(SidecarError):
 
 
 def bad_input(message: str, *, field: str | None = None) -> ApiError:
-    """A 400 that names the field."""
+    """Return a 400 that names the field."""
     return ApiError(400, "bad_request", message, field=field)
 
 
 def busy(message: str) -> ApiError:
-    """A 503 that may be tried again after a second."""
+    """Return a 503 that the client may retry after one second."""
     return ApiError(503, "busy", message, headers=(("Retry-After", "1"),))

@@ -9,10 +9,10 @@ GENERATIONS = 8
 
 
 class IdMemory:
-    """Generations of open-addressed tables: when the newest is full, the oldest is dropped.
+    """Generations of open-addressed tables; when the newest fills up, the oldest is dropped.
 
-    At least the last `capacity` ids are known. Two ids share their 8-byte hash with a probability of 1 in 10^13
-    at a million ids; the later one would then be refused as expired, never run twice.
+    At least the last `capacity` ids are known. At a million ids, two of them share their 8-byte hash with a
+    probability of 1 in 10^13; the later one would be rejected as expired, never run twice.
     """
 
     __slots__ = ("_count", "_each", "_tables")
@@ -20,16 +20,16 @@ class IdMemory:
     def __init__(self, *, capacity: int) -> None:
         self._each = max(1, capacity // GENERATIONS)
         self._count = 0
-        self._tables = [array("Q", bytes(8 * FIRST))]  # the newest is the last
+        self._tables = [array("Q", bytes(8 * FIRST))]  # the newest is last
 
     @staticmethod
     def _hash(op_id: str) -> int:
-        """Python keys its hash anew in every process, so nobody can choose two ids that share one."""
-        return hash(op_id) & 0xFFFFFFFFFFFFFFFF or 1  # 0 marks an empty place
+        """Hash the id with Python's per-process key, so that no client can choose two ids that collide."""
+        return hash(op_id) & 0xFFFFFFFFFFFFFFFF or 1  # 0 marks an empty slot
 
     @staticmethod
     def _place(table: array[int], value: int) -> int:
-        """The index of the value, or of the empty place where it belongs."""
+        """Return the index of the value, or of the empty slot where it belongs."""
         mask = len(table) - 1
         index = value & mask
         while table[index] not in (0, value):
@@ -37,7 +37,7 @@ class IdMemory:
         return index
 
     def add(self, op_id: str) -> None:
-        """Remember one id."""
+        """Remember an id."""
         value = self._hash(op_id)
         if self._count >= self._each:
             self._tables = [*self._tables[-GENERATIONS:], array("Q", bytes(8 * FIRST))]

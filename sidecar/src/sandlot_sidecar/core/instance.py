@@ -1,7 +1,7 @@
-"""The life of the instance: every move from one phase to the next is decided here, and nowhere else.
+"""State machine of the instance; no other code changes its phase.
 
-An instance runs sandboxes one after the other: each reset begins its next generation, and a sandbox is a generation
-that has an owner. Plain data: no I/O, no clock, no tasks.
+An instance runs one sandbox after another. Each reset begins the next generation, and a sandbox is a generation
+with an owner. Plain data: no I/O, no clock, no tasks.
 """
 
 from __future__ import annotations
@@ -22,23 +22,21 @@ if TYPE_CHECKING:
 
 
 class Phase(enum.Enum):
-    """Where the instance is."""
+    """Phase of the instance."""
 
-    STARTING = (
-        enum.auto()
-    )  # no command has run in it yet: nobody's, or an owner's of before a restart or reset
+    STARTING = enum.auto()  # no command has run yet: unclaimed, or claimed before a restart or reset
     WARM = enum.auto()
-    CLAIMING = enum.auto()  # an owner is being taken, and counts when all of it holds
-    AWAITING = enum.auto()  # owned, and its checkpoint's files are to come: nothing runs until they are there
-    RESTORING = enum.auto()  # they come
+    CLAIMING = enum.auto()  # a claim is being applied; it counts once all of it is in force
+    AWAITING = enum.auto()  # claimed; no command runs before the checkpoint's files arrive
+    RESTORING = enum.auto()  # the files are arriving
     CLAIMED = enum.auto()
     RESETTING = enum.auto()  # being emptied, for its owner or for the next one
     ENDED = enum.auto()
     FAILED = enum.auto()
 
 
-# What the contract calls them. A claim that is under way may still fail: a gateway that was told of an owner in an
-# instance that is not its owner's yet would take it for both known and free.
+# Phase -> its name in the contract. A claim in progress may still fail: a gateway that saw the new owner too early
+# would count the instance as both claimed and free.
 CALLED = {
     Phase.STARTING: phases.Phase.STARTING,
     Phase.WARM: phases.Phase.WARM,
@@ -54,25 +52,26 @@ OWNED = frozenset((Phase.AWAITING, Phase.RESTORING, Phase.CLAIMED))
 
 
 class Heard(enum.Enum):
-    """What news comes to."""
+    """Outcome of an event."""
 
     NEWS = enum.auto()
     KNOWN = enum.auto()
-    LATE = enum.auto()  # of a sandbox that has ended since
-    IMPOSSIBLE = enum.auto()  # it cannot happen in this phase: nothing has changed
+    LATE = enum.auto()  # about a sandbox that has ended since
+    IMPOSSIBLE = enum.auto()  # the event cannot happen in this phase; nothing has changed
 
 
 class Life:
-    """`record` is what outlives the process: changed here alone, but for its policy, and written by the driver.
+    """The instance's phase and `record`, the part that survives the process.
 
-    A request that cannot be served raises ApiError; then nothing has changed.
+    Only this class changes the record (except its egress policy); the driver writes it to disk. Methods that raise
+    ApiError have changed nothing.
     """
 
     def __init__(self, record: Record) -> None:
         self.record = record
         self.phase = Phase.STARTING if record.verdict is None else Phase.ENDED
-        self.impossible: str | None = None  # the last event that met a phase in which it cannot happen
-        self.keeps = False  # its owner, over a reset
+        self.impossible: str | None = None  # the last event that cannot happen in its phase
+        self.keeps = False  # the reset keeps the owner
 
     @property
     def over(self) -> bool:
@@ -80,13 +79,13 @@ class Life:
 
     @property
     def restoring(self) -> bool:
-        """Owned, and the files of its checkpoint are not all there."""
+        """True if the instance is claimed and the files of its checkpoint have not all arrived."""
         return self.phase is Phase.AWAITING or self.phase is Phase.RESTORING
 
-    # Its building.
+    # Start.
 
     def built(self) -> Heard:
-        """A command has run in it: WARM, or its owner's again."""
+        """Record that a first command has run: move to WARM, or CLAIMED if the instance has an owner."""
         if self.over:
             return Heard.LATE
         if self.phase is not Phase.STARTING:
@@ -94,17 +93,17 @@ class Life:
         self.phase = Phase.WARM if self.record.claim is None else Phase.CLAIMED
         return Heard.NEWS
 
-    # Whose it is.
+    # Ownership.
 
     def claim(self, claim: dict[str, Any], *, generation: int | None, now: float) -> bool:
-        """Compare and set: True when this claim wins now (CLAIMING), False when it is the one that is held already."""
+        """Claim by compare-and-set; return True if this claim wins now (CLAIMING), False if it is already held."""
         self.refuse_over()
         record, held = self.record, self.record.claim
         if held is None and self.phase is not Phase.WARM:
-            raise starting("the sandbox is not ready yet")
-        if self.phase is Phase.CLAIMING:  # the driver takes one claim after the other
+            raise starting("the sandbox is not ready yet: try again after Retry-After")
+        if self.phase is Phase.CLAIMING:  # the driver applies one claim at a time
             self._cannot("claim")
-            raise starting("an owner is being taken: try again after Retry-After")
+            raise starting("another claim is in progress: try again after Retry-After")
         self._check_generation(generation)
         if held is None:
             record.claim, record.claimed_at = claim, now
@@ -118,7 +117,7 @@ class Life:
         raise ApiError(409, "already_claimed", "this instance has another owner: claim another one", **extra)
 
     def claimed(self) -> Heard:
-        """All of the claim holds: CLAIMED, or AWAITING where it brings files."""
+        """Record that the whole claim is in force: move to CLAIMED, or AWAITING if it restores files."""
         if self.over:
             return Heard.LATE
         if self.phase is not Phase.CLAIMING or self.record.claim is None:
@@ -127,7 +126,7 @@ class Life:
         return Heard.NEWS
 
     def claim_failed(self) -> Heard:
-        """WARM: a claim that was not answered would keep others out."""
+        """Move back to WARM, since a claim that failed must not block others."""
         if self.over:
             return Heard.LATE
         if self.phase is not Phase.CLAIMING:
@@ -136,18 +135,18 @@ class Life:
         self.phase = Phase.WARM
         return Heard.NEWS
 
-    # The files of its checkpoint.
+    # Restore of a checkpoint.
 
     def restore(self) -> None:
-        """They come: RESTORING."""
+        """Begin to restore: move to RESTORING. Raises ApiError."""
         self.refuse_over()
         if self.phase is not Phase.AWAITING:
-            text = "files can only be restored once, into a sandbox whose claim asks for it"
+            text = "files can be restored only once, and only into a sandbox claimed with `restore`"
             raise ApiError(409, "conflict", text)
         self.phase = Phase.RESTORING
 
     def restored(self, *, generation: int) -> Heard:
-        """All are there: CLAIMED."""
+        """Record that all files have arrived: move to CLAIMED."""
         if self.over or generation != self.record.generation:
             return Heard.LATE
         if self.phase is not Phase.RESTORING:
@@ -155,25 +154,29 @@ class Life:
         self.phase = Phase.CLAIMED
         return Heard.NEWS
 
-    # Its reset.
+    # Reset.
 
     def reset(self, *, keep_claim: bool, generation: int | None, overlay: bool) -> dict[str, Any] | None:
-        """RESETTING; returns the claim that is kept. `overlay`: without one it cannot be reset."""
+        """Begin a reset (RESETTING) and return the claim that it keeps. Without `overlay` it raises a 409."""
         self.refuse_over()
         self._check_generation(generation)
         if self.phase is not Phase.WARM and self.phase not in OWNED:
-            raise starting("the sandbox is not ready yet")
+            raise starting("the sandbox is not ready yet: try again after Retry-After")
         if not overlay:
-            raise ApiError(409, "no_overlay", "the root is not an overlay: this sandbox cannot be reset")
+            raise ApiError(
+                409,
+                "no_overlay",
+                "the root is not an overlay, so this sandbox cannot be reset: create another",
+            )
         kept = self.record.claim if keep_claim else None
         if kept is not None and kept["restore"]:
-            text = "a sandbox from a checkpoint cannot be reset: only its image is here, not the checkpoint's files"
+            text = "a sandbox from a checkpoint cannot be reset, as its files are not kept: create another"
             raise ApiError(409, "conflict", text)
         self.phase, self.keeps = Phase.RESETTING, kept is not None
         return kept
 
     def emptied(self) -> Heard:
-        """The proof holds: STARTING. NEWS: a generation is over, and nobody owns the next one; KNOWN: it goes on."""
+        """Record that the reset's proof holds (STARTING); NEWS if no owner keeps the instance, else KNOWN."""
         if self.over:
             return Heard.LATE
         if self.phase is not Phase.RESETTING:
@@ -185,7 +188,7 @@ class Life:
         self.record.disown()
         return Heard.NEWS
 
-    # Its end.
+    # End.
 
     def end(
         self,
@@ -195,9 +198,9 @@ class Life:
         only_unclaimed: bool = False,
         only_of: str | None = None,
     ) -> Heard:
-        """The first end stays. `generation`: of which this is the end. Raises 409 `claimed` where others own it.
+        """End the instance; the first end wins. Raises 409 `claimed` where it has another owner.
 
-        `only_of`: the sandbox that may own it.
+        `generation`: the one that this end is about. `only_of`: the only sandbox that may own it.
         """
         if self.over:
             return Heard.KNOWN
@@ -206,40 +209,40 @@ class Life:
         claim = self.record.claim
         anothers = only_of is not None and claim is not None and claim["sandbox_id"] != only_of
         if anothers or (only_unclaimed and claim is not None):
-            raise ApiError(409, "claimed", "this instance has an owner")
+            raise ApiError(409, "claimed", "this instance has an owner: only that sandbox may end it")
         self.phase = Phase.FAILED if end.failed else Phase.ENDED
         self.record.verdict, self.record.message = end.verdict, end.message
         return Heard.NEWS
 
-    # What may be done now.
+    # Admission.
 
     def gate(self) -> None:
-        """Whether its owner may use it. Raises 410 or 503."""
+        """Check that the owner may use the instance. Raises 410 or 503."""
         if self.phase is not Phase.CLAIMED:
             self.refuse_over()
             if self.restoring:
                 raise starting("the sandbox's files are being restored: try again after Retry-After")
-            raise starting("the sandbox is still being made: try again after Retry-After")
+            raise starting("the sandbox is still starting: try again after Retry-After")
 
     def owned(self) -> dict[str, Any]:
-        """The claim of its owner. Raises 410, or a 409 where there is none."""
+        """Return the owner's claim. Raises 410, or 409 if there is none."""
         self.refuse_over()
         if self.phase not in OWNED or self.record.claim is None:
-            raise ApiError(409, "not_claimed", "this instance has no owner")
+            raise ApiError(409, "not_claimed", "this instance has no owner: claim it first")
         return self.record.claim
 
     def refuse_over(self) -> None:
-        """Raises 410 after the end."""
+        """Raise a 410 if the instance has ended."""
         if self.over:
             raise ApiError(410, "ended", "the sandbox has ended: create another", verdict=self.record.verdict)
 
-    # Inside.
+    # Helpers.
 
     def _check_generation(self, generation: int | None) -> None:
-        """Whether the caller means the present one; None: any."""
+        """Check that the caller means the current generation; None means any."""
         present = self.record.generation
         if generation is not None and generation != present:
-            text = f"this instance is at generation {present}"
+            text = f"this instance is at generation {present}: read its state and name that one"
             raise ApiError(409, "stale_generation", text, field="generation", generation=present)
 
     def _cannot(self, event: str) -> Heard:
@@ -248,5 +251,5 @@ class Life:
 
 
 def starting(message: str) -> ApiError:
-    """A 503 for who comes too early."""
+    """Return a 503 for a request that came too early."""
     return ApiError(503, "starting", message, headers=(("Retry-After", "1"),))

@@ -1,10 +1,10 @@
-"""How many ops there may be, and how much of their results is kept for how long."""
+"""Limits on the number of ops and on the size and age of their results."""
 
 from __future__ import annotations
 
 
 class OpLimits:
-    """Bounds on ops; sizes in bytes, times in seconds."""
+    """Limits on ops; sizes in bytes, times in seconds."""
 
     __slots__ = (
         "max_queued", "max_running", "memory_buffer", "output_limit", "reattach_grace", "result_bytes", "result_ttl",

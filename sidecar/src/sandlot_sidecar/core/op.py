@@ -1,6 +1,6 @@
-"""The life of one op: every move from one state to the next is decided here, and nowhere else.
+"""State machine of one op; no other code changes its state.
 
-Plain data: no I/O, no clock, no tasks. Whoever tells an op of an event does what the method returns.
+Plain data: no I/O, no clock, no tasks. The driver reports events to an op and carries out the action returned.
 """
 
 from __future__ import annotations
@@ -16,33 +16,33 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-ANY = b"any"  # the fingerprint of an op whose spec is not known any more
+ANY = b"any"  # the fingerprint of an op whose spec is no longer known
 
 
 class State(enum.Enum):
-    """Where an op is."""
+    """State of an op."""
 
-    QUEUED = enum.auto()  # waits for its turn
-    STARTING = enum.auto()  # a runner has it, and nobody was told that it has started
+    QUEUED = enum.auto()  # waits for a runner
+    STARTING = enum.auto()  # a runner has it; watchers have not been notified of its start
     RUNNING = enum.auto()
-    ENDING = enum.auto()  # ended by us for `cause`, and its processes may still live
-    EXPLAINING = enum.auto()  # its processes are dead, and the executor is asked what of
+    ENDING = enum.auto()  # being ended by us for `cause`; its processes may still live
+    EXPLAINING = enum.auto()  # its processes are dead; the executor has been asked for the reason
     ENDED = enum.auto()
 
 
 class Do(enum.Enum):
-    """What an event leaves to be done."""
+    """Action that an event asks of the driver."""
 
     NOTHING = enum.auto()
-    TELL_START = enum.auto()  # to those who watch
-    KILL = enum.auto()  # all its processes
-    ASK = enum.auto()  # the executor, what `asked` says
-    END = enum.auto()  # it has a verdict: tell everybody
-    IMPOSSIBLE = enum.auto()  # the event cannot happen in this state: nothing has changed
+    TELL_START = enum.auto()  # notify watchers
+    KILL = enum.auto()  # kill all its processes
+    ASK = enum.auto()  # ask the executor the question in `asked`
+    END = enum.auto()  # it has a verdict: notify everyone
+    IMPOSSIBLE = enum.auto()  # the event cannot happen in this state; nothing has changed
 
 
 class Stdin(enum.Enum):
-    """Its way in."""
+    """State of an op's standard input."""
 
     NONE = enum.auto()
     OPEN = enum.auto()
@@ -50,7 +50,7 @@ class Stdin(enum.Enum):
 
 
 class Op:
-    """One command: what was asked for, where it is, how it ended. Times are monotonic seconds unless `_at`."""
+    """One command: its spec, its state and its result. Times are monotonic seconds unless named `_at`."""
 
     __slots__ = (
         "asked", "attached", "cause", "cause_message", "chosen", "cpu", "created", "detached", "ended_at", "exit_code",
@@ -61,7 +61,7 @@ class Op:
 
     def __init__(self, *, op_id: str, chosen: bool, fingerprint: bytes, spec: Any, now: float) -> None:
         self.op_id = op_id
-        self.chosen = chosen  # the id is the client's: it can come back after a lost connection
+        self.chosen = chosen  # the client chose the id, so it can reattach after a lost connection
         self.fingerprint = fingerprint
         self.spec = spec
         self.detached = False
@@ -70,16 +70,16 @@ class Op:
         self.created = now
         self.started: float | None = None
         self.finished: float | None = None
-        self.started_at: float | None = None  # None: nobody was told of its start
+        self.started_at: float | None = None  # None: watchers have not been notified of its start
         self.ended_at: float | None = None
-        self.queued_before = 0.0  # seconds it waited before it came here
+        self.queued_before = 0.0  # seconds spent queued before it reached the sidecar
         self.attached = 0
         self.unattended_since: float | None = None
         self.cause: str | None = None  # why we are ending it
         self.cause_message: str | None = None
-        self.impossible: str | None = None  # the last event that met a state in which it cannot happen
+        self.impossible: str | None = None  # the last event that cannot happen in its state
         self.asked: Ask | None = None
-        self.facts: dict[str, Any] | None = None  # what the runner saw, while more is asked for
+        self.facts: dict[str, Any] | None = None  # what the runner saw, while the executor is asked for more
         self.sent_signal: int | None = None  # the last signal the caller sent
         self.pid: int | None = None
         self.verdict: str | None = None
@@ -92,17 +92,17 @@ class Op:
         self.log: Any = None
         self.io: Any = None
 
-    # Its start.
+    # Start.
 
     def launch(self, *, now: float) -> Do:
-        """A runner has it."""
+        """Record that a runner has the op."""
         if self.state is not State.QUEUED:
             return self._cannot("launch")
         self.state, self.started = State.STARTING, now
         return Do.NOTHING
 
     def has_started(self, pid: int | None, *, at: float) -> Do:
-        """Its runner says so, or it has shown something before its runner did (no pid)."""
+        """Record its start, reported by its runner or implied by output (then without a pid)."""
         if self.state is State.STARTING:
             self.state = State.RUNNING
         elif self.state not in (State.RUNNING, State.ENDING):
@@ -114,12 +114,12 @@ class Op:
         self.started_at = at
         return Do.TELL_START
 
-    # Who ends it.
+    # Ends by us.
 
     def kill(self, cause: str, *, message: str | None, now: float) -> Do:
-        """Its time is over, its owner does not want it, or its client has gone. The first cause stays."""
+        """End the op for its timeout, by its caller, or because its client has gone. The first cause wins."""
         if self.state in (State.EXPLAINING, State.ENDED):
-            return Do.NOTHING  # it was faster
+            return Do.NOTHING  # it ended by itself first
         self._ended_by(cause, message)
         if self.state is State.QUEUED:
             return self._end({}, now=now)
@@ -127,7 +127,7 @@ class Op:
         return Do.KILL
 
     def at_limit(self, limit: str) -> Do:
-        """Its runner is about to kill it. It may not come to say more: it can take the init's end to end a bomb."""
+        """Record the limit that it reached; its runner is about to kill it, and may not live to report the end."""
         if self.state not in (State.STARTING, State.RUNNING, State.ENDING):
             return self._cannot("at_limit")
         self._ended_by(limit, LIMITS_REACHED[limit])
@@ -135,25 +135,25 @@ class Op:
         return Do.NOTHING
 
     def abandon(self, cause: str, *, message: str, now: float) -> Do:
-        """The sandbox ends or is reset: it is not waited for."""
+        """End the op without waiting for its processes: the sandbox ends or is reset."""
         if self.state is State.ENDED:
             return Do.NOTHING
         self._ended_by(cause, message)
         return self._end({}, now=now)
 
     def init_lost(self, message: str, *, mortal: bool, now: float) -> Do:
-        """The sandbox's init has taken its processes along. `mortal`: code can kill it, and then has done so."""
+        """End an op that the sandbox's init took down. `mortal`: user code can kill the init, so it did."""
         if self.state in (State.QUEUED, State.ENDED):
-            return Do.NOTHING  # a new init comes
+            return Do.NOTHING  # the op will run under the new init
         if mortal:
             return self._end({"signal": SIGKILL}, now=now)
         self._ended_by(CommandVerdict.SANDBOX_BROKEN, message)
         return self._end({}, now=now)
 
-    # What its runner sees.
+    # Reports of its runner.
 
     def exited(self, facts: dict[str, Any], *, now: float) -> Do:
-        """Its process has ended, or could not be started, and none of its processes is left."""
+        """Record that the op's process ended or could not start, and that none of its processes is left."""
         if self.state is State.ENDING:
             return self._end(facts, now=now)
         if self.state not in (State.STARTING, State.RUNNING):
@@ -162,29 +162,29 @@ class Op:
         return self._end(facts, now=now) if ask is None else self._explain(ask, facts)
 
     def runner_lost(self, *, now: float) -> Do:
-        """Its runner is gone, as code can make it: the kernel may kill it in place of the op that fills the memory."""
+        """Record the loss of its runner, which the OOM killer may choose in place of the op that fills the memory."""
         if self.state is State.ENDING:
             return self._end({}, now=now)
         if self.state not in (State.STARTING, State.RUNNING):
             return self._cannot("runner_lost")
         return self._explain(Ask.COUNTERS, {})
 
-    # What the executor answers.
+    # Answers of the executor.
 
     def disk_is_full(self, whose: str | None, *, now: float) -> Do:
-        """Of the `sandbox`, of its `node`, or none."""
+        """Record whose disk is full: `sandbox`, `node` or None."""
         if not self._was_asked(Ask.DISK):
             return self._late("disk_is_full")
         return self._end({**(self.facts or {}), "disk_full": whose}, now=now)
 
     def counted(self, facts: dict[str, Any], *, now: float) -> Do:
-        """Facts by its group's counters; none: they do not tell."""
+        """Record the facts from the cgroup's counters; empty if they are inconclusive."""
         if not self._was_asked(Ask.COUNTERS):
             return self._late("counted")
         return self._end(facts, now=now) if facts else self._explain(Ask.ALIVE, {})
 
     def init_lives(self, lives: bool, *, mortal: bool, now: float) -> Do:
-        """Whether the init has taken it along; `mortal` as above."""
+        """Record whether the init is alive or took the op down; `mortal` as for `init_lost`."""
         if not self._was_asked(Ask.ALIVE):
             return self._late("init_lives")
         if lives and self.facts:
@@ -194,23 +194,27 @@ class Op:
         self._ended_by(CommandVerdict.SANDBOX_BROKEN, RUNNER_LOST if lives else INIT_LOST)
         return self._end({}, now=now)
 
-    # Its way in.
+    # Standard input.
 
     def check_stdin(self, *, offset: int) -> None:
-        """Whether it takes input. Raises a 409."""
+        """Check that the op takes input. Raises a 409."""
         if self.state is State.ENDED:
-            raise ApiError(409, "op_ended", "the op has ended", verdict=self.verdict, offset=offset)
+            raise ApiError(
+                409, "op_ended", "the op has ended: it takes no input", verdict=self.verdict, offset=offset
+            )
         if self.stdin is Stdin.CLOSED:
-            raise ApiError(409, "stdin_closed", "end of file was sent", offset=offset)
+            raise ApiError(
+                409, "stdin_closed", "standard input is closed: end of file was sent", offset=offset
+            )
 
     def close_stdin(self) -> bool:
-        """End of file is to be sent; False where it was, or comes too late."""
+        """Return whether end of file is to be sent now: False if it was, or if the op has ended."""
         if self.state is State.ENDED or self.stdin is not Stdin.OPEN:
             return False
         self.stdin = Stdin.CLOSED
         return True
 
-    # Inside.
+    # Helpers.
 
     def _ended_by(self, cause: str, message: str | None) -> None:
         if self.cause is None:
@@ -224,7 +228,7 @@ class Op:
         return self.state is State.EXPLAINING and self.asked is ask
 
     def _late(self, event: str) -> Do:
-        """An answer that is not waited for: right where the op was ended meanwhile."""
+        """Reject an answer that is not expected; harmless if the op has ended meanwhile."""
         return Do.NOTHING if self.state is State.ENDED else self._cannot(event)
 
     def _cannot(self, event: str) -> Do:
@@ -232,7 +236,7 @@ class Op:
         return Do.IMPOSSIBLE
 
     def _end(self, facts: dict[str, Any], *, now: float) -> Do:
-        """`facts` is what is known of its end, none when it never ran or was lost."""
+        """End the op by `facts`, which are empty if it never ran or was lost."""
         self.state, self.finished = State.ENDED, now
         self.asked = self.facts = None
         self.verdict, self.message = judge(

@@ -1,4 +1,4 @@
-"""What survives a restart of the sidecar: the generation, the claim, and the end when there was one."""
+"""The state that survives a restart of the sidecar: generation, claim, egress policy and end."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 
 
 class Record:
-    """Plain data; server/record.py keeps it on disk."""
+    """The recorded state, as plain data; `server/record.py` keeps it on disk."""
 
     __slots__ = ("claim", "claimed_at", "egress", "generation", "message", "verdict")
 
@@ -16,7 +16,7 @@ class Record:
         self.generation = 1
         self.claim: dict[str, Any] | None = None
         self.claimed_at: float | None = None
-        self.egress: dict[str, Any] | None = None  # where the owner's processes may send; none was ever set
+        self.egress: dict[str, Any] | None = None  # the owner's egress policy; None: never set
         self.verdict: str | None = None
         self.message: str | None = None
 
@@ -24,11 +24,11 @@ class Record:
         return {name: getattr(self, name) for name in self.__slots__}
 
     def disown(self) -> None:
-        """Nobody's again; not written yet."""
+        """Remove the owner, in memory only."""
         self.claim = self.claimed_at = self.egress = None
 
     def deadline_at(self) -> float | None:
-        """In Unix seconds; None: never."""
+        """Return the deadline in Unix seconds, or None if there is none."""
         if self.claim is None or self.claim["timeout"] is None or self.claimed_at is None:
             return None
         return self.claimed_at + self.claim["timeout"]

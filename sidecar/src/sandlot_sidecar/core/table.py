@@ -1,4 +1,4 @@
-"""All ops of one claim: who may run, who is attached, what is kept, what has expired."""
+"""All ops of one claim: queued, running, watched, kept and expired."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .limits import OpLimits
 
-OVERHEAD = 2048  # bytes an ended op is counted with besides its output
+OVERHEAD = 2048  # bytes that an ended op counts besides its output
 
 
 class OpTable:
-    """Methods say what the caller has to do; time is always an argument."""
+    """Table of ops. The caller acts on what methods return; time is always an argument."""
 
     def __init__(self, *, limits: OpLimits, remembered: int = 1_000_000) -> None:
         self.limits = limits
@@ -24,15 +24,15 @@ class OpTable:
         self.running = 0
         self.queue: OrderedDict[str, Op] = OrderedDict()
         self.held = 0  # bytes of ended ops
-        self.read = 0  # of these, of ops that somebody reads now: they stay, and take no room from the others
+        self.read = 0  # bytes of those that are being read: they are kept, and leave the others their room
         self._ended: deque[Op] = deque()
         self._remembered = remembered
         self._expired = IdMemory(capacity=remembered)
 
-    # Its ops, from the queue to their end.
+    # Ops, from the queue to their end.
 
     def find(self, op_id: str, *, fingerprint: bytes | None = None) -> Op | None:
-        """The op of this id. Raises 409 `op_conflict` (other spec) and 410 `expired` (its result is gone)."""
+        """Return the op with this id. Raises 409 `op_conflict` (other spec) and 410 `expired` (its result is gone)."""
         op = self.ops.get(op_id)
         if op is None:
             if op_id in self._expired:
@@ -54,14 +54,16 @@ class OpTable:
         return op
 
     def add(self, op: Op, *, force: bool = False) -> None:
-        """Put a new op at the end of the queue. Raises 503 `busy` (unless forced)."""
+        """Append an op to the queue. Raises 503 `busy` unless forced."""
         if len(self.queue) >= self.limits.max_queued and not force:
-            raise busy(f"{self.running} ops run and {len(self.queue)} wait; try again after Retry-After")
+            raise busy(
+                f"{self.running} ops are running and {len(self.queue)} are queued: try again after Retry-After"
+            )
         self.ops[op.op_id] = op
         self.queue[op.op_id] = op
 
     def next(self, *, now: float) -> Op | None:
-        """The op that may run now; it is a runner's from here on."""
+        """Take the next op off the queue if it may run now; the caller hands it to a runner."""
         if not self.queue or self.running >= self.limits.max_running:
             return None
         _, op = self.queue.popitem(last=False)
@@ -70,7 +72,7 @@ class OpTable:
         return op
 
     def settle(self, op: Op) -> None:
-        """It has ended: its result is kept."""
+        """Record that the op has ended and keep its result."""
         if op.started is None:
             self.queue.pop(op.op_id, None)
         else:
@@ -82,20 +84,23 @@ class OpTable:
         self._ended.append(op)
 
     def remember(self, op_id: str) -> None:
-        """An id of an earlier life whose result is gone."""
+        """Remember an op id from before a restart, whose result is gone."""
         self._expired.add(op_id)
 
-    # Who is there.
+    # Watchers.
 
     def attach(self, op: Op) -> None:
-        """Somebody watches."""
+        """Add a watcher."""
         op.attached += 1
         if op.state is State.ENDED and op.attached == 1:
             self.read += op.weight
         op.unattended_since = None
 
     def leave(self, op: Op, *, now: float) -> float | None:
-        """A watcher has gone. None: nothing to do; 0.0: kill it now (`client_gone`); else look again in so many seconds."""
+        """Remove a watcher and return what is due.
+
+        None: nothing; 0.0: kill the op now (`client_gone`); otherwise check again after that many seconds.
+        """
         op.attached -= 1
         if op.state is State.ENDED and op.attached == 0 and op.op_id in self.ops:
             self.read -= op.weight
@@ -105,16 +110,16 @@ class OpTable:
         return self.limits.reattach_grace if op.chosen else 0.0
 
     def unattended(self, op: Op, *, now: float) -> bool:
-        """Whether the grace for coming back is over."""
+        """Return whether the grace period for reattaching is over."""
         since = op.unattended_since
         if since is None or op.attached or op.detached or op.state is State.ENDED:
             return False
-        return now - since >= self.limits.reattach_grace - 0.001  # a timer may fire a little early
+        return now - since >= self.limits.reattach_grace - 0.001  # timers may fire a little early
 
-    # What is kept.
+    # Results.
 
     def expire(self, *, now: float) -> tuple[list[Op], float | None]:
-        """Drop results that are too old or too many; returns them and the seconds until the next one is due."""
+        """Drop results that are too old or too many; return them and the seconds until the next check."""
         dropped: list[Op] = []
         kept: list[Op] = []
         ttl, room = self.limits.result_ttl, self.limits.result_bytes
@@ -122,7 +127,7 @@ class OpTable:
         while self._ended:
             op = self._ended[0]
             age = now - (op.finished or 0.0)
-            if op.attached:  # somebody still reads it
+            if op.attached:  # still being read
                 due = max(ttl - age, 1.0) if due is None else min(due, max(ttl - age, 1.0))
                 kept.append(self._ended.popleft())
                 continue
@@ -138,14 +143,14 @@ class OpTable:
         return dropped, due
 
     def drop(self, op: Op) -> None:
-        """An ended op of our own that nobody is to see."""
+        """Drop an ended op of the sidecar's own."""
         if self.ops.pop(op.op_id, None) is not None:
             self._ended.remove(op)
             self.held -= op.weight
             self.read -= op.weight if op.attached else 0
 
     def forget(self) -> list[Op]:
-        """After a reset: nothing has ever run here. Returns the ops that were known."""
+        """Clear everything after a reset and return the ops that were known."""
         known = list(self.ops.values())
         self.ops.clear()
         self.queue.clear()

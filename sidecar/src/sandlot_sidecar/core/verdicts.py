@@ -1,4 +1,4 @@
-"""How an op has ended: what its runner saw, what is asked where that does not tell why, and the verdict."""
+"""Derives an op's verdict from its runner's report and the executor's answers."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ LIMITS_REACHED: dict[str, str] = {
     CommandVerdict.OOM: "the memory limit was reached",
     CommandVerdict.PIDS_LIMIT: "the process limit was reached",
 }
-RUNNER_LOST = "the process that ran the command was lost"
-INIT_LOST = "the sandbox's first process was lost"
+RUNNER_LOST = "the runner of the command was lost"
+INIT_LOST = "the sandbox's init process was lost"
 
 
 class Ask(enum.Enum):
-    """What the executor is asked of an op that has ended by itself, for a reason that its runner could not see."""
+    """Question to the executor about an op that ended for a reason its runner could not see."""
 
-    DISK = enum.auto()  # it failed: whose disk is full, if any is
-    ALIVE = enum.auto()  # it was killed, or could not be started: does the sandbox's init live
-    COUNTERS = enum.auto()  # its runner was lost: has its group reached a limit
+    DISK = enum.auto()  # it failed: is the disk of the sandbox or the node full?
+    ALIVE = enum.auto()  # it was killed, or could not start: is the sandbox's init alive?
+    COUNTERS = enum.auto()  # its runner was lost: did its cgroup reach a limit?
 
 
 def question(facts: dict[str, Any]) -> Ask | None:
-    """Of one that ended with these facts, which nobody here has ended."""
+    """Return the question that these facts leave open, for an op that we did not end."""
     if facts.get("failed"):
         return (
             Ask.ALIVE if facts["failed"] == "oom" else None
-        )  # what a fork in a dead PID namespace fails with
+        )  # a fork in a dead PID namespace fails with this
     if facts.get("signal"):
         explained = facts["signal"] != SIGKILL or facts.get("oom") or facts.get("node_oom")
         return None if explained else Ask.ALIVE
@@ -40,7 +40,7 @@ def question(facts: dict[str, Any]) -> Ask | None:
 
 
 def exit_code(facts: dict[str, Any]) -> int | None:
-    """As a shell says it: 128+N for signal N; None when the op never ran."""
+    """Return the exit code as a shell reports it: 128+N for signal N, None if the op never ran."""
     if facts.get("signal"):
         return 128 + facts["signal"]
     return facts.get("exit_code")
@@ -49,10 +49,10 @@ def exit_code(facts: dict[str, Any]) -> int | None:
 def judge(
     *, cause: str | None, cause_message: str | None, sent_signal: int | None, facts: dict[str, Any]
 ) -> tuple[str, str | None]:
-    """The verdict and its message.
+    """Return the verdict and its message.
 
-    What we did to an op counts only when the op really died of it: one that ended by itself while our kill was
-    on its way has ended by itself.
+    What we did to an op counts only if the op died of it: an op that ended by itself before our kill arrived
+    has ended by itself.
     """
     died, code = facts.get("signal"), facts.get("exit_code")
     failed = bool(died) or code != 0
@@ -65,22 +65,22 @@ def judge(
     if facts.get("oom") and failed:
         return CommandVerdict.OOM, LIMITS_REACHED[CommandVerdict.OOM]
     if facts.get("node_oom") and failed:
-        return CommandVerdict.SANDBOX_BROKEN, "the node is out of memory, by no doing of this sandbox"
+        return CommandVerdict.SANDBOX_BROKEN, "the node ran out of memory; this sandbox was within its limits"
     if died:
         if sent_signal == died:
-            return CommandVerdict.KILLED, f"signal {died} was asked for"
+            return CommandVerdict.KILLED, f"the caller sent signal {died}"
         return CommandVerdict.SIGNALED, f"died of signal {died}"
     if facts.get("disk_full") == "sandbox" and failed:
         return CommandVerdict.DISK_FULL, "the sandbox's disk was full"
     if facts.get("disk_full") == "node" and failed:
-        return CommandVerdict.SANDBOX_BROKEN, "the disk of the node is full, by no doing of this sandbox"
+        return CommandVerdict.SANDBOX_BROKEN, "the node's disk is full; this sandbox was within its limits"
     if facts.get("pids_hit"):
         return CommandVerdict.PIDS_LIMIT, LIMITS_REACHED[CommandVerdict.PIDS_LIMIT]
     return CommandVerdict.EXITED, None
 
 
 def _judge_start(facts: dict[str, Any]) -> tuple[str, str | None]:
-    """The verdict of a command that could not be started."""
+    """Return the verdict of a command that could not start."""
     failed, field, message = facts["failed"], facts.get("field"), facts.get("message")
     if facts.get("pids_hit"):
         return CommandVerdict.PIDS_LIMIT, message

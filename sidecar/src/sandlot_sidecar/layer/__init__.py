@@ -1,1 +1,1 @@
-"""What a sandbox has changed of its image, as one archive: written and read by a process of its own."""
+"""Writes and restores the upper layer of a sandbox as one archive, in a process of its own."""

@@ -1,7 +1,7 @@
-"""`python -m sandlot_sidecar.layer export|restore FD [MAX_BYTES]`: one archive, from the descriptor or into it.
+"""Entry point, `python -m sandlot_sidecar.layer export|restore FD [MAX_BYTES]`: writes or restores one archive.
 
-The first line on standard output is JSON: `{"entries", "bytes"}`, or `{"error", "message"}`. On export the archive
-follows it; on restore it is the answer. The exit status is 0 when all is done.
+The first line of standard output is JSON: `{"entries", "bytes"}`, or `{"error", "message"}`. On export the archive
+follows it; on restore it is the result. The exit status is 0 on success.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from .errors import LayerError
 from .export import Exporter, measure
 from .restore import Restorer
 
-# An archive can ask for any amount of memory, and a sidecar in a pod has 256 MiB: it must live.
+# An archive can demand any amount of memory, and a sidecar in a pod has 256 MiB: without a limit it would be killed.
 MEMORY = 160 << 20
 
 
 def main(arguments: list[str]) -> int:
-    """Returns the exit status."""
+    """Run the job and return the exit status."""
     job, fd = arguments[0], int(arguments[1])
     limit = int(arguments[2]) if len(arguments) > 2 else None
     os.umask(0)
@@ -48,13 +48,13 @@ def main(arguments: list[str]) -> int:
 def _export(fd: int, limit: int | None) -> None:
     entries, size = measure(fd)
     if limit is not None and size > limit:
-        text = f"the sandbox's files have {size} bytes (as their lengths say), over the limit of {limit}"
+        text = f"the sandbox's files add up to {size} bytes, over the limit of {limit}: delete some"
         raise LayerError("too_large", text)
     _say({"entries": entries, "bytes": size})
     try:
         Exporter(sys.stdout.buffer, max_bytes=limit).run(fd)
     except (LayerError, OSError) as error:
-        # Standard output belongs to the archive by now, which ends without its end.
+        # Standard output belongs to the archive by now, which the reader sees as truncated.
         sys.stderr.write(f"sandlot_sidecar.layer: {error}\n")
         sys.stderr.flush()
         os._exit(1)

@@ -1,10 +1,10 @@
-"""Why a layer could not be written or restored, as the server answers it."""
+"""The error of an export or restore, as the server reports it."""
 
 from __future__ import annotations
 
 
 class LayerError(Exception):
-    """`code` is one of the contract's; the message is for the caller."""
+    """Export or restore failed; `code` is one of the contract's, `message` is for the caller."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""Writes the upper layer of an overlay as a compressed tar, whiteouts and opaque directories as the kernel has them."""
+"""Writes an overlay's upper layer as a compressed tar; whiteouts and opaque directories stay as the kernel has them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any, BinaryIO
 
 from .errors import LayerError
 
-MAX_DEPTH = 1000  # one open directory each
+MAX_DEPTH = 1000  # each level keeps one directory open
 OPAQUE = "trusted.overlay.opaque"
-# What these say is about other files of this very layer and its image's inodes.
+# These attributes refer to other files of this layer and to inodes of its image.
 ELSEWHERE = ("trusted.overlay.redirect", "trusted.overlay.metacopy")
 PAX_XATTR = "SCHILY.xattr."
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -21,7 +21,7 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 class Entry:
-    """One name in the layer: the directory that holds it, its path from the layer's top, what it is."""
+    """One entry of the layer: its open parent directory, name, path from the top and stat result."""
 
     __slots__ = ("directory", "info", "name", "path")
 
@@ -33,7 +33,7 @@ class Entry:
 
 
 def walk(top: int) -> Iterator[Entry]:
-    """Every entry, a directory before what is in it; what goes away meanwhile is left out. Raises LayerError."""
+    """Yield every entry, a directory before its contents, skipping those that vanish. Raises LayerError."""
     levels: list[tuple[int, list[str], str]] = [(os.dup(top), sorted(os.listdir(top), reverse=True), "")]
     try:
         while levels:
@@ -55,7 +55,7 @@ def walk(top: int) -> Iterator[Entry]:
             try:
                 below = os.open(name, _DIRECTORY, dir_fd=directory)
             except OSError:
-                continue  # it was replaced a moment ago
+                continue  # replaced a moment ago
             levels.append((below, sorted(os.listdir(below), reverse=True), f"{path}/"))
     finally:
         for directory, _, _ in levels:
@@ -63,7 +63,7 @@ def walk(top: int) -> Iterator[Entry]:
 
 
 def measure(top: int) -> tuple[int, int]:
-    """How many entries there are, and bytes of all regular files as their lengths say. Raises LayerError."""
+    """Return the number of entries and the total size of regular files in bytes. Raises LayerError."""
     count = size = 0
     for entry in walk(top):
         count += 1
@@ -73,7 +73,7 @@ def measure(top: int) -> tuple[int, int]:
 
 
 class Gzip:
-    """A file to write to, which compresses."""
+    """A writable file that compresses."""
 
     def __init__(self, out: BinaryIO) -> None:
         self._out = out
@@ -91,7 +91,7 @@ class Gzip:
 
 
 class _Exactly:
-    """Reads as many bytes as were announced: a file that shrinks meanwhile ends in zeros, one that grows is cut."""
+    """Reads exactly the announced size: pads a file that shrinks with zeros, truncates one that grows."""
 
     def __init__(self, fd: int, *, size: int) -> None:
         self._fd = fd
@@ -110,7 +110,7 @@ class _Exactly:
 
 
 class Exporter:
-    """Writes entries one after the other; `max_bytes` bounds all files' lengths together."""
+    """Writes entries one by one; `max_bytes` limits the total size of files."""
 
     def __init__(self, out: BinaryIO, *, max_bytes: int | None) -> None:
         self._gzip = Gzip(out)
@@ -120,10 +120,10 @@ class Exporter:
         self._links: dict[int, str] = {}
 
     def run(self, top: int) -> None:
-        """Raises LayerError and OSError; the archive is whole only when it does not."""
+        """Write the archive, which is complete only on return. Raises LayerError and OSError."""
         for entry in walk(top):
             self._add(entry)
-            self._tar.members.clear()  # the list is of no use here, and has no bound
+            self._tar.members.clear()  # unused here, and unbounded
         self._tar.close()
         self._gzip.close()
 
@@ -133,7 +133,7 @@ class Exporter:
             try:
                 fd = os.open(entry.name, _DIRECTORY if stat.S_ISDIR(mode) else _FILE, dir_fd=entry.directory)
             except OSError:
-                return  # it went away, or was replaced, a moment ago
+                return  # it vanished or was replaced a moment ago
             try:
                 self._add_open(entry, fd)
             finally:
@@ -152,7 +152,7 @@ class Exporter:
             header.type = tarfile.CHRTYPE  # a whiteout
             header.devmajor = header.devminor = 0
         else:
-            return  # a socket is of its process; devices cannot be made in a sandbox
+            return  # sockets belong to their process; devices cannot be made in a sandbox
         self._tar.addfile(header)
 
     def _add_open(self, entry: Entry, fd: int) -> None:
@@ -174,7 +174,7 @@ class Exporter:
         if self._left is not None:
             self._left -= info.st_size
             if self._left < 0:
-                raise LayerError("too_large", "files have grown over the limit of a checkpoint meanwhile")
+                raise LayerError("too_large", "files grew beyond the limit during the export: try again")
         header.size = info.st_size
         self._tar.addfile(header, _Exactly(fd, size=info.st_size))
 
@@ -195,9 +195,9 @@ def _xattrs(fd: int, *, path: str) -> dict[str, str]:
         names = set()
     if names.intersection(ELSEWHERE):
         raise LayerError(
-            "conflict", f"/{path} was renamed in a way that only this machine's kernel can follow"
+            "conflict", f"/{path} was renamed so that only this kernel can read it: copy it instead"
         )
-    # By name: not every kernel lists it.
+    # By name, as not every kernel lists it.
     for name in {*(name for name in names if is_kept(name)), OPAQUE}:
         try:
             value = os.getxattr(fd, name)
@@ -209,7 +209,7 @@ def _xattrs(fd: int, *, path: str) -> dict[str, str]:
 
 
 def is_kept(name: str) -> bool:
-    """Whether an extended attribute is the sandbox's own, not the overlay's book-keeping."""
+    """Return whether an extended attribute belongs to the sandbox, not to the overlay."""
     return (
         name.startswith("user.") and not name.startswith("user.overlay.")
     ) or name == "security.capability"

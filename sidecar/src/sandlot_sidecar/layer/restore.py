@@ -1,8 +1,8 @@
-"""Brings an archive of a layer into a fresh sandbox, through its merged root; no member can lead out of that.
+"""Restores an archive of a layer into a fresh sandbox through its merged root, and never outside that root.
 
-An archive is not trusted. Every path is walked name by name from the root's descriptor, no link is followed, no
-other file system is entered (so neither /proc nor /sys nor /dev), and nothing that is there is ever opened for
-writing: files are made new.
+An archive is untrusted. Every path is walked name by name from the root's descriptor, no symlink is followed, no
+other file system is entered (so neither /proc nor /sys nor /dev), and no existing file is opened for writing:
+files are created anew.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ZEROS = bytes(PIECE)
 
 
 class _Level:
-    """An open directory, and what it is to look like once nothing is put into it any more."""
+    """An open directory, and the member to finish it with once its contents are complete."""
 
     __slots__ = ("fd", "member", "name")
 
@@ -34,7 +34,7 @@ class _Level:
 
 
 class Restorer:
-    """Puts members in one after the other; `max_bytes` bounds all files' lengths together."""
+    """Restores members one by one; `max_bytes` limits the total size of files."""
 
     def __init__(self, root: int, *, max_bytes: int | None) -> None:
         self._device = os.fstat(root).st_dev
@@ -44,16 +44,16 @@ class Restorer:
         self.bytes = 0
 
     def run(self, source: BinaryIO) -> None:
-        """Raises LayerError and OSError; what was put in by then stays."""
+        """Restore the archive; on an error, what was restored so far stays. Raises LayerError and OSError."""
         try:
             with tarfile.open(fileobj=source, mode="r|gz") as opened:
                 tar: Any = opened
                 while (member := tar.next()) is not None:
                     self._put(tar, member)
                     self.entries += 1
-                    tar.members.clear()  # the list is of no use here, and has no bound
+                    tar.members.clear()  # unused here, and unbounded
         except (tarfile.TarError, EOFError, ValueError, OverflowError, MemoryError) as error:
-            raise LayerError("bad_request", f"the archive cannot be read: {error!r}") from error
+            raise LayerError("bad_request", f"the archive is unreadable: {error!r}") from error
         while len(self._levels) > 1:
             self._leave()
 
@@ -77,12 +77,14 @@ class Restorer:
             os.mkfifo(name, member.mode & 0o777, dir_fd=directory)
             self._finish_name(directory, name, member)
         elif not _is_whiteout(member):
-            raise LayerError("bad_request", f"the archive holds what is no file: {member.name[:200]!r}")
+            raise LayerError(
+                "bad_request", f"the archive has a member of an unsupported type: {member.name[:200]!r}"
+            )
 
-    # -- where -----------------------------------------------------------------------------------------------
+    # -- directories -----------------------------------------------------------------------------------------
 
     def _enter(self, parts: list[str]) -> int:
-        """The open directory of these names; those behind it in the archive are left, and get their looks."""
+        """Return the open directory with these names; finish and close those that the archive has left."""
         same = 0
         for level, name in zip(self._levels[1:], parts, strict=False):
             if level.name != name:
@@ -99,11 +101,11 @@ class Restorer:
             fd = os.open(name, _DIRECTORY, dir_fd=directory)
         except OSError as error:
             raise LayerError(
-                "bad_request", f"the archive needs a directory {name[:200]!r}: {error}"
+                "bad_request", f"the archive cannot enter directory {name[:200]!r}: {error}"
             ) from error
         if os.fstat(fd).st_dev != self._device:
             os.close(fd)
-            raise LayerError("bad_request", f"the archive leads into another file system at {name[:200]!r}")
+            raise LayerError("bad_request", f"the archive enters another file system at {name[:200]!r}")
         return fd
 
     def _leave(self) -> None:
@@ -114,7 +116,7 @@ class Restorer:
         finally:
             os.close(level.fd)
 
-    # -- what ------------------------------------------------------------------------------------------------
+    # -- members ---------------------------------------------------------------------------------------------
 
     def _directory(self, parent: int, name: str, member: tarfile.TarInfo) -> None:
         try:
@@ -135,7 +137,9 @@ class Restorer:
         if self._left is not None:
             self._left -= member.size
             if self._left < 0:
-                raise LayerError("disk_full", "the archive holds more than the sandbox's disk")
+                raise LayerError(
+                    "disk_full", "the archive exceeds the sandbox's disk: restore it with more disk"
+                )
         source = tar.extractfile(member)
         assert source is not None
         fd = os.open(name, _NEW, 0o600, dir_fd=directory)
@@ -144,13 +148,13 @@ class Restorer:
             while data := source.read(PIECE):
                 position += len(data)
                 if data == _ZEROS:
-                    os.lseek(fd, len(data), os.SEEK_CUR)  # a hole, as it may have been one
+                    os.lseek(fd, len(data), os.SEEK_CUR)  # keep holes sparse
                     continue
                 view = memoryview(data)
                 while view:
                     view = view[os.write(fd, view) :]
             if position != member.size:
-                raise LayerError("bad_request", f"the archive is cut in {member.name[:200]!r}")
+                raise LayerError("bad_request", f"the archive is truncated in {member.name[:200]!r}")
             os.ftruncate(fd, position)
             _finish(fd, member)
         finally:
@@ -167,12 +171,14 @@ class Restorer:
                 opened.append(place)
             if not stat.S_ISREG(os.stat(first, dir_fd=place, follow_symlinks=False).st_mode):
                 raise LayerError(
-                    "bad_request", f"the archive links to what is no file: {member.name[:200]!r}"
+                    "bad_request", f"the archive links to something other than a file: {member.name[:200]!r}"
                 )
             self._clear(directory, name)
             os.link(first, name, src_dir_fd=place, dst_dir_fd=directory, follow_symlinks=False)
         except FileNotFoundError as error:
-            raise LayerError("bad_request", f"the archive links to nothing: {member.name[:200]!r}") from error
+            raise LayerError(
+                "bad_request", f"the archive links to a missing file: {member.name[:200]!r}"
+            ) from error
         finally:
             for fd in opened:
                 os.close(fd)
@@ -182,7 +188,7 @@ class Restorer:
         os.utime(name, ns=_times(member), dir_fd=directory, follow_symlinks=False)
 
     def _clear(self, directory: int, name: str) -> None:
-        """Have nothing of this name."""
+        """Remove whatever has this name."""
         try:
             os.unlink(name, dir_fd=directory)
         except FileNotFoundError:
@@ -214,9 +220,9 @@ class Restorer:
 def _parts(path: str) -> list[str]:
     parts = path.split("/")
     if any(part in ("", ".", "..") or "\0" in part for part in parts):
-        raise LayerError("bad_request", f"the archive holds a bad path: {path[:200]!r}")
+        raise LayerError("bad_request", f"the archive has an invalid path: {path[:200]!r}")
     if len(parts) > MAX_DEPTH + 1:
-        raise LayerError("bad_request", f"the archive is nested more than {MAX_DEPTH} deep")
+        raise LayerError("bad_request", f"the archive nests directories more than {MAX_DEPTH} deep")
     return parts
 
 
@@ -233,11 +239,11 @@ def _chown(change: Callable[[], None]) -> None:
     try:
         change()
     except PermissionError:
-        return  # without the right to: all files are the user's own
+        return  # not permitted: all files belong to the user anyway
 
 
 def _finish(fd: int, member: tarfile.TarInfo) -> None:
-    """Owner, mode, attributes and time, in an order in which none undoes another."""
+    """Set owner, mode, attributes and times, in an order in which none undoes another."""
     _chown(lambda: os.fchown(fd, member.uid, member.gid))
     os.fchmod(fd, member.mode & 0o7777)
     for key, value in member.pax_headers.items():

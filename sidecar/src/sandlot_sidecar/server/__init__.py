@@ -1,1 +1,1 @@
-"""The half of the sidecar that talks HTTP: claims, ops, files, webhooks."""
+"""The server process of the sidecar, which talks HTTP: claims, ops, files, webhooks."""

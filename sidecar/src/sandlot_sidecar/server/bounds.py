@@ -1,4 +1,4 @@
-"""How much of a request is taken: bytes of its header block, of what the parser shows nobody, of a refused body."""
+"""Limits on a request's size: its header block, chunk framing and the body of a rejected request."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from sandlot_contract.framing import Framing
 from ..core.errors import ApiError
 
 MAX_HEADER = 32 * 1024
-MAX_FIELDS = 100  # each takes many times its length
+MAX_FIELDS = 100  # each costs many times its length in memory
 MAX_DISCARDED = 64 * 1024 * 1024
-HEADER_TIMEOUT = 30.0  # seconds for a header block that has begun
-# The same for who has shown no token: enough for the longest path there is, and for a client to read its refusal.
+HEADER_TIMEOUT = 30.0  # seconds, from the first byte of a header block
+# For a connection without a token: enough for the longest path, and for a client to read the error response.
 STRANGE_HEADER = 16 * 1024
 STRANGE_DISCARDED = 256 * 1024
 
 
 class Bounds:
-    """Of one connection, for one request after the other. All raise ApiError where there is too much."""
+    """Size limits of one connection, applied to one request after another. Methods raise ApiError beyond a limit."""
 
     __slots__ = ("_discarded", "_framing", "_header", "in_header", "trusted")
 
     def __init__(self) -> None:
-        self.trusted = False  # a valid token was seen
+        self.trusted = False  # the connection has shown a valid token
         self.in_header = False
         self._header = 0
         self._framing = Framing()
@@ -32,57 +32,65 @@ class Bounds:
         return MAX_HEADER if self.trusted else STRANGE_HEADER
 
     def begin(self) -> None:
-        """A request begins."""
+        """Begin a request."""
         self._header = 0
         self.in_header = True
 
     def received(self, size: int) -> None:
-        """Bytes that the parser is about to see."""
+        """Count bytes before the parser sees them."""
         if self.in_header:
-            self._header += size  # a header line without an end reaches no callback
+            self._header += size  # an unterminated header line reaches no callback
         else:
             self._framing.arrived(size)
 
     def parsed(self) -> None:
-        """The parser has seen them."""
+        """Check the limits after the parser has seen the bytes."""
         if self.in_header:
-            if self._header > 2 * self._most:  # most bytes are counted here and in a callback
+            if self._header > 2 * self._most:  # most bytes are counted both here and in a callback
                 raise self._too_long()
         elif self._framing.size > self._most:
-            text = f"a chunk's extension or the trailer is over {self._most} bytes"
+            text = f"a chunk extension or the trailer is over {self._most} bytes: send less"
             raise ApiError(431, "header_too_large", text)
 
     def end_header(self) -> None:
-        """The header block is complete."""
+        """End the header block."""
         self.in_header = False
         self._framing.begin()
 
     def header(self, size: int, *, fields: int = 0) -> None:
-        """A part of the header block, which has so many fields by now."""
+        """Count a part of the header block; `fields` is the number of fields so far."""
         self._header += size
         if self._header > self._most:
             raise self._too_long()
         if fields > MAX_FIELDS:
-            raise ApiError(431, "header_too_large", f"the header block has over {MAX_FIELDS} fields")
+            raise ApiError(
+                431, "header_too_large", f"the header block has over {MAX_FIELDS} fields: send fewer"
+            )
 
     def body(self) -> None:
-        """A part of the body has come."""
+        """Note that the parser has seen part of the body."""
         self._framing.content()
 
     def discards(self, size: int) -> bool:
-        """Whether so much more of a refused body is still taken."""
+        """Return whether this many more bytes of a rejected body may be read and dropped."""
         self._discarded += size
         return self._discarded <= (MAX_DISCARDED if self.trusted else STRANGE_DISCARDED)
 
     def end(self) -> None:
-        """The request is complete."""
+        """End the request."""
         self._discarded = 0
         self._framing.end()
 
     def _too_long(self) -> ApiError:
-        return ApiError(431, "header_too_large", f"the header block is over {self._most} bytes")
+        return ApiError(
+            431,
+            "header_too_large",
+            f"the header block is over {self._most} bytes: shorten the path or headers",
+        )
 
 
 def too_slow() -> ApiError:
-    """Of a header block whose end does not come."""
-    return ApiError(408, "header_timeout", f"the header block took over {HEADER_TIMEOUT:g} s")
+    """Return a 408 for a header block that is never completed."""
+    return ApiError(
+        408, "header_timeout", f"the header block took over {HEADER_TIMEOUT:g} s: send it within that time"
+    )

@@ -1,4 +1,4 @@
-"""The body of a claim, checked."""
+"""Validates the body of a claim."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NAMES = (
 
 
 def parse(body: dict[str, Any]) -> dict[str, Any]:
-    """The claim's body with every field checked and every default filled in. Raises a 400."""
+    """Return the claim with every field validated and every default filled in. Raises a 400."""
     claim: dict[str, Any] = dict.fromkeys(NAMES)
     for name, limit in (("sandbox_id", 128), ("token", 4096), ("tenant", 256)):
         claim[name] = fields.text(body, name, required=name != "tenant", limit=limit)
@@ -32,7 +32,7 @@ def parse(body: dict[str, Any]) -> dict[str, Any]:
     asked = fields.mapping(body, "egress")
     claim["egress"] = egress.parse(asked) if asked else None
     if claim["egress"] is not None and claim["network"] != "full":
-        raise bad_input("egress needs a network", field="egress")
+        raise bad_input("egress needs network full", field="egress")
     claim["timeout"] = fields.seconds(body, "timeout")
     claim["idle_timeout"] = fields.seconds(body, "idle_timeout")
     claim["workdir"] = fields.text(body, "workdir", limit=4096) or None

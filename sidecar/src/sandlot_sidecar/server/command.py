@@ -1,4 +1,4 @@
-"""What a runner is sent to run an op: the command with all that is told of it, and its standard input."""
+"""Builds the message by which a runner starts an op, and the op's standard input."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ..core.op import Op
 
     class Defaults(Protocol):
-        """What holds for every op of the sandbox that does not ask for something else."""
+        """Defaults for an op whose spec does not set them."""
 
         environment: dict[str, str]
         workdir: str | None
@@ -22,7 +22,7 @@ SMALL_STDIN = 64 * 1024  # fits into a fresh pipe
 
 
 def message(op: Op, defaults: Defaults, *, quiet: float) -> dict[str, Any]:
-    """`quiet`: seconds that the runner tells its start late."""
+    """Return the runner's message for an op. `quiet`: seconds by which the runner delays its report of the start."""
     spec = op.spec
     env = {**defaults.environment, **spec.env, "SANDLOT_OP": op.op_id}
     run: dict[str, Any] = {"env": env, "mark": op.op_id, "cwd": spec.cwd or defaults.workdir}
@@ -49,7 +49,7 @@ def message(op: Op, defaults: Defaults, *, quiet: float) -> dict[str, Any]:
 
 
 def input_of(data: bytes) -> int:
-    """A descriptor from which a command reads these bytes."""
+    """Return a descriptor from which a command reads these bytes."""
     if len(data) <= SMALL_STDIN:
         read, write = os.pipe2(os.O_CLOEXEC)
         os.write(write, data)

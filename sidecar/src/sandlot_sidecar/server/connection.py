@@ -1,4 +1,4 @@
-"""One HTTP/1.1 connection: httptools feeds it, one request at a time is handled, the next ones wait their turn."""
+"""One HTTP/1.1 connection: httptools parses it, and pipelined requests are handled one after another."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing import Any, Protocol
 
     class Http(Protocol):
-        """Who is told of connections and their requests."""
+        """Receives the events of connections and their requests."""
 
         def opened(self, connection: Connection) -> None: ...
 
@@ -34,13 +34,13 @@ MAX_PIPELINED = 64
 
 
 class Connection(Flow):
-    """Parses, checks the limits, and gives each request to the routes when it is its turn."""
+    """Parses requests, applies the limits and passes each request to the routes in turn."""
 
     def __init__(self, http: Http) -> None:
         super().__init__()
         self.http = http
         self.parser = HttpRequestParser(self)
-        self.inside = False  # it comes from the sandbox's own network: the code's, not a gateway's
+        self.inside = False  # the peer is in the sandbox's network: user code, not a gateway
         self._incoming: Request | None = None
         self._url = b""
         self._bounds = Bounds()
@@ -50,10 +50,10 @@ class Connection(Flow):
 
     @property
     def trusted(self) -> bool:
-        """A valid token was seen."""
+        """True if the connection has shown a valid token."""
         return self._bounds.trusted
 
-    # -- the transport ---------------------------------------------------------------------------------------
+    # -- transport -------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
@@ -63,7 +63,7 @@ class Connection(Flow):
         self.http.opened(self)
 
     def trust(self) -> None:
-        """It has shown a token: from now on it may stay."""
+        """Lift the time limit for connections without a token."""
         self._bounds.trusted = True
         if self._stay is not None:
             self._stay.cancel()
@@ -137,7 +137,7 @@ class Connection(Flow):
         request.take_head(self._url, self.parser)
         self._requests.append(request)
         if len(self._requests) > MAX_PIPELINED:
-            raise bad_input("too many requests wait on this connection")
+            raise bad_input("too many requests are pipelined on this connection: wait for answers")
         if len(self._requests) == 1:
             self._begin(request)
         else:
@@ -171,7 +171,7 @@ class Connection(Flow):
             return
         request.complete = True
         if self.parser.should_upgrade():
-            return  # what follows is no HTTP: `_upgrade` goes on when this feed is over
+            return  # what follows is not HTTP: `_upgrade` takes over after this feed
         if request.stream is not None:
             request.stream.end()
         elif self._requests and self._requests[0] is request:
@@ -182,10 +182,10 @@ class Connection(Flow):
             elif request.route is not None:
                 self.http.handle(request)
 
-    # -- one request after the other -------------------------------------------------------------------------
+    # -- request queue ---------------------------------------------------------------------------------------
 
     def _begin(self, request: Request) -> None:
-        """Its turn has come and its headers are here: refuse it, or wait for its body, or hand its body over."""
+        """Begin the next request: reject it, wait for its body, or stream its body to the handler."""
         try:
             self.http.admit(request)
         except ApiError as error:
@@ -194,7 +194,7 @@ class Connection(Flow):
             request.keep_alive = request.keep_alive and self.trusted
             request.respond_error(error)
             return
-        if not self.trusted:  # whoever has no token has no body that is kept, and one question
+        if not self.trusted:  # without a token: the body is dropped, and the connection serves one request
             request.discard = True
             request.keep_alive = False
             self.http.handle(request)
@@ -211,17 +211,17 @@ class Connection(Flow):
             self.http.handle(request)
 
     def answered(self, request: Request) -> None:
-        """The answer is out: close, or go on with the next request."""
+        """Note that the response was written: close, or go on with the next request."""
         request.answered = True
         if not request.keep_alive:
             if request.complete or self.trusted or self.closing:
                 self.close()
             else:
-                # Were it closed with a body on its way, the client's kernel would drop the answer.
+                # If we closed while a body is arriving, the client's kernel would drop the response.
                 request.discard = True
                 try:
                     self.transport.write_eof()
-                except OSError:  # it has gone
+                except OSError:  # the client has gone
                     self.close()
             return
         if not request.complete:
@@ -231,7 +231,7 @@ class Connection(Flow):
                 self.resume("body")
             return
         if len(self._requests) > 1:
-            asyncio.get_running_loop().call_soon(self._next)  # not from here: a long pipeline would recurse
+            asyncio.get_running_loop().call_soon(self._next)  # not directly: a long pipeline would recurse
         else:
             self._next()
 
@@ -250,22 +250,22 @@ class Connection(Flow):
         elif request.complete and request.answered:
             asyncio.get_running_loop().call_soon(self._next)
 
-    # -- ends ------------------------------------------------------------------------------------------------
+    # -- close -----------------------------------------------------------------------------------------------
 
     def _upgrade(self, rest: bytes) -> None:
         request = self._requests[0] if len(self._requests) == 1 else None
         if request is None or request.answered or request.route is None or not request.route.upgrades:
-            self._refuse(bad_input("this route has no upgrade"))
+            self._refuse(bad_input("this route does not support an upgrade: send a plain request"))
             return
         request.complete = True
         request.body += rest
-        request.keep_alive = False  # a refusal ends the connection: its bytes are no HTTP any more
+        request.keep_alive = False  # a rejection ends the connection: its bytes are no longer HTTP
         self._incoming = None
         self.pause("upgrade")
         self.http.handle(request)
 
     def begin_tunnel(self, tunnel: Any, request: Request, head: str) -> None:
-        """From here on the bytes are the tunnel's."""
+        """Switch to the tunnel: from here on all bytes are its own."""
         self.write(head.encode())
         self.tunnel = tunnel
         request.answered = True
@@ -276,7 +276,7 @@ class Connection(Flow):
         self.resume("upgrade")
 
     def _refuse(self, error: ApiError) -> None:
-        """The byte stream cannot be followed any more: say why and close."""
+        """Report an error after which the byte stream cannot be parsed, and close."""
         self._stop_timer()
         if self.closing:
             return
@@ -285,7 +285,7 @@ class Connection(Flow):
             request = waiting or self._incoming or Request(self)
             request.keep_alive = False
             request.respond_error(error)
-        self.close()  # the parser takes nothing more
+        self.close()  # the parser accepts nothing more
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
@@ -293,7 +293,7 @@ class Connection(Flow):
             self._timer = None
 
     def close_when_idle(self) -> None:
-        """Close now, or after the answer being made."""
+        """Close now, or after the response in progress."""
         if not self._requests:
             self.close()
         for request in self._requests:

@@ -1,4 +1,4 @@
-"""Whether the container of a pod ran out of memory: what its control group counts, read through open files."""
+"""Detects that a pod's container ran out of memory, from the counters of its cgroup."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import os
 
 
 class ContainerMemory:
-    """`counters`: from the executor, of the container and, if any, of those in it that are not its own."""
+    """Reads OOM kills. `counters`: open files of the container's cgroup, then of cgroups inside it to leave out."""
 
     def __init__(self, counters: list[int]) -> None:
         self._counters = counters
         self._before = self._kills()
 
     def exhausted(self) -> bool:
-        """Whether the kernel has killed something of the container's own, its first process, say; no op counts."""
+        """Return whether the OOM killer hit a process of the container itself, such as its first; ops do not count."""
         return self._kills() > self._before
 
     def close(self) -> None:
@@ -25,7 +25,7 @@ class ContainerMemory:
     def _kills(self) -> int:
         try:
             counts = [_oom_kills(os.pread(fd, 4096, 0)) for fd in self._counters]
-        except OSError:  # the group was taken away
+        except OSError:  # the cgroup was removed
             return 0
         return counts[0] - sum(counts[1:]) if counts else 0
 

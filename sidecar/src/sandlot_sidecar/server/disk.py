@@ -1,4 +1,4 @@
-"""Holds a sandbox to its disk where no kernel does: what it holds is looked at, and what fills it is ended."""
+"""Enforces a sandbox's disk limit where the kernel does not, by measuring its use and killing what fills it."""
 
 from __future__ import annotations
 
@@ -15,18 +15,24 @@ if TYPE_CHECKING:
 
     from .ops import Ops
 
-FIRST, LEAST, MOST = 0.3, 1.0, 10.0  # seconds until the first look after a command began, and between two
-FASTEST = 512 << 20  # bytes that may be written in a second: with much room left there is time
-FASTEST_FILES = 200_000  # and files that may be made: each takes memory of a pod's kernel under gVisor
+FIRST, LEAST, MOST = (
+    0.3,
+    1.0,
+    10.0,
+)  # seconds before the first measurement after a command began, and between two
+FASTEST = (
+    512 << 20
+)  # bytes per second that may be written: with much room left, the next measurement can wait
+FASTEST_FILES = 200_000  # files per second that may be created: each takes memory of a pod's gVisor kernel
 SOONEST = 0.1
-SHARE = 20  # looking takes this part of a core at most
+SHARE = 20  # measuring takes at most this fraction (1/20) of a core
 
 
 def pause(*, cost: float, room: int, files: int) -> float:
-    """Seconds until the next look, when one took `cost` seconds of CPU and so many bytes and `files` had room left.
+    """Return the seconds until the next measurement, from the cost of the last one and the bytes and files left.
 
-    CPU, since on busy cores a look that waits for them for a second would come back after 20: so long a full disk
-    would go unseen where most is written.
+    `cost` is in seconds of CPU: in wall time, a measurement that waited a second for busy cores would delay the next
+    one by 20, during which a full disk went unnoticed where most is written.
     """
     by_bytes = max(LEAST, min(MOST, room / FASTEST))
     by_files = max(SOONEST, files / FASTEST_FILES)
@@ -34,45 +40,45 @@ def pause(*, cost: float, room: int, files: int) -> float:
 
 
 class Disk:
-    """All return at once. `measured`: by us; else a filesystem of its own bounds it, and nothing is done here."""
+    """Tracks disk use; no method blocks. `measured`: False where a file system of its own bounds the sandbox."""
 
     def __init__(self, ops: Ops, *, measured: bool) -> None:
         self._ops = ops
         self._measured = measured
         self._used = self._files = 0
-        self._spilled = 0  # bytes of kept output, which no walk meets
+        self._spilled = 0  # bytes of spilled output, which no measurement finds
         self._limit: int | None = None
         self._files_limit = 0
-        self._counted: list[int] | None = None  # lets the next look begin where the last one ended
+        self._counted: list[int] | None = None  # where the next measurement resumes
         self._timer: asyncio.TimerHandle | None = None
         self._busy = False
-        self._killed = False  # by the last look
+        self._killed = False  # the last measurement killed the running ops
         self._not_before = 0.0
 
     def look(self) -> None:
-        """Commands run: measure as long as any does."""
+        """Schedule measurements for as long as commands run."""
         if self._measured and self._timer is None and not self._busy:
             pause = max(FIRST, self._not_before - time.monotonic())
             self._timer = self._ops.loop.call_later(pause, self._due)
 
     def check(self, size: int) -> None:
-        """Whether so many bytes more are too many. Raises ApiError."""
+        """Check that this many more bytes fit. Raises ApiError."""
         used = self._used + self._ops.spilled()
         if self._limit is not None and used + size > self._limit:
-            message = f"the sandbox's disk is full: {used} of {self._limit} bytes are used"
+            message = f"the sandbox's disk is full ({used} of {self._limit} bytes): remove files"
             raise ApiError(507, "disk_full", message)
 
     def wrote(self, size: int) -> None:
-        """A file came by another way than a command."""
+        """Count a file that was written other than by a command."""
         self._used += size
 
     def emptied(self) -> None:
-        """The writable layer is a fresh one."""
+        """Reset the counters for a fresh writable layer."""
         self._used = self._files = 0
         self._counted = None
 
     def close(self) -> None:
-        """Measure no more."""
+        """Stop measuring."""
         self._measured = False
         if self._timer is not None:
             self._timer.cancel()
@@ -88,7 +94,7 @@ class Disk:
             grows = self._killed or self._files > self._files_limit
             answer, _ = await self._ops.executor.ask("disk", counted=self._counted, grows=grows)
         except SidecarError:
-            return  # the executor is gone, and so is the sandbox; or a reset has ended the measuring
+            return  # the executor and the sandbox are gone, or a reset stopped the measurements
         finally:
             self._busy = False
         if answer["limit"] is None:
@@ -108,8 +114,8 @@ class Disk:
         self._limit = None if answer["hard"] else limit
         soon = pause(cost=answer.get("cost", 0.0), room=limit - used, files=most - self._files)
         self._not_before = time.monotonic() + soon
-        # What makes room again must live: only a disk that was filled further ends what runs, and what those that
-        # were killed wrote until they were dead does not count.
+        # Commands that free space must survive: only a disk that grew further kills what runs, and what killed commands
+        # wrote before they died does not count.
         full = used > max(before, limit)
         self._killed = (full or self._files > max(files_before, most)) and not self._killed
         if self._killed:

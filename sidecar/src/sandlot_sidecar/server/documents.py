@@ -1,4 +1,4 @@
-"""The JSON of an op: its document, and the answer of `exec`, small ones at once and large ones in pieces."""
+"""The JSON of an op: its document, and the response of `exec`, at once if small and in pieces if large."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-HALF = 8 << 20  # of a stream that is too long for `exec`, the first and the last so many bytes are sent
+HALF = 8 << 20  # of a stream too long for `exec`, this many first and last bytes are sent
 SMALL = 1 << 20
 FEW = 4096  # frames
 PIECE = 64 << 10
-# What the contract calls those that differ from `running`.
+# State -> its name in the contract, where that is not `running`.
 STATES = {State.QUEUED: "queued", State.ENDED: "ended"}
 
 
 def usage(op: Op) -> dict[str, Any]:
-    """What it used; `queued` counts the time before it came here too."""
+    """Return the op's usage; `queued` includes the time before it reached the sidecar."""
     begun = op.started if op.started is not None else op.finished
     now = time.monotonic()
     queued = (begun if begun is not None else now) - op.created + op.queued_before
@@ -42,7 +42,7 @@ def usage(op: Op) -> dict[str, Any]:
 
 
 def document(op: Op, *, with_spec: bool = False) -> dict[str, Any]:
-    """The contract's op document; with what was asked for while the op lives, if wanted."""
+    """Return the contract's op document, with the op's spec if asked for and still known."""
     log = op.log
     spec = {"spec": None if op.spec is None else op.spec.document()} if with_spec else {}
     return {
@@ -66,22 +66,22 @@ def document(op: Op, *, with_spec: bool = False) -> dict[str, Any]:
 
 
 def end_payload(op: Op) -> bytes:
-    """The payload of the `x` frame."""
+    """Return the payload of the `x` frame."""
     return json.dumps(document(op), separators=(",", ":")).encode()
 
 
 def exec_status(op: Op) -> int:
-    """408 for a timeout, 200 for every other end."""
+    """Return 408 for a timeout, 200 for every other end."""
     return 408 if op.verdict == CommandVerdict.TIMEOUT else 200
 
 
 def is_small(op: Op) -> bool:
-    """Whether the answer of `exec` is made at once."""
+    """Return whether the response of `exec` is built in one piece."""
     return op.log.size <= SMALL and op.log.frames <= FEW
 
 
 def exec_answer(op: Op) -> str:
-    """The JSON of `exec` for small output."""
+    """Return the JSON of `exec` for small output."""
     log = op.log
     stdout = log.simple_output(STDOUT).decode("utf-8", "replace") if log.stdout_bytes else ""
     stderr = log.simple_output(STDERR).decode("utf-8", "replace") if log.size else ""
@@ -90,7 +90,7 @@ def exec_answer(op: Op) -> str:
 
 def _rest(op: Op, *, truncated: bool) -> str:
     code = op.exit_code
-    if code is None:  # it never ran to an end; Prime's clients need a number
+    if code is None:  # it has no exit code; Prime's clients need a number
         code = 126 if op.verdict == CommandVerdict.START_FAILED else 137
     used = usage(op)
     message = "null" if op.message is None else quote(op.message)
@@ -104,7 +104,10 @@ def _rest(op: Op, *, truncated: bool) -> str:
 
 
 def exec_pieces(op: Op) -> Iterator[bytes]:
-    """The same JSON for large output, in pieces of bounded size; an empty one is a turn for others (FrameLog.output)."""
+    """Yield the JSON of `exec` for large output, in pieces of bounded size.
+
+    An empty piece lets other tasks run (see FrameLog.output).
+    """
     truncated = op.log.truncated
     for kind, _name in ((STDOUT, "stdout"), (STDERR, "stderr")):
         kept = op.log.kept_bytes(kind)
@@ -120,7 +123,7 @@ def exec_pieces(op: Op) -> Iterator[bytes]:
 
 
 def _quoted(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """JSON string content; a character that is split between two pieces stays whole."""
+    """Yield JSON string content; characters split between two pieces stay whole."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     for piece in pieces:
         if not piece:

@@ -1,4 +1,4 @@
-"""What every op of a sandbox begins with: the image's environment, then the claim's, then its secrets."""
+"""Builds the environment of an op: the image's, then the claim's, then the claim's secrets."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-# nproc and OpenMP, the algebra libraries that have their own, Go, Rust's rayon, Python from 3.13 on.
+# nproc and OpenMP, algebra libraries with variables of their own, Go, Rust's rayon, Python from 3.13 on.
 THREADS = (
     "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "GOMAXPROCS",
     "RAYON_NUM_THREADS", "PYTHON_CPU_COUNT",
@@ -19,13 +19,16 @@ DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 def environment(
     *, image: dict[str, str], configured: dict[str, str], claim: dict[str, Any] | None, threads: float | None
 ) -> dict[str, str]:
-    """`image`: in a pod the container's own. `threads`: cores that the sandbox may use, where its programs see more."""
+    """Return the environment. `image`: in a pod the container's own.
+
+    `threads`: cores that the sandbox may use, if its programs see more than that.
+    """
     env = {"PATH": DEFAULT_PATH, **image, **configured}
     if claim is not None:
         env |= claim["env"]
         env |= claim["secrets"]
         env["SANDLOT_SANDBOX_ID"] = claim["sandbox_id"]
     if threads is not None:
-        # What counts the node's processors starts so many threads that they only push each other out.
+        # Programs that count the node's processors would start so many threads that these starve each other.
         env = dict.fromkeys(THREADS, str(max(1, math.ceil(threads)))) | env
     return env

@@ -1,4 +1,4 @@
-"""The server's end of the control socket: requests with numbers, answers with descriptors, one event."""
+"""Client of the executor's control socket: numbered requests, responses with descriptors, events."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ STATUS = {
     "permission": 403, "too_large": 413, "disk_full": 507, "refused": 502, "no_overlay": 409, "bad_request": 400,
     "conflict": 409, "unsupported": 409,
 }  # fmt: skip
-# Requests under way at most. Those of callers are refused beyond, as code can keep the executor busy; the sidecar's own
-# are few, and what ends an upload must not be left out.
+# Limit on pending requests. Beyond it those of callers are rejected, as code can keep the executor busy; the
+# sidecar's own are few, and an upload must still be able to end.
 MOST_WAITING = 1024
 CALLERS = frozenset(("file", "connect", "usage"))
 ENDS_UPLOAD = frozenset(("commit", "abort"))
 
 
 class ExecutorGone(SidecarError):
-    """The executor has ended: nothing can run in the sandbox any more."""
+    """The executor has ended; nothing can run in the sandbox any more."""
 
 
 class ExecutorError(ApiError):
-    """The executor refused a request; carries the contract's status for its code."""
+    """The executor rejected a request; carries the contract's HTTP status for its code."""
 
 
 class ExecutorClient:
-    """Sends requests and hands out their answers; everything happens in the loop's thread."""
+    """Sends requests and delivers their responses, all in the event loop's thread."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
@@ -49,14 +49,14 @@ class ExecutorClient:
         self.on_gone: Callable[[], None] = lambda: None
 
     def start(self) -> None:
-        """Begin to listen for answers."""
+        """Begin to read responses."""
         self._loop = asyncio.get_running_loop()
         self._sock.setblocking(False)
         self._queue = SendQueue(self._sock, loop=self._loop, on_broken=self._lost)
         self._loop.add_reader(self._sock.fileno(), self._readable)
 
     def close(self) -> None:
-        """Hang up: the executor kills everything and leaves."""
+        """Close the socket, upon which the executor kills everything and exits."""
         self._stop()
         self._sock.close()
         self._decoder.close()
@@ -104,14 +104,16 @@ class ExecutorClient:
     async def ask(
         self, do: str, *, descriptors: int | None = 0, **arguments: Any
     ) -> tuple[dict[str, Any], list[int]]:
-        """One request; returns its answer and exactly `descriptors` descriptors (None: all), which are then the caller's.
+        """Send a request; return its response and exactly `descriptors` descriptors (None: all), which the caller owns.
 
-        Raises ExecutorError (refused), ExecutorGone, or a 503 where too many wait already.
+        Raises ExecutorError (rejected), ExecutorGone, or a 503 if too many requests are pending.
         """
         if self.gone or self._queue is None:
             raise ExecutorGone("the executor has ended")
         if len(self._waiting) >= MOST_WAITING and do in CALLERS and arguments.get("op") not in ENDS_UPLOAD:
-            raise busy(f"{len(self._waiting)} requests to the sandbox wait; try again after Retry-After")
+            raise busy(
+                f"{len(self._waiting)} requests to the sandbox are pending: try again after Retry-After"
+            )
         self._seq += 1
         data = wire.control({"seq": self._seq, "do": do, **arguments})
         waiter = asyncio.get_running_loop().create_future()
@@ -130,6 +132,8 @@ class ExecutorClient:
         if "error" in answer or descriptors not in (None, len(fds)):
             wire.close_all(fds)
             code = str(answer.get("error", "internal"))
-            message = str(answer.get("message", "the executor's answer lacks a descriptor"))
+            message = str(
+                answer.get("message", "the executor's response has the wrong number of descriptors")
+            )
             raise ExecutorError(STATUS.get(code, 503), code, message, field=answer.get("field"))
         return answer, fds

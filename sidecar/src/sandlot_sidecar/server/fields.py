@@ -1,4 +1,4 @@
-"""Readers for JSON and query fields: each returns a checked value or raises a 400 that names the field."""
+"""Validators of JSON and query fields: each returns the value or raises a 400 that names the field."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ if TYPE_CHECKING:
 
 MAX_SECONDS = 1e9
 MAX_INT = 1 << 53
-MAX_DEPTH = 64  # of a document that is kept: json.dumps calls itself for each level
+MAX_DEPTH = 64  # of a stored document: json.dumps recurses once per level
 
 
 def clean(value: object, name: str) -> str:
-    """A string that can be given to the kernel: no NUL, no surrogate that stands for no byte."""
+    """Return a string that the kernel accepts: without NUL, and encodable with surrogateescape."""
     if not isinstance(value, str):
         raise bad_input(f"{name} must be a string", field=name)
     if "\0" in value:
@@ -23,7 +23,7 @@ def clean(value: object, name: str) -> str:
         try:
             value.encode("utf-8", "surrogateescape")
         except UnicodeEncodeError as error:
-            raise bad_input(f"{name} contains half a surrogate pair", field=name) from error
+            raise bad_input(f"{name} contains a lone surrogate", field=name) from error
     return value
 
 
@@ -35,7 +35,7 @@ def text(
     required: bool = False,
     limit: int = 1 << 20,
 ) -> str | None:
-    """A string of at most `limit` characters without NUL; null and absent give the default."""
+    """Return a string of at most `limit` characters without NUL; null and absent give the default."""
     value = body.get(name)
     if value is None:
         if required:
@@ -48,7 +48,7 @@ def text(
 
 
 def flag(body: dict[str, Any], name: str, *, default: bool) -> bool:
-    """true or false."""
+    """Return a boolean; null and absent give the default."""
     value = body.get(name)
     if value is None:
         return default
@@ -58,7 +58,7 @@ def flag(body: dict[str, Any], name: str, *, default: bool) -> bool:
 
 
 def seconds(body: dict[str, Any], name: str, *, minimum: float = 0.0) -> float | None:
-    """A finite number of seconds above `minimum`; null and absent give None (no limit)."""
+    """Return a finite number of seconds above `minimum`; null and absent give None (no limit)."""
     value = body.get(name)
     if value is None:
         return None
@@ -72,7 +72,7 @@ def seconds(body: dict[str, Any], name: str, *, minimum: float = 0.0) -> float |
 def integer(
     body: dict[str, Any], name: str, *, minimum: int, maximum: int = MAX_INT, default: int | None = None
 ) -> int | None:
-    """A whole number within the range; null and absent give the default."""
+    """Return an integer within the range; null and absent give the default."""
     value = body.get(name)
     if value is None:
         return default
@@ -84,7 +84,7 @@ def integer(
 
 
 def number(body: dict[str, Any], name: str, *, minimum: float, maximum: float) -> float | None:
-    """A finite number within the range; null and absent give None."""
+    """Return a finite number within the range; null and absent give None."""
     value = body.get(name)
     if value is None:
         return None
@@ -94,7 +94,7 @@ def number(body: dict[str, Any], name: str, *, minimum: float, maximum: float) -
 
 
 def mapping(body: dict[str, Any], name: str) -> dict[str, Any]:
-    """An object; null and absent give an empty one."""
+    """Return an object; null and absent give an empty one."""
     value = body.get(name)
     if value is None:
         return {}
@@ -104,7 +104,7 @@ def mapping(body: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def document(body: dict[str, Any], name: str) -> dict[str, Any]:
-    """An object of anything, not too deep; null and absent give an empty one."""
+    """Return an object of bounded depth; null and absent give an empty one."""
     value = mapping(body, name)
     level: list[Any] = [value]
     for _ in range(MAX_DEPTH):
@@ -112,11 +112,11 @@ def document(body: dict[str, Any], name: str) -> dict[str, Any]:
         level = [item for item in inner if isinstance(item, dict | list)]
         if not level:
             return value
-    raise bad_input(f"{name} is nested over {MAX_DEPTH} deep", field=name)
+    raise bad_input(f"{name} is nested over {MAX_DEPTH} levels deep: flatten it", field=name)
 
 
 def environment(body: dict[str, Any], name: str) -> dict[str, str]:
-    """An object of environment variables: names without `=` and NUL, string values without NUL."""
+    """Return environment variables: names without `=` and NUL, string values without NUL."""
     value = body.get(name)
     if not value and (value is None or isinstance(value, dict)):
         return {}
@@ -124,13 +124,13 @@ def environment(body: dict[str, Any], name: str) -> dict[str, str]:
         raise bad_input(f"{name} must be an object of strings", field=name)
     for key, item in value.items():
         if not key or "=" in key:
-            raise bad_input(f"{name} has a name that is empty or contains =", field=name)
+            raise bad_input(f"{name} has a name that is empty or contains `=`", field=name)
         clean(item, f"{name}.{clean(key, name)}")
     return value
 
 
 def command(body: dict[str, Any], name: str, *, required: bool) -> str | list[str] | None:
-    """A shell string, or a non-empty argv of strings."""
+    """Return a shell string or a non-empty argv."""
     value = body.get(name)
     if value is None:
         if required:
@@ -143,12 +143,12 @@ def command(body: dict[str, Any], name: str, *, required: bool) -> str | list[st
     for item in value:
         clean(item, name)
     if not value[0]:
-        raise bad_input(f"{name} must name a program first", field=name)
+        raise bad_input(f"the first item of {name} must name a program", field=name)
     return value
 
 
 def user(body: dict[str, Any], name: str) -> str | int | None:
-    """A user's name or number; a string of digits is a number."""
+    """Return a user's name or number; a string of digits is a number."""
     value = body.get(name)
     if value is None or value == "":
         return None
@@ -165,7 +165,7 @@ def user(body: dict[str, Any], name: str) -> str | int | None:
 def query_int(
     query: dict[str, str], name: str, *, default: int | None = None, minimum: int = 0, maximum: int = MAX_INT
 ) -> int | None:
-    """A whole number of the query string within the range."""
+    """Return an integer of the query string within the range."""
     value = query.get(name)
     if value is None or value == "":
         return default
@@ -179,7 +179,7 @@ def query_int(
 
 
 def query_flag(query: dict[str, str], name: str, *, default: bool) -> bool:
-    """`1`/`true` or `0`/`false`."""
+    """Return a boolean of the query string: `1`/`true` or `0`/`false`."""
     value = query.get(name)
     if value is None or value == "":
         return default
@@ -191,7 +191,7 @@ def query_flag(query: dict[str, str], name: str, *, default: bool) -> bool:
 
 
 def query_seconds(query: dict[str, str], name: str, *, maximum: float) -> float | None:
-    """Seconds of the query string; more than the maximum is the maximum."""
+    """Return seconds of the query string, capped at the maximum."""
     value = query.get(name)
     if value is None or value == "":
         return None

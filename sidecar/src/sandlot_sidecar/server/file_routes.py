@@ -1,4 +1,4 @@
-"""The routes of files. Paths are the executor's business; the bytes go between its descriptors and the connection."""
+"""HTTP routes for files: the executor resolves paths, and bytes flow between its descriptors and the connection."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ MAX_LIST = 10000
 
 
 class FileRoutes:
-    """Handlers over one instance's files."""
+    """Handlers for the files of one instance."""
 
     def __init__(self, instance: Instance) -> None:
         self._instance = instance
         self._writer = FileWriter(instance)
 
     def add_to(self, http: Http) -> None:
-        """Register everything."""
+        """Register the routes."""
         http.add("PUT", "/v1/files", Route(self._active(self.put), streams=True))
         http.add("GET", "/v1/files", Route(self._active(self.get)))
         http.add("DELETE", "/v1/files", Route(self._active(self.delete)))
@@ -49,7 +49,7 @@ class FileRoutes:
         http.add("POST", "/v1/files/chmod", Route(self._active(self.chmod)))
 
     def _active(self, work: Work) -> Work:
-        """While a file call runs, the sandbox is not idle."""
+        """Wrap a handler so that the sandbox is not idle while it runs."""
 
         async def counted(request: Request) -> None:
             instance = self._instance
@@ -76,7 +76,7 @@ class FileRoutes:
     # -- whole files -----------------------------------------------------------------------------------------
 
     async def put(self, request: Request) -> None:
-        """Stream the body into the file."""
+        """Write the request's body to a file."""
         query = request.query()
         path = self._path(query.get("path"))
         options = {"mode": _mode(query.get("mode")), **_owner(query)}
@@ -85,7 +85,7 @@ class FileRoutes:
         request.respond_json({"path": path, "size": size})
 
     async def upload(self, request: Request) -> None:
-        """Prime's form: the part `file` of a multipart body."""
+        """Write a file as Prime's clients send it: the part `file` of a multipart body."""
         path = self._path(request.query().get("path"))
         parts = _file_part(_body(request), boundary_of(request.header(b"content-type")))
         size = await self._writer.write(path, parts, parents=True, mode=None, user=None, group=None)
@@ -97,7 +97,7 @@ class FileRoutes:
         return fd, _document(answer)
 
     async def get(self, request: Request) -> None:
-        """The bytes, or one range of them."""
+        """Send a file, or one range of it."""
         path = self._path(request.query().get("path"))
         fd, stat = await self._open(path)
         try:
@@ -106,7 +106,7 @@ class FileRoutes:
             os.close(fd)
 
     async def read_file(self, request: Request) -> None:
-        """Prime's form: a window as text."""
+        """Send a window of a file as text, for Prime's clients."""
         query = request.query()
         path = self._path(query.get("path"))
         offset = fields.query_int(query, "offset", default=0, minimum=-fields.MAX_INT) or 0
@@ -128,13 +128,13 @@ class FileRoutes:
     # -- metadata --------------------------------------------------------------------------------------------
 
     async def stat(self, request: Request) -> None:
-        """One entry."""
+        """Send the metadata of one path."""
         query = request.query()
         follow = fields.query_flag(query, "follow", default=True)
         request.respond_json(await self._ask("stat", path=self._path(query.get("path")), follow=follow))
 
     async def list(self, request: Request) -> None:
-        """A directory, sorted, in pages."""
+        """Send one page of a directory's sorted entries."""
         query = request.query()
         limit = fields.query_int(query, "limit", default=MAX_LIST, minimum=1, maximum=MAX_LIST)
         answer = await self._ask(
@@ -143,7 +143,7 @@ class FileRoutes:
         request.respond_json(answer)
 
     async def mkdir(self, request: Request) -> None:
-        """Make a directory."""
+        """Create a directory."""
         body = request.json()
         path = self._path(fields.text(body, "path"))
         parents = fields.flag(body, "parents", default=True)
@@ -151,7 +151,7 @@ class FileRoutes:
         request.respond_json(await self._ask("mkdir", path=path, parents=parents, **given(options)))
 
     async def move(self, request: Request) -> None:
-        """Rename."""
+        """Rename a file or directory."""
         body = request.json()
         source = self._path(fields.text(body, "source"), "source")
         target = self._path(fields.text(body, "target"), "target")
@@ -159,14 +159,14 @@ class FileRoutes:
         request.respond_json(await self._ask("move", source=source, target=target, overwrite=overwrite))
 
     async def chmod(self, request: Request) -> None:
-        """Mode and owner."""
+        """Change a file's mode and owner."""
         body = request.json()
         path = self._path(fields.text(body, "path"))
         options = {"mode": _mode_field(body), **_owner_fields(body)}
         request.respond_json(await self._ask("chmod", path=path, **given(options)))
 
     async def delete(self, request: Request) -> None:
-        """Remove."""
+        """Delete a file or directory."""
         query = request.query()
         path = self._path(query.get("path"))
         recursive = fields.query_flag(query, "recursive", default=False)
@@ -174,7 +174,7 @@ class FileRoutes:
 
 
 def _said_once(work: Work) -> Work:
-    """Prime's clients take a 409 for a sandbox that is not ready yet and ask four times: what is wrong is a 400."""
+    """Turn a 409 into a 400, since Prime's clients retry a 409 four times as a sandbox that is not ready."""
 
     async def said(request: Request) -> None:
         try:
@@ -195,7 +195,7 @@ def _document(answer: dict[str, Any]) -> dict[str, Any]:
 
 
 def _mode(value: str | None) -> int | None:
-    """Octal digits as a number."""
+    """Parse octal digits. Raises a 400."""
     if value is None or value == "":
         return None
     if not value.isascii() or not value.isdigit() or len(value) > 5 or not set(value) <= set("01234567"):
@@ -225,7 +225,7 @@ async def _body(request: Request) -> AsyncIterator[bytes]:
 
 
 async def _file_part(pieces: AsyncIterator[bytes], boundary: bytes) -> AsyncIterator[bytes]:
-    """The bytes of the part named `file`. Raises a 400 when there is none or the body is cut."""
+    """Yield the bytes of the part named `file`. Raises a 400 if there is none or the body is truncated."""
     parser, wanted, found = Multipart(boundary), False, False
     async for piece in pieces:
         for kind, data in parser.feed(piece):
@@ -237,6 +237,6 @@ async def _file_part(pieces: AsyncIterator[bytes], boundary: bytes) -> AsyncIter
             elif kind == FINISH:
                 wanted = False
     if not found:
-        raise bad_input("the multipart body has no part named file", field="file")
+        raise bad_input("the multipart body has no part named `file`", field="file")
     if not parser.complete:
-        raise bad_input("the multipart body is cut", field="body")
+        raise bad_input("the multipart body is truncated: send it again", field="body")

@@ -1,4 +1,4 @@
-"""Reading files out: whole ones by sendfile with flat memory, windows of bounded size."""
+"""Sends files with bounded memory: whole ones by sendfile, windows up to a maximum size."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 KIND = "application/octet-stream"
 PIECE = 256 * 1024
-STEP = 64 << 20  # a file that shrinks is noticed after one
+STEP = 64 << 20  # a file that shrinks is noticed after at most this many bytes
 MAX_READ = 10 << 20
 
 
 async def send_file(request: Request, fd: int, stat: dict[str, Any]) -> None:
-    """The file or a range of it; a client that goes, or a file that shrinks, ends in a cut connection."""
+    """Send a file or a range of it. If the file shrinks, the connection is cut."""
     size = _size(fd)
     headers = [(MODE, str(stat.get("mode", ""))), (MTIME, str(stat.get("mtime", "")))]
     if size == 0:
@@ -60,7 +60,7 @@ async def send_file(request: Request, fd: int, stat: dict[str, Any]) -> None:
 
 
 class _File:
-    """What `loop.sendfile` asks of a file, without taking the descriptor over."""
+    """The interface that `loop.sendfile` needs of a file; does not own the descriptor."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -70,7 +70,7 @@ class _File:
 
 
 async def _sendfile(request: Request, answer: Answer, fd: int, start: int, length: int) -> int:
-    """Let the kernel copy, where it can; returns how many bytes went out."""
+    """Send by sendfile where the file system supports it; return the number of bytes sent."""
     transport = request.connection.transport
     loop = asyncio.get_running_loop()
     sent = 0
@@ -80,7 +80,7 @@ async def _sendfile(request: Request, answer: Answer, fd: int, start: int, lengt
             step = await loop.sendfile(
                 transport, file, offset=start + sent, count=min(length - sent, STEP), fallback=False
             )
-        except asyncio.SendfileNotAvailableError:  # a file system without it
+        except asyncio.SendfileNotAvailableError:  # the file system does not support it
             try:
                 data = os.pread(fd, min(length - sent, PIECE), start + sent)
             except OSError:
@@ -88,8 +88,8 @@ async def _sendfile(request: Request, answer: Answer, fd: int, start: int, lengt
             step = len(data)
             await answer.write(data)
         except (OSError, RuntimeError) as error:
-            request.connection.abort()  # it may be the file that failed, and the client waits for the rest
-            raise ClientGone("the client has gone in the middle of the file") from error
+            request.connection.abort()  # the file may have failed, and the client still waits for the rest
+            raise ClientGone("the connection broke in the middle of the file") from error
         if step <= 0:
             break
         sent += step
@@ -97,7 +97,7 @@ async def _sendfile(request: Request, answer: Answer, fd: int, start: int, lengt
 
 
 async def _send_unsized(request: Request, fd: int, headers: tuple[tuple[str, str], ...]) -> None:
-    """An empty file, or one like those in /proc that say 0 and have more."""
+    """Send a file of size 0: empty, or like those in /proc that have content all the same."""
     try:
         data = os.read(fd, PIECE)
     except OSError as error:
@@ -117,27 +117,29 @@ async def _send_unsized(request: Request, fd: int, headers: tuple[tuple[str, str
 
 
 def _unreadable(error: OSError) -> ApiError:
-    """The file is user code's, and may be a link to one of /proc that gives errors only."""
+    """Return the error of a failed read; user code can make a path a link to a file in /proc that fails to read."""
     found = from_os(error, field="path")
-    return ApiError(STATUS.get(found.code, 503), found.code, f"reading failed: {found.message}", field="path")
+    return ApiError(
+        STATUS.get(found.code, 503), found.code, f"cannot read the file: {found.message}", field="path"
+    )
 
 
 def _size(fd: int) -> int:
     found = os.fstat(fd)
     if modes.S_ISDIR(found.st_mode):
         raise ApiError(
-            409, "is_directory", "this is a directory: list it, or name a file in it", field="path"
+            409, "is_directory", "the path is a directory: list it, or name a file in it", field="path"
         )
     if not modes.S_ISREG(found.st_mode):
-        raise ApiError(400, "bad_request", "this is not a regular file", field="path")
+        raise ApiError(400, "bad_request", "only regular files can be read, and this is none", field="path")
     return found.st_size
 
 
 async def read_window(fd: int, *, offset: int, length: int | None, maximum: int) -> tuple[bytes, int, int]:
-    """(bytes, their offset, the file's size). Raises ApiError: 413, or what a failed read is."""
+    """Return (bytes, their offset, the file's size). Raises ApiError: 413, or for a failed read."""
     size = _size(fd)
     try:
-        if size == 0:  # empty, or like the files in /proc: read what there is
+        if size == 0:  # empty, or like the files in /proc: read until the end
             return await _unsized_window(fd, offset=offset, length=length, maximum=maximum)
         return await _sized_window(fd, size, offset=offset, length=length, maximum=maximum)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Writing files: each through a temporary neighbour, which takes the file's place when all of it is there."""
+"""Writes files by way of a temporary file in the same directory, which is renamed over the target once complete."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 
 
 class FileWriter:
-    """Into one instance's sandbox."""
+    """Writes files into the sandbox of one instance."""
 
     def __init__(self, instance: Instance) -> None:
         self._instance = instance
 
     async def write(self, path: str, pieces: AsyncIterator[bytes], **options: Any) -> int:
-        """Through a temporary neighbour; whatever goes wrong, nothing is left of it."""
+        """Write a file and return its size in bytes; on any failure the temporary file is removed."""
         if path.rpartition("/")[2] in ("", ".", ".."):
-            # Resolved, it would be a file beside the directory that was meant.
-            raise bad_input(f"path must end in a file's name, and {path} names a directory", field="path")
+            # Resolved, it would name a file beside the directory that was meant.
+            raise bad_input(f"path must end in a file name, and {path} names a directory", field="path")
         executor, disk = self._instance.executor, self._instance.disk
-        # A task of its own: when the client goes while the executor answers, the temporary file must be known.
+        # A task of its own: if the client goes while the executor responds, the temporary file must still be removed.
         creating = self._instance.tasks.spawn_quiet(
             executor.ask("file", descriptors=1, op="create", path=path, **given(options))
         )
@@ -72,7 +72,7 @@ class FileWriter:
 
 
 def given(options: dict[str, Any]) -> dict[str, Any]:
-    """Those that are."""
+    """Return the options that are not None."""
     return {name: value for name, value in options.items() if value is not None}
 
 
@@ -82,8 +82,8 @@ def _disk_error(error: OSError, path: str) -> ApiError:
             507, "disk_full", "the sandbox's disk is full: remove files, or create one with more", path=path
         )
     if error.errno == errno.EFBIG:
-        return ApiError(413, "too_large", "the file is too large", path=path)
+        return ApiError(413, "too_large", "the file is too large for the sandbox's file system", path=path)
     code = CODES.get(error.errno or 0)
     if code is not None:
-        return ApiError(STATUS[code], code, f"writing failed: {error.strerror}", path=path)
-    return ApiError(503, "io_error", f"writing failed: {error.strerror}", path=path)
+        return ApiError(STATUS[code], code, f"cannot write the file: {error.strerror}", path=path)
+    return ApiError(503, "io_error", f"cannot write the file: {error.strerror}", path=path)

@@ -1,4 +1,4 @@
-"""The flow of one connection's bytes: reading stops for reasons, writing waits for the client."""
+"""Flow control of one connection: named reasons pause reading, and writing waits for a slow client."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class Flow(asyncio.Protocol):
-    """What a connection is built on. `tunnel` is told as well, where there is one."""
+    """Base of a connection; passes flow-control events to its tunnel, if any."""
 
     def __init__(self) -> None:
         self.transport: Any = None
@@ -40,30 +40,30 @@ class Flow(asyncio.Protocol):
             await self._drain
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Hand bytes to the transport."""
+        """Write bytes to the transport."""
         if not self.closing:
             self.transport.write(data)
 
     def pause(self, why: str) -> None:
-        """Stop reading for a reason; reading goes on when every reason is gone."""
+        """Pause reading for a reason; reading resumes once all reasons are gone."""
         if not self._pauses and not self.closing:
             self.transport.pause_reading()
         self._pauses.add(why)
 
     def resume(self, why: str) -> None:
-        """Take a reason away."""
+        """Remove a reason to pause."""
         if why in self._pauses:
             self._pauses.discard(why)
             if not self._pauses and not self.closing and not self.transport.is_closing():
                 self.transport.resume_reading()
 
     def close(self) -> None:
-        """What was written is sent before."""
+        """Close after all written bytes are sent."""
         if not self.closing:
             self.closing = True
             self.transport.close()
 
     def abort(self) -> None:
-        """Cut the connection: the client sees that the answer is not complete."""
+        """Cut the connection, so that the client sees an incomplete response."""
         self.closing = True
         self.transport.abort()

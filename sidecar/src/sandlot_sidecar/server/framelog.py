@@ -1,4 +1,4 @@
-"""The kept output of one op: frames in memory first, then in an unlinked file; readable from any frame's offset."""
+"""The kept output of one op: frames in memory, then in an unlinked file, readable from any frame's offset."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 MERGE_LIMIT = 32 * 1024
 MARK_EVERY = 64 * 1024
-PIECE = 64 * 1024  # of output that is joined before it is given
-TURN = 1024  # frames that are walked in one go of the loop
+PIECE = 64 * 1024  # joined output bytes per piece
+TURN = 1024  # frames walked before other tasks get to run
 
 
 def spill_file(state_dir: str) -> int:
-    """A file without a name for output that memory has no room for."""
+    """Open an unlinked file for output that does not fit into memory."""
     try:
         return os.open(state_dir, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
     except OSError:  # gVisor has no O_TMPFILE
@@ -29,10 +29,10 @@ def spill_file(state_dir: str) -> int:
 
 
 class FrameLog:
-    """Appends frames up to a limit of output bytes; what is over it is counted and dropped.
+    """Appends frames up to a limit of output bytes; output beyond it is counted and dropped.
 
-    `size` is the offset after the last frame. A frame that no reader has seen yet grows instead of being
-    followed by another of its kind, so that a program which writes byte by byte does not cost 6 bytes a byte.
+    `size` is the offset after the last frame. A frame that no reader has seen yet grows instead of getting a successor
+    of its kind, so that a program that writes byte by byte does not cost 6 bytes a byte.
     """
 
     __slots__ = ("_begin", "_file", "_last", "_limit", "_marks", "_memory", "_open_file", "_seen", "_stderr",
@@ -43,25 +43,25 @@ class FrameLog:
         self._memory = memory
         self._open_file = open_file
         self._file = -1
-        self._begin = 0  # what is before this offset is in the file
+        self._begin = 0  # everything before this offset is in the file
         self._tail = bytearray()
         self._last = -1  # offset of the last frame while it may still grow
-        self._seen = 0  # no reader was given anything from here on
-        self._unread = 0  # the last answer of `unread`
+        self._seen = 0  # readers have been given nothing beyond this offset
+        self._unread = 0  # the last result of `unread`
         self._marks = array(
             "Q"
-        )  # a frame's offset about every 64 KiB, to find frames without walking them all
-        self._stderr = 0  # of `kept`
+        )  # a frame's offset about every 64 KiB, so that a lookup need not walk all frames
+        self._stderr = 0  # bytes of stderr among `kept`
         self.size = 0
         self.frames = 0
         self.kept = 0
         self.stdout_bytes = 0
         self.stderr_bytes = 0
         self.truncated = False
-        self._whole_line = True  # stderr is empty, or ends with a newline
+        self._whole_line = True  # stderr is empty or ends with a newline
 
     def append(self, kind: int, payload: bytes) -> None:
-        """Keep output (`o`, `e`) within the limit, or a start frame."""
+        """Append output (`o`, `e`) within the limit, or a start frame."""
         if kind == STDOUT:
             self.stdout_bytes += len(payload)
         elif kind == STDERR:
@@ -100,7 +100,7 @@ class FrameLog:
         return self._begin if self._file >= 0 else 0
 
     def say(self, line: bytes) -> None:
-        """A line of our own at the end of stderr, whatever the limit is."""
+        """Append a line of the sidecar's own to stderr, whatever the limit."""
         if not self._whole_line:
             line = b"\n" + line
         self._limit = max(self._limit, self.kept + len(line))
@@ -115,14 +115,14 @@ class FrameLog:
                 while offset < self.size:
                     offset += os.pwrite(self._file, view[offset - self._begin :], offset)
         except OSError:
-            self._limit = self.kept  # no room to keep more: what is in memory stays, the rest is dropped
+            self._limit = self.kept  # the disk is full: keep what is in memory, drop the rest
             self._memory = self.size
             return
         self._tail = bytearray()
         self._begin = offset
 
     def read(self, offset: int, *, limit: int) -> bytes:
-        """Up to `limit` bytes from an offset on; what was read stays as it is."""
+        """Return up to `limit` bytes from an offset on; they no longer change."""
         if offset >= self.size:
             return b""
         self._seen = max(self._seen, min(self.size, offset + limit))
@@ -132,8 +132,8 @@ class FrameLog:
         return bytes(self._tail[start : start + limit])
 
     def unread(self) -> int:
-        """The offset of the first frame that no reader was given whole."""
-        # From the last answer on: a client that asks again and again has no frame walked twice.
+        """Return the offset of the first frame that no reader was given in full."""
+        # Start at the last result, so that a client that polls makes us walk no frame twice.
         start = max(self._unread, self._mark_before(self._seen))
         for offset, _, length in self._walk(start, self._seen):
             if offset + HEADER + length > self._seen:
@@ -143,7 +143,7 @@ class FrameLog:
         return self._seen
 
     def is_boundary(self, offset: int) -> bool:
-        """Whether a frame begins (or the log ends) at this offset."""
+        """Return whether a frame begins (or the log ends) at this offset."""
         if not 0 <= offset <= self.size:
             return False
         if offset in (0, self.size):
@@ -161,7 +161,7 @@ class FrameLog:
         return self._marks[low - 1] if low else 0
 
     def _walk(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
-        """(offset, kind, payload length) of the frames that begin in [start, stop)."""
+        """Yield (offset, kind, payload length) of the frames that begin in [start, stop)."""
         position, block, base, length = start, b"", start, 0
         while position < min(stop, self.size):
             if position + HEADER > base + len(block):
@@ -181,11 +181,11 @@ class FrameLog:
         return data
 
     def output(self, kind: int, *, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
-        """The kept bytes of one stream as pieces, from its byte `offset` on.
+        """Yield the kept bytes of one stream in pieces, from its byte `offset` on.
 
-        Small frames are joined; an empty piece says that many frames were walked, and that others want their turn.
+        Small frames are joined. An empty piece means that many frames were walked and other tasks should run.
         """
-        self._last = -1  # a frame that grew between two pieces would move what is walked after it
+        self._last = -1  # a frame that grew between two pieces would shift the frames after it
         position = walked = 0
         left = length
         joined = bytearray()
@@ -215,11 +215,11 @@ class FrameLog:
             yield bytes(joined)
 
     def kept_bytes(self, kind: int) -> int:
-        """How many bytes of one stream are kept."""
+        """Return how many bytes of one stream are kept."""
         return self._stderr if kind == STDERR else self.kept - self._stderr
 
     def simple_output(self, kind: int) -> bytes:
-        """The kept bytes of one stream at once; for logs of few frames."""
+        """Return the kept bytes of one stream at once; for logs with few frames."""
         if self._begin:
             return b"".join(self.output(kind))
         tail, position = self._tail, 0
@@ -232,7 +232,7 @@ class FrameLog:
         return b"".join(found)
 
     def close(self) -> None:
-        """Give the memory and the file back."""
+        """Free the memory and close the file."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1

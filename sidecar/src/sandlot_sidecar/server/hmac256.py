@@ -11,7 +11,7 @@ BLOCK = 64
 
 
 def hexdigest(key: bytes, message: bytes) -> str:
-    """The HMAC as hex digits (RFC 2104)."""
+    """Return the HMAC in hexadecimal (RFC 2104)."""
     if len(key) > BLOCK:
         key = sha256(key).digest()
     key = key.ljust(BLOCK, b"\0")

@@ -1,4 +1,4 @@
-"""The routes: who may call what, and how a handler is run; a failure of ours is a logged 503, never a hang."""
+"""Routing: authenticates requests and runs their handlers; an unexpected exception is a logged 503, never a hang."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NOBODY, INSTANCE, SANDBOX, EITHER = "nobody", "instance", "sandbox", "either"
 
 
 class Route:
-    """A handler and what must hold before it is called."""
+    """A handler and the conditions for calling it."""
 
     __slots__ = ("handler", "needs", "shielded", "streams", "upgrades")
 
@@ -38,9 +38,9 @@ class Route:
         upgrades: bool = False,
     ) -> None:
         self.handler = handler
-        self.needs = needs  # whose token opens it
-        self.streams = streams  # called before the body is there
-        self.shielded = shielded  # goes on when the client has gone
+        self.needs = needs  # whose token it needs
+        self.streams = streams  # the handler runs before the body has arrived
+        self.shielded = shielded  # the handler continues if the client disconnects
         self.upgrades = upgrades
 
 
@@ -60,35 +60,35 @@ class Http:
         self.gate: Callable[[], None] = _open_gate
 
     def add(self, method: str, path: str, route: Route) -> None:
-        """`{id}` in a path stands for one op id."""
+        """Register a route; `{id}` in a path stands for an op id."""
         self._routes.setdefault(path, {})[method] = route
 
     def add_late(self, path: str, load: Callable[[], None]) -> None:
-        """`load` adds the routes of this path when the first request for it comes."""
+        """Register a path whose routes `load` adds upon the first request for it."""
         self._late[path] = load
 
     def set_sandbox_token(self, token: str | None) -> None:
-        """The claim's token; None when nobody owns the sandbox."""
+        """Set the claim's token, or None without an owner."""
         self._sandbox = None if token is None else b"Bearer " + token.encode()
 
     # -- connections -----------------------------------------------------------------------------------------
 
     def connect(self) -> Connection:
-        """A new connection (the protocol factory)."""
+        """Return the protocol of a new connection (the protocol factory)."""
         return Connection(self)
 
     def opened(self, connection: Connection) -> None:
-        """Count it as a stranger's until it shows a token."""
+        """Register a connection, as untrusted until it shows a token."""
         self._connections.add(connection)
         self._strangers.add(connection)
 
     def closed(self, connection: Connection) -> None:
-        """Forget it."""
+        """Unregister a connection."""
         self._connections.discard(connection)
         self._strangers.remove(connection)
 
     async def close(self) -> None:
-        """Answer what is being handled, then close every connection."""
+        """Finish the requests in progress, then close every connection."""
         self.draining = True
         for connection in list(self._connections):
             connection.close_when_idle()
@@ -100,7 +100,7 @@ class Http:
     # -- requests --------------------------------------------------------------------------------------------
 
     def admit(self, request: Request) -> None:
-        """Find the route and check the token, before a body is read. Raises ApiError."""
+        """Find the route and check the token before a body is read. Raises ApiError."""
         self.requests += 1
         if self.draining:
             request.keep_alive = False
@@ -109,11 +109,11 @@ class Http:
         if route is None or route.needs is not NOBODY:
             self._authorize(request, route)
         if methods is None:
-            raise ApiError(404, "no_such_route", "there is no such route")
+            raise ApiError(404, "no_such_route", "no such route: see docs/sidecar-contract.md")
         if route is None:
             allow = ", ".join(sorted(methods))
             raise ApiError(
-                405, "method_not_allowed", f"this route knows {allow}", headers=(("Allow", allow),)
+                405, "method_not_allowed", f"this route supports only {allow}", headers=(("Allow", allow),)
             )
         request.route = route
         if route.needs is SANDBOX:
@@ -138,7 +138,7 @@ class Http:
         needs = EITHER if route is None else route.needs
         sandbox = self._sandbox
         if needs is SANDBOX and sandbox is None:
-            raise ApiError(409, "not_claimed", "this instance has no owner yet: claim it first")
+            raise ApiError(409, "not_claimed", "this instance has no owner: claim it first")
         good = False
         if needs is not SANDBOX:
             good = compare_digest(shown, self._instance)
@@ -152,7 +152,7 @@ class Http:
             self._strangers.remove(connection)
 
     def handle(self, request: Request) -> None:
-        """Run the handler; a coroutine becomes a task that is ours."""
+        """Run the handler; a coroutine runs as a task of the server's."""
         route = request.route
         try:
             work = route.handler(request)
@@ -181,15 +181,13 @@ class Http:
 
     def _late_error(self, request: Request, error: ApiError) -> None:
         if request.started and not request.answered:
-            request.connection.abort()  # half an answer is out: only a cut says that it is not whole
+            request.connection.abort()  # part of the response is out: only a cut connection shows that it is incomplete
         else:
             request.respond_error(error)
 
     def _failed(self, request: Request, error: Exception) -> None:
         log.failure("handler_failed", error, method=request.method, path=request.path)
-        self._late_error(
-            request, ApiError(503, "internal", "an unexpected failure of the sidecar; it is in its log")
-        )
+        self._late_error(request, ApiError(503, "internal", "the sidecar failed unexpectedly: see its log"))
 
 
 def _open_gate() -> None:
@@ -198,5 +196,5 @@ def _open_gate() -> None:
 
 def _unauthorized() -> ApiError:
     return ApiError(
-        401, "unauthorized", "the token is missing or wrong: this route needs the instance's or the sandbox's"
+        401, "unauthorized", "the token is missing or wrong: send the instance's or the sandbox's"
     )

@@ -1,4 +1,4 @@
-"""Drives the life of the instance: tells it what has happened, and does what that leaves to be done."""
+"""Drives the instance's state machine: reports events to it and carries out the actions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ..config import Config
     from ..core.ends import End
 
-END_PATIENCE = 60.0  # seconds of trying to say `ended`
+END_PATIENCE = 60.0  # seconds of retries of the `ended` webhook
 
 
 class Instance:
@@ -48,7 +48,7 @@ class Instance:
         self.record = self.life.record
         self.sandbox = Sandbox(config, executor)
         self.ready_at: float | None = None
-        self.impossible = 0  # events that met it in a phase in which they cannot happen
+        self.impossible = 0  # events that cannot happen in their phase
         self.ops = Ops(executor=executor, limits=config.ops, state_dir=config.state_dir)
         self.journal = Journal(config.state_dir)
         self.webhooks = Webhooks(
@@ -57,11 +57,11 @@ class Instance:
         )  # fmt: skip
         self.finished = asyncio.Event()  # the process may exit
         self.on_token: Callable[[str | None], None] = lambda token: None
-        self._lock = asyncio.Lock()  # claim, reset and end one after the other
+        self._lock = asyncio.Lock()  # serializes claim, reset and end
         self.tasks = Tasks()
         self.use = Use(self.ops, end=self._end_of_use)
         self.disk = Disk(self.ops, measured=config.target)
-        # In a pod the file may be the sandbox's own, where there is no overlay above it.
+        # In a pod without an overlay over it, the sandbox can write /etc/resolv.conf.
         keep = os.path.join(config.state_dir, "resolv.conf") if config.target else None
         self._egress = OwnedPolicy(
             record=self.record, store=self._store, executor=executor, names=nameservers.read(keep=keep)
@@ -79,15 +79,15 @@ class Instance:
 
     @property
     def phase(self) -> str:
-        """As the contract calls it."""
+        """Name of the phase in the contract."""
         return CALLED[self.life.phase]
 
     def state(self) -> dict[str, Any]:
-        """The contract's state document."""
+        """Return the contract's state document."""
         return statedoc.state(self)
 
     def _heard(self, heard: Heard) -> bool:
-        """Whether it was news; what cannot happen is told and counted."""
+        """Return whether an event was news; log and count an impossible one."""
         if heard is Heard.IMPOSSIBLE:
             self.impossible += 1
             log.event("impossible", phase=self.life.phase.name, event=self.life.impossible)
@@ -96,9 +96,9 @@ class Instance:
     # -- start -----------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Build the sandbox, run a command in it, say that it is ready."""
+        """Build the sandbox, run a command in it, send `ready`."""
         claim = self.record.claim
-        if self.life.over:  # an earlier process ended it and could not say so
+        if self.life.over:  # an earlier process ended it and could not send `ended`
             self._open_to_owner()
             self.tasks.spawn(self._say_ended())
             return
@@ -121,17 +121,17 @@ class Instance:
             return
         self.ops.restore(lost, over)
         if claim is not None and claim["restore"] and not self.restoration.was_done():
-            self._end_of_use(ends.not_restored("the sidecar was restarted before"))
+            self._end_of_use(ends.not_restored("the sidecar restarted before the files arrived"))
             return
         self._heard(self.life.built())
         if claim is not None:
             self._open_to_owner()
-            self.sandbox.notes.append("the sidecar was restarted: processes of before are gone")
+            self.sandbox.notes.append("the sidecar restarted: earlier processes are gone")
         self._go_on()
         log.event("ready", phase=self.phase, notes=self.sandbox.notes)
 
     def _go_on(self) -> None:
-        """Built, or fresh again: with its owner, or until one comes."""
+        """Begin to serve after a start or reset: the owner if there is one, else the warm pool."""
         if self.life.phase is Phase.CLAIMED:
             self.use.begin(self.record)
             self.use.run_start_command(self.record)
@@ -141,7 +141,7 @@ class Instance:
         self.webhooks.ready()
 
     def _nobody_waits(self) -> None:
-        # A pod costs many times what a runner does, and its owner's first command would wait for the runner's birth.
+        # A pod costs many times what a runner does, and its owner's first command would have to wait for a new runner.
         if not self.config.target:
             self.ops.pool.rest()
 
@@ -152,17 +152,17 @@ class Instance:
     # -- claim -----------------------------------------------------------------------------------------------
 
     async def claim(self, body: dict[str, Any], *, generation: int | None) -> None:
-        """Compare and set; on disk and applied before this returns. Raises ApiError."""
+        """Claim by compare-and-set; returns once the claim is on disk and in force. Raises ApiError."""
         claim = claims.parse(body)
         async with self._lock:
             if not self.life.claim(claim, generation=generation, now=time.time()):
                 return
             try:
                 if claim["network"] != "full":
-                    self.ops.pool.rest()  # runners are born into the network that they give their ops
+                    self.ops.pool.rest()  # a runner's network namespace is its ops'
                 await self.sandbox.apply(claim)
                 self.ops.pool.open()
-                await asyncio.sleep(0)  # the executor makes the runner while this process waits for the disk
+                await asyncio.sleep(0)  # the executor forks the runner while this process writes to the disk
                 await self._egress.begin(claim["egress"])
             except BaseException as error:
                 self._heard(self.life.claim_failed())
@@ -182,15 +182,15 @@ class Instance:
         self.webhooks.claimed(after=CLAIM_TOLD_AFTER)
 
     def _store(self) -> None:
-        # A pod is over when its machine has crashed: there the record only has to outlive this process.
+        # A pod does not survive a crash of its node: there the record only has to outlive this process.
         records.store(self.config.state_dir, self.record, durable=not self.config.target)
 
     async def set_egress(self, body: dict[str, Any]) -> None:
-        """Apply a policy and keep it; both or none. Raises ApiError."""
+        """Apply an egress policy and record it, or neither. Raises ApiError."""
         wanted = egress.parse(body)
         async with self._lock:
             if self.life.owned()["network"] != "full":
-                raise ApiError(409, "unsupported", "the sandbox has no network")
+                raise ApiError(409, "unsupported", "the sandbox has no network: claim it with network full")
             try:
                 await self._egress.replace(wanted)
             except ExecutorGone as error:
@@ -198,7 +198,7 @@ class Instance:
 
     def _restored(self) -> None:
         self.use.run_start_command(self.record)
-        self.webhooks.claimed()  # gateways that did not bring the files learn that they are there
+        self.webhooks.claimed()  # gateways that did not send the files learn of them
 
     def _ops_changed(self) -> None:
         self.use.activity()
@@ -207,7 +207,7 @@ class Instance:
     # -- reset -----------------------------------------------------------------------------------------------
 
     async def reset(self, *, keep_claim: bool, generation: int | None = None) -> dict[str, Any]:
-        """Back to fresh; returns the executor's proof. Raises ApiError, also where it is at another generation."""
+        """Reset to a fresh sandbox; return the executor's proof. Raises ApiError, also for another generation."""
         async with self._lock:
             overlay = bool(self.sandbox.setup.get("overlay"))
             kept = self.life.reset(keep_claim=keep_claim, generation=generation, overlay=overlay)
@@ -228,7 +228,7 @@ class Instance:
         return {name: answer.get(name) for name in ("took_ms", "proof", "equal")}
 
     async def _begin_anew(self) -> None:
-        """Nothing is left of before."""
+        """Serve again after a reset that left nothing behind."""
         kept = self.life.keeps
         if not kept:
             await self._egress.lift()
@@ -255,8 +255,8 @@ class Instance:
         only_unclaimed: bool = False,
         only_of: str | None = None,
     ) -> None:
-        """End the sandbox, see `Life.end`; it is told for `patience` seconds. Raises ApiError."""
-        async with self._lock:  # a claim under way is over by then, and counts
+        """End the sandbox, see `Life.end`; the webhook is retried for `patience` seconds. Raises ApiError."""
+        async with self._lock:  # waits for a claim in progress, which then counts
             await self._end(
                 end, generation=generation, patience=patience, only_unclaimed=only_unclaimed, only_of=only_of
             )
@@ -276,21 +276,21 @@ class Instance:
         self.tasks.spawn(self._say_ended(patience=patience))
 
     def _end_of_use(self, end: End) -> None:
-        """Of this generation: a reset that is under way is faster."""
+        """End this generation, unless a reset in progress ends it first."""
         self.tasks.spawn(self.end(end, generation=self.record.generation))
 
     async def _say_ended(self, *, patience: float = END_PATIENCE) -> None:
         await self.webhooks.ended(patience=patience)
-        await asyncio.sleep(0.05)  # the answer to `end` leaves before the socket is taken away
+        await asyncio.sleep(0.05)  # the response to `end` is sent before the socket is removed
         self.finished.set()
 
     async def close(self) -> None:
-        """Give everything back at the end of the process."""
+        """Release everything at the end of the process."""
         self.use.stop()
         self.disk.close()
         self._egress.close()
         await self.webhooks.close()
-        await self.ops.end_all(CommandVerdict.SANDBOX_ENDED, message="the sidecar leaves")
+        await self.ops.end_all(CommandVerdict.SANDBOX_ENDED, message="the sidecar exits")
         await self.tasks.wait(timeout=5.0)
         await self.ops.close()
         self.journal.close()

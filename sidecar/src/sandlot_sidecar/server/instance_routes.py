@@ -1,4 +1,4 @@
-"""The routes of the instance itself: health, state, claim, end, reset, logs, metrics."""
+"""HTTP routes of the instance: health, state, claim, egress, end, reset, logs, metrics."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ HEALTH: dict[str, str] = {Phase.WARM: "ok", Phase.CLAIMED: "ok"}
 
 
 class InstanceRoutes:
-    """Handlers over one instance."""
+    """Handlers of one instance."""
 
     def __init__(self, instance: Instance, http: Http) -> None:
         self._instance = instance
         self._http = http
 
     def add_to(self, http: Http) -> None:
-        """Register everything."""
+        """Register the routes."""
         http.add("GET", "/healthz", Route(self.health, needs=NOBODY))
         http.add("GET", "/v1/state", Route(self.state, needs=EITHER))
         http.add("POST", "/v1/claim", Route(self.claim, needs=INSTANCE, shielded=True))
@@ -40,33 +40,33 @@ class InstanceRoutes:
         http.add("GET", "/v1/logs", Route(self.logs))
 
     def health(self, request: Request) -> None:
-        """Good once a command has run."""
+        """Report `ok` once a command has run."""
         phase = self._instance.phase
         status = HEALTH.get(phase, phase)
         request.respond_json({"status": status}, status=200 if status == "ok" else 503)
 
     def state(self, request: Request) -> None:
-        """The state document."""
+        """Send the state document."""
         request.respond_json(self._instance.state())
 
     async def claim(self, request: Request) -> None:
-        """Compare and set."""
+        """Claim the instance by compare-and-set."""
         body = request.json()
         generation = fields.integer(body, "generation", minimum=0)
         await self._instance.claim(body, generation=generation)
         request.respond_json(self._instance.state())
 
     def egress(self, request: Request) -> None:
-        """The policy that was set last; nulls while none was."""
+        """Send the current egress policy; nulls if none was set."""
         request.respond_json(egress.document(self._instance.record.egress))
 
     async def set_egress(self, request: Request) -> None:
-        """Say where the sandbox may send; answered when that holds."""
+        """Set the egress policy; responds once it is in force."""
         await self._instance.set_egress(request.json())
         self.egress(request)
 
     async def end(self, request: Request) -> None:
-        """End the sandbox; the first verdict stays."""
+        """End the sandbox; the first verdict wins."""
         body = request.json()
         verdict = fields.text(body, "verdict", default=SandboxVerdict.DELETED) or ""
         if verdict not in SANDBOX_VERDICTS:
@@ -78,7 +78,7 @@ class InstanceRoutes:
         request.respond_json(self._instance.state())
 
     async def reset(self, request: Request) -> None:
-        """Back to fresh, with the proof."""
+        """Reset to a fresh sandbox and send the proof."""
         body = request.json()
         keep_claim = fields.flag(body, "keep_claim", default=False)
         generation = fields.integer(body, "generation", minimum=0)
@@ -86,7 +86,7 @@ class InstanceRoutes:
         request.respond_json({**self._instance.state(), **proof})
 
     def logs(self, request: Request) -> None:
-        """The start command's last output."""
+        """Send the last output of the start command."""
         query = request.query()
         stream = query.get("stream", "all")
         if stream not in ("stdout", "stderr", "all"):
@@ -97,7 +97,7 @@ class InstanceRoutes:
         request.respond(data, kind="text/plain; charset=utf-8")
 
     def metrics(self, request: Request) -> None:
-        """Prometheus text."""
-        from .metrics import render  # not before it is asked for: an idle sidecar keeps no memory for it
+        """Send the metrics as Prometheus text."""
+        from .metrics import render  # imported on first use: an idle sidecar saves its memory
 
         request.respond(render(self._instance, self._http), kind="text/plain; version=0.0.4")

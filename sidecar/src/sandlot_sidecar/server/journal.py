@@ -1,4 +1,4 @@
-"""Which client-chosen op ids were begun and ended, on disk, so that a restarted sidecar runs none of them again."""
+"""Journals begun and ended ops with client-chosen ids, so that a restarted sidecar runs none of them again."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ROTATE_AT = 16 * 1024 * 1024
 
 
 class Journal:
-    """An append-only file of `+id` and `-id` lines (no fsync: it guards against our own death, not the machine's)."""
+    """An append-only file of `+id` and `-id` lines, without fsync: it must survive this process, not the machine."""
 
     def __init__(self, state_dir: str) -> None:
         self._path = os.path.join(state_dir, CURRENT)
@@ -21,7 +21,7 @@ class Journal:
         self._size = 0
 
     def load(self) -> tuple[list[str], list[str]]:
-        """(ids whose end was not seen, ids that had ended), oldest first."""
+        """Return (ids whose end is not recorded, ids that ended), oldest first."""
         begun: dict[str, bool] = {}
         for path in (self._older, self._path):
             try:
@@ -35,7 +35,7 @@ class Journal:
         return lost, [op_id for op_id, ended in begun.items() if ended]
 
     def write(self, mark: str, op_id: str) -> None:
-        """Note a begin (`+`) or an end (`-`)."""
+        """Record a begin (`+`) or an end (`-`)."""
         if mark == "+":
             self._running[op_id] = None
         else:
@@ -56,7 +56,7 @@ class Journal:
         self._size = os.fstat(self._fd).st_size
 
     def _rotate(self) -> None:
-        """Begin a new file with what still runs; ids in the one before the last are forgotten."""
+        """Begin a new file with the running ops; drop ids that are two files old."""
         os.rename(self._path, self._older)
         os.close(self._fd)
         self._open()
@@ -64,7 +64,7 @@ class Journal:
             self._size += os.write(self._fd, f"+{op_id}\n".encode())
 
     def clear(self) -> None:
-        """A reset: no id was ever used."""
+        """Delete the journal after a reset."""
         self._running.clear()
         self.close()
         for path in (self._path, self._older):

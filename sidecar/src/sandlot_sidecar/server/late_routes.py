@@ -1,4 +1,4 @@
-"""Routes whose modules are loaded with the first request for one of them: an idle sidecar keeps no memory for them."""
+"""Routes whose modules are imported upon the first request, so that an idle sidecar saves their memory."""
 
 from __future__ import annotations
 
@@ -43,6 +43,6 @@ LATE = {
 
 
 def add_to(http: Http, instance: Instance) -> None:
-    """Register all of them."""
+    """Register these routes."""
     for path, load in LATE.items():
         http.add_late(path, lambda load=load: load(http, instance))

@@ -1,4 +1,4 @@
-"""The process that writes or reads a layer's archive: started with its descriptors, fed, read, waited for, killed."""
+"""The child process that writes or restores a layer's archive."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _LAYER_FD = 3
 
 
 class LayerProcess:
-    """One run. asyncio's own subprocesses are left out of a sidecar (lean.py)."""
+    """One run of `sandlot_sidecar.layer`; asyncio's own subprocesses are not loaded in a sidecar (lean.py)."""
 
     def __init__(self, job: str, *, layer: int, limit: int | None) -> None:
-        """Start it; `layer` stays the caller's. Raises OSError."""
+        """Start the process; the caller keeps `layer`. Raises OSError."""
         self._loop = asyncio.get_running_loop()
         theirs_in, self._stdin = os.pipe2(os.O_CLOEXEC)
         self._stdout, theirs_out = os.pipe2(os.O_CLOEXEC)
         argv = [sys.executable, "-P", "-m", MODULE, job, str(_LAYER_FD)]
         actions = [(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate((theirs_in, theirs_out))]
         try:
-            # Above what it is copied over: else a copy could be closed again at the exec.
+            # Above the targets of the copies: else a copy could be closed again at the exec.
             source = _above(layer)
             try:
                 self._pid = os.posix_spawn(
@@ -53,7 +53,7 @@ class LayerProcess:
         self._status: int | None = None
 
     async def read(self) -> bytes:
-        """What it has written; b"" at the end."""
+        """Return a piece of the process's output; b"" at the end."""
         while True:
             try:
                 return os.read(self._stdout, PIECE)
@@ -61,7 +61,7 @@ class LayerProcess:
                 await self._ready(self._stdout, self._loop.add_reader, self._loop.remove_reader)
 
     async def write(self, data: bytes) -> None:
-        """Waits while it is busy. Raises BrokenPipeError when it wants no more."""
+        """Write to the process and wait while its pipe is full. Raises BrokenPipeError if it has closed its input."""
         view = memoryview(data)
         while view:
             try:
@@ -70,13 +70,13 @@ class LayerProcess:
                 await self._ready(self._stdin, self._loop.add_writer, self._loop.remove_writer)
 
     def close_stdin(self) -> None:
-        """All was written."""
+        """Signal end of file."""
         if self._stdin >= 0:
             os.close(self._stdin)
             self._stdin = -1
 
     async def wait(self) -> int:
-        """Its exit status, negative for a signal."""
+        """Wait for the exit status, which is negative for a signal."""
         if self._status is None:
             handle = os.pidfd_open(self._pid)
             try:
@@ -88,7 +88,7 @@ class LayerProcess:
         return self._status
 
     def close(self) -> None:
-        """Kill it if it still runs, and let go of everything."""
+        """Kill the process if it still runs, and release everything."""
         self.close_stdin()
         os.close(self._stdout)
         if self._status is None:
@@ -99,7 +99,9 @@ class LayerProcess:
         try:
             self._status = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
         except ChildProcessError as error:
-            raise SidecarError("the layer's process was waited for by somebody else") from error
+            raise SidecarError(
+                "the exit status of the layer process is lost: other code has waited for it"
+            ) from error
 
     async def _ready(self, fd: int, add: Callable[..., None], remove: Callable[[int], bool]) -> None:
         waiter = self._loop.create_future()

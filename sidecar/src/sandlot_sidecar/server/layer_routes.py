@@ -1,4 +1,4 @@
-"""The routes of checkpoints: what the sandbox has written, out as an archive and into a fresh sandbox again."""
+"""HTTP routes of checkpoints: export what the sandbox has written, and restore it into a fresh sandbox."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ MAX_LINE = 64 * 1024
 
 
 class LayerRoutes:
-    """Handlers over one instance's layer. With the instance token: the bytes go to gateways, never to clients."""
+    """Handlers for the layer of one instance; they need the instance token, as only gateways may read the bytes."""
 
     def __init__(self, instance: Instance) -> None:
         self._instance = instance
         self._busy = False
 
     def add_to(self, http: Http) -> None:
-        """Register them."""
+        """Register the routes."""
         http.add("POST", "/v1/checkpoint", Route(self.checkpoint, needs=INSTANCE))
         http.add("POST", "/v1/restore", Route(self.restore, needs=INSTANCE, streams=True))
 
@@ -47,12 +47,14 @@ class LayerRoutes:
             os.close(fd)
 
     async def checkpoint(self, request: Request) -> None:
-        """Stream the archive; one at a time, since each reads all there is."""
+        """Stream the archive; one at a time, since each reads the whole layer."""
         instance = self._instance
         instance.life.gate()
         limit = fields.query_int(request.query(), "max_bytes", minimum=0)
         if self._busy:
-            raise ApiError(409, "conflict", "a checkpoint of this sandbox is being made")
+            raise ApiError(
+                409, "conflict", "another checkpoint of this sandbox is in progress: try again later"
+            )
         self._busy = True
         instance.use.stream_begins()
         process = None
@@ -67,18 +69,18 @@ class LayerRoutes:
                 process.close()
 
     async def restore(self, request: Request) -> None:
-        """Take an archive in; the sandbox takes commands only after it."""
+        """Restore an archive; the sandbox runs commands only afterwards."""
         instance = self._instance
         limit = fields.query_int(request.query(), "max_bytes", minimum=0)
         generation = instance.restoration.begin()
-        instance.use.stream_begins()  # it is not idle
+        instance.use.stream_begins()  # a restore is use: the sandbox is not idle
         try:
             document = await self._take(request, limit=limit)
         except ApiError as error:
             await instance.end(not_restored(error.message), generation=generation)
             raise
         except (ClientGone, OSError, asyncio.CancelledError):
-            end = not_restored("the checkpoint did not arrive whole")
+            end = not_restored("the checkpoint was cut off in transfer")
             instance.tasks.spawn(instance.end(end, generation=generation))
             raise
         finally:
@@ -94,7 +96,7 @@ class LayerRoutes:
                 try:
                     await process.write(data)
                 except BrokenPipeError:
-                    break  # it has said why
+                    break  # its output says why
             process.close_stdin()
             line, _ = await _line(process)
             status = await process.wait()
@@ -123,7 +125,7 @@ async def _send(request: Request, process: LayerProcess) -> None:
         await answer.write(data)
         data = await process.read()
     if await process.wait() != 0:
-        request.connection.abort()  # only a cut says that it is not whole
+        request.connection.abort()  # only a cut connection shows that the response is incomplete
         return
     answer.finish()
 
@@ -149,5 +151,5 @@ def _document(line: bytes) -> dict[str, Any]:
 
 def _refusal(document: dict[str, Any]) -> ApiError:
     code = str(document.get("error", "internal"))
-    message = str(document.get("message", "the archive's process has failed"))
+    message = str(document.get("message", "the process of the archive failed: see the sidecar's log"))
     return ApiError(STATUS.get(code, 503), code, message)

@@ -1,4 +1,4 @@
-"""The addresses of a host's name."""
+"""Resolves host names."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import threading
 
 
 async def addresses(host: str, *, family: int = socket.AF_UNSPEC) -> list[str]:
-    """One at least; of one that is an address already, itself. Raises OSError, and ValueError for no name at all.
+    """Return a host's addresses, at least one; an address resolves to itself. Raises OSError or ValueError.
 
-    The lookup blocks, so it gets a thread of its own for as long as it takes; nothing waits for that at the end.
+    The lookup blocks, so each gets a thread of its own, which the shutdown does not wait for.
     """
     for each in (socket.AF_INET, socket.AF_INET6):
         try:
@@ -32,18 +32,18 @@ async def addresses(host: str, *, family: int = socket.AF_UNSPEC) -> list[str]:
     def look_up() -> None:
         result, failure = [], None
         try:
-            # Bytes: for a text the interpreter loads the tables of international names, half a MiB.
+            # As bytes: for a str the interpreter loads the IDNA tables, 0.5 MiB.
             told = socket.getaddrinfo(host.encode(), None, family=family, type=socket.SOCK_STREAM)
             result = [str(entry[4][0]) for entry in told]
         except OSError as error:
             failure = error
         try:
             loop.call_soon_threadsafe(settle, result, failure)
-        except RuntimeError:  # the loop is closed: nobody waits any more
+        except RuntimeError:  # the loop is closed, so nothing waits for the result
             return
 
     try:
         threading.Thread(target=look_up, daemon=True).start()
-    except RuntimeError as error:  # as many threads as may be
+    except RuntimeError as error:  # the thread limit is reached
         raise OSError(str(error)) from error
     return await found

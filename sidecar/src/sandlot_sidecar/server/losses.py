@@ -1,4 +1,4 @@
-"""What the executor and the gateway say that ends the sandbox, or all that runs in it."""
+"""Handles losses that the executor and the gateway report, which end the sandbox or all that runs in it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Losses:
-    """`end` ends the sandbox, as the instance does."""
+    """Subscribes to the executor's and the gateway's reports. `end` ends the sandbox."""
 
     def __init__(
         self,
@@ -48,9 +48,9 @@ class Losses:
         self._tasks.spawn(self._end_sandbox(end))
 
     def _unwanted(self, told: dict[str, Any], verdict: str | None) -> None:
-        """`verdict`: how its sandbox has ended, where the gateway knew that first, as of a pod that is evicted."""
+        """End an instance that the gateway released. `verdict`: how its sandbox ended, if the gateway knows."""
         owner = told["sandbox_id"]
-        # The answer is about what was told: whoever has claimed the instance since then would be ended with it.
+        # The response is about the webhook's document: an owner that claimed the instance since must not lose it.
         work = self._end_sandbox(ends.unwanted(verdict), only_unclaimed=owner is None, only_of=owner)
         self._tasks.spawn_quiet(work)
 
@@ -61,7 +61,7 @@ class Losses:
         event = message.get("event")
         if event == "init_lost":
             log.event("init_lost")
-            self._ops.broken("the sandbox's first process was lost; a new one was made")
+            self._ops.broken("the sandbox's init process was lost; a new one was started")
         elif event == "init_given_up":
             self._init_given_up()
         elif event == "target_lost":

@@ -1,4 +1,4 @@
-"""The server process: builds everything, listens, runs until the instance is over or a signal says so."""
+"""The server process: builds all parts, listens, and runs until the instance has ended or a signal arrives."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from ..config import Config
 
 BACKLOG = 4096
-ACCEPTED_AT_ONCE = 64  # more of a flood would be held before the first of them can be closed
-TERM_PATIENCE = 5.0  # seconds of trying to say `ended` after SIGTERM
+ACCEPTED_AT_ONCE = 64  # a flood beyond this would be accepted before the first of it can be closed
+TERM_PATIENCE = 5.0  # seconds of retries of the `ended` webhook after SIGTERM
 
 
 def run(config: Config, executor: socket.socket) -> int:
-    """Serve until the end; returns the exit status."""
+    """Serve until the end; return the exit status."""
     log.bind(instance=config.instance_id)
     with asyncio.Runner() as runner:
         return runner.run(_serve(config, executor))
@@ -69,7 +69,7 @@ async def _serve(config: Config, executor: socket.socket) -> int:
 
 
 def _settle() -> None:
-    """What was made so far stays: later collections need not walk it, nor copy its pages."""
+    """Freeze all objects made so far, so that later collections neither walk them nor copy their pages."""
     gc.collect()
     gc.freeze()
 
@@ -83,7 +83,7 @@ def _loop_failure(loop: asyncio.AbstractEventLoop, context: dict[str, object]) -
 
 
 async def _terminate(instance: Instance) -> None:
-    """SIGTERM: the pod or the machine wants its place back."""
+    """Handle SIGTERM: end the sandbox as evicted or deleted."""
     end = ends.terminated(owned=instance.record.claim is not None)
     await instance.end(end, patience=TERM_PATIENCE)
     if instance.life.phase is Phase.FAILED:
@@ -91,23 +91,23 @@ async def _terminate(instance: Instance) -> None:
 
 
 def _listen(address: str) -> tuple[socket.socket, str | None]:
-    """The listening socket, and its path when it is a Unix socket (mode 0600)."""
+    """Return the listening socket, and its path if it is a Unix socket (mode 0600)."""
     if not address.startswith("unix:"):
         host, _, port = address.rpartition(":")
         host = host.strip("[]")
         sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
         mark.put_on(sock)
         try:
-            # Were the option set before, gVisor would let user code take one address of ours and be taken for us.
+            # Not before bind: with the option, gVisor would let user code bind one of our addresses and impersonate us.
             sock.bind((host, int(port)))
         except OSError:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections of the last run linger
             sock.bind((host, int(port)))
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # for those of this run to be no hindrance
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # for the next run
         return sock, None
     path = address[5:]
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    # Bound under another name and renamed: the path never leads to a socket that does not listen, nor to one
+    # Bound under another name and renamed: the path never leads to a socket that is not listening yet, nor to one
     # that others may open.
     temporary = f"{path}.{os.getpid()}"
     sock.bind(temporary)

@@ -1,4 +1,4 @@
-"""The mark on what the sidecar itself sends: by it that passes the tables of `egress.tables`."""
+"""Marks the sidecar's own traffic, which the tables of `egress.tables` let pass."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ MARK = 0x5A4D
 
 
 def put_on(sock: socket.socket) -> None:
-    """Mark a socket, and what it will accept. On Linux, where marks are the node's, and policies know processes, nothing."""
+    """Mark a socket and those it accepts, under gVisor only: on Linux, policies match processes instead."""
     if kernel.is_gvisor():
         try:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_MARK, MARK)
         except PermissionError:
-            return  # then it may hold no policy either
+            return  # without this right the sandbox cannot have a policy either
 
 
 async def connect(address: str, port: int) -> socket.socket:
-    """A connection that no policy of the sandbox's holds. Raises OSError."""
+    """Return a connection that is exempt from the sandbox's egress policy. Raises OSError."""
     sock = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
     try:
         put_on(sock)

@@ -1,4 +1,4 @@
-"""Counters as Prometheus text, made only when asked for."""
+"""Renders counters as Prometheus text, computed on request."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DISK_LIMITS = ("kernel", "measured", "none")
 
 
 def render(instance: Instance, http: Http) -> str:
-    """All metrics of this sidecar; label sets are fixed."""
+    """Return all metrics of this sidecar; label sets are fixed."""
     table, webhooks = instance.ops.table, instance.webhooks
     lines: list[str] = []
 

@@ -1,28 +1,28 @@
-"""A streaming multipart/form-data parser, sans I/O: bytes in, parts and their bytes out, in constant memory."""
+"""A streaming multipart/form-data parser without I/O: bytes in, parts and their bytes out, in constant memory."""
 
 from __future__ import annotations
 
 from ..core.errors import bad_input
 
 MAX_PART_HEADER = 16 * 1024
-MAX_PARTS = 1000  # a form of millions of empty parts would hold the loop for as long as it comes
+MAX_PARTS = 1000  # a form of millions of empty parts would block the event loop
 DATA, BEGIN, FINISH = "data", "begin", "finish"
 Event = tuple[str, bytes]  # ("begin", part's name), ("data", bytes), ("finish", b"")
 
 
 class Multipart:
-    """Feed it the body's pieces; the boundary may be split between any two of them."""
+    """Parses the pieces of a body; a boundary may be split between any two of them."""
 
     def __init__(self, boundary: bytes) -> None:
         self._mark = b"\r\n--" + boundary
-        self._data = b"\r\n"  # so that the first boundary looks like every other
-        self._at = 0  # up to here `_data` is read; cut off once a feed, since each cut copies the rest
+        self._data = b"\r\n"  # so that the first boundary looks like the others
+        self._at = 0  # `_data` is parsed up to here; cut off once per feed, since each cut copies the rest
         self._parts = 0
         self._state = "preamble"  # preamble, tail, header, body, epilogue
         self.complete = False
 
     def feed(self, data: bytes) -> list[Event]:
-        """The events that are certain now. Raises a 400 for what is not multipart."""
+        """Parse a piece and return the complete events. Raises a 400 for invalid multipart."""
         self._data += data
         events: list[Event] = []
         while self._step(events):
@@ -69,11 +69,11 @@ class Multipart:
         end = self._data.find(b"\r\n", self._at)
         if end < 0:
             if left > 1024:
-                raise bad_input("a multipart boundary is followed by something else", field="body")
+                raise bad_input("a multipart boundary must be followed by a line break", field="body")
             return False
         if self._data[self._at : end].strip(b" \t"):
-            raise bad_input("a multipart boundary is followed by something else", field="body")
-        self._at = end  # with its CRLF: a part without headers has a blank line at once
+            raise bad_input("a multipart boundary must be followed by a line break", field="body")
+        self._at = end  # keep its CRLF: in a part without headers it begins the blank line
         self._state = "header"
         return True
 
@@ -81,11 +81,11 @@ class Multipart:
         end = self._data.find(b"\r\n\r\n", self._at)
         if end < 0:
             if len(self._data) - self._at > MAX_PART_HEADER:
-                raise bad_input(f"a part's header is over {MAX_PART_HEADER} bytes", field="body")
+                raise bad_input(f"a part's header is over {MAX_PART_HEADER} bytes: send less", field="body")
             return False
         self._parts += 1
         if self._parts > MAX_PARTS:
-            raise bad_input(f"the multipart body has over {MAX_PARTS} parts", field="body")
+            raise bad_input(f"the multipart body has over {MAX_PARTS} parts: send fewer", field="body")
         events.append((BEGIN, part_name(self._data[self._at : end])))
         self._at = end + 4
         self._state = "body"
@@ -93,7 +93,7 @@ class Multipart:
 
 
 def part_name(block: bytes) -> bytes:
-    """The `name` of a part's Content-Disposition; b"" when there is none."""
+    """Return the `name` of a part's Content-Disposition; b"" if there is none."""
     for line in block.split(b"\r\n"):
         key, _, value = line.partition(b":")
         if key.strip().lower() == b"content-disposition":
@@ -102,7 +102,7 @@ def part_name(block: bytes) -> bytes:
 
 
 def parameter(value: bytes, name: bytes) -> bytes | None:
-    """One parameter of a header value such as `form-data; name="file"`; quotes and backslashes are undone."""
+    """Return one parameter of a header value such as `form-data; name="file"`, unquoted and unescaped."""
     at = value.find(b";")
     while at >= 0:
         equals = value.find(b"=", at)
@@ -123,7 +123,7 @@ def parameter(value: bytes, name: bytes) -> bytes | None:
 
 
 def _unquoted(value: bytes, at: int) -> tuple[bytes, int]:
-    """What is quoted from here on, and where it ends."""
+    """Return the quoted string from here on, and where it ends."""
     result = bytearray()
     while at < len(value) and value[at] != 0x22:
         if value[at] == 0x5C and at + 1 < len(value):
@@ -134,7 +134,7 @@ def _unquoted(value: bytes, at: int) -> tuple[bytes, int]:
 
 
 def boundary_of(content_type: str | None) -> bytes:
-    """The boundary of a multipart/form-data content type. Raises a 400."""
+    """Return the boundary of a multipart/form-data content type. Raises a 400."""
     value = (content_type or "").encode("latin-1", "replace")
     kind = value.partition(b";")[0].strip().lower()
     boundary = parameter(value, b"boundary") if kind == b"multipart/form-data" else None

@@ -1,18 +1,18 @@
-"""Whom names are asked of: what /etc/resolv.conf says before the first claim, whatever code makes of that file later."""
+"""Reads the name servers from /etc/resolv.conf before the first claim, unaffected by what user code writes later."""
 
 from __future__ import annotations
 
 import os
 import socket
 
-MOST_SERVERS = 3  # as many as others take from the file
+MOST_SERVERS = 3  # as many as libc uses
 MOST_SEARCHED = 6
 _MOST_BYTES = 64 << 10
 _SOURCE = "/etc/resolv.conf"
 
 
 class NameServers:
-    """`servers`: their addresses, in order. `search`: what is put behind a name that is not known as it is."""
+    """Resolver settings. `servers`: addresses in order; `search`: suffixes to try for an unknown name."""
 
     def __init__(self, text: str) -> None:
         self.servers: list[str] = []
@@ -38,12 +38,12 @@ class NameServers:
             self.attempts = min(max(int(value), 1), 5)
 
     def numbers(self) -> list[int]:
-        """Those that have an IPv4 address, as numbers."""
+        """Return the IPv4 addresses as numbers."""
         return [int.from_bytes(socket.inet_aton(each), "big") for each in self.servers if ":" not in each]
 
 
 def read(*, keep: str | None) -> NameServers:
-    """`keep`: where what was read is kept for a restart, by then code may have written the file. Raises OSError."""
+    """Read the name servers. `keep`: a copy for a restart, as user code may change the file by then. Raises OSError."""
     if keep is not None and os.path.exists(keep):
         return NameServers(_text(keep))
     try:

@@ -1,4 +1,4 @@
-"""The routes of ops: exec, create or attach, stream, output, stdin, signal, resize, delete."""
+"""HTTP routes of ops: exec, create or attach, stream, output, stdin, signal, resize, delete."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MAX_WAIT = 3600.0
 
 
 class OpRoutes:
-    """Handlers over one instance's ops."""
+    """Handlers for the ops of one instance."""
 
     def __init__(self, instance: Instance) -> None:
         self._instance = instance
@@ -36,7 +36,7 @@ class OpRoutes:
         self._watchers = instance.ops.watchers
 
     def add_to(self, http: Http) -> None:
-        """Register everything."""
+        """Register the routes."""
         http.add("POST", "/v1/exec", Route(self.exec))
         http.add("POST", "/v1/ops", Route(self.create))
         http.add("GET", "/v1/ops", Route(self.list))
@@ -52,7 +52,7 @@ class OpRoutes:
     # -- exec ------------------------------------------------------------------------------------------------
 
     def exec(self, request: Request) -> None:
-        """Prime's buffered form; no task: the op's end answers."""
+        """Run a command and send its buffered result (Prime's form); needs no task, as the op's end responds."""
         body = request.json()
         what = spec.from_exec(body)
         op_id = request.header(OP_KEY)
@@ -80,7 +80,7 @@ class OpRoutes:
             self._instance.tasks.spawn(self._long_exec(request, op, headers))
 
     def _lost(self, op: Op, headers: tuple[tuple[str, str], ...]) -> ApiError:
-        """An end that is none of the command's, for who names no op, as Prime's clients: they know no verdicts."""
+        """Return the error for an op lost to the infrastructure, for clients like Prime's that know no verdicts."""
         message = op.message or "the sandbox was lost"
         over = self._instance.record.verdict
         if over is not None:
@@ -99,10 +99,10 @@ class OpRoutes:
         finally:
             self._watchers.leave(op)
 
-    # -- create, look at, attach -----------------------------------------------------------------------------
+    # -- create, get, attach ---------------------------------------------------------------------------------
 
     async def create(self, request: Request) -> None:
-        """Create or attach; answers frames, or the document with `?wait=`."""
+        """Create or attach to an op; sends frames, or the document with `?wait=`."""
         body, query = request.json(), request.query()
         what = spec.from_op(body)
         op_id = None if body.get("id") is None else spec.op_id(body["id"], "id")
@@ -158,13 +158,13 @@ class OpRoutes:
         return op
 
     def list(self, request: Request) -> None:
-        """Every op that is known."""
+        """Send the documents of all known ops."""
         spec = fields.query_flag(request.query(), "spec", default=False)
         ops = self._ops.table.ops.values()
         request.respond_json({"ops": [documents.document(op, with_spec=spec) for op in ops]})
 
     async def get(self, request: Request) -> None:
-        """The document, at once or when it has ended."""
+        """Send the op's document, at once or after its end."""
         op, query = self._find(request), request.query()
         wait = fields.query_seconds(query, "wait", maximum=MAX_WAIT)
         spec = fields.query_flag(query, "spec", default=False)
@@ -177,18 +177,18 @@ class OpRoutes:
         request.respond_json(documents.document(op, with_spec=spec), headers=((OP, op.op_id),))
 
     async def delete(self, request: Request) -> None:
-        """Kill the whole tree, answer when it is dead."""
+        """Kill the op's whole tree; responds once it is dead."""
         op = self._find(request)
         self._watchers.attach(op)
         try:
-            self._ops.kill(op, CommandVerdict.KILLED, message="its end was asked for")
+            self._ops.kill(op, CommandVerdict.KILLED, message="the caller deleted the op")
             await self._watchers.wait_ended(op, timeout=None)
         finally:
             self._watchers.leave(op)
         request.respond_json(documents.document(op), headers=((OP, op.op_id),))
 
     async def stream(self, request: Request) -> None:
-        """Frames from an offset on, or from where the last watcher's connection was lost."""
+        """Send frames from an offset on, or from where the last watcher's connection broke."""
         op, query = self._find(request), request.query()
         if fields.query_flag(query, "resume", default=False):
             offset = op.log.unread()
@@ -197,7 +197,7 @@ class OpRoutes:
         await self._frames(request, op, offset, headers=((OP, op.op_id), (ATTACHED, "1")))
 
     async def output(self, request: Request) -> None:
-        """Kept bytes of one stream."""
+        """Send kept bytes of one stream."""
         op, query = self._find(request), request.query()
         name = query.get("stream", "stdout")
         if name not in ("stdout", "stderr"):
@@ -216,15 +216,15 @@ class OpRoutes:
         finally:
             self._watchers.leave_later(op)
 
-    # -- talk to it ------------------------------------------------------------------------------------------
+    # -- input and signals -----------------------------------------------------------------------------------
 
     async def stdin(self, request: Request) -> None:
-        """Write to it; waits while the pipe is full. What was taken under an id is not taken again."""
+        """Write to the op's input and wait while the pipe is full; a repeat under the same id is dropped."""
         op, query = self._find(request), request.query()
         offset = fields.query_int(query, "offset")
         dedupe = query.get("id")
         if dedupe is not None and (offset is not None or not 0 < len(dedupe) <= 128):
-            raise bad_input("id must have 1 to 128 characters, and excludes offset", field="id")
+            raise bad_input("id must have 1 to 128 characters and cannot be combined with offset", field="id")
         eof = fields.query_flag(query, "eof", default=False)
         if op.io.input is None:
             raise ApiError(409, "no_stdin", "this op has no input: start it with stdin or pty")
@@ -232,13 +232,13 @@ class OpRoutes:
         request.respond_json({"offset": op.io.input.offset})
 
     def signal(self, request: Request) -> None:
-        """Send a signal, once per dedupe id."""
+        """Send a signal to the op, once per dedupe id."""
         op, body = self._find(request), request.json()
         number = _signal_number(body.get("signal"))
         tree = fields.flag(body, "tree", default=True)
         dedupe = fields.text(body, "id", limit=128)
         if op.state is State.ENDED:
-            raise ApiError(409, "op_ended", "the op has ended", verdict=op.verdict)
+            raise ApiError(409, "op_ended", "the op has ended: it takes no signals", verdict=op.verdict)
         op.io.signal(number, tree=tree, dedupe=dedupe)
         request.respond_json({})
 
@@ -252,19 +252,22 @@ class OpRoutes:
         if op.spec is not None and op.spec.pty is None:
             raise ApiError(409, "not_a_pty", "this op has no terminal: start it with pty")
         if op.state is State.ENDED:
-            raise ApiError(409, "op_ended", "the op has ended", verdict=op.verdict)
+            raise ApiError(409, "op_ended", "the op has ended: its terminal is closed", verdict=op.verdict)
         op.io.resize(cols=size["cols"], rows=size["rows"])
         request.respond_json({})
 
     def detach(self, request: Request) -> None:
-        """From now on it stays when nobody is attached any more."""
+        """Keep the op running after its last watcher leaves."""
         op = self._find(request)
         op.detached = True
         request.respond_json({})
 
 
 async def _write_all(answer: Answer, pieces: Iterator[bytes]) -> None:
-    """A client that reads as fast as we write never makes us wait: without the sleep nobody else has a turn meanwhile."""
+    """Write the pieces in order.
+
+    Without the sleep, a client that reads as fast as we write would block the other tasks.
+    """
     for piece in pieces:
         if piece:
             await answer.write(piece)
@@ -272,7 +275,7 @@ async def _write_all(answer: Answer, pieces: Iterator[bytes]) -> None:
 
 
 def _queued(request: Request) -> float:
-    """Seconds the gateway held it back; nonsense counts as none."""
+    """Return the seconds that the gateway queued the request; an invalid header counts as 0."""
     value = request.headers.get(QUEUED_KEY)
     if value is None:
         return 0.0
@@ -289,7 +292,7 @@ def _signal_number(value: Any) -> int:
         number = getattr(signals, name if name.startswith("SIG") else "SIG" + name, None)
         if isinstance(number, signals.Signals):
             return int(number)
-        raise bad_input("signal must be a signal's name or number", field="signal")
+        raise bad_input("signal must be a signal's name or a number from 1 to 64", field="signal")
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 64:
-        raise bad_input("signal must be a signal's name or number", field="signal")
+        raise bad_input("signal must be a signal's name or a number from 1 to 64", field="signal")
     return value

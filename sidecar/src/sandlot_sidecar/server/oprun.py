@@ -1,4 +1,4 @@
-"""One op with a runner: what goes to it, what it says, the timers; nothing here outlives the op."""
+"""One op on a runner: messages to and from the runner, and timers; released when the op ends."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .stdin import OpInput
 
     class Ops(command.Defaults, Protocol):
-        """What an op needs of those around it, and whom it tells."""
+        """The parts of `Ops` that an op uses."""
 
         loop: asyncio.AbstractEventLoop
         pool: RunnerPool
@@ -44,16 +44,16 @@ if TYPE_CHECKING:
 
 
 monotonic = time.monotonic
-# Seconds for a runner to kill its tree; then the executor does it: the runner shares the sandbox's processor time
-# with the tree, and next to a thousand busy processes it would need minutes.
+# Seconds for a runner to kill its tree. Then the executor kills it: the runner shares the sandbox's CPU time with the
+# tree, and next to a thousand busy processes it would need minutes.
 KILL_ALONE = 0.3
 KILL_PATIENCE = 10.0  # seconds for a killed tree to die; then the runner counts as lost
-MUCH = 4096  # bytes that wait in its pipes: the smallest ones are full then
-MOST_UNSENT = 64  # signals that a runner has not read: code can keep it busy
+MUCH = 4096  # unread bytes in the pipes: the smallest pipes are full then
+MOST_UNSENT = 64  # signals the runner has not read; code can keep it busy
 
 
 class OpRun:
-    """The I/O of one op. Created with the op; `launch` when a runner is its own; `close` at the end."""
+    """The I/O of one op: created with it, given a runner by `launch`, released by `close`."""
 
     __slots__ = (
         "_deadline", "_killing", "_launched_at", "_look", "_ops", "_quiet", "_signals", "_spent", "_starting", "input",
@@ -64,13 +64,13 @@ class OpRun:
         self._ops = ops
         self.op = op
         self.runner: Runner | None = None
-        self.runner_pid = 0  # of the last one, as the executor knows it
+        self.runner_pid = 0  # of the last runner, as the executor knows it
         self.output = OpOutput(ops.loop, op.log, changed=self.changed)
         self.input: OpInput | None = None
-        self._quiet = 0.0  # seconds that the runner tells its start late
+        self._quiet = 0.0  # seconds by which the runner delays its report of the start
         self._launched_at = 0.0
-        self._starting = False  # it has one of the places of those that start
-        self._spent = False  # the executor may still be killing in its runner
+        self._starting = False  # counts as one of the ops that are starting
+        self._spent = False  # the executor may still be killing the runner's processes
         self._deadline: asyncio.TimerHandle | None = None
         self._killing: asyncio.TimerHandle | None = None
         self._look: asyncio.TimerHandle | None = None
@@ -78,15 +78,15 @@ class OpRun:
         self.watchers: list[asyncio.Future[None]] = []
         terminal = op.spec.pty is not None
         if terminal or op.spec.stdin is True:
-            from .stdin import OpInput  # an idle sidecar keeps no memory for it
+            from .stdin import OpInput  # imported on first use: an idle sidecar saves its memory
 
             op.stdin = Stdin.OPEN
             self.input = OpInput(self, terminal=terminal)
 
-    # -- begin -----------------------------------------------------------------------------------------------
+    # -- start -----------------------------------------------------------------------------------------------
 
     def launch(self, runner: Runner) -> None:
-        """Send the command with its descriptors."""
+        """Send the command and its descriptors to the runner."""
         ops, op, spec = self._ops, self.op, self.op.spec
         self.runner, self.runner_pid = runner, runner.pid
         runner.on_message = self._message
@@ -123,12 +123,12 @@ class OpRun:
             self._starting = False
             self._ops.has_started()
 
-    # -- what the runner says --------------------------------------------------------------------------------
+    # -- runner messages -------------------------------------------------------------------------------------
 
     def _message(self, message: dict[str, Any], fds: list[int]) -> None:
         op = self.op
         if "ended" in message:
-            if op.started_at is None:  # it was quiet, and has ended before the runner told of its start
+            if op.started_at is None:  # a quiet op that ended before its runner reported the start
                 self._show_start()
             self._ended(message["ended"])
         elif "started" in message:
@@ -147,27 +147,27 @@ class OpRun:
             self._has_started()
 
     def _show_start(self) -> None:
-        """It has started, and its runner has not said so yet."""
+        """Record the start of an op whose runner has not reported it yet."""
         self._ops.move(self.op, self.op.has_started(None, at=self._launched_at))
 
     def tell_start(self) -> None:
-        """To whoever reads its log."""
+        """Append the start frame to the log."""
         op = self.op
-        # By hand: `json` takes a twentieth of this process's time, and an op's id needs no escapes (spec.op_id).
+        # Formatted by hand: `json` takes 5% of this process's time, and an op id needs no escapes (spec.op_id).
         pid = "null" if op.pid is None else op.pid
         start = f'{{"op_id":"{op.op_id}","pid":{pid},"started_at":{op.started_at!r}}}'
         op.log.append(START, start.encode("ascii"))
 
     def _ended(self, facts: dict[str, Any]) -> None:
-        # The executor may still be killing: it must not meet the next op there.
+        # The executor may still be killing there: it must not hit the next op.
         self._give_back(clean=not facts.get("leftover") and not self._spent)
         self._ops.move(self.op, self.op.exited(facts, now=monotonic()))
 
     def _runner_lost(self) -> None:
-        """The channel ended in the middle of the op."""
+        """Handle a channel that broke in the middle of the op."""
         self._give_back(clean=False)
         do = self.op.runner_lost(now=monotonic())
-        if do is Do.END:  # nobody asks the executor for its group's counters, which kills what is left
+        if do is Do.END:  # the executor is not asked for the cgroup's counters, which would kill what is left
             self._ops.kill_runner_tree(self.runner_pid)
         self._ops.move(self.op, do)
 
@@ -181,7 +181,7 @@ class OpRun:
     # -- output ----------------------------------------------------------------------------------------------
 
     def _look_at_output(self, pause: float) -> None:
-        """It has not ended: let the next one start, and read its output if its pipes may become full."""
+        """Let the next op start, and begin to read the output if the pipes may fill up."""
         self._look = None
         if self._starting:
             self._ops.pace.outlasted()
@@ -195,22 +195,22 @@ class OpRun:
             self._look = self._ops.loop.call_later(2 * pause, self._look_at_output, 2 * pause)
 
     def watch(self) -> None:
-        """Somebody reads along: output is given when it comes, also that of a command that has not been told."""
+        """Begin to read output as it comes, for a new watcher."""
         if self.runner is not None and self._quiet > QUIET and self.op.started_at is None:
             self._show_start()
         self.begin_reading()
 
     def begin_reading(self) -> None:
-        """Watch the pipes (or the terminal) from now on."""
+        """Read the pipes (or the terminal) as output comes."""
         if self.op.started_at is not None and self.op.state is not State.ENDED:
             self.output.watch()
 
     def drain(self) -> None:
-        """Take what is in the pipes at this moment: its end is not waited for."""
+        """Read what is in the pipes now, without waiting for their end."""
         self.output.drain()
 
     def changed(self) -> None:
-        """Wake whoever waits for more output or the end."""
+        """Wake those that wait for more output or the end."""
         if self.watchers:
             watchers, self.watchers = self.watchers, []
             for watcher in watchers:
@@ -225,7 +225,7 @@ class OpRun:
         self._ops.kill(self.op, CommandVerdict.TIMEOUT, message=f"reached its time limit of {limit:g} s")
 
     def kill(self) -> None:
-        """Kill the whole tree."""
+        """Kill the op's whole tree."""
         if self.runner is not None and self._killing is None:
             self.runner.send({"kill": True})
             self._killing = self._ops.loop.call_later(KILL_ALONE, self._kill_from_outside)
@@ -243,12 +243,12 @@ class OpRun:
             self._runner_lost()
 
     def signal(self, number: int, *, tree: bool, dedupe: str | None = None) -> None:
-        """Send a signal to the op's process or its whole tree, once per id. Raises 503 where too many wait."""
+        """Send a signal to the op's process or its whole tree, once per id. Raises 503 if too many are unread."""
         runner = self.runner
         known = self._signals
         sent = dedupe is not None and known is not None and known.get(dedupe) is not None
         if not sent and runner is not None and runner.unsent >= MOST_UNSENT:
-            raise busy(f"{runner.unsent} signals to this op wait; try again after Retry-After")
+            raise busy(f"{runner.unsent} signals to this op are pending: try again after Retry-After")
         if dedupe is not None:
             known = self._signals = known or Recent()
             known.put(dedupe, 1)
@@ -259,7 +259,7 @@ class OpRun:
             runner.send({"signal": number, "tree": tree})
 
     def resize(self, *, cols: int, rows: int) -> bool:
-        """Change the terminal's size; False when there is none any more."""
+        """Change the terminal's size; return False if the terminal is gone."""
         if self.output.master < 0:
             return False
         import struct
@@ -269,7 +269,7 @@ class OpRun:
         return True
 
     def close(self) -> None:
-        """Give every descriptor and timer back (the op has ended)."""
+        """Release all descriptors and timers after the op's end."""
         self._has_started()
         for timer in (self._deadline, self._killing, self._look):
             if timer is not None:

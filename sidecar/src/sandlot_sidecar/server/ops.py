@@ -1,4 +1,4 @@
-"""Ops with their processes: tells each of what happens to it, and does what that leaves to be done."""
+"""Drives the state machines of all ops: reports events to them and carries out the actions."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     from .runners import RunnersFailed
 
 monotonic = time.monotonic
-# Ends whose reason is the last line of stderr: a client that knows no verdicts would see an exit code and nothing else.
+# Verdicts repeated as the last line of stderr: a client that knows no verdicts would see the exit code only.
 TOLD: frozenset[str] = frozenset(
     (*LIMITS_REACHED, CommandVerdict.START_FAILED, CommandVerdict.TIMEOUT, CommandVerdict.DISK_FULL)
 )
 
 
 class Ops:
-    """All ops of this instance. `on_change` tells the owner when the first begins and the last ends."""
+    """All ops of this instance. `on_change` is called when the first begins and the last ends."""
 
     def __init__(self, *, executor: ExecutorClient, limits: OpLimits, state_dir: str) -> None:
         self.loop = asyncio.get_running_loop()
@@ -57,15 +57,15 @@ class Ops:
         self.tasks = Tasks()
         self.watchers = Watchers(self.table, kill=self.kill)
         self.counts: dict[str, int] = {}
-        self.impossible = 0  # events that met an op in a state in which they cannot happen
+        self.impossible = 0  # events that cannot happen in their op's state
         self.on_change: Callable[[], None] = lambda: None
         self.journal: Callable[[str, str], None] | None = None
         self._sweep: asyncio.TimerHandle | None = None
-        # So many may be starting at a time. More of them than cores only push each other out of the caches, and let
-        # some callers wait for seconds while others are served twice.
+        # Limit on ops that are starting. More of them than cores evict each other from the caches, and let some callers
+        # wait for seconds while others are served twice.
         self.abreast = 2
         self.pace = Pace()
-        # Elsewhere what a command used does not tell whether it had to wait.
+        # Elsewhere a command's CPU time does not show whether it had to wait.
         self._learns = kernel.is_gvisor()
         self._starting = 0
 
@@ -82,17 +82,17 @@ class Ops:
         return pool
 
     def runners_made(self) -> int:
-        """How many runners were ever made."""
+        """Return how many runners were ever started."""
         return self._made_before + self.pool.made
 
     def spilled(self) -> int:
-        """Bytes of output that are on the disk; their files have no name that a walk could meet."""
+        """Return the bytes of output on disk; their files are unlinked, so no walk finds them."""
         return sum(op.log.spilled for op in self.table.ops.values() if op.log is not None)
 
-    # -- begin -----------------------------------------------------------------------------------------------
+    # -- start -----------------------------------------------------------------------------------------------
 
     def create(self, spec: Spec, *, op_id: str | None, queued_before: float = 0.0) -> tuple[Op, bool]:
-        """A new op, or the one that has this id already (True). Raises ApiError."""
+        """Return a new op, or the existing one with this id (True). Raises ApiError."""
         fingerprint = b"made here"
         if op_id is not None:
             fingerprint = spec.fingerprint()
@@ -107,21 +107,21 @@ class Ops:
         return op, False
 
     def begin_apart(self, spec: Spec, *, log: Any) -> Op:
-        """An op of the sandbox itself, with a log of its own."""
+        """Create an op of the sandbox's own, such as the start command, with a log of its own."""
         op = self._new(spec, op_id=None, fingerprint=b"made here", log=log)
         self._enter(op)
         op.io.begin_reading()
         return op
 
     def restore(self, lost: list[str], over: list[str]) -> None:
-        """Ids of an earlier process: `over` had ended; any later create of one that is `lost` gets its end."""
+        """Restore ids from before a restart: `over` had ended; a later create of a `lost` one gets `sidecar_lost`."""
         for op_id in over:
             self.table.remember(op_id)
         for op_id in lost:
             log = FrameLog(limit=0, memory=0, open_file=self._spill_file)
             op = self._new(Spec(command=""), op_id=op_id, fingerprint=ANY, log=log)
             self.table.add(op, force=True)
-            self.kill(op, "sidecar_lost", message="the sidecar was restarted and did not see the end")
+            self.kill(op, "sidecar_lost", message="the sidecar restarted and missed the end of the op")
 
     def _new(self, spec: Spec, *, op_id: str | None, fingerprint: bytes, log: Any) -> Op:
         op = Op(
@@ -151,10 +151,10 @@ class Ops:
     def _spill_file(self) -> int:
         return spill_file(self.state_dir)
 
-    # -- whose turn it is ------------------------------------------------------------------------------------
+    # -- scheduling ------------------------------------------------------------------------------------------
 
     def pump(self) -> None:
-        """Start what may run."""
+        """Start queued ops for which there is room."""
         table = self.table
         while table.queue and table.running < self.limits.max_running and self._starting < self.abreast:
             runner = self.pool.take()
@@ -169,7 +169,7 @@ class Ops:
             op.io.launch(runner)
 
     def has_started(self) -> None:
-        """The first word of a runner since its launch, or its loss: the next one may start."""
+        """Count a runner's first report after a launch, or its loss: the next op may start."""
         self._starting -= 1
         if self.table.queue:
             self.pump()
@@ -180,7 +180,7 @@ class Ops:
         return min(len(table.queue), room)
 
     def _no_runner(self, error: RunnersFailed) -> None:
-        cause, message = CommandVerdict.SANDBOX_BROKEN, f"no process could be made for it: {error}"
+        cause, message = CommandVerdict.SANDBOX_BROKEN, f"could not start a runner for the command: {error}"
         if error.oom:
             cause, message = CommandVerdict.OOM, LIMITS_REACHED[CommandVerdict.OOM]
         for op in list(self.table.queue.values()):
@@ -189,7 +189,7 @@ class Ops:
     # -- ends ------------------------------------------------------------------------------------------------
 
     def move(self, op: Op, do: Do) -> None:
-        """Do what an event has left to be done."""
+        """Carry out the action that an event returned."""
         if do is Do.END:
             self._ended(op)
         elif do is Do.TELL_START:
@@ -206,41 +206,41 @@ class Ops:
         self.move(op, await self.reasons.explain(op))
 
     def kill(self, op: Op, cause: str, *, message: str | None = None) -> None:
-        """End it for a reason; its end comes when its processes are dead."""
+        """End an op for a reason; it has ended once its processes are dead."""
         self.move(op, op.kill(cause, message=message, now=monotonic()))
 
     def kill_running(self, cause: str, *, message: str) -> None:
-        """End all that runs, and leave what waits."""
+        """Kill all running ops; queued ones stay."""
         for op in list(self.table.ops.values()):
             if op.started is not None:
                 self.kill(op, cause, message=message)
 
     def kill_runner_tree(self, pid: int) -> None:
-        """Have the executor kill all that a runner has started."""
+        """Have the executor kill everything that a runner started."""
         self.tasks.spawn(self.reasons.kill_tree(pid))
 
     async def end_all(self, cause: str, *, message: str) -> None:
-        """Everything is over (the sandbox ends or is reset): no op is waited for."""
+        """End all ops without waiting for their processes: the sandbox ends or is reset."""
         for op in list(self.table.ops.values()):
             op.io.drain()
             self.move(op, op.abandon(cause, message=message, now=monotonic()))
         await self.pool.close()
 
     def all_died(self, message: str) -> None:
-        """The sandbox's init has taken along all that ran in it."""
+        """End all ops that the sandbox's init took down."""
         for op in list(self.table.ops.values()):
             op.io.drain()
             self.move(op, op.init_lost(message, mortal=kernel.init_is_mortal(), now=monotonic()))
 
     def broken(self, message: str) -> None:
-        """The sandbox's init was lost: what ran in it is dead, new runners are made."""
+        """Handle the loss of the sandbox's init: what ran is dead, and runners are restarted."""
         pool = self._replace_pool()
         self.all_died(message)
         self.tasks.spawn(pool.close())
         self.pool.open()
 
     def _ended(self, op: Op) -> None:
-        """Tell everybody, let the next one run."""
+        """Notify everyone of an op's end and start the next one."""
         table = self.table
         table.settle(op)
         if self._learns and op.exit_code is not None:
@@ -266,7 +266,7 @@ class Ops:
     # -- results ---------------------------------------------------------------------------------------------
 
     def sweep(self) -> None:
-        """Drop old results; one timer for the oldest, none when nothing is kept."""
+        """Drop old results and set a timer for the next; no timer if nothing is kept."""
         self._stop_sweeping()
         dropped, due = self.table.expire(now=monotonic())
         for op in dropped:
@@ -275,13 +275,13 @@ class Ops:
             self._sweep = self.loop.call_later(max(due, 0.5), self.sweep)
 
     def forget(self) -> None:
-        """After a reset: fresh tables, fresh runners."""
+        """Clear ops and runners after a reset."""
         self._forget_results()
         self._replace_pool()
         self.pool.open()
 
     async def close(self) -> None:
-        """Give everything back."""
+        """Release everything."""
         self._forget_results()
         await self.tasks.wait()
         os.close(self.devnull)

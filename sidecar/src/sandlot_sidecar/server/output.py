@@ -1,4 +1,4 @@
-"""The pipes or the terminal that an op writes to: watched, read into its log, drained at its end."""
+"""The pipes or terminal that an op writes to: read into its log, and drained at its end."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
 READ_SIZE = 256 * 1024
 PIPE_SIZE = 1 << 20
-# Reads of one pipe at the end of an op, and bytes: a child that goes on writing must not hold us there. A pipe has as
-# many pages as PIPE_SIZE has at most, and one that is set to packets (O_DIRECT) gives one of them a read, however small.
+# Limits on reads and bytes per pipe at the end of an op, as a child that keeps writing must not block us. A pipe has at
+# most as many pages as PIPE_SIZE, and in packet mode (O_DIRECT) each read returns one of them, however small.
 DRAIN_READS = 1024
 DRAIN_BYTES = 4 * PIPE_SIZE
-LOOK_AGAIN = 0.05  # seconds until the next look whether a process holds the terminal again
+LOOK_AGAIN = 0.05  # seconds until the next check whether a process has opened the terminal again
 _FIONREAD = 0x541B
 
 
 class OpOutput:
-    """Of one op. `changed` is called when its log has grown while it was watched."""
+    """Output of one op. `changed` is called when its log has grown while it was watched."""
 
     __slots__ = ("_changed", "_err", "_grown", "_log", "_look", "_loop", "_out", "_reading", "master", "over")
 
@@ -41,7 +41,7 @@ class OpOutput:
         self._look: asyncio.TimerHandle | None = None
 
     def open_pipes(self) -> tuple[int, int]:
-        """The command's ends of stdout and stderr."""
+        """Return the command's ends of stdout and stderr."""
         self._out, out = os.pipe2(os.O_CLOEXEC)
         self._err, err = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(self._out, False)
@@ -49,17 +49,17 @@ class OpOutput:
         return out, err
 
     def open_terminal(self, master: int) -> None:
-        """It has one, in place of pipes."""
+        """Use a terminal in place of pipes."""
         self.master = master
         os.set_blocking(master, False)
 
     @property
     def watched(self) -> bool:
-        """Whether it is read when it comes; else it stays in the pipes until the end."""
+        """True if output is read as it comes; otherwise it stays in the pipes until the end."""
         return self._reading
 
     def watch(self) -> None:
-        """Read it when it comes, from now on."""
+        """Read output as it comes from now on."""
         if self._reading:
             return
         self._reading = True
@@ -69,17 +69,17 @@ class OpOutput:
             self._loop.add_reader(self._err, self._read, self._err, STDERR)
 
     def waiting(self) -> int:
-        """Bytes in the pipes."""
+        """Return the number of bytes in the pipes."""
         return _waiting(self._out) + _waiting(self._err)
 
     def drain(self) -> None:
-        """Take what is there at this moment, although somebody may still hold the other ends."""
+        """Read what is there now, although other processes may hold the other ends."""
         for fd, kind in ((self.master, STDOUT), (self._out, STDOUT), (self._err, STDERR)):
             if fd >= 0:
                 self._drain(fd, kind)
 
     def close(self) -> None:
-        """Give every descriptor back."""
+        """Close all descriptors."""
         if self._look is not None:
             self._look.cancel()
             self._look = None
@@ -87,12 +87,12 @@ class OpOutput:
             self._close(fd)
 
     def _read(self, fd: int, kind: int) -> int:
-        """Take what is there, and say how much; 0 when there is nothing more for now."""
+        """Read once and return the number of bytes; 0 if nothing is there now."""
         try:
             data = os.read(fd, READ_SIZE)
         except (BlockingIOError, InterruptedError):
             return 0
-        except OSError:  # a terminal that no process holds
+        except OSError:  # a terminal that no process has open
             data = b""
         if not data:
             if fd == self.master and not self.over:
@@ -119,7 +119,10 @@ class OpOutput:
             self._loop.add_reader(self.master, self._read, self.master, STDOUT)
 
     def _terminal_left(self) -> None:
-        """No process holds the terminal. Were our end closed, the command got a hangup: it is about to exit, or goes on."""
+        """Handle a terminal that no process has open.
+
+        The command is about to exit or goes on; closing our end would send it a hangup.
+        """
         self._loop.remove_reader(self.master)
         self._look = self._loop.call_later(LOOK_AGAIN, self._watch_terminal)
 
@@ -152,7 +155,7 @@ class OpOutput:
 
 
 def _waiting(fd: int) -> int:
-    """Bytes that are there to be read; of a terminal that no process holds, none."""
+    """Return the number of readable bytes; 0 for a terminal that no process has open."""
     try:
         return int.from_bytes(fcntl.ioctl(fd, _FIONREAD, bytes(4)), sys.byteorder)
     except OSError:

@@ -1,18 +1,18 @@
-"""How long a command keeps the next one from starting: about as long as those before it needed a core."""
+"""Estimates how long a command should delay the next one's start: about as long as recent ones needed a core."""
 
 from __future__ import annotations
 
 SHORTEST, LONGEST = 0.01, 0.1
-TIMES = 3  # of what the mean command used
-WEIGHT = 1 / 8  # of the last command, in that mean
+TIMES = 3  # the mean command's CPU time
+WEIGHT = 1 / 8  # weight of the last command in the mean
 OUTLASTED = 3 / 4
 
 
 class Pace:
-    """Learns from the commands that have ended.
+    """Learns from the CPU time of ended commands.
 
-    Under gVisor, commands of a sandbox that wait for the same cores cost up to twice as much as one after the other,
-    and their processor time counts that waiting. One that sleeps uses none, so it keeps nobody from starting.
+    Under gVisor, commands that compete for the same cores cost up to twice as much as in sequence, and their CPU time
+    includes the contention. A command that sleeps uses none, so it delays no other.
     """
 
     __slots__ = ("_cpu",)
@@ -21,14 +21,14 @@ class Pace:
         self._cpu = 0.0
 
     def ended(self, cpu: float) -> None:
-        """A command has ended that used so many seconds of processor time."""
+        """Record the CPU time in seconds of a command that ended."""
         self._cpu += (min(cpu, LONGEST) - self._cpu) * WEIGHT
 
     def outlasted(self) -> None:
-        """One has not ended in that time: a crowd of those that sleep must not wait for each of them."""
+        """Record a command that outlasted the delay: a crowd of sleeping commands must not delay each other."""
         self._cpu *= OUTLASTED
 
     @property
     def seconds(self) -> float:
-        """How long the end of one that has been started is waited for at most."""
+        """Longest delay of the next start, in seconds."""
         return min(LONGEST, max(SHORTEST, TIMES * self._cpu))

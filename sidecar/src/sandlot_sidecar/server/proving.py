@@ -1,4 +1,4 @@
-"""Runs a real command in a sandbox: only then is it ready."""
+"""Runs a first command in a sandbox, which is ready only after that."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TIMEOUT = 30.0  # seconds for the first command of a fresh sandbox
 
 
 async def prove(ops: Ops, *, owned: bool) -> None:
-    """Where it is `owned`, in the directory in which its owner's commands run. Raises SidecarError."""
+    """Run it, in the owner's working directory if the sandbox is `owned`. Raises SidecarError."""
     spec = Spec(command="exit 0")
     spec.timeout = TIMEOUT
     if not owned:

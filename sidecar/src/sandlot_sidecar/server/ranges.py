@@ -8,9 +8,9 @@ LARGEST = (1 << 63) - 1
 
 
 def parse_range(header: str | None, *, size: int) -> tuple[int, int] | None:
-    """(start, length) of one range; None for the whole file. Raises 416.
+    """Return (start, length) of one range; None for the whole file. Raises 416.
 
-    What is not a single byte range is ignored, as RFC 9110 allows.
+    Anything but a single byte range is ignored, as RFC 9110 allows.
     """
     if header is None:
         return None
@@ -37,7 +37,7 @@ def parse_range(header: str | None, *, size: int) -> tuple[int, int] | None:
 
 
 def _number(digits: str) -> int:
-    """At most the largest offset that a file can have: `int` refuses thousands of digits."""
+    """Parse digits, capped at the largest file offset: `int` rejects thousands of digits."""
     digits = digits.lstrip("0")
     return min(int(digits[:20] or "0"), LARGEST)
 
@@ -47,7 +47,7 @@ def _unsatisfiable(size: int) -> ApiError:
     return ApiError(
         416,
         "bad_range",
-        "the range is outside of the file: its size is in this answer",
+        "the range is outside the file: its size is in `size`",
         field="range",
         headers=headers,
         size=size,
@@ -55,15 +55,15 @@ def _unsatisfiable(size: int) -> ApiError:
 
 
 def window(*, size: int, offset: int, length: int | None, maximum: int) -> tuple[int, int]:
-    """(start, length) of a read-file window; a negative offset counts from the end. Raises 413.
+    """Return (start, length) of a read-file window; a negative offset counts from the end. Raises 413.
 
-    Without a length the rest of the file is wanted whole; with one, at most `maximum` bytes are given.
+    Without a length the whole rest of the file must fit `maximum`; with one, at most `maximum` bytes are returned.
     """
     start = max(0, size + offset) if offset < 0 else min(offset, size)
     rest = size - start
     if length is None:
         if rest > maximum:
-            message = f"{rest} bytes are more than {maximum}; ask for a window with offset and length"
+            message = f"{rest} bytes are over the limit of {maximum}: read a window with offset and length"
             raise ApiError(413, "too_large", message, field="length", size=size)
         return start, rest
     return start, min(length, rest, maximum)

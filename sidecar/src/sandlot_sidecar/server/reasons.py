@@ -1,4 +1,4 @@
-"""Asks the executor what an op ended of, where its runner could not see that."""
+"""Asks the executor why an op ended, where its runner could not see it."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ monotonic = time.monotonic
 
 
 class Reasons:
-    """What is not answered is not known, and keeps no op from its end."""
+    """Asks the executor; a question that it does not answer keeps no op from its end."""
 
     def __init__(self, executor: ExecutorClient) -> None:
         self._executor = executor
 
     async def explain(self, op: Op) -> Do:
-        """Ask what the op is asked for, until it has its end."""
+        """Ask the executor until the op has a verdict; return the action that is left."""
         do = Do.ASK
         try:
             while do is Do.ASK:
@@ -42,12 +42,14 @@ class Reasons:
         finally:
             if op.state is State.EXPLAINING:
                 do = op.abandon(
-                    CommandVerdict.SANDBOX_BROKEN, message="what it ended of is not known", now=monotonic()
+                    CommandVerdict.SANDBOX_BROKEN,
+                    message="the reason for its end is unknown",
+                    now=monotonic(),
                 )
         return do
 
     async def init_lives(self) -> bool:
-        """Whether the sandbox's first process does."""
+        """Return whether the sandbox's init is alive."""
         try:
             answer, _ = await self._executor.ask("alive")
         except SidecarError:
@@ -55,7 +57,7 @@ class Reasons:
         return bool(answer["alive"])
 
     async def counters(self, runner: int) -> dict[str, Any]:
-        """Facts of the op that a lost runner ran, all of whose processes are dead then; none where nothing tells why."""
+        """Kill what is left of a lost runner's op and return its facts; empty if the counters are inconclusive."""
         try:
             answer, _ = await self._executor.ask("lost", runner=runner)
         except SidecarError:
@@ -63,12 +65,12 @@ class Reasons:
         return answer["facts"]
 
     async def disk_full(self) -> str | None:
-        """Whose disk is full, if any is: the `sandbox`'s own, or that of its `node`."""
+        """Return whose disk is full: `sandbox`, `node` or None."""
         try:
             full = (await self._executor.ask("full"))[0]["full"]
             if full != "node":
                 return full
-            # The sandbox may be what has filled it, faster than it was measured.
+            # The sandbox may have filled it, faster than we measure.
             held, _ = await self._executor.ask("disk")
         except SidecarError:
             return None
@@ -78,7 +80,7 @@ class Reasons:
         return "sandbox" if over else "node"
 
     async def kill_tree(self, runner: int) -> None:
-        """Kill all that a runner has started; its end is seen by the runner."""
+        """Kill everything that a runner started; the runner reports the end."""
         try:
             await self._executor.ask("kill", runner=runner)
         except SidecarError as error:

@@ -1,4 +1,4 @@
-"""Remembers for two minutes what was done under an id, so that a client's repeat does not do it again."""
+"""Remembers ids for two minutes, so that a client's retry does not act twice."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-KEEP = 120.0  # seconds; the most patient client repeats for 92
+KEEP = 120.0  # seconds; the most patient client retries for 92
 MOST = 65_536
 
 
 class Recent:
-    """A number by id, known for KEEP seconds after it was last put in, the latest MOST of them."""
+    """Maps an id to a number for KEEP seconds after its last `put`; holds the latest MOST ids."""
 
     __slots__ = ("_clock", "_known")
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._known: dict[str, tuple[float, int]] = {}  # the longest unused first
+        self._known: dict[str, tuple[float, int]] = {}  # least recently put first
 
     def get(self, key: str) -> int | None:
-        """The number; None: never, or too long ago."""
+        """Return the number, or None if it was never put or has expired."""
         known = self._known.get(key)
         return None if known is None or known[0] <= self._clock() - KEEP else known[1]
 
     def put(self, key: str, value: int) -> None:
-        """From now on `get` says `value`."""
+        """Store a number and restart its time."""
         now = self._clock()
         self._known.pop(key, None)
         self._known[key] = (now, value)

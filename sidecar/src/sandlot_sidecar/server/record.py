@@ -1,4 +1,4 @@
-"""Keeps on disk what survives a restart of the sidecar: who owns the instance and how it ended."""
+"""Keeps on disk what survives a restart of the sidecar: the owner of the instance and how it ended."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ FILE = "claim.json"
 
 
 class StoreError(SidecarError):
-    """The claim could not be written to disk."""
+    """The record could not be read or written."""
 
 
 def load(state_dir: str) -> Record:
-    """The record of an earlier process, or a fresh one. Raises StoreError when it cannot be read."""
+    """Return the record of an earlier process, or a fresh one. Raises StoreError if it cannot be read."""
     record = Record()
     try:
         with open(os.path.join(state_dir, FILE), encoding="utf-8") as file:
@@ -24,14 +24,14 @@ def load(state_dir: str) -> Record:
     except FileNotFoundError:
         return record
     except (OSError, ValueError) as error:
-        raise StoreError(f"the record of the claim cannot be read: {error}") from error
+        raise StoreError(f"cannot read the claim record: {error}") from error
     for name in Record.__slots__:
         setattr(record, name, document.get(name))
     return record
 
 
 def store(state_dir: str, record: Record, *, durable: bool) -> None:
-    """Write the record whole or not at all; `durable`: it survives a crash of the machine. Raises StoreError."""
+    """Write the record atomically; `durable`: it survives a crash of the machine. Raises StoreError."""
     path = os.path.join(state_dir, FILE)
     temporary = path + ".new"
     try:
@@ -50,4 +50,4 @@ def store(state_dir: str, record: Record, *, durable: bool) -> None:
         finally:
             os.close(directory)
     except (OSError, ValueError, RecursionError) as error:
-        raise StoreError(f"the claim cannot be written: {error}") from error
+        raise StoreError(f"cannot write the claim record: {error}") from error

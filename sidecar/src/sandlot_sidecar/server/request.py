@@ -1,4 +1,4 @@
-"""One HTTP request and its answer, as handlers see them."""
+"""One HTTP request and its response, as handlers see them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from typing import Any, Protocol
 
     class Connection(Protocol):
-        """Where its answer goes, and its body comes from."""
+        """The parts of a connection that a request uses."""
 
         transport: Any
         paused_writing: bool
@@ -55,7 +55,7 @@ JSON_TYPE = "application/json"
 
 
 class Request:
-    """Everything a handler may ask of a request, and the ways to answer it; exactly one answer is given."""
+    """A request and the ways to respond to it; exactly one response is sent."""
 
     __slots__ = (
         "answered", "body", "complete", "connection", "discard", "gone", "head_only", "headers", "http10",
@@ -70,10 +70,10 @@ class Request:
         self.headers: dict[bytes, bytes] = {}
         self.body = bytearray()
         self.stream: BodyStream | None = None
-        self.complete = False  # the whole body was read
+        self.complete = False  # the whole body has been read
         self.discard = False  # the body is read and dropped
-        self.started = False  # a part of the answer may be out
-        self.answered = False  # the answer was handed over completely
+        self.started = False  # part of the response may have been sent
+        self.answered = False  # the whole response has been written
         self.head_only = False
         self.keep_alive = True
         self.http10 = False
@@ -82,10 +82,10 @@ class Request:
         self.match = ""
         self.on_gone: Callable[[], None] | None = None
         self.task: asyncio.Task[Any] | None = None
-        self.shielded = False  # the handler finishes although the client has gone
+        self.shielded = False  # the handler finishes even if the client disconnects
 
     def take_head(self, url: bytes, parser: Any) -> None:
-        """The header block is there, as the parser has read it."""
+        """Set method, path and options from the parsed header block."""
         path, _, self.raw_query = url.partition(b"?")
         self.path = unquote(path)
         self.method = parser.get_method().decode("latin-1")
@@ -96,11 +96,11 @@ class Request:
             self.method = "GET"
 
     def abandon(self) -> None:
-        """The client has gone."""
+        """Handle a client that has disconnected."""
         if self.gone:
             return
         if self.answered:
-            # Refused in the middle of its body: its handler would wait for the rest for ever.
+            # Rejected in the middle of its body: the handler would wait for the rest forever.
             if self.stream is not None and not self.complete:
                 self.gone = True
                 self.stream.end()
@@ -114,27 +114,27 @@ class Request:
             self.task.cancel()
 
     def header(self, name: bytes) -> str | None:
-        """A header's value; the name in lower case."""
+        """Return a header's value; the name is in lower case."""
         value = self.headers.get(name)
         return None if value is None else value.decode("latin-1")
 
     def query(self) -> dict[str, str]:
-        """The query string's fields."""
+        """Return the fields of the query string."""
         return parse_query(self.raw_query)
 
     def json(self) -> dict[str, Any]:
-        """The body as a JSON object; an empty body is an empty object."""
+        """Return the body as a JSON object; an empty body is an empty object. Raises a 400."""
         if not self.body:
             return {}
         try:
             document = json.loads(self.body)
         except (ValueError, RecursionError) as error:
-            raise bad_input(f"the body is not JSON: {error}", field="body") from error
+            raise bad_input(f"the body is not valid JSON: {error}", field="body") from error
         if not isinstance(document, dict):
             raise bad_input("the body must be a JSON object", field="body")
         return document
 
-    # -- answers ---------------------------------------------------------------------------------------------
+    # -- responses -------------------------------------------------------------------------------------------
 
     def respond(
         self,
@@ -144,7 +144,7 @@ class Request:
         kind: str = JSON_TYPE,
         headers: tuple[tuple[str, str], ...] = (),
     ) -> None:
-        """Answer with one write; silently nothing when the client has gone."""
+        """Respond with one write; does nothing if the client has disconnected."""
         if self.gone or self.answered:
             return
         data = body.encode() if isinstance(body, str) else body
@@ -156,11 +156,11 @@ class Request:
     def respond_json(
         self, document: object, *, status: int = 200, headers: tuple[tuple[str, str], ...] = ()
     ) -> None:
-        """Answer with a JSON document."""
+        """Respond with a JSON document."""
         self.respond(json.dumps(document, separators=(",", ":")), status=status, headers=headers)
 
     def respond_error(self, error: ApiError) -> None:
-        """Answer with an error document."""
+        """Respond with an error document."""
         headers = error.headers
         if error.status == 401:
             headers = (*headers, ("WWW-Authenticate", "Bearer"))
@@ -174,9 +174,9 @@ class Request:
         length: int | None = None,
         headers: tuple[tuple[str, str], ...] = (),
     ) -> Answer:
-        """Begin an answer of several parts; without a length it is chunked."""
+        """Begin a response in parts, chunked if `length` is None. Raises ClientGone."""
         if self.gone:
-            raise ClientGone("the client has gone")
+            raise ClientGone("the client disconnected before the response")
         self.started = True
         if length is not None:
             framing = f"Content-Length: {length}\r\n"
@@ -199,7 +199,7 @@ class Request:
 
 
 class Answer:
-    """An answer in parts; the head travels with the first of them."""
+    """A response in parts; the head is sent with the first of them."""
 
     __slots__ = ("_chunked", "_head", "_request")
 
@@ -209,10 +209,10 @@ class Answer:
         self._chunked = chunked
 
     async def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Send a part; waits while the client reads slower than we write. Raises ClientGone."""
+        """Send a part, and wait while the client reads slower than we write. Raises ClientGone."""
         request = self._request
         if request.gone:
-            raise ClientGone("the client has gone")
+            raise ClientGone("the client disconnected in the middle of the response")
         head, self._head = self._head, b""
         if request.head_only:
             request.connection.write(head)
@@ -224,10 +224,10 @@ class Answer:
         if request.connection.paused_writing:
             await request.connection.drain()
             if request.gone:
-                raise ClientGone("the client has gone")
+                raise ClientGone("the client disconnected in the middle of the response")
 
     def finish(self, last: bytes = b"") -> None:
-        """Send the last part and end the answer."""
+        """Send the last part and end the response."""
         request = self._request
         if request.gone or request.answered:
             return
@@ -242,7 +242,7 @@ class Answer:
 
 
 class BodyStream:
-    """A request's body as it comes in; reading stops at the socket while the handler is behind."""
+    """A request's body as it arrives; a handler that falls behind pauses reading from the socket."""
 
     __slots__ = ("_chunks", "_ended", "_request", "_size", "_waiter")
 
@@ -254,7 +254,7 @@ class BodyStream:
         self._waiter: asyncio.Future[None] | None = None
 
     def feed(self, data: bytes) -> None:
-        """A part has come (called by the connection)."""
+        """Append a part; called by the connection."""
         self._chunks.append(data)
         self._size += len(data)
         if self._size > HIGH_WATER:
@@ -262,7 +262,7 @@ class BodyStream:
         self._wake()
 
     def end(self) -> None:
-        """The body is complete, or the client has gone (called by the connection)."""
+        """End the body, complete or cut off; called by the connection."""
         self._ended = True
         self._wake()
 
@@ -271,10 +271,10 @@ class BodyStream:
             self._waiter.set_result(None)
 
     async def read(self) -> bytes:
-        """The next bytes, b"" at the end. Raises ClientGone when the body will never be complete."""
+        """Return the next bytes, b"" at the end. Raises ClientGone if the body will never be complete."""
         while not self._chunks:
             if self._request.gone and not self._request.complete:
-                raise ClientGone("the client has gone in the middle of the body")
+                raise ClientGone("the client disconnected in the middle of the body")
             if self._ended:
                 return b""
             self._waiter = asyncio.get_running_loop().create_future()

@@ -1,4 +1,4 @@
-"""The files of a checkpoint that are still to come into a claimed sandbox: until they are there, nothing runs in it."""
+"""Waits for the files of a checkpoint to arrive in a claimed sandbox, in which nothing runs until then."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from ..core.ends import End
     from ..core.instance import Heard, Life
 
-PATIENCE = 60.0  # seconds until the archive begins to come; then its gateway is taken for dead
-MARK = "restored"  # a file of the state directory: a sidecar that is started again knows that they are there
+PATIENCE = 60.0  # seconds for the archive to begin to arrive; then its gateway counts as dead
+MARK = "restored"  # file in the state directory that tells a restarted sidecar that the files have arrived
 
 
 class Restoration:
-    """`late` ends the sandbox for which no file comes; `ready` is called when all are there."""
+    """Tracks the restore. `late` ends a sandbox whose files never arrive; `ready` is called once all have."""
 
     def __init__(
         self,
@@ -38,28 +38,28 @@ class Restoration:
         self._timer: asyncio.TimerHandle | None = None
 
     def expect(self) -> None:
-        """The claim says that files come."""
-        late = ends.not_restored("nobody has brought it")
+        """Start the timeout for the archive."""
+        late = ends.not_restored("no gateway sent it in time")
         self._timer = asyncio.get_running_loop().call_later(PATIENCE, self._late, late)
 
     def was_done(self) -> bool:
-        """In an earlier life of this sidecar."""
+        """Return whether an earlier process of this sidecar finished the restore."""
         return os.path.exists(self._mark)
 
     def begin(self) -> int:
-        """The archive comes; returns the generation that it is for. Raises ApiError."""
+        """Begin to restore; return the generation that it is for. Raises ApiError."""
         self._life.restore()
         self.stop()
         return self._life.record.generation
 
     def done(self, *, generation: int) -> None:
-        """All files are there."""
+        """Record that all files have arrived."""
         if self._heard(self._life.restored(generation=generation)):
             os.close(os.open(self._mark, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
             self._ready()
 
     def reset(self) -> None:
-        """The sandbox is a fresh one, of nobody yet."""
+        """Forget the restore after a reset."""
         self.stop()
         try:
             os.unlink(self._mark)
@@ -67,7 +67,7 @@ class Restoration:
             return
 
     def stop(self) -> None:
-        """It comes, or the instance is over."""
+        """Cancel the timeout: the archive arrives, or the instance has ended."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

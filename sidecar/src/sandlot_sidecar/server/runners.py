@@ -1,4 +1,4 @@
-"""The runners at hand: one ready at all times, more as ops wait for them, each used again if its op left nothing."""
+"""Pool of runners: one ready at all times, more as ops queue up, each reused if its op left no processes."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
     from .executor_client import ExecutorClient
     from .reasons import Reasons
 
-IDLE_SECONDS = 10.0  # a spare runner is kept so long
-# A replacement for the one in use is made so late: most ops have ended by then, and where many begin at once, each
-# birth would take the cores from their first commands.
+IDLE_SECONDS = 10.0  # a spare runner is kept this long
+# Delay before a busy runner's replacement is forked: most ops have ended by then, and when many begin at once, each
+# fork would take CPU time from their first commands.
 SPARE_DELAY = 0.2
-MAKING = 2  # runners made at the same time: one that becomes free is sooner there than a new one
+MAKING = 2  # runners forked at once: one that becomes free is available sooner than a new one
 RETRIES = 3
 
 
 class Runner:
-    """One channel. `on_message` gets every message with its descriptors, `on_lost` the end of the channel."""
+    """Channel to a runner. `on_message` gets each message with its descriptors, `on_lost` the end of the channel."""
 
     __slots__ = ("_loop", "_queue", "lost", "on_lost", "on_message", "pid", "sock")
 
     def __init__(self, sock: socket.socket, *, pid: int, loop: asyncio.AbstractEventLoop) -> None:
         self.sock = sock
-        self.pid = pid  # as the executor knows it
+        self.pid = pid  # the executor's name for it
         self._loop = loop
         self.lost = False
         self.on_message: Callable[[dict[str, Any], list[int]], None] = _ignore
@@ -45,7 +45,7 @@ class Runner:
         loop.add_reader(sock.fileno(), self.readable)
 
     def readable(self) -> None:
-        """Take one message (or the end)."""
+        """Receive one message or the end of the channel."""
         if self.lost:
             return
         try:
@@ -61,7 +61,7 @@ class Runner:
             self.on_message(*received)
 
     def send(self, message: dict[str, Any], fds: tuple[int, ...] = ()) -> None:
-        """Send one message; a channel whose runner has gone reports that by `on_lost`."""
+        """Send one message; if the runner is gone, `on_lost` reports it."""
         if self.lost:
             return
         memory: list[int] = []
@@ -75,7 +75,7 @@ class Runner:
 
     @property
     def unsent(self) -> int:
-        """Messages that wait until the runner has read those before."""
+        """Number of messages that the runner's socket has not accepted yet."""
         return len(self._queue)
 
     def _broken(self) -> None:
@@ -84,7 +84,7 @@ class Runner:
             self.on_lost()
 
     def close(self) -> None:
-        """Hang up; the runner leaves."""
+        """Close the channel, upon which the runner exits."""
         if not self.lost:
             self.lost = True
             self._queue.close()
@@ -102,7 +102,7 @@ def _nothing() -> None:
 
 
 class RunnersFailed(SidecarError):
-    """No runner can be made; `oom`: the sandbox's memory is full."""
+    """No runner can be started; `oom`: because the sandbox's memory is full."""
 
     def __init__(self, message: str, *, oom: bool) -> None:
         super().__init__(message)
@@ -110,7 +110,7 @@ class RunnersFailed(SidecarError):
 
 
 class RunnerPool:
-    """Idle runners, and the making of new ones. `on_ready` is called when an op may be given one."""
+    """Idle runners and those being forked. `on_ready` is called when an op may get one."""
 
     def __init__(self, executor: ExecutorClient, reasons: Reasons) -> None:
         self._executor = executor
@@ -130,19 +130,19 @@ class RunnerPool:
         self.waiting: Callable[[], int] = lambda: 0
 
     def open(self) -> None:
-        """Begin to keep one ready."""
+        """Begin to keep a runner ready."""
         self._open = True
         self.want()
 
     def rest(self) -> None:
-        """Keep none ready: nobody owns the sandbox, and each would cost 1.8 MiB."""
+        """Keep no runner ready while the sandbox has no owner, since each costs 1.8 MiB."""
         self._open = False
         for runner in self._idle:
             runner.close()
         self._idle.clear()
 
     def take(self) -> Runner | None:
-        """An idle runner for an op."""
+        """Take an idle runner for an op, or return None."""
         if not self._idle:
             return None
         runner = self._idle.pop()
@@ -157,7 +157,7 @@ class RunnerPool:
             self._make()
 
     def give_back(self, runner: Runner, *, clean: bool) -> None:
-        """After an op: ready for the next one, or retired with what is left over."""
+        """Take a runner back after its op: reuse it if clean, otherwise close it together with what is left over."""
         self._busy.discard(runner)
         self._failures = 0
         if runner.lost or not clean or not self._open:
@@ -171,14 +171,14 @@ class RunnerPool:
             self._trim = self._loop.call_later(IDLE_SECONDS, self._drop_extra)
 
     def _lost(self, runner: Runner) -> None:
-        """One that was idle has died: a lasting cause (no memory, say) must not make us fork for ever."""
+        """Handle the death of an idle runner; a lasting cause, such as no memory, must not make us fork forever."""
         if runner in self._idle:
             self._idle.remove(runner)
         self._keep(self._ask_why(runner.pid))
 
     async def _ask_why(self, runner: int) -> None:
         facts = await self._reasons.counters(runner)
-        self._failed(RunnersFailed("it dies as soon as it is made", oom=bool(facts.get("oom"))))
+        self._failed(RunnersFailed("runners die as soon as they are started", oom=bool(facts.get("oom"))))
 
     def _failed(self, error: RunnersFailed) -> None:
         self._failures += 1
@@ -193,7 +193,7 @@ class RunnerPool:
         self.want()
 
     def _drop_extra(self) -> None:
-        """Halve the spare runners; the timer runs only while there are some."""
+        """Close half of the spare runners; repeats until one is left."""
         self._trim = None
         keep = max(1, len(self._idle) // 2)
         for runner in self._idle[keep:]:
@@ -203,7 +203,7 @@ class RunnerPool:
             self._trim = self._loop.call_later(IDLE_SECONDS, self._drop_extra)
 
     def want(self) -> None:
-        """Make as many as ops wait for (a few at a time), or one when none is there."""
+        """Fork as many runners as ops wait for (a few at a time), or one if there is none."""
         if not self._open:
             return
         missing = self.waiting() - len(self._idle)
@@ -245,7 +245,7 @@ class RunnerPool:
         self.want()
 
     async def close(self) -> None:
-        """Drop all runners (before a reset, at the end)."""
+        """Close all runners, before a reset or at the end."""
         self._open = False
         for timer in (self._trim, self._spare, self._again):
             if timer is not None:

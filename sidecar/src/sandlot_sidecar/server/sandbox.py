@@ -1,4 +1,4 @@
-"""What the executor makes for the instance: the sandbox, its owner's limits and network, its reset and its end."""
+"""The sandbox that the executor builds for the instance: its setup, limits, network, reset and end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Sandbox:
-    """All that asks the executor raises SidecarError where it cannot."""
+    """The sandbox at the executor, whose failures methods raise as SidecarError."""
 
     def __init__(self, config: Config, executor: ExecutorClient) -> None:
         self._config = config
@@ -30,7 +30,7 @@ class Sandbox:
         self.memory = ContainerMemory([])
 
     async def build(self, *, resume: bool) -> None:
-        """`resume`: as it was for the owner of before a restart."""
+        """Build the sandbox. `resume`: keep the owner's files from before a restart."""
         config = self._config
         self._executor.start()
         self.setup, counters = await self._executor.ask(
@@ -42,14 +42,14 @@ class Sandbox:
         self.notes = list(self.setup.get("notes") or [])
 
     def _root(self, *, resume: bool) -> dict[str, Any]:
-        """What the root is built from; in a pod the state directory has room for its changes."""
+        """Return what the root is built from; in a pod, its changes go to the state directory."""
         root = self._config.root
         if self._config.target and "upper" not in root:
             root = {**root, "upper": os.path.join(self._config.state_dir, "upper")}
         return {**root, "resume": resume} if "upper" in root else root
 
     async def apply(self, claim: dict[str, Any]) -> None:
-        """Limits and network of the claim, where they differ from what the sandbox was built with."""
+        """Apply the claim's limits and network, where they differ from the template's."""
         template = {"disk": self._config.root.get("disk"), **self._config.limits}
         limits = {name: value for name, value in claim["limits"].items() if template.get(name) != value}
         if limits or claim["network"] != "full":
@@ -59,14 +59,14 @@ class Sandbox:
             self.notes += [note for note in answer.get("notes") or [] if note not in self.notes]
 
     async def reset(self, claim: dict[str, Any] | None) -> dict[str, Any]:
-        """As fresh for whoever has it next; returns the proof."""
+        """Reset the sandbox for its next owner; return the proof."""
         answer, _ = await self._executor.ask("reset", **self._conditions(claim))
         if answer.get("equal"):
             self.notes = list(answer.get("notes") or [])
         return answer
 
     async def end(self) -> None:
-        """Take it down; a failure is logged."""
+        """Take the sandbox down; a failure is logged."""
         if not self._executor.gone:
             try:
                 await self._executor.ask("end")
@@ -74,7 +74,7 @@ class Sandbox:
                 log.failure("executor_end_failed", error)
 
     def prepare(self, ops: Ops, claim: dict[str, Any] | None) -> None:
-        """What commands of this owner, or of nobody yet, find."""
+        """Set the environment, working directory and user of commands, with or without an owner."""
         config, root = self._config, self._config.root
         cpu = self._conditions(claim)["limits"].get("cpu")
         ops.environment = environment(
@@ -89,7 +89,7 @@ class Sandbox:
         ops.user = root.get("user")
 
     def _conditions(self, claim: dict[str, Any] | None) -> dict[str, Any]:
-        """What this owner, or nobody yet, has the sandbox run under."""
+        """Return the network and limits of this owner, or the template's without one."""
         if claim is None:
             return {"network": "full", "limits": self._config.limits}
         return {"network": claim["network"], "limits": {**self._config.limits, **claim["limits"]}}

@@ -1,4 +1,4 @@
-"""Messages to the executor or a runner: sent at once, or as soon as the other side has read those before."""
+"""Queues messages to the executor or a runner until the socket accepts them."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 class SendQueue:
-    """Sends in order and never blocks: code in the sandbox can keep the other side busy for as long as it likes."""
+    """Sends in order and never blocks, since user code can keep the other side busy for any length of time."""
 
     __slots__ = ("_loop", "_on_broken", "_sock", "_waiting")
 
     def __init__(
         self, sock: socket.socket, *, loop: asyncio.AbstractEventLoop, on_broken: Callable[[], None]
     ) -> None:
-        """`sock`: a non-blocking one. `on_broken`: something that was queued cannot be sent any more."""
+        """`sock` is non-blocking. `on_broken` is called if a queued message can no longer be sent."""
         self._sock = sock
         self._loop = loop
         self._on_broken = on_broken
@@ -32,7 +32,7 @@ class SendQueue:
         return len(self._waiting)
 
     def send(self, data: bytes, fds: Sequence[int] = ()) -> None:
-        """One message; the descriptors stay the caller's, who may close them afterwards. Raises OSError."""
+        """Send or queue one message; the caller keeps the descriptors and may close them. Raises OSError."""
         rest = memoryview(data)
         if not self._waiting:
             sent = wire.send_some(self._sock, rest, fds)
@@ -63,7 +63,7 @@ class SendQueue:
             self._loop.remove_writer(self._sock.fileno())
 
     def close(self) -> None:
-        """Drop what waits; before the socket is closed."""
+        """Drop queued messages; call before the socket is closed."""
         if self._waiting:
             self._loop.remove_writer(self._sock.fileno())
         for _, fds in self._waiting:

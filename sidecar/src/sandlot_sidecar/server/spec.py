@@ -1,4 +1,4 @@
-"""What an op is asked to do: the bodies of `exec` and `ops`, checked, and their fingerprint."""
+"""Spec of an op: the validated bodies of `exec` and `ops`, and their fingerprint."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from typing import Any
 
 ID_CHARACTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._:-")
-MAX_OUTPUT = 1 << 30  # of one op: what is kept is on the disk of its node
-# Seconds that the runner tells a start late: most ops have ended by then, and cost one message instead of two. Of
-# an `exec` nobody reads anything before its end, and on busy cores its command takes longer than it needs.
+MAX_OUTPUT = 1 << 30  # bytes per op: kept output is on the node's disk
+# Seconds by which a runner delays its report of the start: most ops have ended by then, which saves a message. The
+# output of an `exec` is read only at its end, and on busy cores its command takes longer.
 QUIET, BUFFERED = 0.01, 0.2
 
 
 class Spec:
-    """One command. `stdin` is None (nothing), True (a pipe that the client writes) or the bytes themselves."""
+    """One command. `stdin` is None (none), True (a pipe that the client writes to) or the bytes themselves."""
 
     WORDS = (
         "command", "cwd", "env", "memory", "output_limit", "pids", "pty", "shell", "stdin", "timeout", "user",
@@ -28,7 +28,7 @@ class Spec:
 
     def __init__(self, *, command: str | list[str]) -> None:
         self.command = command
-        self.shell: str | None = None  # bash, or sh in an image without it
+        self.shell: str | None = None  # None: bash, or sh in an image without it
         self.cwd: str | None = None
         self.env: dict[str, str] = {}
         self.user: str | int | None = None
@@ -38,29 +38,29 @@ class Spec:
         self.output_limit: int | None = None
         self.memory: int | None = None
         self.pids: int | None = None
-        self.quiet = 0.0  # seconds that its start is told late, or with its end
+        self.quiet = 0.0  # seconds by which the report of the start is delayed, at most until the end
 
     def fingerprint(self) -> bytes:
-        """Equal for equal specs."""
+        """Return a fingerprint, equal for equal specs."""
         values = [getattr(self, name) for name in self.WORDS if name not in ("env", "pty")]
-        # repr, not JSON: a third of the time.
+        # repr takes a third of the time of JSON
         text = repr((values, sorted(self.env.items()), sorted((self.pty or {}).items())))
         return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
     def document(self) -> dict[str, Any]:
-        """What `?spec=1` shows of it."""
+        """Return the fields that `?spec=1` shows."""
         return {name: getattr(self, name) for name in ("command", "shell", "cwd", "env", "user", "pty")}
 
 
 def op_id(value: object, name: str) -> str:
-    """A client's op id. Raises a 400."""
+    """Validate a client's op id. Raises a 400."""
     if not isinstance(value, str) or not 0 < len(value) <= 128 or not ID_CHARACTERS.issuperset(value):
         raise bad_input(f"{name} must be 1 to 128 characters of A-Z a-z 0-9 . _ : -", field=name)
     return value
 
 
 def from_exec(body: dict[str, Any]) -> Spec:
-    """Prime's form, and ours: an argv, a shell; unknown fields are ignored."""
+    """Parse an `exec` body in Prime's form, plus an argv or a shell; unknown fields are ignored."""
     spec = Spec(command=fields.command(body, "command", required=True) or "")
     spec.quiet = BUFFERED
     spec.shell = _shell(body)
@@ -76,7 +76,7 @@ def from_exec(body: dict[str, Any]) -> Spec:
 
 
 def fields_stdin(body: dict[str, Any]) -> bytes | None:
-    """`stdin` as bytes; half a surrogate pair is refused."""
+    """Return `stdin` as bytes. Raises a 400 for a lone surrogate."""
     stdin = body.get("stdin")
     if stdin is None:
         return None
@@ -85,11 +85,11 @@ def fields_stdin(body: dict[str, Any]) -> bytes | None:
     try:
         return stdin.encode()
     except UnicodeEncodeError as error:
-        raise bad_input("stdin contains half a surrogate pair", field="stdin") from error
+        raise bad_input("stdin contains a lone surrogate", field="stdin") from error
 
 
 def from_op(body: dict[str, Any]) -> Spec:
-    """The body of `POST /v1/ops` (without `id` and `detach`)."""
+    """Parse the body of `POST /v1/ops` (without `id` and `detach`)."""
     command = fields.command(body, "command", required=True)
     spec = Spec(command=command or "")
     spec.shell = _shell(body)
@@ -121,7 +121,7 @@ def _nested(limits: dict[str, Any], name: str) -> int | None:
 
 
 def terminal_size(body: dict[str, Any], *, prefix: str = "") -> dict[str, int]:
-    """`cols` and `rows`, 80 by 24 when absent."""
+    """Parse `cols` and `rows`, which default to 80 by 24."""
     size: dict[str, int] = {}
     for name, default in (("cols", 80), ("rows", 24)):
         key = prefix + name

@@ -1,4 +1,4 @@
-"""The start command of a claim: a detached op whose last output is kept apart from the ops' results."""
+"""The start command of a claim: a detached op whose last output is kept apart from other results."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PIECE = 64 << 10
 
 
 class _Piece:
-    """What came one after the other, both streams together and each by itself: so the order of single bytes costs nothing."""
+    """Consecutive output, interleaved and by stream, so that keeping the order of single bytes costs nothing."""
 
     __slots__ = ("all", "stderr", "stdout")
 
@@ -31,9 +31,9 @@ class _Piece:
 
 
 class TailLog:
-    """The last MiB of both streams; stands where an op's FrameLog stands, and has no frames."""
+    """The last MiB of both streams, in place of an op's FrameLog and without frames."""
 
-    spilled = 0  # bytes on the disk
+    spilled = 0  # bytes on disk
 
     def __init__(self) -> None:
         self._pieces: deque[_Piece] = deque()
@@ -44,7 +44,7 @@ class TailLog:
         self.truncated = False
 
     def append(self, kind: int, payload: bytes) -> None:
-        """Keep output; the oldest pieces go when there is too much."""
+        """Append output; the oldest pieces are dropped beyond the limit."""
         if kind == STDOUT:
             self.stdout_bytes += len(payload)
         elif kind == STDERR:
@@ -66,24 +66,24 @@ class TailLog:
             self.truncated = True
 
     def say(self, line: bytes) -> None:
-        """A line of our own at the end of stderr."""
+        """Append a line of the sidecar's own to stderr."""
         self.append(STDERR, line)
 
     def text(self, stream: str, *, tail: int) -> bytes:
-        """The last `tail` bytes of `stdout`, `stderr` or `all`."""
+        """Return the last `tail` bytes of `stdout`, `stderr` or `all`."""
         data = b"".join(getattr(piece, stream) for piece in self._pieces)
         return data[max(0, len(data) - min(tail, KEPT)) :]
 
     def output(self, kind: int) -> list[bytes]:
-        """The pieces of one stream."""
+        """Return the pieces of one stream."""
         return [bytes(piece.stdout if kind == STDOUT else piece.stderr) for piece in self._pieces]
 
     def close(self) -> None:
-        """The output outlives the op: it is the sandbox's log."""
+        """Keep the output: as the sandbox's log it outlives the op."""
 
 
 class StartCommand:
-    """Runs it at once; its failure is nobody's but the caller's to see."""
+    """Runs the start command at once; its failure does not end the sandbox."""
 
     def __init__(self, ops: Ops, command: str | list[str]) -> None:
         spec = Spec(command=command)
@@ -92,7 +92,7 @@ class StartCommand:
         self.op.detached = True
 
     def document(self) -> dict[str, Any]:
-        """For the state."""
+        """Return the start command's part of the state document."""
         if self.op.state is State.ENDED:
             return {"state": "ended", "exit_code": self.op.exit_code}
         return {"state": "none" if self.op.state is State.QUEUED else "running", "exit_code": None}

@@ -1,4 +1,4 @@
-"""The contract's state document of an instance: what `GET /v1/state` and every webhook tell; no token, no secret."""
+"""Builds the contract's state document for `GET /v1/state` and webhooks, without tokens and secrets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .use import Use
 
     class Instance(Protocol):
-        """What is told of it."""
+        """The parts of an instance that its state document shows."""
 
         config: Config
         life: Life
@@ -37,9 +37,11 @@ NO_START: dict[str, Any] = {"state": "none", "exit_code": None}
 
 
 def state(instance: Instance) -> dict[str, Any]:
-    """Of this moment; times in Unix seconds."""
+    """Return the current state document; times are Unix seconds."""
     record, use = instance.life.record, instance.use
-    claim = record.claim if instance.phase != Phase.WARM else None  # else it may still fail, see Life
+    claim = (
+        record.claim if instance.phase != Phase.WARM else None
+    )  # a claim in progress may still fail, see Life
     start = use.start_command
     return {
         "instance_id": instance.config.instance_id,

@@ -1,4 +1,4 @@
-"""The way into an op: bytes counted from its begin, written as the pipe or the terminal takes them."""
+"""Standard input of an op, written as its pipe or terminal accepts it and counted from the op's begin."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ if TYPE_CHECKING:
     from .request import BodyStream
 
     class Run(Protocol):
-        """The op whose input it is. `watchers` are woken when it begins, when it shows something, and at its end."""
+        """The op that reads this input; its `watchers` are woken by its begin, its output and its end."""
 
         op: Op
         output: OpOutput
         watchers: list[asyncio.Future[None]]
 
 
-END_OF_FILE = b"\x04"  # what a terminal in line mode reads as the end
-PATIENCE = 30.0  # seconds that an op may take nothing
+END_OF_FILE = b"\x04"  # read as end of file by a terminal in line mode
+PATIENCE = 30.0  # seconds without the op reading anything
 
 
 class OpInput:
-    """Of one op, a pipe or its terminal; `offset` is the number of bytes taken so far."""
+    """Input of one op, by a pipe or its terminal; `offset` is the number of bytes accepted so far."""
 
     def __init__(self, run: Run, *, terminal: bool) -> None:
         self._run = run
         self._terminal = terminal
         self._lock = asyncio.Lock()
-        self._inputs = Recent()  # bytes taken of each input that has an id
+        self._inputs = Recent()  # input id -> bytes accepted
         self.offset = 0
         self._theirs = self._pipe = -1
         if not terminal:
@@ -43,14 +43,14 @@ class OpInput:
             os.set_blocking(self._pipe, False)
 
     def give(self) -> int:
-        """The command's end of the pipe, which is the caller's then."""
+        """Return the command's end of the pipe, which the caller then owns."""
         fd, self._theirs = self._theirs, -1
         return fd
 
     async def take(
         self, body: BodyStream | None, *, offset: int | None, dedupe: str | None, eof: bool
     ) -> None:
-        """Write what comes, but what was taken already: before `offset`, or under the id `dedupe`."""
+        """Write a body, except what was accepted already: before `offset`, or under the id `dedupe`. Raises ApiError."""
         async with self._lock:
             begin = offset or 0
             if dedupe is not None:
@@ -59,7 +59,7 @@ class OpInput:
                 raise ApiError(
                     409,
                     "stdin_gap",
-                    "bytes before this offset are missing: go on at the offset in this answer",
+                    "bytes before this offset are missing: continue at `offset` of this answer",
                     offset=self.offset,
                 )
             skip = self.offset - begin
@@ -76,12 +76,12 @@ class OpInput:
                 await self._end()
 
     def _fd(self) -> int:
-        """-1 where it is not there (yet, or any more). Raises a 409."""
+        """Return the descriptor, or -1 before the op's begin and after its end. Raises a 409."""
         self._run.op.check_stdin(offset=self.offset)
         return self._run.output.master if self._terminal else self._pipe
 
     async def _write(self, data: bytes) -> None:
-        """All of it. Raises 408 `stdin_full` when nothing was taken for PATIENCE."""
+        """Write all bytes. Raises 408 `stdin_full` if none were accepted for PATIENCE."""
         with memoryview(data) as view:
             done = 0
             while done < len(view):
@@ -92,7 +92,10 @@ class OpInput:
                     written = 0
                 except OSError as error:
                     raise ApiError(
-                        409, "stdin_closed", "the op has closed its input", offset=self.offset
+                        409,
+                        "stdin_closed",
+                        "the op has closed its standard input",
+                        offset=self.offset,
                     ) from error
                 done += written
                 self.offset += written
@@ -100,7 +103,7 @@ class OpInput:
                     await self._writable(fd)
 
     async def _writable(self, fd: int) -> None:
-        """Wait until the pipe takes more, the op begins, or it ends."""
+        """Wait until the pipe accepts more, the op begins, or it ends."""
         loop, run = asyncio.get_running_loop(), self._run
         ready = loop.create_future()
         run.watchers.append(ready)
@@ -117,12 +120,12 @@ class OpInput:
             raise ApiError(
                 408,
                 "stdin_full",
-                "the op has not read its input in time: go on at the offset in this answer",
+                "the op did not read its input in time: continue at `offset` of this answer",
                 offset=self.offset,
             )
 
     async def _end(self) -> None:
-        """End of file, which a terminal stays open after."""
+        """Send end of file; a terminal stays open."""
         if not self._terminal:
             if self._run.op.close_stdin():
                 self._close_pipe()

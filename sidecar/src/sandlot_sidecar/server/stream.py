@@ -1,4 +1,4 @@
-"""Sends an op's frames to one watcher: what is kept, then what comes, keep-alives in silence, the end."""
+"""Sends an op's frames to one watcher: kept ones, new ones, keep-alives in silence, then the end."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
     from ..core.op import Op
     from .request import Request
 
-SILENCE = 15.0  # seconds until a keep-alive
+SILENCE = 15.0  # seconds of silence before a keep-alive
 PIECE = 256 * 1024
 
 
 async def send_frames(request: Request, op: Op, *, offset: int, headers: tuple[tuple[str, str], ...]) -> None:
-    """Runs until the op has ended and all of it is sent, or the client has gone."""
+    """Send frames until the op has ended and all are sent. Raises ClientGone."""
     answer = request.start(kind=CONTENT_TYPE, headers=headers)
     log, io = op.log, op.io
     io.watch()
     loop = asyncio.get_running_loop()
-    # The head must not wait for the first byte, but that of a quiet op does: one write, one wake-up.
+    # The head goes out before the first byte, except for a quiet op: one write, one wake-up.
     first = op.spec is not None and not op.spec.quiet
     while True:
         data = log.read(offset, limit=PIECE)

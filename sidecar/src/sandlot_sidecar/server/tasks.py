@@ -1,4 +1,4 @@
-"""Tasks of an owner that lives longer than they do: kept until they end, awaited when it closes."""
+"""Tasks whose owner outlives them: kept until they end, awaited when the owner closes."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 
 
 class Tasks:
-    """The loop itself keeps no task alive, and tells of a failure when it is too late."""
+    """Keeps references, since the event loop keeps none and reports failures too late."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def spawn(self, work: Coroutine[Any, Any, Result]) -> asyncio.Task[Result]:
-        """A failure is logged."""
+        """Start a task whose failure is logged."""
         return self._keep(work, self._done)
 
     def spawn_quiet(self, work: Coroutine[Any, Any, Result]) -> asyncio.Task[Result]:
-        """A task whose failure somebody else sees, or nobody needs to."""
+        """Start a task whose failure is handled elsewhere, or harmless."""
         return self._keep(work, self._done_quietly)
 
     def cancel(self) -> None:
@@ -33,7 +33,7 @@ class Tasks:
             task.cancel()
 
     async def wait(self, *, timeout: float | None = None) -> None:
-        """For those that there are now, at most so many seconds."""
+        """Wait for the current tasks, for at most `timeout` seconds."""
         if self._tasks:
             await asyncio.wait(list(self._tasks), timeout=timeout)
 
@@ -50,6 +50,6 @@ class Tasks:
             log.failure("task_failed", error)
 
     def _done_quietly(self, task: asyncio.Task[Any]) -> BaseException | None:
-        """Its failure, which counts as seen from then on."""
+        """Return a task's exception and mark it as retrieved."""
         self._tasks.discard(task)
         return None if task.cancelled() else task.exception()

@@ -1,4 +1,4 @@
-"""Percent-decoding and query strings, without urllib (its import would cost every sidecar 0.3 MiB)."""
+"""Percent-decoding and query strings without urllib, whose import would cost every sidecar 0.3 MiB."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from binascii import unhexlify
 
 
 def unquote(raw: bytes) -> str:
-    """Decode %XX; bytes that are not UTF-8 become surrogate escapes, so that any file name can be said."""
+    """Decode %XX; bytes that are not UTF-8 become surrogate escapes, so that every file name can be expressed."""
     if b"%" not in raw:
         return raw.decode("utf-8", "surrogateescape")
     first, *rest = raw.split(b"%")
@@ -23,7 +23,7 @@ def unquote(raw: bytes) -> str:
 
 
 def parse_query(raw: bytes) -> dict[str, str]:
-    """`a=1&b=x%20y` as a dict; `+` is a space, the last of equal names wins."""
+    """Parse `a=1&b=x%20y` into a dict; `+` is a space, and the last of equal names wins."""
     if not raw:
         return {}
     result: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""A TCP tunnel into the sandbox: after 101 the connection carries raw bytes both ways, each half closing by itself."""
+"""TCP tunnels into the sandbox: after a 101 the connection carries raw bytes both ways, with half-close."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 
 
 class TunnelRoutes:
-    """`POST /v1/tcp`."""
+    """Handler of `POST /v1/tcp`."""
 
     def __init__(self, instance: Instance) -> None:
         self._instance = instance
 
     def add_to(self, http: Http) -> None:
-        """Register it."""
+        """Register the route."""
         http.add("POST", "/v1/tcp", Route(self.open, upgrades=True, streams=False))
 
     async def open(self, request: Request) -> None:
-        """Connect, then step out of the way."""
+        """Connect to the port and hand the connection over to a tunnel."""
         if request.headers.get(b"upgrade", b"").lower() != b"sandlot-tcp":
-            raise bad_input("this route needs Connection: Upgrade and Upgrade: sandlot-tcp", field="upgrade")
+            raise bad_input("send Connection: Upgrade and Upgrade: sandlot-tcp", field="upgrade")
         port = fields.query_int(request.query(), "port", minimum=1, maximum=65535)
         if port is None:
             raise bad_input("port is required", field="port")
@@ -58,7 +58,7 @@ class TunnelRoutes:
 
 
 class Tunnel(asyncio.Protocol):
-    """The inner side; the outer one is the HTTP connection, which calls the `outer_` methods."""
+    """The inner connection; the HTTP connection is the outer one and calls the `outer_` methods."""
 
     def __init__(self, outer: Connection) -> None:
         self._outer = outer
@@ -70,10 +70,10 @@ class Tunnel(asyncio.Protocol):
     def connection_made(self, transport: Any) -> None:
         self._inner = transport
         transport.set_write_buffer_limits(high=256 * 1024)
-        transport.pause_reading()  # until the 101 is out
+        transport.pause_reading()  # until the 101 has been sent
 
     def begin(self) -> None:
-        """The 101 is out: bytes may flow."""
+        """Let bytes flow, after the 101 has been sent."""
         self._inner.resume_reading()
 
     def data_received(self, data: bytes) -> None:
@@ -102,11 +102,11 @@ class Tunnel(asyncio.Protocol):
         self._outer.transport.resume_reading()
 
     def outer_data(self, data: bytes) -> None:
-        """From the client."""
+        """Forward bytes from the client."""
         self._inner.write(data)
 
     def outer_eof(self) -> bool:
-        """The client has said all; True keeps its connection open for what still comes back."""
+        """Forward the client's end of file; return True to keep its connection open for what still comes back."""
         self._outer_done = True
         if not self._inner.is_closing():
             self._inner.write_eof()
@@ -115,13 +115,13 @@ class Tunnel(asyncio.Protocol):
         return not self._inner_done
 
     def outer_lost(self) -> None:
-        """The client has gone."""
+        """Handle the loss of the client."""
         self._inner.close() if self._outer_done else self._inner.abort()
 
     def outer_paused(self) -> None:
-        """The client reads slower than the sandbox writes."""
+        """Pause reading: the client reads slower than the sandbox writes."""
         self._inner.pause_reading()
 
     def outer_resumed(self) -> None:
-        """The client reads again."""
+        """Resume reading."""
         self._inner.resume_reading()

@@ -1,4 +1,4 @@
-"""The owner's use of the sandbox: its start command, whether anything is under way, its deadline and idle timeout."""
+"""The owner's use of the sandbox: start command, activity, deadline and idle timeout."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Use:
-    """`end` is called where the use comes to its end by itself. No timer runs without an owner."""
+    """Calls `end` when the deadline, idle timeout or start command ends the sandbox. Without an owner no timer runs."""
 
     def __init__(self, ops: Ops, *, end: Callable[[End], None]) -> None:
         self.last_active = time.time()
@@ -28,13 +28,13 @@ class Use:
         self._end = end
         self._loop = asyncio.get_running_loop()
         self._begun = False
-        self._streams = 0  # file transfers and tunnels under way
+        self._streams = 0  # active file transfers and tunnels
         self._idle_timeout: float | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._idle: asyncio.TimerHandle | None = None
 
     def begin(self, record: Record) -> None:
-        """Its owner's time begins."""
+        """Start the owner's deadline and idle timeout."""
         self.stop()
         self._begun = True
         self._idle_timeout = None if record.claim is None else record.claim["idle_timeout"]
@@ -45,27 +45,27 @@ class Use:
             self._deadline = self._loop.call_later(pause, self._end, ends.DEADLINE)
 
     def run_start_command(self, record: Record) -> None:
-        """Where the claim has one."""
+        """Run the claim's start command, if it has one."""
         claim = record.claim
         if claim is not None and claim["start_command"] is not None:
-            from .startcommand import StartCommand  # an idle sidecar keeps no memory for it
+            from .startcommand import StartCommand  # imported on first use: an idle sidecar saves its memory
 
             self.start_command = StartCommand(self._ops, claim["start_command"])
             if claim["meta"].get("main"):
                 self._ops.watchers.when_ended(self.start_command.op, self._main_ended)
 
     def _main_ended(self, op: Op) -> None:
-        if self._begun:  # else it was ended with all others
+        if self._begun:  # otherwise it ended with all other ops
             self._end(ends.main_ended(op.exit_code))
 
     def under_way(self) -> bool:
-        """Anything of the owner's is; the start command is the sandbox's own."""
+        """Return whether the owner has ops or streams in progress, not counting the start command."""
         table, start = self._ops.table, self.start_command
         own = 1 if start is not None and start.op.state is not State.ENDED else 0
         return table.running + len(table.queue) - own > 0 or self._streams > 0
 
     def stream_begins(self) -> None:
-        """A file transfer or a tunnel."""
+        """Count a file transfer or tunnel as use."""
         self._streams += 1
 
     def stream_ends(self) -> None:
@@ -73,7 +73,7 @@ class Use:
         self.activity()
 
     def activity(self) -> None:
-        """Something began or ended: idleness counts from here (not while anything is under way)."""
+        """Restart the idle timeout after an op or stream began or ended (it does not run while any is in progress)."""
         self.last_active = time.time()
         if self._idle is not None:
             self._idle.cancel()
@@ -87,7 +87,7 @@ class Use:
             self._end(ends.IDLE)
 
     def stop(self) -> None:
-        """It is over."""
+        """Stop all timers."""
         for timer in (self._deadline, self._idle):
             if timer is not None:
                 timer.cancel()
@@ -95,5 +95,5 @@ class Use:
         self._begun = False
 
     def forget(self) -> None:
-        """After a reset nothing has ever run here."""
+        """Forget the start command after a reset."""
         self.start_command = None

@@ -1,4 +1,4 @@
-"""Who watches an op and who waits for its end; one that nobody watches any more is ended."""
+"""Tracks who watches each op and waits for its end; kills ops that nobody watches."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Watchers:
-    """Of all ops. `kill` ends one for a reason."""
+    """Watchers of all ops. `kill` ends an op for a reason."""
 
     def __init__(self, table: OpTable, *, kill: Kill) -> None:
         self._loop = asyncio.get_running_loop()
@@ -31,43 +31,43 @@ class Watchers:
         self._waiters: dict[Op, list[Callable[[Op], None]]] = {}
 
     def attach(self, op: Op) -> None:
-        """Somebody watches."""
+        """Add a watcher."""
         self._table.attach(op)
 
     def leave(self, op: Op) -> None:
-        """A watcher has gone."""
+        """Remove a watcher; an op without one is killed, after a grace period if the client chose its id."""
         grace = self._table.leave(op, now=time.monotonic())
         if grace is None:
             return
         if grace <= 0:
-            self._kill(op, CommandVerdict.CLIENT_GONE, message="nobody was attached any more")
+            self._kill(op, CommandVerdict.CLIENT_GONE, message="the last client disconnected")
         else:
             self._loop.call_later(grace, self._look_again, op)
 
     def leave_later(self, op: Op) -> None:
-        """As `leave`, but with the grace also for an id that was made here (the client knows it by now)."""
+        """Remove a watcher, with the grace period even for a generated id (which the client knows by now)."""
         op.chosen = True
         self.leave(op)
 
     def touch(self, op: Op) -> None:
-        """Somebody asked about it: the grace begins anew."""
+        """Restart the grace period, since a client asked about the op."""
         if op.state is not State.ENDED and not op.attached and not op.detached:
             self.attach(op)
             self.leave_later(op)
 
     def _look_again(self, op: Op) -> None:
         if self._table.unattended(op, now=time.monotonic()):
-            self._kill(op, CommandVerdict.CLIENT_GONE, message="nobody was attached any more")
+            self._kill(op, CommandVerdict.CLIENT_GONE, message="the last client disconnected")
 
     def when_ended(self, op: Op, callback: Callable[[Op], None]) -> None:
-        """Call back once, at the end (now, when it has ended)."""
+        """Call back once when the op has ended, which may be now."""
         if op.state is State.ENDED:
             callback(op)
         else:
             self._waiters.setdefault(op, []).append(callback)
 
     async def wait_ended(self, op: Op, *, timeout: float | None) -> bool:
-        """Wait for the end; False when the time was over first."""
+        """Wait for the op's end; return False on timeout."""
         if op.state is State.ENDED:
             return True
         ended = self._loop.create_future()
@@ -85,7 +85,7 @@ class Watchers:
         return bool(done)
 
     def tell_end(self, op: Op) -> None:
-        """It has ended: call back those who wait."""
+        """Call back those that wait for the op's end."""
         for callback in self._waiters.pop(op, ()):
             try:
                 callback(op)

@@ -1,4 +1,4 @@
-"""Webhooks out: a signed POST over TCP or a Unix socket, tried again with growing pauses until it is acknowledged."""
+"""Sends webhooks: a signed POST over TCP or a Unix socket, retried with backoff until it is acknowledged."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 ATTEMPT_TIMEOUT = 5.0
 FIRST_PAUSE, LAST_PAUSE = 0.05, 5.0
-# Heartbeats grow this many times as far apart while nothing happens: each wakes a sandbox that nobody uses.
+# Factor by which heartbeats slow down while nothing happens, since each wakes a sandbox that nobody uses.
 SLOWEST_BEAT = 10
-# Seconds: with 20 claims at once, telling of them would take the CPU of their first commands.
+# Delay in seconds: with 20 claims at once, the webhooks would take CPU time from their first commands.
 CLAIM_TOLD_AFTER = 0.5
 
 
@@ -33,7 +33,7 @@ class WebhookError(SidecarError):
 
 
 class Target:
-    """Where a webhook goes: `http://host:port/path` or `unix:/socket:/path`."""
+    """Target of a webhook: `http://host:port/path` or `unix:/socket:/path`."""
 
     __slots__ = ("host", "path", "port", "socket")
 
@@ -43,12 +43,12 @@ class Target:
         if url.startswith("unix:"):
             self.socket, separator, path = url[5:].partition(":/")
             if not separator or not self.socket.startswith("/"):
-                raise WebhookError("a webhook to a Unix socket is unix:/socket:/path")
+                raise WebhookError("`webhook` must be unix:/socket:/path for a Unix socket")
             self.path = "/" + path
             self.host = "sandlot"
             return
         if not url.startswith("http://"):
-            raise WebhookError("a webhook is http://host:port/path or unix:/socket:/path")
+            raise WebhookError("`webhook` must be http://host:port/path or unix:/socket:/path")
         authority, _, path = url[7:].partition("/")
         self.path = "/" + path
         host, separator, port = authority.rpartition(":")
@@ -59,12 +59,12 @@ class Target:
 
 
 def spread() -> float:
-    """A random factor from 0.8 to 1.2."""
+    """Return a random factor from 0.8 to 1.2."""
     return 0.8 + 0.4 * int.from_bytes(os.urandom(4), "big") / 0xFFFFFFFF
 
 
 async def _address(host: str) -> str:
-    """The same in the time of an attempt. Raises WebhookError."""
+    """Resolve a host within the timeout of one attempt. Raises WebhookError."""
     try:
         async with asyncio.timeout(ATTEMPT_TIMEOUT):
             return (await lookup.addresses(host))[0]
@@ -75,9 +75,9 @@ async def _address(host: str) -> str:
 async def post(
     target: Target, body: bytes, headers: dict[str, str], *, address: str | None
 ) -> tuple[int, str | None]:
-    """One attempt; returns the answer's status, and the verdict that a 410 gives. Raises WebhookError.
+    """Make one attempt; return the HTTP status and, for a 410, its verdict. Raises WebhookError.
 
-    `address`: the host's, None for a socket.
+    `address`: the host's; None for a Unix socket.
     """
     lines = [f"POST {target.path} HTTP/1.1", f"Host: {target.host}", "Content-Type: application/json"]
     lines += [f"{name}: {value}" for name, value in headers.items()]
@@ -94,7 +94,7 @@ async def post(
             writer.write("\r\n".join(lines).encode("latin-1") + body)
             words = (await reader.readline()).split()
             if len(words) < 2 or not words[1].isdigit():
-                raise WebhookError("the answer is not HTTP")
+                raise WebhookError("the response is not HTTP")
             status = int(words[1])
             return status, (await _verdict(reader) if status == 410 else None)
     except (OSError, TimeoutError, ValueError) as error:
@@ -113,7 +113,7 @@ async def _verdict(reader: asyncio.StreamReader) -> str | None:
 
 
 class Webhooks:
-    """Tells the gateway what happens here. `document` makes the state document of the moment of sending."""
+    """Notifies the gateway. `document` returns the state document at the time of sending."""
 
     def __init__(
         self,
@@ -132,8 +132,8 @@ class Webhooks:
         self._document = document
         self._tasks = Tasks()
         self._ready: asyncio.Task[bool] | None = None
-        self._address: str | None = None  # kept, since a lookup costs more than the webhook does
-        self._moved = True  # whether to look up again
+        self._address: str | None = None  # cached, since a lookup costs more than the webhook
+        self._moved = True  # look up again before the next attempt
         self._beats: asyncio.Task[None] | None = None
         self._claim: asyncio.TimerHandle | None = None
         self.on_unwanted: Callable[[dict[str, Any], str | None], None] = lambda document, verdict: None
@@ -144,7 +144,7 @@ class Webhooks:
         return self._tasks.spawn(self._deliver(event, until=until))
 
     def prepare(self) -> asyncio.Task[None] | None:
-        """Look up where to while there is nothing to tell yet; None where nothing is to be looked up."""
+        """Look up the gateway's address ahead of the first webhook; return None if there is nothing to look up."""
         if self._target is None or self._target.socket is not None:
             return None
         return self._tasks.spawn(self._look_up_early(self._target.host))
@@ -153,10 +153,10 @@ class Webhooks:
         try:
             await self._look_up(host)
         except WebhookError:
-            return  # the webhook itself tries again, and tells
+            return  # the webhook itself retries, and logs the failure
 
     async def _look_up(self, host: str) -> None:
-        """Raises WebhookError where there is no address, also no earlier one: a policy may hold the lookup back."""
+        """Look up the address; on failure (a policy may block lookups) keep the last one, or raise WebhookError."""
         try:
             self._address = await _address(host)
             self._moved = False
@@ -165,7 +165,7 @@ class Webhooks:
                 raise
 
     def ready(self) -> None:
-        """A command has run: say so until somebody has heard it."""
+        """Send `ready` until it is acknowledged."""
         if self._target is not None:
             if self._ready is not None:
                 self._ready.cancel()
@@ -173,7 +173,7 @@ class Webhooks:
         self._beat_anew()
 
     def claimed(self, *, after: float = 0.0) -> None:
-        """One attempt, so many seconds later: whoever claimed knows it already."""
+        """Send `claimed` once, after so many seconds; the claiming gateway knows already."""
         if self._target is not None:
             self._forget_claim()
             self._claim = asyncio.get_running_loop().call_later(after * spread(), self._tell_claim)
@@ -189,14 +189,14 @@ class Webhooks:
             self._claim = None
 
     async def ended(self, *, patience: float) -> bool:
-        """Say it until it is acknowledged, for at most so many seconds; False when nobody heard it."""
+        """Send `ended` until it is acknowledged, for at most `patience` seconds; return whether it was."""
         self.stop()
         if self._target is None:
             return True
         return await self._spawn(Event.ENDED, until=patience)
 
     def stop(self) -> None:
-        """No more heartbeats, no more `ready`; a claim that is not told yet is not told."""
+        """Stop heartbeats, the retries of `ready` and a `claimed` that is due."""
         self._forget_claim()
         self._stop_beating()
         if self._ready is not None:
@@ -204,13 +204,13 @@ class Webhooks:
             self._ready = None
 
     async def close(self) -> None:
-        """Give up what is under way."""
+        """Cancel everything in progress."""
         self.stop()
         self._tasks.cancel()
         await self._tasks.wait()
 
     def _beat_anew(self) -> None:
-        """Something has changed: the next heartbeat comes soon, for whoever has missed it."""
+        """Restart heartbeats at their shortest interval after a change, for gateways that missed the webhook."""
         self._stop_beating()
         if self._period > 0 and self._target is not None:
             self._beats = self._tasks.spawn(self._beat())
@@ -228,7 +228,7 @@ class Webhooks:
             pause = min(2 * pause, SLOWEST_BEAT * self._period) if heard else self._period
 
     async def _deliver(self, event: str, *, until: float | None) -> bool:
-        """Attempts with growing pauses; `until` seconds of them, None for ever."""
+        """Attempt with backoff for `until` seconds (None: forever); return whether it was acknowledged."""
         begun = time.monotonic()
         pause = FIRST_PAUSE
         while True:
@@ -263,6 +263,6 @@ class Webhooks:
                 await self._look_up(target.host)
             return await post(target, body, headers, address=self._address)
         except WebhookError as error:
-            self._moved = True  # it may have
+            self._moved = True  # the gateway may have moved
             log.event("webhook_failed", webhook=event, error=str(error))
             return 0, None

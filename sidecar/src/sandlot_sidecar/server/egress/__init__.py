@@ -1,1 +1,1 @@
-"""Where a sandbox may send: the body of the route, what holds it, and the proxy that reads whom a connection is for."""
+"""Egress policies: their route's body, their enforcement, and the proxy that reads host names from connections."""

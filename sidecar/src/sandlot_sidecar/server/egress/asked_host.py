@@ -1,15 +1,15 @@
-"""Whom a connection asks for, read in its first bytes: the server name of TLS (RFC 6066), the Host of HTTP/1 (RFC 9112)."""
+"""Reads the host from a connection's first bytes: TLS server name (RFC 6066) or HTTP/1 Host (RFC 9112)."""
 
 from __future__ import annotations
 
 MOST = (
     32 << 10
-)  # bytes that may come before the name is known; a ClientHello has 2 KiB at most, heads 8 to 16
-# What a connection says is read in one go of the loop, with all the others that have something to say: without these,
-# some hundred of them with as many tiny parts as MOST has room for hold the sidecar for seconds.
-RECORDS = 16  # of a ClientHello; one, or a few where a client cuts it on purpose
+)  # bytes before the name must be known; a ClientHello has at most 2 KiB, HTTP heads 8 to 16 KiB
+# The first bytes of all connections are parsed in the event loop's thread: without these limits, a hundred
+# connections with as many tiny parts as MOST allows would block the sidecar for seconds.
+RECORDS = 16  # of a ClientHello: one, or a few where a client splits it on purpose
 EXTENSIONS = 256  # before the server name; clients send 20
-LINES = 256  # headers of a request; servers take 100
+LINES = 256  # headers of a request; servers accept 100
 
 _RECORD, _CLIENT_HELLO = b"\x16\3", b"\1"
 _SERVER_NAME, _HOST_NAME = 0, 0
@@ -21,33 +21,33 @@ class Incomplete(Exception):
 
 
 class Nameless(Exception):
-    """It says no name, or not one that can be relied on."""
+    """The connection names no host, or none that can be relied on."""
 
 
 def clean(name: str) -> str:
-    """A host's name (or IPv4 address) as it is compared. Raises Nameless for what is none."""
+    """Normalize a host name (or IPv4 address) for comparison. Raises Nameless."""
     name = name.lower()
     if name.endswith("."):
         name = name[:-1]
     if len(name) > 253 or not all(
         0 < len(label) < 64 and _LETTERS.issuperset(label) for label in name.split(".")
     ):
-        raise Nameless("that is no name of a host")
+        raise Nameless("invalid host name")
     return name
 
 
 class Hello:
-    """Reads the server name of TLS as its bytes come; each byte is looked at once, however they are cut."""
+    """Parses the TLS server name incrementally; each byte is looked at once, however the input is split."""
 
     def __init__(self, *, records: int = RECORDS) -> None:
         self.said = bytearray()
-        self._at = 0  # up to here it is read
-        self._left = 0  # bytes of the record that is being read
-        self._records = records  # that may still begin
-        self._message = bytearray()  # the handshake's, without the records around it
+        self._at = 0  # parsed up to here
+        self._left = 0  # bytes left of the current record
+        self._records = records  # how many more may begin
+        self._message = bytearray()  # the handshake message, without record headers
 
     def feed(self, more: bytes) -> str:
-        """The name, by all that was fed so far. Raises Incomplete and Nameless."""
+        """Return the name after these bytes. Raises Incomplete and Nameless."""
         said, message = self.said, self._message
         said += more
         while True:
@@ -59,7 +59,7 @@ class Hello:
             self._at = end
             size = int.from_bytes(message[1:4], "big")
             if message[:1] not in (b"", _CLIENT_HELLO) or (len(message) >= 4 and size > MOST):
-                raise Nameless("no TLS")
+                raise Nameless("not TLS")
             if len(message) >= 4 + size:
                 return _server_name(bytes(message[4 : 4 + size]))
             if self._left:
@@ -68,18 +68,18 @@ class Hello:
     def _begin_record(self) -> None:
         head = self.said[self._at : self._at + 5]
         if not _RECORD.startswith(head[:2]) or (len(head) == 5 and head[3:] == b"\0\0"):
-            raise Nameless("no TLS")
+            raise Nameless("not TLS")
         if len(head) < 5:
             raise Incomplete
         if not self._records:
-            raise Nameless("TLS whose first message is cut into too many records")
+            raise Nameless("a TLS ClientHello split into too many records")
         self._records -= 1
         self._at += 5
         self._left = int.from_bytes(head[3:], "big")
 
 
 def _server_name(message: bytes) -> str:
-    """Of the body of a ClientHello."""
+    """Return the server name from the body of a ClientHello."""
     hello = _Bytes(message)
     hello.take(2 + 32)  # version, random
     hello.take(hello.number(1))  # session
@@ -102,14 +102,14 @@ def _server_name(message: bytes) -> str:
 
 
 class Head:
-    """Reads the host of an HTTP request as its bytes come; its end is looked for once."""
+    """Parses the host of an HTTP request incrementally; each byte is searched once for the end of the head."""
 
     def __init__(self) -> None:
         self.said = bytearray()
 
     def feed(self, more: bytes) -> str:
-        """The name, by all that was fed so far. Raises Incomplete and Nameless."""
-        before = max(0, len(self.said) - 3)  # the end may be split between what was fed
+        """Return the name after these bytes. Raises Incomplete and Nameless."""
+        before = max(0, len(self.said) - 3)  # the end may be split between two feeds
         self.said += more
         end = self.said.find(b"\r\n\r\n", before)
         if end < 0:
@@ -119,22 +119,22 @@ class Head:
 
 def _host(head: bytes) -> str:
     if head.count(b"\n") != head.count(b"\r\n") or head.count(b"\r") != head.count(b"\r\n"):
-        raise Nameless("a head whose lines servers tell apart in several ways")
+        raise Nameless("an HTTP head with ambiguous line ends")
     first, *lines = head.split(b"\r\n")
     if len(lines) > LINES:
         raise Nameless(f"HTTP with more than {LINES} headers")
     parts = first.split(b" ")
     if len(parts) != 3 or not parts[2].startswith(b"HTTP/1."):
-        raise Nameless("no HTTP/1")
+        raise Nameless("not HTTP/1")
     method, target, _ = parts
     names = {_authority(value) for value in _hosts(lines)}
-    # A server goes by the target where it says a host.
+    # A server prefers a host in the request target.
     if method == b"CONNECT":
         names.add(_authority(target))
     elif not target.startswith(b"/") and b"://" in target:
         names.add(_authority(target.partition(b"://")[2].partition(b"/")[0].partition(b"?")[0]))
     if len(names) != 1:
-        raise Nameless("HTTP that says several hosts" if names else "HTTP without a Host")
+        raise Nameless("HTTP with several hosts" if names else "HTTP without a Host")
     return names.pop()
 
 
@@ -143,17 +143,17 @@ def _hosts(lines: list[bytes]) -> list[bytes]:
     for line in lines:
         name, colon, value = line.partition(b":")
         if not colon or not name or name != name.strip():
-            raise Nameless("a header that is none")
+            raise Nameless("an invalid HTTP header")
         if name.lower() == b"host":
             found.append(value.strip())
     return found
 
 
 def _authority(value: bytes) -> str:
-    """Without its port."""
+    """Return a host without its port. Raises Nameless."""
     host, colon, port = value.partition(b":")
     if colon and not port.isdigit():
-        raise Nameless("that is no name of a host")
+        raise Nameless("invalid host name")
     return _text(host)
 
 
@@ -161,11 +161,11 @@ def _text(name: bytes) -> str:
     try:
         return clean(name.decode("ascii"))
     except UnicodeDecodeError as error:
-        raise Nameless("that is no name of a host") from error
+        raise Nameless("invalid host name") from error
 
 
 class _Bytes:
-    """Reads on and on; what says more than is there is no TLS."""
+    """Reads a TLS structure; a length beyond its end is a Nameless."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -177,7 +177,7 @@ class _Bytes:
 
     def take(self, count: int) -> bytes:
         if count > self.left:
-            raise Nameless("no TLS")
+            raise Nameless("not TLS")
         self._at += count
         return self._data[self._at - count : self._at]
 

@@ -1,4 +1,4 @@
-"""Where a sandbox may send: the policy's body checked, compared and told."""
+"""The body of an egress policy: validation, comparison and the route's response."""
 
 from __future__ import annotations
 
@@ -11,25 +11,27 @@ if TYPE_CHECKING:
 
 MAX_RULES = 1024
 _LIMITS = ((0, 0xFFFFFFFF), (0, 32), (0, 65535), (0, 65535))
-PORTS = (80, 443)  # where a connection says the name it asks for: HTTP, TLS
+PORTS = (80, 443)  # ports where a connection names its host: HTTP, TLS
 
 
-# Before any was set.
+# The policy before any was set.
 NONE: dict[str, Any] = {"allow": False, "rules": [], "policy": None, "generation": 1}
 
 
 def parse(body: dict[str, Any]) -> dict[str, Any]:
-    """`allow`: what a match means; `policy`: kept as it is; `rules`: each [network, prefix, lowest port, highest port] or
-    [host or *.host, port], where 0 is each of PORTS and `*.` all below the host.
+    """Return the validated policy.
+
+    `allow` is what a match means, `policy` is kept as is. `rules` are [network, prefix, lowest port, highest port]
+    or [host or *.host, port], where port 0 is each of PORTS and `*.` matches all names below the host.
 
     Raises a 400.
     """
     rules = body.get("rules")
     if not isinstance(rules, list) or len(rules) > MAX_RULES:
-        raise bad_input(f"rules must be a list of at most {MAX_RULES}", field="rules")
+        raise bad_input(f"rules must be a list of at most {MAX_RULES} rules", field="rules")
     for rule in rules:
         if not _good(rule):
-            text = "a rule is [network, prefix, lowest port, highest port], or [host in lower case, 0, 80 or 443]"
+            text = "a rule must be [network, prefix, lowest port, highest port] or [host in lower case, 0, 80 or 443]"
             raise bad_input(text, field="rules")
     allow = fields.flag(body, "allow", default=False)
     return {"allow": allow, "rules": rules, "policy": fields.mapping(body, "policy")}
@@ -49,7 +51,7 @@ def _good(rule: Any) -> bool:
 def _good_name(name: Any, port: Any) -> bool:
     if not isinstance(name, str) or port not in (0, *PORTS):
         return False
-    # Loaded by the first policy that names hosts, as the proxy is.
+    # Imported by the first policy with hosts, as is the proxy.
     from .asked_host import Nameless, clean
 
     try:
@@ -59,11 +61,11 @@ def _good_name(name: Any, port: Any) -> bool:
 
 
 def same(held: dict[str, Any], wanted: dict[str, Any]) -> bool:
-    """Whether both hold the same, however they are told."""
+    """Return whether two policies have the same effect; their `policy` may differ."""
     return held["allow"] == wanted["allow"] and held["rules"] == wanted["rules"]
 
 
 def document(held: dict[str, Any] | None) -> dict[str, Any]:
-    """The route's answer."""
+    """Return the route's response."""
     held = held or NONE
     return {"policy": held["policy"], "generation": held["generation"]}

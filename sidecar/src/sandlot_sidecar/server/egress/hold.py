@@ -1,4 +1,4 @@
-"""What holds the sandbox's policy: the kernel of its pod, and a proxy for what has to be read first."""
+"""Enforces a policy by the kernel, and by a proxy for connections whose host name has to be read."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from .proxy import Proxy
     from .tables import Held
 
-# gVisor redirects to this address alone.
+# gVisor redirects to this address only.
 _LOOPBACK = "127.0.0.1"
 
 
 class EgressHold:
-    """One at a time; `hold` replaces it."""
+    """Enforces one policy at a time; `hold` replaces it."""
 
     def __init__(self, executor: ExecutorClient, names: NameServers) -> None:
         self._executor = executor
@@ -28,7 +28,7 @@ class EgressHold:
         self._tables: Held | None = None
 
     async def hold(self, wanted: dict[str, Any], *, instead_of: dict[str, Any], by_tables: bool) -> None:
-        """Put a policy in place of another; where it is not taken, that one still holds. `by_tables`: under gVisor.
+        """Replace a policy; on failure the old one stays in force. `by_tables`: under gVisor.
 
         Raises ApiError, ExecutorError and ExecutorGone.
         """
@@ -62,14 +62,14 @@ class EgressHold:
         try:
             return await self._proxy.listen(policy.ports)
         except OSError as error:
-            raise ApiError(409, "unsupported", f"no proxy of names can listen: {error}") from error
+            raise ApiError(409, "unsupported", f"the proxy for host names cannot listen: {error}") from error
 
     def _follow(self, policy: Policy) -> None:
         if self._proxy is not None:
             self._proxy.follow(policy)
 
     def close(self) -> None:
-        """Cut what the proxy leads; the kernel drops its part with the sandbox."""
+        """Cut the proxy's connections; the kernel drops its part with the sandbox."""
         if self._proxy is not None:
             self._proxy.close()
             self._proxy = None

@@ -1,4 +1,4 @@
-"""The owner's policy, in the record on disk and in force: both, or neither."""
+"""Keeps the owner's egress policy in the record on disk and in force: both, or neither."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class OwnedPolicy:
-    """Of one instance; what is changed is changed under the instance's lock. `store` writes the record."""
+    """Egress policy of one instance; callers hold the instance's lock. `store` writes the record."""
 
     def __init__(
         self, *, record: Record, store: Callable[[], None], executor: ExecutorClient, names: NameServers
@@ -27,11 +27,11 @@ class OwnedPolicy:
         self._store = store
         self._executor = executor
         self._names = names
-        self._holding: EgressHold | None = None  # loaded by the first policy
+        self._holding: EgressHold | None = None  # imported by the first policy
         self.by_tables = False  # under gVisor
 
     async def begin(self, policy: dict[str, Any] | None) -> None:
-        """Write the claim, and hold its policy before anything of the owner's runs. Raises StoreError and ApiError."""
+        """Write the claim, and enforce its policy before the owner's code runs. Raises StoreError and ApiError."""
         if policy is not None:
             self._record.egress = {**policy, "generation": body.NONE["generation"]}
         self._store()
@@ -41,14 +41,14 @@ class OwnedPolicy:
             await self._hold(policy, instead_of=body.NONE)
         except BaseException as error:
             self._record.disown()
-            self._store()  # else a restart would bring back a claim that nobody was told of
+            self._store()  # otherwise a restart would restore a claim that was never acknowledged
             if not isinstance(error, ApiError):
                 raise
-            # No instance of this kind can hold it: the request is what is wrong.
+            # No instance of this kind can enforce it, so the request is at fault.
             raise bad_input(error.message, field="egress") from error
 
     async def replace(self, wanted: dict[str, Any]) -> None:
-        """Raises StoreError, ApiError and ExecutorGone."""
+        """Replace the policy. Raises StoreError, ApiError and ExecutorGone."""
         before = self._record.egress
         held = before or body.NONE
         changed = not body.same(held, wanted)
@@ -62,12 +62,12 @@ class OwnedPolicy:
             raise
 
     async def again(self) -> None:
-        """What the record has, after a restart of this process."""
+        """Enforce the recorded policy after a restart of this process."""
         if self._record.egress is not None:
             await self._hold(self._record.egress, instead_of=body.NONE)
 
     async def lift(self) -> None:
-        """Nobody's: what the record has holds no longer."""
+        """Stop enforcing the recorded policy, since the instance has no owner."""
         if self._record.egress is not None:
             await self._hold(body.NONE, instead_of=self._record.egress)
 

@@ -1,7 +1,7 @@
-"""A policy of where a sandbox may send as BPF programs; loaded by the first policy, since it is memory that most never need.
+"""Compiles an egress policy to BPF programs; imported by the first policy, as most sandboxes have none.
 
-One looks at every packet that leaves a socket of the sandbox; two more refuse a connect at once, which would
-otherwise wait for an answer until its time is up, and lead those that a proxy has to read to it.
+One program filters every packet that leaves a socket of the sandbox. Two more reject a connect at once, which
+would otherwise run into its timeout, and redirect to the proxy what it has to read.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     Rule = tuple[int, int, int, int]
 
-EGRESS, CONNECT4, CONNECT6 = 1, 10, 11  # the kernel's numbers of the places
+EGRESS, CONNECT4, CONNECT6 = 1, 10, 11  # the kernel's attach types
 
-_WITH_PORTS = (6, 17, 33, 132, 136)  # TCP, UDP, DCCP, SCTP, UDP-Lite: the port is at the same place
+_WITH_PORTS = (6, 17, 33, 132, 136)  # TCP, UDP, DCCP, SCTP, UDP-Lite: all have the port at the same offset
 _SKB_PROTOCOL = 16
 _ADDR_IP4, _ADDR_IP6, _ADDR_PORT, _ADDR_PROTOCOL = 4, 8, 24, 36
 _TCP = 6
 _LOAD_BYTES = 26  # bpf_skb_load_bytes
 
-# Where proxies of names listen: no address of this machine's own, and one that no sandbox connects to by itself, for
-# another's proxy would let it through.
+# Where the proxies listen: not an address of the machine's own, nor one that a sandbox connects to by itself, as
+# another sandbox's proxy would let it through.
 PROXY = "127.77.0.1"
-_PROXY = socket.htonl(0x7F4D0001)  # as an instruction compares it
+_PROXY = socket.htonl(0x7F4D0001)  # in the byte order of the instructions
 
-# Where things are on the stack, from the frame pointer down.
+# Offsets on the stack, from the frame pointer down.
 _HEADER, _TARGET, _PORT, _WIDE = -24, -8, -32, -48
 
 
 class Program:
-    """Instructions as they are appended; jumps forward by label."""
+    """A list of instructions under construction, with forward jumps to labels."""
 
     def __init__(self) -> None:
         self._lines: list[tuple[int, int, int, int | str, int]] = []
@@ -51,7 +51,7 @@ class Program:
         self.op(0x95)  # exit
 
     def load_bytes(self, to: int, count: int) -> None:
-        """Bytes of the packet from offset r2 on; one without them is refused."""
+        """Load bytes of the packet from offset r2 on; drop a packet that has fewer."""
         self.op(0xBF, 1, 6)  # r1 = ctx
         self.op(0xBF, 3, 10)  # r3 = fp
         self.op(0x07, 3, 0, 0, to)  # r3 += to
@@ -70,7 +70,7 @@ class Program:
 
 
 def programs(*, allow: bool, rules: list[Rule], proxied: dict[int, int]) -> dict[str, str]:
-    """What the executor takes: code by place, in hex; nothing for a policy that holds nothing back."""
+    """Return the executor's `programs`: hex code by attach type; empty for a policy without effect."""
     if not allow and not rules and not proxied:
         return {}
     return {
@@ -80,14 +80,17 @@ def programs(*, allow: bool, rules: list[Rule], proxied: dict[int, int]) -> dict
 
 
 def program(attach: int, *, allow: bool, rules: list[Rule], proxied: dict[int, int]) -> bytes:
-    """A rule is (network, prefix, lowest port, highest port), 0 and 0 for any; `allow` is what a match means.
+    """Return the code of one program.
 
-    `proxied`: the proxy's port by that of the connections it reads. What no rule matches goes there.
+    A rule is (network, prefix, lowest port, highest port), ports 0 and 0 for any; `allow` is what a match means.
+
+
+    `proxied` maps the ports that have to be read to the proxy's ports; what no rule matches is redirected there.
     """
     made = Program()
     made.op(0xBF, 6, 1)  # r6 = ctx
-    made.op(0xB7, 8, 0, 0, 1)  # r8: the port is known
-    # What passes over IPv6, which no rule names: nothing where names are denied, since no proxy would read it.
+    made.op(0xB7, 8, 0, 0, 1)  # r8 = 1: the port is known
+    # What passes over IPv6, which no rule names: nothing if names are denied, as no proxy would read it.
     otherwise = int(not allow and not proxied)
     if attach == EGRESS:
         _packet(made, otherwise=otherwise)
@@ -97,7 +100,7 @@ def program(attach: int, *, allow: bool, rules: list[Rule], proxied: dict[int, i
     _to_proxies(made, attach, proxied)
     made.op(0x71, 2, 10, _TARGET)  # r2 = first byte of the address
     made.op(0x55, 2, 0, 2, 127)
-    made.answer(1)  # the machine's own, which sandboxes with its network share
+    made.answer(1)  # loopback, which sandboxes with the machine's network share
     for number, rule in enumerate(rules):
         _rule(made, rule, allow=allow, over=f"rule {number}")
     for port, to in proxied.items():
@@ -110,7 +113,7 @@ def program(attach: int, *, allow: bool, rules: list[Rule], proxied: dict[int, i
 
 
 def _to_proxies(made: Program, attach: int, proxied: dict[int, int]) -> None:
-    """Packets reach this sandbox's own alone, and no connect: they come by `_redirect`."""
+    """Reject connects to proxies, and packets except those to this sandbox's own proxies (sent by `_redirect`)."""
     made.op(0x61, 2, 10, _TARGET)
     made.op(0x56, 2, 0, "no proxy", _PROXY)
     if attach == EGRESS and proxied:
@@ -126,7 +129,7 @@ def _to_proxies(made: Program, attach: int, proxied: dict[int, int]) -> None:
 
 
 def _redirect(made: Program, attach: int, port: int, to: int) -> None:
-    """A connect of TCP to this port goes to the proxy, any other is refused: nobody reads what it carries."""
+    """Redirect TCP connects to this port to the proxy and reject others, whose content nothing would read."""
     over = f"proxied {port}"
     made.op(0x69, 2, 10, _PORT)
     made.op(0xDC, 2, 0, 0, 16)
@@ -135,7 +138,7 @@ def _redirect(made: Program, attach: int, port: int, to: int) -> None:
     made.op(0x15, 2, 0, 2, _TCP)
     made.answer(0)
     made.op(0xB4, 2, 0, 0, _PROXY)
-    # Of an IPv6 address only the last word is another: the rest says already that it is an IPv4 one.
+    # Of an IPv4-mapped IPv6 address only the last word changes.
     made.op(0x63, 6, 2, _ADDR_IP4 if attach == CONNECT4 else _ADDR_IP6 + 12)
     made.op(0xB4, 2, 0, 0, socket.htons(to))
     made.op(0x63, 6, 2, _ADDR_PORT)
@@ -149,12 +152,12 @@ def _packet(made: Program, *, otherwise: int) -> None:
     made.op(0x15, 7, 0, "ip6", socket.htons(0x86DD))
     made.answer(otherwise)
     made.label("ip6")
-    made.op(0xB7, 2, 0, 0, 24)  # where the target is
+    made.op(0xB7, 2, 0, 0, 24)  # offset of the destination address
     made.load_bytes(_WIDE, 16)
     _not_ip4(made, otherwise=otherwise)
     made.label("ip4")
     made.op(0xB7, 2, 0, 0, 0)
-    made.load_bytes(_HEADER, 20)  # the target's place is at its end
+    made.load_bytes(_HEADER, 20)  # the destination is at the end of these
     made.op(0x69, 2, 10, _HEADER + 6)
     made.op(0xDC, 2, 0, 0, 16)  # to host order
     made.op(0x57, 2, 0, 0, 0x1FFF)
@@ -168,7 +171,7 @@ def _packet(made: Program, *, otherwise: int) -> None:
     made.label("ports")
     made.op(0x71, 2, 10, _HEADER)
     made.op(0x57, 2, 0, 0, 15)
-    made.op(0x67, 2, 0, 0, 2)  # words of the header to bytes
+    made.op(0x67, 2, 0, 0, 2)  # header length in words to bytes
     made.op(0x07, 2, 0, 0, 2)
     made.load_bytes(_PORT, 2)
 
@@ -183,7 +186,7 @@ def _connect(made: Program, attach: int, *, otherwise: int) -> None:
     for word in range(4):
         made.op(0x61, 7, 6, _ADDR_IP6 + 4 * word)
         made.op(0x63, 10, 7, _WIDE + 4 * word)
-    made.op(0x63, 10, 7, _TARGET)  # the last word, should it be an IPv4 address in IPv6's dress
+    made.op(0x63, 10, 7, _TARGET)  # the last word, in case it is an IPv4-mapped IPv6 address
     made.op(0x61, 2, 10, _WIDE)
     made.op(0x55, 2, 0, "wide", 0)
     made.op(0x61, 2, 10, _WIDE + 4)
@@ -196,7 +199,7 @@ def _connect(made: Program, attach: int, *, otherwise: int) -> None:
 
 
 def _not_ip4(made: Program, *, otherwise: int) -> None:
-    """Loopback, else `otherwise`: no rule names an IPv6 address."""
+    """Accept loopback, otherwise return `otherwise`: no rule names an IPv6 address."""
     for word in range(4):
         made.op(0x61, 2, 10, _WIDE + 4 * word)
         made.op(0xDC, 2, 0, 0, 32)
@@ -213,7 +216,7 @@ def _rule(made: Program, rule: Rule, *, allow: bool, over: str) -> None:
     made.op(0x54, 2, 0, 0, socket.htonl(mask))  # 32 bits
     made.op(0x56, 2, 0, over, socket.htonl(network & mask))
     if low:
-        # Read anew each time: what the verifier learned of a register would make it follow each rule on its own.
+        # Loaded each time: the verifier would track what it knows of a register along each rule separately.
         made.op(0x15, 8, 0, over, 0)
         made.op(0x69, 2, 10, _PORT)
         made.op(0xDC, 2, 0, 0, 16)

@@ -1,7 +1,7 @@
-"""Connections of a sandbox whose policy names hosts: read for the name, then led there or refused; loaded by such a policy.
+"""Proxy for sandboxes whose policy names hosts: reads a connection's host name, then connects it or rejects it.
 
-Where a connection led at first does not count: the proxy looks the name up by itself, so that code cannot say one
-name and reach another's server.
+The connection's original destination does not count: the proxy resolves the name itself, so that code cannot give
+one name and reach another's server. Imported by the first policy with hosts.
 """
 
 from __future__ import annotations
@@ -23,40 +23,40 @@ if TYPE_CHECKING:
     from ..nameservers import NameServers
 
 MOST = 256  # connections at a time; further ones are closed
-PATIENCE = 10.0  # seconds for a connection to say a name, and for one to an address to be there
-ADDRESSES = 3  # of a name that are tried
-LOOKUPS = 32  # at a time
+PATIENCE = 10.0  # seconds for a connection to give a name, and to connect to an address
+ADDRESSES = 3  # addresses tried per name
+LOOKUPS = 32  # lookups at a time
 _PIECE = 64 << 10
 _HTTP = PORTS[0]
-# The machine's own, link-local with the clouds' metadata, multicast and above: none is a host elsewhere, and the
-# sidecar may reach there what the sandbox may not.
+# This host, loopback, link-local (with the clouds' metadata service), multicast and above: none is a remote host, and
+# the sidecar may reach what the sandbox may not.
 _NEVER = Policy(
     allow=False, rules=[[0, 8, 0, 0], [127 << 24, 8, 0, 0], [0xA9FE << 16, 16, 0, 0], [7 << 29, 3, 0, 0]]
 )
 
 
 class Refused(Exception):
-    """The connection is not made; the text is for whoever asked."""
+    """The connection is rejected; the text is for its client."""
 
     def __init__(self, text: str, *, forbidden: bool) -> None:
         super().__init__(text)
-        self.forbidden = forbidden  # by the policy; else it could not be made
+        self.forbidden = forbidden  # by the policy; otherwise connecting failed
 
 
 class Flow:
-    """One connection and where it leads."""
+    """One proxied connection."""
 
     def __init__(self, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.port = port
         self.reader = reader
         self.writer = writer
         self.name = ""
-        self.address: int | None = None  # once it is known
+        self.address: int | None = None  # None until the name is resolved
         self.task: asyncio.Task[None] | None = None
 
 
 class Proxy:
-    """Listens at one address of the loopback, on a port for each port of the policy's names."""
+    """Listens on one loopback address, with a port for each port in the policy's host rules."""
 
     def __init__(self, address: str, *, names: NameServers) -> None:
         self._address = address
@@ -67,7 +67,7 @@ class Proxy:
         self._resolver = Resolver(names)
 
     async def listen(self, ports: list[int]) -> dict[int, int]:
-        """Listen for these too; its own port by each. Raises OSError."""
+        """Listen for these ports too; return the proxy's port for each. Raises OSError."""
         for port in ports:
             if port not in self._servers:
                 sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
@@ -82,7 +82,7 @@ class Proxy:
         return {port: self._servers[port].sockets[0].getsockname()[1] for port in ports}
 
     def follow(self, policy: Policy) -> None:
-        """From now on this is the policy; what it does not let through is cut."""
+        """Switch to a policy and cut the connections that it does not let through."""
         self._policy = policy
         for port in [port for port in self._servers if port not in policy.ports]:
             self._servers.pop(port).close()
@@ -91,7 +91,7 @@ class Proxy:
                 _cut(flow)
 
     def close(self) -> None:
-        """Cut everything."""
+        """Stop listening and cut all connections."""
         self.follow(Policy(allow=True, rules=[]))
         for flow in self._flows:
             _cut(flow)
@@ -119,13 +119,13 @@ class Proxy:
             finally:
                 _reset(writer)
         except (OSError, EOFError):
-            return  # one of both ends has gone, or says nothing
+            return  # one end has disconnected, or sent nothing
         finally:
             _reset(flow.writer)
             self._flows.discard(flow)
 
     async def _lead(self, flow: Flow) -> tuple[bytes, asyncio.StreamReader, asyncio.StreamWriter]:
-        """What it has said, and the connection to where it is to go. Raises Refused, OSError and EOFError."""
+        """Return what the client has sent, and the connection to its host. Raises Refused, OSError and EOFError."""
         async with asyncio.timeout(PATIENCE):
             first = await self._read_name(flow)
         forbidden = Refused(f"the sandbox's egress policy does not let {flow.name} through", forbidden=True)
@@ -135,7 +135,7 @@ class Proxy:
             async with asyncio.timeout(PATIENCE), self._lookups:
                 told = await self._resolver.addresses(flow.name)
         except (OSError, ValueError) as error:
-            text = f"{flow.name} has no address: {error or 'no name server answers in time'}"
+            text = f"cannot resolve {flow.name}: {error or 'no name server answered in time'}"
             raise Refused(text, forbidden=False) from error
         failure: OSError | None = None
         for text in list(dict.fromkeys(told))[:ADDRESSES]:
@@ -143,7 +143,7 @@ class Proxy:
             if not self._lets(flow):
                 forbidden = Refused(
                     f"the sandbox's egress policy lets {flow.name} through, but not its address {text}: "
-                    "allow that as well if it is meant",
+                    "allow the address, too, if you mean it",
                     forbidden=True,
                 )
                 continue
@@ -152,9 +152,7 @@ class Proxy:
             except OSError as error:
                 failure = error
         if failure is not None:
-            raise Refused(
-                f"{flow.name} cannot be reached: {failure or 'it does not answer'}", forbidden=False
-            )
+            raise Refused(f"cannot connect to {flow.name}: {failure or 'it did not answer'}", forbidden=False)
         raise forbidden
 
     async def _read_name(self, flow: Flow) -> bytes:
@@ -165,13 +163,19 @@ class Proxy:
                 return bytes(asked.said)
             except Incomplete:
                 if len(asked.said) >= asked_host.MOST:
-                    raise Refused("it does not say whom it is for", forbidden=True) from None
+                    raise Refused(
+                        "the connection does not name its host",
+                        forbidden=True,
+                    ) from None
             except Nameless as error:
-                raise Refused(f"the sandbox's egress policy is of names: {error}", forbidden=True) from error
+                raise Refused(
+                    f"cannot read a host name for the sandbox's egress policy: {error}",
+                    forbidden=True,
+                ) from error
         raise EOFError
 
     def _lets(self, flow: Flow) -> bool:
-        """By what is known of it so far."""
+        """Return whether the policy lets the connection through, by what is known so far."""
         policy, address, port = self._policy, flow.address, flow.port
         if policy is None or not policy.lets_name(flow.name, port):
             return False
@@ -187,7 +191,7 @@ async def _connect(address: str, port: int) -> tuple[asyncio.StreamReader, async
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Until the end, which is passed on."""
+    """Copy until end of file, and pass that on."""
     while data := await reader.read(_PIECE):
         writer.write(data)
         await writer.drain()
@@ -195,13 +199,13 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 async def _close(writer: asyncio.StreamWriter) -> None:
-    """When all is sent."""
+    """Close after everything is sent."""
     writer.close()
     await writer.wait_closed()
 
 
 def _reset(writer: asyncio.StreamWriter) -> None:
-    """So that what was cut is not taken for the end of what was to come; nothing where it is closed already."""
+    """Reset unless closed, so that the peer does not take a cut connection for a complete one."""
     sock = writer.get_extra_info("socket")
     if sock.fileno() >= 0:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -216,7 +220,7 @@ def _cut(flow: Flow) -> None:
 async def _refuse(flow: Flow, refused: Refused) -> None:
     flow.writer.write(_answer(refused, port=flow.port))
     flow.writer.write_eof()
-    # What is closed with something unread is reset, and the answer is lost to who is still sending.
+    # Closing with unread data resets the connection, and a client that is still sending would lose the response.
     async with asyncio.timeout(PATIENCE):
         while await flow.reader.read(_PIECE):
             pass
@@ -224,7 +228,7 @@ async def _refuse(flow: Flow, refused: Refused) -> None:
 
 
 def _answer(refused: Refused, *, port: int) -> bytes:
-    """In the words of who asked: an answer of HTTP, an alert of TLS (access_denied, internal_error)."""
+    """Return the rejection in the client's protocol: HTTP, or a TLS alert (access_denied, internal_error)."""
     if port != _HTTP:
         return bytes([21, 3, 3, 0, 2, 2, 49 if refused.forbidden else 80])
     body = f"sandlot: {refused}\n".encode()

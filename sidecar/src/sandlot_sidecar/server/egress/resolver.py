@@ -1,4 +1,4 @@
-"""The addresses of a host's name, asked of the name servers themselves: no file says otherwise, as /etc/hosts would."""
+"""Resolves host names by querying the name servers directly, unaffected by /etc/hosts."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ _DATAGRAM = 4096
 
 
 class Resolver:
-    """Asks the servers that were known before the first claim."""
+    """Queries the name servers that were configured before the first claim."""
 
     def __init__(self, names: NameServers) -> None:
         self._names = names
 
     async def addresses(self, name: str) -> list[str]:
-        """IPv4 only, one at least; of an address itself. Raises OSError, and ValueError for no name at all."""
+        """Return IPv4 addresses, at least one; an address resolves to itself. Raises OSError or ValueError."""
         try:
             return [socket.inet_ntoa(socket.inet_pton(socket.AF_INET, name))]
         except OSError:
             pass
-        if name == "localhost" or name.endswith(".localhost"):  # RFC 6761: nobody is to be asked
+        if name == "localhost" or name.endswith(".localhost"):  # RFC 6761: must not be queried
             return ["127.0.0.1"]
         for each in (name, *(f"{name}.{end}" for end in self._names.search)):
             try:
@@ -38,10 +38,10 @@ class Resolver:
                 continue
             if found:
                 return found
-        raise OSError("no name server knows it")
+        raise OSError("no name server knows this name")
 
     async def _ask(self, name: str) -> list[str]:
-        """Raises OSError, ValueError and NoSuchName."""
+        """Query the servers in order. Raises OSError, ValueError and NoSuchName."""
         if not self._names.servers:
             raise OSError("/etc/resolv.conf named no name server when the sidecar started")
         failure = ""
@@ -52,7 +52,7 @@ class Resolver:
                     async with asyncio.timeout(self._names.timeout):
                         return await _ask_server(server, asked)
                 except (dns.Unusable, OSError, TimeoutError) as error:
-                    failure = f"{server}: {error or 'it does not answer'}"
+                    failure = f"{server}: {error or 'no answer'}"
         raise OSError(f"no name server answers ({failure})")
 
 
@@ -69,11 +69,11 @@ async def _by_datagram(server: str, asked: bytes) -> list[str]:
     with socket.socket(family, socket.SOCK_DGRAM) as sock:
         mark.put_on(sock)
         sock.setblocking(False)
-        sock.connect((server, _PORT))  # answers of others do not reach it
+        sock.connect((server, _PORT))  # the kernel drops other senders' datagrams
         await loop.sock_sendall(sock, asked)
         while True:
             data = await loop.sock_recv(sock, _DATAGRAM)
-            if data[:2] == asked[:2]:  # else it is late, and of an earlier question
+            if data[:2] == asked[:2]:  # otherwise a late response to an earlier query
                 return dns.answer(data, asked=asked)
 
 
@@ -84,6 +84,6 @@ async def _by_connection(server: str, asked: bytes) -> list[str]:
         size = int.from_bytes(await reader.readexactly(2), "big")
         return dns.answer(await reader.readexactly(size), asked=asked)
     except (dns.Truncated, EOFError) as error:
-        raise dns.Unusable("an answer that is cut off") from error
+        raise dns.Unusable("the response is truncated") from error
     finally:
         writer.transport.abort()

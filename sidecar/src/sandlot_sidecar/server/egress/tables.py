@@ -1,7 +1,7 @@
-"""A policy of where a pod may send as tables of gVisor's packet filter, which holds no programs; loaded by the first policy.
+"""Compiles an egress policy to tables of gVisor's packet filter, which has no BPF; imported by the first policy.
 
-They hold for all that the pod sends but for what is marked as the sidecar's own. What a proxy has to read is led to
-it. The layouts are Linux' (ip_tables.h, ip6_tables.h, x_tables.h).
+The tables apply to all that the pod sends, except what is marked as the sidecar's own, and redirect to the proxy what
+it has to read. The layouts are those of Linux (ip_tables.h, ip6_tables.h, x_tables.h).
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     Rule = tuple[int, int, int, int]
 
-MOST_BYTES = 32 << 10  # gVisor's bound of one socket option
+MOST_BYTES = 32 << 10  # gVisor's limit on a socket option
 
 _REPLACE_TABLE = 64  # IPT_SO_SET_REPLACE and IP6T_SO_SET_REPLACE
 _PREROUTING, _INPUT, _FORWARD, _OUTPUT, _POSTROUTING = range(5)
 _ACCEPT, _DROP = -2, -1
-_RANGES = 7  # that one match of ports takes
+_RANGES = 7  # that fit into one match of ports
 _DESTINATION = 1
 _ICMP, _TCP, _ICMP6 = 1, 6, 58
 
-# The same in both: an entry's offsets and counters, a match's and a target's head, a table's head.
+# The same for IPv4 and IPv6: an entry's offsets and counters, heads of a match, a target and a table.
 _PLACES, _MATCH, _VERDICT = struct.Struct("=IHHI16x"), struct.Struct("=H29sB"), struct.Struct("=H29sBi4x")
 _PLACES6 = struct.Struct("=IHHI4x16x")
 _HEAD = struct.Struct("=32sIII5I5IIQ")
@@ -36,28 +36,30 @@ _BY_PORT = 2  # NF_NAT_RANGE_PROTO_SPECIFIED
 
 
 class Held:
-    """The tables of one policy. `proxied`: the proxy's port by that of the connections it reads, on 127.0.0.1.
+    """Tables of one policy. `proxied` maps the ports that have to be read to the proxy's ports, on 127.0.0.1.
 
-    Raises a 409 where gVisor does not take so many rules.
+    Raises a 409 if gVisor cannot hold so many rules.
     """
 
     def __init__(self, *, allow: bool, rules: list[Rule], proxied: dict[int, int]) -> None:
         self.everything = not allow and not rules and not proxied
         self.reads = bool(proxied)
         self.filter4 = _filter4(allow=allow, rules=rules, proxied=proxied)
-        # No proxy would read what goes over IPv6.
+        # No proxy would read IPv6 traffic.
         self.filter6 = _filter6(closed=allow or bool(proxied))
         self.nat = _nat(rules=rules, proxied=proxied)
         most = max(len(self.filter4), len(self.nat))
         if most > MOST_BYTES:
-            text = f"gVisor takes {MOST_BYTES} bytes of rules, these are {most}: fewer networks, or fewer with ports"
+            text = (
+                f"gVisor accepts {MOST_BYTES} bytes of rules, these have {most}: use fewer networks or ports"
+            )
             raise _unsupported(text)
 
 
 def hold(wanted: Held, *, instead_of: Held) -> None:
-    """Put it in place of another; that one still holds where this is not taken. Raises a 409."""
+    """Replace the tables; on failure the old ones stay in force. Raises a 409."""
     if wanted.everything and instead_of.everything:
-        return  # there is nothing to hold, nor was there
+        return  # neither policy has an effect
     try:
         with (
             socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_TCP) as ip4,
@@ -70,14 +72,14 @@ def hold(wanted: Held, *, instead_of: Held) -> None:
                 raise
     except PermissionError as error:
         raise _unsupported(
-            'under gVisor it takes net-raw = "true" in the configuration of the node\'s runsc'
+            'egress policies under gVisor need net-raw = "true" in the configuration of the node\'s runsc'
         ) from error
     except OSError as error:
-        raise _unsupported(f"this version of gVisor does not take it: {error}") from error
+        raise _unsupported(f"this version of gVisor rejects the policy's tables: {error}") from error
 
 
 def _replace(held: Held, ip4: socket.socket, ip6: socket.socket, *, nat: bool) -> None:
-    """`nat`: also what is led to the proxy; a table that was never written costs no look at each packet."""
+    """Write the tables. `nat`: also that of redirects; a table that was never written costs nothing per packet."""
     if nat:
         ip4.setsockopt(socket.IPPROTO_IP, _REPLACE_TABLE, held.nat)
     ip4.setsockopt(socket.IPPROTO_IP, _REPLACE_TABLE, held.filter4)
@@ -98,7 +100,7 @@ def _filter4(*, allow: bool, rules: list[Rule], proxied: dict[int, int]) -> byte
 
 
 def _nat(*, rules: list[Rule], proxied: dict[int, int]) -> bytes:
-    """What a rule names is no matter of the proxy's: `filter` lets it through or drops it."""
+    """Return the redirects to the proxy; what a rule matches is left to `filter`."""
     accept = [_entry4(_ACCEPT)]
     output = []
     if proxied:
@@ -112,7 +114,7 @@ def _nat(*, rules: list[Rule], proxied: dict[int, int]) -> bytes:
 
 
 def _untouched() -> list[bytes]:
-    """What no policy holds: the loopback, and the sidecar's own."""
+    """Return entries for traffic that no policy applies to: loopback and the sidecar's own."""
     return [
         _entry4(_ACCEPT, network=127 << 24, prefix=8),
         _entry4(_ACCEPT, match=_match(b"mark", 1, _MARKED)),
@@ -128,7 +130,7 @@ def _matching(rules: list[Rule], *, matched: int, otherwise: int) -> list[bytes]
         else:
             entries.append(_entry4(matched, network=network, prefix=prefix))
     if ports:
-        # What has no ports would be dropped by a match of them.
+        # A match of ports would drop what has none.
         entries.append(_entry4(otherwise, protocol=_ICMP))
     for (network, prefix), ranges in ports.items():
         for at in range(0, len(ranges), _RANGES):
@@ -138,7 +140,7 @@ def _matching(rules: list[Rule], *, matched: int, otherwise: int) -> list[bytes]
 
 
 def _filter6(*, closed: bool) -> bytes:
-    """No rule names an IPv6 address; neighbours have to be found for the sidecar's sake."""
+    """Return the IPv6 table, in which no rule names an address; the sidecar needs neighbor discovery."""
     output = [
         _entry6(_ACCEPT, network="::1", prefix=128),
         _entry6(_ACCEPT, match=_match(b"mark", 1, _MARKED)),
@@ -151,7 +153,7 @@ def _filter6(*, closed: bool) -> bytes:
 
 
 def _table(name: bytes, chains: dict[int, list[bytes]], *, error: bytes) -> bytes:
-    """The chains by their hooks, in order; the last entry of each takes what is left."""
+    """Return a table with chains by hook, in order; the last entry of each is its default."""
     starts, ends, at = [0] * 5, [0] * 5, 0
     for hook, entries in chains.items():
         starts[hook] = at
@@ -176,13 +178,13 @@ def _entry6(
 ) -> bytes:
     mask = ((1 << 128) - (1 << 128 - prefix)).to_bytes(16, "big")
     addresses = bytes(16) + socket.inet_pton(socket.AF_INET6, network) + bytes(16) + mask
-    # Without the flag the protocol is not looked at.
+    # without this flag the protocol is ignored
     header = addresses + bytes(64) + struct.pack("=HBBB3x", protocol, 0, int(protocol > 0), 0)
     return _entry(header, _PLACES6, verdict, match)
 
 
 def _entry(header: bytes, places: struct.Struct, verdict: int | bytes | None, match: bytes) -> bytes:
-    """`verdict`: where none is given it is the end of a table, where bytes are they are the target."""
+    """Return one entry. `verdict`: a verdict, a target as bytes, or None for the end of the table."""
     target = verdict if isinstance(verdict, bytes) else _ERROR
     if isinstance(verdict, int):
         target = _VERDICT.pack(_VERDICT.size, b"", 0, verdict)
@@ -195,7 +197,7 @@ def _match(name: bytes, revision: int, data: bytes) -> bytes:
 
 
 def _ports(ranges: list[tuple[int, int]]) -> bytes:
-    """One match for ports of TCP and UDP alike."""
+    """Return one match for ports of TCP and UDP."""
     numbers = [port for each in ranges for port in each] + [0] * (15 - 2 * len(ranges))
     first = [1, 0] * len(ranges) + [0] * (15 - 2 * len(ranges))
     data = struct.pack("=BB15H15BB", _DESTINATION, 2 * len(ranges), *numbers, *first, 0)
