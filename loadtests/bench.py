@@ -8,6 +8,7 @@ import sys
 from sandlot import Client
 from sandlot_grade.stack import PrivateStack
 
+from loadtests import reset_rows
 from loadtests.bounds import SPEC
 from loadtests.create_rows import warm_create
 from loadtests.exec_rows import latency, rate
@@ -75,6 +76,8 @@ GROUPS = (
     Group(("gateway_rate", "gateway_p99", "bare_over_gateway"), _gateway),
     Group(("sdk_cpu",), _sdk),
     Group(MEMORY_ROWS, memory),
+    Group((reset_rows.LOCAL,), reset_rows.local),
+    Group((reset_rows.GVISOR,), reset_rows.gvisor),
 )
 
 
@@ -87,11 +90,20 @@ class _stack(PrivateStack):
 
 
 def run() -> int:
-    why = left_out()
-    if why is not None:
-        print(f"{' and '.join(MEMORY_ROWS)} are left out: {why}", flush=True)
-    groups = [group for group in GROUPS if why is None or group.rows != MEMORY_ROWS]
+    groups = []
+    for group in GROUPS:
+        why = _left_out(group.rows)
+        if why is None:
+            groups.append(group)
+        else:
+            print(f"{' and '.join(group.rows)} left out: {why}", flush=True)
     return main(groups, spec=SPEC, name="bench", description=__doc__ or "")
+
+
+def _left_out(rows: tuple[str, ...]) -> str | None:
+    if rows == MEMORY_ROWS:
+        return left_out()
+    return reset_rows.left_out(rows[0])
 
 
 if __name__ == "__main__":

@@ -33,6 +33,8 @@ HELD = {
     "sdk_cpu": 0.2,
     "gvisor_memory_usable": 0.97,
     "gvisor_hogs_lost": 0.0,
+    "reset_over_spawn_local": 60.0,
+    "reset_over_spawn_gvisor": 20.0,
 }
 MISSED = {
     "exec_latency": 2.51,
@@ -49,6 +51,8 @@ MISSED = {
     "sdk_cpu": 0.21,
     "gvisor_memory_usable": 0.969,
     "gvisor_hogs_lost": 1.0,
+    "reset_over_spawn_local": 60.1,
+    "reset_over_spawn_gvisor": 20.1,
 }
 
 
