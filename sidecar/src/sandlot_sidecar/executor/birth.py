@@ -40,24 +40,27 @@ def start(
     argv: list[str],
     *,
     env: dict[str, str],
-    cwd: str,
+    cwd: str | None,
     fds: list[int],
     user: User | None,
     before_exec: Callable[[], None] | None,
+    program: str | None = None,
 ) -> int:
     """Start it in a session of its own with three descriptors; its pid. Waiting for it is the caller's.
 
-    `user` None keeps the caller's ids. Every other descriptor has to be close-on-exec. Raises OSError, whose
+    `program` None is what `argv` names, `user` None keeps the caller's ids, `cwd` None its directory. Every other descriptor has to be close-on-exec. Raises OSError, whose
     filename is `cwd` where that was the reason, and ValueError for what no exec can take.
     """
     if not KNOWN:
-        return _start_by_module(argv, env=env, cwd=cwd, fds=fds, user=user, before_exec=before_exec)
+        return _start_by_module(
+            argv, env=env, cwd=cwd, fds=fds, user=user, before_exec=before_exec, program=program
+        )
     listing = []
     for key, value in env.items():
         if "=" in key:
             raise ValueError("illegal environment variable name")
         listing.append(os.fsencode(f"{key}={value}"))
-    program = argv[0]
+    program = program or argv[0]
     if "/" in program:
         programs = (os.fsencode(program),)
     else:
@@ -68,7 +71,7 @@ def start(
     try:
         try:
             pid = _fork_exec(
-                [os.fsencode(part) for part in argv], programs, False, (write,), os.fsencode(cwd), listing,
+                [os.fsencode(part) for part in argv], programs, False, (write,), None if cwd is None else os.fsencode(cwd), listing,
                 fds[0], -1, -1, fds[1], -1, fds[2], read, write, True, True, -1,
                 user.gid if user else None, user.groups if user else None, user.uid if user else None,
                 -1, before_exec, True,
@@ -92,7 +95,7 @@ def _read_report(fd: int) -> bytes:
     return report
 
 
-def _raise(report: bytes, *, program: str, cwd: str) -> None:
+def _raise(report: bytes, *, program: str, cwd: str | None) -> None:
     """The child's last words are `KIND:ERRNO IN HEX:TEXT`; a text of `noexec…` says that it came not so far."""
     kind, number, text = (*report.split(b":", 2), b"", b"")[:3]
     code = int(number, 16) if kind == b"OSError" else errno.EIO
@@ -103,13 +106,15 @@ def _start_by_module(
     argv: list[str],
     *,
     env: dict[str, str],
-    cwd: str,
+    cwd: str | None,
     fds: list[int],
     user: User | None,
     before_exec: Callable[[], None] | None,
+    program: str | None,
 ) -> int:
     process = subprocess.Popen(
         argv,
+        executable=program,
         stdin=fds[0],
         stdout=fds[1],
         stderr=fds[2],

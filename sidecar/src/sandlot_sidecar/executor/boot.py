@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import cleaning, held, init, rootfs, runner_factory, syscalls
+from . import cleaning, held, init, rootfs, runner_factory, syscalls, tiny
 from .proof import Fresh
 
 TYPE_CHECKING = False
@@ -41,6 +41,7 @@ class Boot:
         # Those of the next one to be built.
         self.network = "full"
         self.hostname = hostname
+        self._program = tiny.Program()
         self._pod = pod
         self._limits = limits
         self._adopt = adopt
@@ -77,7 +78,6 @@ class Boot:
             self.root = rootfs.open_layers(overlay=self.plan.overlay, part=part)
             if self.plan.overlay:
                 rootfs.pivot()
-            self.init.enter()
             self.init.go()
         except BaseException:
             self.init.kill()
@@ -108,7 +108,6 @@ class Boot:
         for point in reversed(self.init.mounts):
             syscalls.umount(point)
         self.init = self._start_init("")
-        self.init.enter()
         self.init.go()
         self.running = True
 
@@ -122,6 +121,7 @@ class Boot:
         steps = cleaning.STEPS if self.fresh is not None else {cleaning.HOSTNAME, cleaning.IPC}
         return init.start(
             home=self.home,
+            program=self._program,
             prefix=prefix,
             hostname=self.hostname if cleaning.HOSTNAME in steps else None,
             own_network=self.network == "none",

@@ -193,6 +193,16 @@ def _nothing(number: int, frame: Any) -> None:
     return
 
 
+def _keep_descriptors() -> None:
+    """Let no program of a child have them by inheritance, whatever this process was started with."""
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            if int(name) > 2:
+                os.set_inheritable(int(name), False)
+        except OSError:  # that of the listing itself
+            continue
+
+
 def run(control: socket.socket) -> None:
     """Be the executor until the server hangs up or asks for the end; the caller then leaves with os._exit.
 
@@ -214,6 +224,7 @@ def run(control: socket.socket) -> None:
         signal.signal(number, _nothing)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     os.umask(0o022)
+    _keep_descriptors()
     gc.collect()
     gc.freeze()
     executor = Executor(control)

@@ -21,6 +21,7 @@ class Home:
     def __init__(self) -> None:
         self.proc = os.open("/proc", os.O_PATH | os.O_CLOEXEC)
         self.net = self._open("self/ns/net")
+        self.pid = self._open("self/ns/pid")
         self.rootless = False
         try:
             syscalls.unshare(syscalls.CLONE_NEWNS)
@@ -98,6 +99,14 @@ class Home:
         syscalls.mount("none", "/", None, syscalls.MS_REC | syscalls.MS_PRIVATE)
         os.close(self.mnt)
         self.mnt = self._open("self/ns/mnt")
+
+    def can_bear_elsewhere(self) -> bool:
+        """Whether its children may be born in another process namespace for a while, and then here again."""
+        try:
+            syscalls.setns(self.pid, syscalls.CLONE_NEWPID)
+        except OSError:  # a user namespace of its own has no say in the processes of the one above it
+            return False
+        return True
 
     def leave_for_new_mounts(self) -> None:
         """Go back to the home's mounts and into a fresh private copy of them."""

@@ -6,7 +6,7 @@ import errno
 import os
 import stat
 
-from . import devices, given, init, layers, syscalls
+from . import devices, given, init_mounts, layers, syscalls
 from .errors import SetupError
 from .held import files_limit
 from .namespaces import mounts
@@ -145,12 +145,12 @@ class Builder:
     def _sysfs(self, tree: int) -> None:
         target = f"{ROOT}/sys"
         if tree < 0:
-            init.mount_sysfs(ROOT)
+            init_mounts.mount_sysfs(ROOT)
             return
         syscalls.attach_tree(tree, target)
         os.close(tree)
         syscalls.make_read_only(target)
-        init.mask_sysfs(target)
+        init_mounts.mask_sysfs(target)
 
     def _lowers(self, base: str, relative: str) -> str:
         paths = [base, *(os.path.join(lower, relative) for lower in self.plan.lower)]

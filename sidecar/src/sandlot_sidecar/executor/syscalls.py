@@ -57,7 +57,7 @@ _SYS_OPEN_TREE = 428
 _SYS_MOVE_MOUNT = 429
 _OPEN_TREE_CLONE = 1
 _MOVE_MOUNT_F_EMPTY_PATH = 4
-_CAPABILITY_VERSION = 0x20080522
+CAPABILITY_VERSION = 0x20080522
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 # Holds the GIL during the call: a process cloned behind Python's back must not have to take it again.
@@ -176,7 +176,7 @@ def bound_capabilities(keep: int) -> None:
 
 def capset(mask: int, *, inheritable: int = 0) -> None:
     """Make the permitted and effective capabilities equal to a bit mask; raises OSError."""
-    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)
+    header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION, 0)
     low, high = mask & 0xFFFFFFFF, mask >> 32
     data = (ctypes.c_uint32 * 6)(low, low, inheritable & 0xFFFFFFFF, high, high, inheritable >> 32)
     check(LIBC.capset(header, data), "capset")

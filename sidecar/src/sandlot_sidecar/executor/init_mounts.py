@@ -1,0 +1,67 @@
+"""Mounts what a sandbox's init has of its own, but /proc: what is hidden there, queues, and /sys of its network."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from . import syscalls
+
+# What containerd masks, and besides what tells addresses of the kernel's or of the machine's memory.
+MASKED_FILES = (
+    "kcore", "keys", "kmsg", "latency_stats", "sched_debug", "sysrq-trigger", "timer_list", "timer_stats",
+    "interrupts", "iomem", "ioports", "kallsyms", "vmallocinfo",
+)  # fmt: skip
+MASKED_DIRS = ("acpi", "asound", "scsi")
+MASKED_SYS = (
+    "devices/virtual/powercap", "firmware", "fs/cgroup", "fs/pstore", "kernel/debug", "kernel/security",
+    "kernel/tracing",
+)  # fmt: skip
+READ_ONLY = ("bus", "fs", "irq", "sys")
+QUIET = syscalls.MS_NOSUID | syscalls.MS_NODEV | syscalls.MS_NOEXEC
+
+
+def mask_proc(prefix: str) -> None:
+    """Hide in the /proc that was mounted below `prefix` what tells of the machine. Raises OSError."""
+    proc = f"{prefix}/proc"
+    for name in MASKED_FILES:
+        if os.path.exists(f"{proc}/{name}"):
+            syscalls.mount(f"{prefix}/dev/null", f"{proc}/{name}", None, syscalls.MS_BIND)
+    for name in MASKED_DIRS:
+        if os.path.isdir(f"{proc}/{name}"):
+            syscalls.mount(
+                "none", f"{proc}/{name}", "tmpfs", QUIET | syscalls.MS_RDONLY, "size=4k,nr_inodes=2"
+            )
+    for name in READ_ONLY:
+        if os.path.isdir(f"{proc}/{name}"):
+            syscalls.mount(f"{proc}/{name}", f"{proc}/{name}", None, syscalls.MS_BIND)
+            flags = syscalls.MS_BIND | syscalls.MS_REMOUNT | syscalls.MS_RDONLY | QUIET
+            syscalls.mount(None, f"{proc}/{name}", None, flags)
+
+
+def mount_queues(prefix: str) -> list[str]:
+    """Mount the POSIX queues of the current ipc namespace; what was mounted, or [] where there are none."""
+    try:
+        syscalls.mount("mqueue", f"{prefix}/dev/mqueue", "mqueue", QUIET)
+    except OSError as error:
+        if error.errno not in (errno.ENODEV, errno.EPERM, errno.ENOENT):
+            raise
+        return []
+    return ["/dev/mqueue"]
+
+
+def mount_sysfs(prefix: str) -> list[str]:
+    """Mount a read-only /sys of the current network namespace; what was mounted, or [] where not allowed."""
+    try:
+        syscalls.mount("sysfs", f"{prefix}/sys", "sysfs", QUIET | syscalls.MS_RDONLY)
+    except PermissionError:
+        return []
+    mask_sysfs(f"{prefix}/sys")
+    return ["/sys"]
+
+
+def mask_sysfs(point: str) -> None:
+    """Show empty directories there in place of what is the machine's own; raises OSError."""
+    for name in MASKED_SYS:
+        if os.path.isdir(f"{point}/{name}"):
+            syscalls.mount("none", f"{point}/{name}", "tmpfs", syscalls.MS_RDONLY, "size=4k,nr_inodes=2")
