@@ -11,8 +11,20 @@ import pytest
 from tests.executor.conftest import Enter, Start, needs_root
 from tests.executor.container import NEEDS_RUNC
 from tests.executor.driver import Command
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.root, needs_root, NEEDS_RUNC]
+
+
+def test_what_a_generation_leaves_on_the_volume_is_deleted(container: Start, enter: Enter) -> None:
+    box = container()
+    driver = enter(box)
+    store = box.directory / "store"
+    for generation in (1, 2, 3):
+        driver.run("mkdir -p /deep/er; echo x > /deep/er/file")
+        assert (store / str(generation) / "upper/deep/er/file").exists()
+        assert driver.ask("reset")["equal"]
+    wait_until(lambda: [path.name for path in store.iterdir()] == ["4"])
 
 
 def test_reset_network_and_the_volume(container: Start, enter: Enter) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from . import cleaning, held, init, rootfs, runner_factory, syscalls, tiny
 from .proof import Fresh
 
@@ -14,6 +16,11 @@ if TYPE_CHECKING:
     from .plan import Plan
     from .pod import Pod
     from .store import Store
+
+
+SWEEP_AFTER = 0.5  # seconds after a root was built: by then a reset has been answered
+SWEEP_AGAIN = 5.0
+SWEPT_LATER = 16  # what is left takes at most such a part of the volume
 
 
 class Boot:
@@ -36,6 +43,7 @@ class Boot:
         self.root: rootfs.Root
         self.running = False
         self.fresh: Fresh | None = None  # what the first root looked like, which a reset is compared with
+        self.sweep_at: float | None = None  # when what earlier roots have left is to be deleted
         self.device = 0  # of the files in the pod's writable layer
         self.notes: list[str] = []
         # Those of the next one to be built.
@@ -84,7 +92,7 @@ class Boot:
             raise
         self.running = True
         if self.plan.store is not None:
-            self._sweep_store(self.plan.store)
+            self._plan_sweep(self.plan.store)
             self.device = held.device()
         if self.fresh is None and self.plan.overlay:
             self.fresh = Fresh(home=self.home, root=self.root)
@@ -128,11 +136,27 @@ class Boot:
             own_ipc=cleaning.IPC in steps,
         )
 
-    def _sweep_store(self, store: Store) -> None:
-        """Delete what earlier roots have left, beside everything else."""
-        child = runner_factory.fork_work(store.sweep)
-        if store.bounded and 2 * held.space(store.directory)[0] > store.size:
+    def _plan_sweep(self, store: Store) -> None:
+        used = held.space(store.directory)[0] if store.bounded else 0
+        if 2 * used > store.size:
             # What is left would take room from the next owner, whose commands would find the disk full.
-            child.forget()
-        else:
-            self._adopt(child)
+            self.sweep_at = None
+            runner_factory.fork_work(store.sweep).forget()
+        elif SWEPT_LATER * used > store.size:
+            self._sweep(store)
+        elif self.sweep_at is None:
+            # A fork costs a third of a reset: the next owner need not wait for it.
+            self.sweep_at = time.monotonic() + SWEEP_AFTER
+
+    def look(self) -> None:
+        """Delete what earlier roots have left, when its time has come."""
+        if self.sweep_at is None or self.plan.store is None or time.monotonic() < self.sweep_at:
+            return
+        try:
+            self._sweep(self.plan.store)
+        except OSError:  # the sandbox's memory or its processes are all in use
+            self.sweep_at = time.monotonic() + SWEEP_AGAIN
+
+    def _sweep(self, store: Store) -> None:
+        self._adopt(runner_factory.fork_work(store.sweep))
+        self.sweep_at = None

@@ -54,7 +54,7 @@ class Executor:
                 *(sandbox.descriptors() if sandbox else ()),
             ):
                 poll.register(fd, select.POLLIN)
-            ready = [fd for fd, _ in poll.poll(sandbox.runners.retired.patience() if sandbox else None)]
+            ready = [fd for fd, _ in poll.poll(sandbox.patience() if sandbox else None)]
             if sandbox is not None and self._look_after(sandbox, ready):
                 continue
             for fd in ready:
@@ -67,7 +67,7 @@ class Executor:
 
     def _look_after(self, sandbox: Sandbox, ready: list[int]) -> bool:
         """What has happened to the sandbox itself; whether all its children are new ones since."""
-        sandbox.runners.retired.look()
+        sandbox.look()
         if sandbox.doorbell in ready:
             sandbox.runners.too_much_memory()
         if sandbox.target_fd in ready:

@@ -90,6 +90,19 @@ class Sandbox:
         """Becomes readable when the sandbox holds more memory than it may; -1 where the kernel sees to that."""
         return self._limits.watch.doorbell if self._limits.watch is not None else -1
 
+    def patience(self) -> int | None:
+        """Milliseconds until `look` has something to do; None: nothing."""
+        found, at = self.runners.retired.patience(), self._boot.sweep_at
+        if at is None:
+            return found
+        left = max(0, int((at - time.monotonic()) * 1000) + 1)
+        return left if found is None else min(found, left)
+
+    def look(self) -> None:
+        """At what ops and earlier roots have left behind."""
+        self.runners.retired.look()
+        self._boot.look()
+
     def descriptors(self) -> list[int]:
         """All of these that there are now, and those of its children."""
         return [
