@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.executor.conftest import Make
-from tests.executor.driver import Command, Driver
+from tests.executor.driver import Command, Driver, RunnerChannel
 
 pytestmark = pytest.mark.root
 
@@ -78,6 +78,16 @@ def test_the_channels_of_before_are_dead(any_box: Driver) -> None:
         with pytest.raises((EOFError, OSError)):
             runner.ask({"check": True})
     command.close()
+
+
+def test_a_first_runner_is_there_with_the_proof(any_box: Driver) -> None:
+    any_box.run("echo dirt > /dirt; (sleep 777 &)")
+    for _ in range(2):
+        answer, fd = any_box.ask_fd("reset", runner=True)
+        assert answer["equal"], answer
+        channel = RunnerChannel(fd)
+        assert channel.run("test ! -e /dirt")["exit_code"] == 0
+        channel.close()
 
 
 def test_many_resets_leave_nothing(box: Driver) -> None:

@@ -157,7 +157,7 @@ class Executor:
             return {}, [self.sandbox.layer(merged=bool(message.get("merged")))]
         if do == "reset":
             self._jobs.end_all()
-            return self.sandbox.reset(message), []
+            return self.sandbox.reset(message)
         if do == "end":
             self._jobs.end_all()
             self.end()

@@ -11,7 +11,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from .group import Group
     from .init import Init
     from .namespaces import Home, Mount
     from .rootfs import Root
@@ -38,19 +37,16 @@ class Fresh:
         before: int,
         root: Root,
         own_network: bool,
-        group: Group | None,
-        groups: str,
+        groups: list[str],
     ) -> tuple[dict[str, Any], bool]:
         """The proof document and whether everything in it is as it was. Raises OSError.
 
-        `before`: the process namespace of the generation before, `group`: where its commands had groups of their own,
-        whose names begin with `groups`.
+        `before`: the /proc of the generation before, `groups`: control groups of its commands that are left.
         """
         files, now = picture.take(root), _mounts(home)
         above = f"{picture.UPPER}/"
-        processes = [*_processes(), *_left_in(home, before)]
+        processes = [*_processes(), *_left_in(before)]
         upper = sum(path.startswith(above) and path not in self.files for path in files)
-        left = [] if group is None else [name for name in group.below() if name.startswith(groups)]
         changed = [
             path for path in files.keys() | self.files.keys() if files.get(path) != self.files.get(path)
         ]
@@ -63,7 +59,7 @@ class Fresh:
             *([] if network else ["network"]),
             *(f"ipc {text}" for text in ipc),
             *([] if names == self.names else [f"hostname {names[0]}"]),
-            *(f"control group {name}" for name in left),
+            *(f"control group {name}" for name in groups),
         ]
         proof = {
             "processes": processes,
@@ -73,7 +69,7 @@ class Fresh:
             "network_equal": network,
             "ipc_entries": len(ipc),
             "hostname_equal": names == self.names,
-            "groups": len(left),
+            "groups": len(groups),
             # The names are of hostile code's choice, and as many as it likes.
             "differences": [_printable(text)[:MOST_OF_A_NAME] for text in differences[:MOST_NAMED]],
         }
@@ -115,17 +111,9 @@ def _processes() -> list[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdigit() and name != "1"]
 
 
-def _left_in(home: Home, namespace: int) -> list[int]:
-    """Processes of a namespace that should have none; the open descriptor keeps its number from being used again."""
-    number = os.fstat(namespace).st_ino
-    found = []
-    for pid in home.pids():
-        try:
-            if os.stat(f"{pid}/ns/pid", dir_fd=home.proc).st_ino == number:
-                found.append(pid)
-        except OSError:  # it has ended, or is somebody's whom this user may not look at
-            continue
-    return found
+def _left_in(before: int) -> list[int]:
+    """Processes of a namespace that should have none. All others of the machine need not be looked at for that."""
+    return [int(name) for name in os.listdir(before) if name.isdigit()]
 
 
 def _mounts(home: Home) -> list[tuple[str, ...]]:

@@ -65,6 +65,13 @@ class Runners:
         self.adopt(child)
         return child.pid, channel
 
+    def first(self, home: Home, devpts: int) -> tuple[int, socket.socket] | None:
+        """As `start`, for a sandbox that was just made: where it fails, whoever needs one asks for it and hears why."""
+        try:
+            return self.start(home=home, devpts=devpts)
+        except OSError:
+            return None
+
     def adopt(self, child: runner_factory.Child) -> None:
         """Wait for the end of a child, as for that of a runner."""
         self.children[child.fd] = child

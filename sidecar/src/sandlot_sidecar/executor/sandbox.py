@@ -201,8 +201,8 @@ class Sandbox:
             raise ExecutorError("unsupported", f"the kernel does not take it: {error}") from error
         return {}
 
-    def reset(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Kill all, drop the writable layer, make a fresh one, and compare."""
+    def reset(self, message: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
+        """Kill all, drop the writable layer, make a fresh one, and compare: beside the birth of a `runner` if one is asked for."""
         self.check_running()
         boot, cgroup = self._boot, self._limits.cgroup
         if not boot.plan.overlay:
@@ -210,24 +210,30 @@ class Sandbox:
         assert boot.fresh is not None
         began = time.monotonic()
         boot.network, boot.hostname = self._network(message), self._named
-        before = os.dup(boot.init.namespaces["pid"])
+        # An open /proc shows what is left of its namespace when its mount has gone.
+        before = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        made = None
         try:
             self._clean(message.get("limits"))
+            groups = cgroup.group.below() if cgroup is not None else []
+            made = self.runners.first(boot.home, boot.root.devpts) if message.get("runner") else None
             proof, equal = boot.fresh.compare(
                 home=boot.home,
                 init=boot.init,
                 before=before,
                 root=boot.root,
                 own_network=boot.network == "none",
-                group=cgroup.group if cgroup is not None else None,
-                groups=group_name(""),
+                groups=[name for name in groups if name.startswith(group_name(""))],
             )
         except OSError as error:
+            if made is not None:
+                made[1].close()
             raise SetupError(f"the sandbox cannot be made again: {error}") from error
         finally:
             os.close(before)
-        took = (time.monotonic() - began) * 1000
-        return {"proof": proof, "equal": equal, "took_ms": round(took, 3), "notes": boot.notes}
+        took = round((time.monotonic() - began) * 1000, 3)
+        answer = {"proof": proof, "equal": equal, "took_ms": took, "notes": boot.notes}
+        return (answer, []) if made is None else ({**answer, "runner": made[0]}, [made[1].detach()])
 
     def _clean(self, limits: dict[str, Any] | None) -> None:
         if cleaning.PROCESSES in cleaning.STEPS:

@@ -23,7 +23,7 @@ from .losses import Losses
 from .ops import Ops
 from .restoration import Restoration
 from .sandbox import Sandbox
-from .tasks import Tasks
+from .tasks import Tasks, beside
 from .use import Use
 from .webhooks import CLAIM_TOLD_AFTER, Webhooks
 
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from ..config import Config
     from ..core.ends import End
+    from .runners import Made
 
 END_PATIENCE = 60.0  # seconds of retries of the `ended` webhook
 
@@ -215,11 +216,10 @@ class Instance:
             self.webhooks.stop()
             await self.ops.end_all(CommandVerdict.SANDBOX_ENDED, message="the sandbox was reset")
             self.use.forget()
-            self.journal.clear()
             try:
-                answer = await self.sandbox.reset(kept)
+                (answer, made), _ = await asyncio.gather(self.sandbox.reset(kept), beside(self.journal.clear))
                 if answer.get("equal"):
-                    await self._begin_anew()
+                    await self._begin_anew(made)
             except SidecarError as error:
                 await self._end(ends.not_reset(str(error)))
                 raise ApiError(503, "reset_failed", str(error)) from error
@@ -227,19 +227,20 @@ class Instance:
                 await self._end(ends.not_fresh(answer["proof"]["differences"]))
         return {name: answer.get(name) for name in ("took_ms", "proof", "equal")}
 
-    async def _begin_anew(self) -> None:
-        """Serve again after a reset that left nothing behind."""
+    async def _begin_anew(self, made: Made | None) -> None:
+        """Serve again after a reset that left nothing behind, beginning with the runner that was `made`."""
         kept = self.life.keeps
         if not kept:
             await self._egress.lift()
-        if self._heard(self.life.emptied()):
+        over = self._heard(self.life.emptied())
+        if over:
             self.restoration.reset()
             self.on_token(None)
-            self._store()
         self.sandbox.prepare(self.ops, self.record.claim)
-        self.ops.forget()
+        self.ops.forget(made)
         self.disk.emptied()
-        await proving.prove(self.ops, owned=kept)
+        stores = [beside(self._store)] if over else []  # while the command runs
+        await asyncio.gather(proving.prove(self.ops, owned=kept), *stores)
         self._heard(self.life.built())
         log.event("reset", generation=self.record.generation)
         self._go_on()

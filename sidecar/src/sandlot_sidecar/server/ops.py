@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from ..core.limits import OpLimits
     from .executor_client import ExecutorClient
-    from .runners import RunnersFailed
+    from .runners import Made, RunnersFailed
 
 monotonic = time.monotonic
 # Verdicts repeated as the last line of stderr: a client that knows no verdicts would see the exit code only.
@@ -274,11 +274,11 @@ class Ops:
         if due is not None:
             self._sweep = self.loop.call_later(max(due, 0.5), self.sweep)
 
-    def forget(self) -> None:
-        """Clear ops and runners after a reset."""
+    def forget(self, made: Made | None) -> None:
+        """Clear ops and runners after a reset; one runner may be `made` already."""
         self._forget_results()
         self._replace_pool()
-        self.pool.open()
+        self.pool.open(made)
 
     async def close(self) -> None:
         """Release everything."""

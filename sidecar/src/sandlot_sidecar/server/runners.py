@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from .executor_client import ExecutorClient
     from .reasons import Reasons
 
+    Made = tuple[int, int]  # a runner's pid as the executor knows it, and its channel
+
 IDLE_SECONDS = 10.0  # a spare runner is kept this long
 # Delay before a busy runner's replacement is forked: most ops have ended by then, and when many begin at once, each
 # fork would take CPU time from their first commands.
@@ -129,9 +131,11 @@ class RunnerPool:
         self.on_failed: Callable[[RunnersFailed], None] = lambda error: None
         self.waiting: Callable[[], int] = lambda: 0
 
-    def open(self) -> None:
-        """Begin to keep a runner ready."""
+    def open(self, made: Made | None = None) -> None:
+        """Begin to keep a runner ready; one may be `made` already."""
         self._open = True
+        if made is not None:
+            self._add(made)
         self.want()
 
     def rest(self) -> None:
@@ -229,11 +233,17 @@ class RunnerPool:
             log.failure("runner_failed", error)
             self._failed(RunnersFailed(str(error), oom=False))
             return
-        self.made += 1
-        if not self._open:
+        made = answer["runner"], fds[0]
+        if self._open:
+            self._add(made)
+        else:
+            self.made += 1
             os.close(fds[0])
-            return
-        runner = Runner(socket.socket(fileno=fds[0]), pid=answer["runner"], loop=self._loop)
+
+    def _add(self, made: Made) -> None:
+        self.made += 1
+        pid, channel = made
+        runner = Runner(socket.socket(fileno=channel), pid=pid, loop=self._loop)
         runner.on_lost = lambda: self._lost(runner)
         self._idle.append(runner)
         if len(self._idle) > 1 and self._trim is None:

@@ -6,6 +6,7 @@ import os
 
 from .. import kernel
 from ..core.errors import SidecarError
+from ..executor import wire
 from . import log
 from .container import ContainerMemory
 from .environment import environment
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from ..config import Config
     from .executor_client import ExecutorClient
     from .ops import Ops
+    from .runners import Made
 
 
 class Sandbox:
@@ -58,12 +60,16 @@ class Sandbox:
             )
             self.notes += [note for note in answer.get("notes") or [] if note not in self.notes]
 
-    async def reset(self, claim: dict[str, Any] | None) -> dict[str, Any]:
-        """Reset the sandbox for its next owner; return the proof."""
-        answer, _ = await self._executor.ask("reset", **self._conditions(claim))
-        if answer.get("equal"):
-            self.notes = list(answer.get("notes") or [])
-        return answer
+    async def reset(self, claim: dict[str, Any] | None) -> tuple[dict[str, Any], Made | None]:
+        """Reset the sandbox for its next owner; return the proof and, if it holds, the first runner."""
+        answer, fds = await self._executor.ask(
+            "reset", descriptors=None, runner=True, **self._conditions(claim)
+        )
+        if not answer.get("equal"):
+            wire.close_all(fds)
+            return answer, None
+        self.notes = list(answer.get("notes") or [])
+        return answer, (answer["runner"], fds[0]) if fds else None
 
     async def end(self) -> None:
         """Take the sandbox down; a failure is logged."""

@@ -53,3 +53,8 @@ class Tasks:
         """Return a task's exception and mark it as retrieved."""
         self._tasks.discard(task)
         return None if task.cancelled() else task.exception()
+
+
+async def beside(work: Callable[[], None]) -> None:
+    """For `gather`: what is done at once while the coroutines before it wait."""
+    work()
