@@ -61,7 +61,7 @@ async def test_a_pool_of_a_registry_that_is_not_allowed_starts_nothing_and_says_
     async with cluster.controlled():
         await cluster.pool(size=2, image="10.0.0.1:5000/x")
         await cluster.until(lambda: "p" in cluster.pools and cluster.pools["p"].status.message, "it says why")
-        assert "'10.0.0.1:5000' is not a public name or address" in (cluster.pools["p"].status.message or "")
+        assert "'10.0.0.1:5000' is not a public host" in (cluster.pools["p"].status.message or "")
         assert cluster.made == []
         await cluster.pool(size=2)
         await cluster.until(lambda: cluster.pools["p"].status.ready == 2, "an allowed one works")

@@ -163,7 +163,7 @@ async def test_a_broken_store_is_said_and_not_fatal(gateway, stack, tmp_path, co
     with caplog.at_level(logging.WARNING):
         await again.start()
     assert again.list("acme") == []
-    assert "cannot be read" in caplog.text
+    assert "cannot read the exposures" in caplog.text
 
 
 async def answers_101(peer: Peer) -> None:

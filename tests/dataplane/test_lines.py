@@ -36,11 +36,11 @@ async def test_nothing_is_known_of_an_upstream_that_never_answered(owner):
     assert one.lines.forget_old() is False
     error = one.lines.none_within(KEY, 2)
     assert (error.address, error.peer) == (KEY, "silent")
-    assert error.reason == "no connection within 2 s; it is silent, no sign of life came from it"
+    assert error.reason == "no connection within 2 s; it is silent, no sign of life so far"
     one.lines.heard(KEY)
     error = one.lines.none_within(KEY, 2)
     assert (error.address, error.peer) == (KEY, "silent")
-    assert error.reason == "no connection within 2 s; it is silent since 0 s"
+    assert error.reason == "no connection within 2 s; it has been silent for 0 s"
     assert one.lines.forget_old() is False
     assert "no sign of life" in one.lines.none_within(KEY, 2).reason
 
@@ -112,7 +112,7 @@ async def test_silence_is_told_after_its_time_as_what_it_is(owner, known_alive):
     with pytest.raises(DialError) as caught:
         await one.wait(Script(DialError(KEY, "no answer")), known_alive=known_alive)
     assert (caught.value.address, caught.value.peer) == (KEY, "silent")
-    assert caught.value.reason == "it is silent, no sign of life came from it (no answer)"
+    assert caught.value.reason == "it is silent, no sign of life so far (no answer)"
 
 
 async def test_an_upstream_that_is_heard_of_is_tried_for_as_long_as_it_is(owner, upstream):
@@ -169,7 +169,7 @@ async def test_a_connection_that_is_over_already_is_a_refusal(owner, upstream):
     with pytest.raises(DialError) as caught:
         await one.wait(over)
     assert (caught.value.address, caught.value.refused) == (KEY, True)
-    assert caught.value.reason == "closed by its other end before it was used"
+    assert caught.value.reason == "the peer closed the connection before it was used"
 
 
 async def test_who_has_gone_when_its_connection_comes_leaves_it_to_the_next(owner, upstream):

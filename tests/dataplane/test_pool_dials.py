@@ -50,7 +50,7 @@ async def test_a_full_backlog_is_waited_for(pool, tmp_path, stack):
     except BlockingIOError:
         pass
     try:
-        with pytest.raises(DialError, match=r"\(its backlog of connections is full\)$"):
+        with pytest.raises(DialError, match=r"\(its listen backlog is full\)$"):
             await pool().fetch(f"unix:{tmp_path}/full.sock", "GET", "/")
         dials = Dials()
         slow = HttpPool(observer=dials)

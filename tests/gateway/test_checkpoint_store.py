@@ -123,7 +123,7 @@ def test_a_tenant_has_so_many_and_other_tenants_are_not_concerned(tmp_path: Path
     pending = checkpoint(store, tenant="a")
     part = store.begin(pending)
     with pytest.raises(
-        StoreFull, match=r"tenant 'a' has 2 .* may have 2 .*checkpoint_tenant_count.*delete"
+        StoreFull, match=r"tenant 'a' has 2 .* limit is 2 .*checkpoint_tenant_count.*delete"
     ) as full:
         store.begin(checkpoint(store, tenant="a"))
     assert f"your oldest is {oldest.id} of sandbox sb-1" in str(full.value)
@@ -137,7 +137,7 @@ def test_a_tenant_has_so_many_bytes_and_other_tenants_are_not_concerned(tmp_path
     store = Store(tmp_path, limits=StoreLimits(tenant_bytes=100))
     first = kept(store, tenant="a", size=100)
     with pytest.raises(
-        StoreFull, match=r"tenant 'a' have 100 bytes, and may have 100 .*checkpoint_tenant_bytes"
+        StoreFull, match=r"tenant 'a' have 100 bytes, the limit is 100 .*checkpoint_tenant_bytes"
     ):
         store.begin(checkpoint(store, tenant="a"))
     kept(store, tenant="b", size=100)

@@ -136,12 +136,12 @@ async def test_an_invalid_file_changes_nothing_and_is_said(
             file.unlink()
         else:
             file.write_bytes(text if isinstance(text, bytes) else text.encode())
-        message = await said(caplog, "the keys read before stay in use")
+        message = await said(caplog, "the earlier keys stay valid")
         assert why in message
         assert "new" not in message.replace(str(file), "")
         assert (await status(box, "old"), await status(box, "new")) == (200, 401)
         file.write_text("new:alpha\n")
         await becomes(box, "new", 200)
         assert await status(box, "old") == 401
-        errors = [r for r in caplog.records if "the keys read before stay in use" in r.getMessage()]
+        errors = [r for r in caplog.records if "the earlier keys stay valid" in r.getMessage()]
         assert len(errors) == 1

@@ -138,7 +138,7 @@ def test_the_local_backend_loads_nothing_of_kubernetes() -> None:
 
 
 def test_the_kubernetes_backend_needs_the_shared_key(tmp_path: Path) -> None:
-    with pytest.raises(ValidationError, match="--key-file is needed"):
+    with pytest.raises(ValidationError, match="--key-file is required"):
         Settings(backend="kubernetes")
     with pytest.raises(ValidationError, match="--key-file is for"):
         Settings(backend="local", key_file=tmp_path / "key")

@@ -104,5 +104,5 @@ def test_the_setting_is_a_list_by_commas(monkeypatch: pytest.MonkeyPatch) -> Non
     assert Settings().local_images == []
     for text in ("images", "/srv/../etc"):
         monkeypatch.setenv("SANDLOT_LOCAL_IMAGES", text)
-        with pytest.raises(ValidationError, match="neither `host` nor an absolute path"):
+        with pytest.raises(ValidationError, match="must be `host` or an absolute path"):
             Settings()

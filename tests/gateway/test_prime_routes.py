@@ -30,7 +30,7 @@ async def test_policy_is_the_network_of_the_create(box: Running) -> None:
     ("body", "field", "words"),
     [
         ({"allowlist": ["example.org"], "denylist": None}, "allowlist", "cannot be changed"),
-        ({"allowlist": ["example.org:22"], "denylist": None}, "allowlist.0", "the port is 80 or 443"),
+        ({"allowlist": ["example.org:22"], "denylist": None}, "allowlist.0", "port must be 80 or 443"),
         ({"allowlist": None, "denylist": ["10.0.0.0/8"]}, "denylist", "cannot be changed"),
         ({"allowlist": [], "denylist": None}, "allowlist", "cannot be changed"),
         ({"allowlist": None, "denylist": None}, "allowlist", "either allowlist or denylist"),

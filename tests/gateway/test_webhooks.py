@@ -58,7 +58,7 @@ async def test_only_the_instance_itself_is_believed(box: Running, caplog: pytest
     assert await sidecar.send(other) == 400
     assert await sidecar.send(b"[]") == 400
     assert await sidecar.send(b"\xff") == 400
-    told = [record.message for record in caplog.records if "webhook was refused" in record.message]
+    told = [record.message for record in caplog.records if "webhook rejected" in record.message]
     assert len(told) == 5, told
     assert "'i-other'" in told[2]
     assert box.gateway.directory.total_live == 1

@@ -64,7 +64,7 @@ def test_the_demo_grades_each_kind_as_it_must_and_leaves_nothing(directory: Path
         "fills disk": {"disk_full": 1},
     }
     assert set(found["timings"]) == {"create", "exec", "whole"}
-    assert "all as it must be" in report.read_text()
+    assert "all as expected" in report.read_text()
     assert [path.name for path in directory.iterdir()] == ["demo.html"]
 
 
@@ -135,6 +135,6 @@ def test_results_are_not_written_plain_into_a_file_named_gz(tmp_path: Path) -> N
     file.write_text('{"code": "x = 1", "test": ""}\n')
     server = {"SANDLOT_URL": "http://127.0.0.1:9", "SANDLOT_API_KEY": "k"}
     found = run("grade", str(file), "--output", str(output), code=2, **server)
-    why = "results are written line by line, uncompressed; give --output a name without .gz"
+    why = "results are written line by line, uncompressed; pass --output a name without .gz"
     assert found == {"error": "InputError", "message": f"{output}: {why}"}
     assert not output.exists()

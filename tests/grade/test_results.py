@@ -83,7 +83,7 @@ def test_a_last_line_cut_off_by_a_crash_is_left_out(tmp_path: Path) -> None:
 def test_another_file_is_not_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "r.jsonl"
     path.write_text('{"something": "else"}\n')
-    with pytest.raises(InputError, match=":1: is no result"):
+    with pytest.raises(InputError, match=":1: is not a result"):
         earlier(path, keys=_keys(1))
     with pytest.raises(GradeError, match="cannot write"), Writer(tmp_path / "no" / "where", kept={}):
         pass
@@ -120,7 +120,7 @@ def test_reused_results_do_not_count_as_speed() -> None:
     for index in range(90, 100):
         made.add(outcome(index))
     assert "5.0 rollouts/s" in summary(made, elapsed=2.0)
-    assert "90 taken from an earlier run" in summary(made, elapsed=2.0)
+    assert "90 reused from an earlier run" in summary(made, elapsed=2.0)
     assert "50.0 ms" in _text(tally_of_earlier([outcome()]), elapsed=0.0)
     assert "0 rollouts" in _text(Tally(), elapsed=0.0)
 
@@ -143,9 +143,9 @@ def test_the_demo_accepts_only_the_right_ends() -> None:
     (line,) = _judge(outcome(kind="kills all", result="sandbox_broken"), kills_all=1)
     assert "'signaled'" in line
     (line,) = _judge(outcome(), canonical=2)
-    assert "1 rollouts ended, not 2" in line
+    assert "1 rollouts ended instead of 2" in line
     (line,) = _judge(canonical=164)
-    assert "0 rollouts ended, not 164" in line
+    assert "0 rollouts ended instead of 164" in line
 
 
 def test_the_demo_fails_when_a_neighbour_was_harmed_even_if_a_retry_passed() -> None:

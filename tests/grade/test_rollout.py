@@ -67,7 +67,7 @@ async def test_an_image_without_python_is_no_grade_but_stops_the_run(
     ended(service, code=code, message=message)
     with pytest.raises(GradeError) as caught:
         await grade(service)
-    assert str(caught.value).startswith(f"no program can run in image 'img': {message}; ")
+    assert str(caught.value).startswith(f"cannot run programs in image 'img': {message}; ")
     assert "--image" in str(caught.value)
 
 
@@ -97,7 +97,7 @@ async def test_a_python_that_is_a_script_for_a_missing_one_stops_the_run(service
     with pytest.raises(GradeError) as caught:
         await grade(service)
     why = "python3 ends with exit code 127: /usr/bin/python3: 2: exec: python3.12: not found"
-    assert str(caught.value).startswith(f"no program can run in image 'img': {why}; ")
+    assert str(caught.value).startswith(f"cannot run programs in image 'img': {why}; ")
 
 
 def test_a_key_names_the_program_and_what_it_runs_in() -> None:

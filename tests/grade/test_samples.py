@@ -146,7 +146,7 @@ def test_problems_are_only_asked_for_when_needed(tmp_path: Path) -> None:
         ({"task_id": "add", "completion": None}, "completion", "is missing"),
         ({"task_id": "add", "completion": "x", "code": "y"}, "code", "not both"),
         ({"code": "x", "test": 1}, "test", "must be a string, not int"),
-        ({"code": "x", "test": "pass", "entry_point": "a b"}, "entry_point", "'a b' is not a name"),
+        ({"code": "x", "test": "pass", "entry_point": "a b"}, "entry_point", "'a b' is not a Python name"),
         ({"code": "x", "test": "def check(f): pass"}, "entry_point", "is missing: 'test' defines check"),
         ({"code": "x", "test": "def check(f):\n    # check(f)\n    check(f)"}, "entry_point", "is missing"),
         (
@@ -158,18 +158,18 @@ def test_problems_are_only_asked_for_when_needed(tmp_path: Path) -> None:
         (
             {"code": "x", "test": "class T:\n    def check(self): 1 / 0", "entry_point": "x"},
             "test",
-            "in a class",
+            "inside a class",
         ),
-        ({"code": "x", "test": "  def check(f): 1 / 0", "entry_point": "x"}, "test", "begin it at column 1"),
-        ({"code": "x", "test": "# it\n    assert x == 1"}, "test", "begin it at column 1"),
+        ({"code": "x", "test": "  def check(f): 1 / 0", "entry_point": "x"}, "test", "start it at column 1"),
+        ({"code": "x", "test": "# it\n    assert x == 1"}, "test", "start it at column 1"),
         ({"code": "x", "test": "def check(f): yield", "entry_point": "x"}, "test", "remove the yield"),
-        ({"task_id": "add", "completion": "'\ud83d"}, "completion", "character 2 is half of a pair"),
-        ({"code": "\udc00", "test": ""}, "code", "half of a pair"),
-        ({"code": "", "test": "\ud83d"}, "test", "half of a pair"),
-        ({"code": "", "test": "", "kind": "\ud83d"}, "kind", "half of a pair"),
-        ({"code": "", "test": "", "task_id": "\ud83d"}, "task_id", "half of a pair"),
-        ({"completion": "", "test": "", "prompt": "\ud83d"}, "prompt", "half of a pair"),
-        ({"code": "", "test": "", "entry_point": "\ud83d"}, "entry_point", "half of a pair"),
+        ({"task_id": "add", "completion": "'\ud83d"}, "completion", "character 2 is an unpaired surrogate"),
+        ({"code": "\udc00", "test": ""}, "code", "unpaired surrogate"),
+        ({"code": "", "test": "\ud83d"}, "test", "unpaired surrogate"),
+        ({"code": "", "test": "", "kind": "\ud83d"}, "kind", "unpaired surrogate"),
+        ({"code": "", "test": "", "task_id": "\ud83d"}, "task_id", "unpaired surrogate"),
+        ({"completion": "", "test": "", "prompt": "\ud83d"}, "prompt", "unpaired surrogate"),
+        ({"code": "", "test": "", "entry_point": "\ud83d"}, "entry_point", "unpaired surrogate"),
         ('{"code": "", "test": "", "more": ' + "[" * 200_000, None, "is nested too deeply"),
     ],
 )
@@ -190,7 +190,7 @@ def test_an_error_names_file_line_and_field(
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be read"):
         _read(tmp_path / "nowhere.jsonl")
-    with pytest.raises(InputError, match="holds no sample"):
+    with pytest.raises(InputError, match="has no samples"):
         _read(_file(tmp_path, ""))
     broken = tmp_path / "broken.jsonl.gz"
     broken.write_bytes(gzip.compress(b'{"code": "x = 1", "test": "pass"}\n')[:-12])
@@ -199,7 +199,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     content = bytearray(gzip.compress(b'{"code": "x = 1", "test": "pass"}\n'))
     content[10] = 0xFF
     broken.write_bytes(content)
-    with pytest.raises(InputError, match=r"cannot be read.*; compress it again") as caught:
+    with pytest.raises(InputError, match=r"cannot be read.*; compress or copy it again") as caught:
         _read(broken)
     assert caught.value.path == broken
 
@@ -221,7 +221,7 @@ def test_problem_files(tmp_path: Path) -> None:
     assert caught.value.line == 2
     line["test"] = "class T:\n    def check(self): pass"
     path.write_bytes(gzip.compress(json.dumps(line).encode()))
-    with pytest.raises(InputError, match="field 'test': would test nothing: it defines check in a class"):
+    with pytest.raises(InputError, match="field 'test': tests nothing: it defines check inside a class"):
         read_problems(path)
     line["test"] = "def check(c): pass"
     del line["entry_point"]

@@ -180,7 +180,7 @@ def test_files_by_sftp_need_the_images_own_server(ssh: Ssh):
     found = ssh.run("ls -d /usr/lib/openssh/sftp-server /usr/libexec/sftp-server 2> /dev/null").stdout
     done = ssh.run("-s", "sftp")
     assert done.returncode == (0 if found else 127)
-    assert (b"no sftp-server in this image" in done.stderr) == (not found)
+    assert (b"this image has no sftp-server" in done.stderr) == (not found)
 
 
 def test_only_the_sessions_key_gets_in(ssh: Ssh, directory: Path):
@@ -238,7 +238,7 @@ def test_what_cannot_be_is_refused(server: Server, box: Box, ssh: Ssh):
         ({"public_key": "nonsense"}, 422, "public_key: must be one public key"),
         ({"public_key": "ssh-ed25519 AAAA x"}, 422, "public_key: must be one public key"),
         ({"public_key": "x", "ttl_seconds": 3601}, 422, "ttl_seconds"),
-        ({"ttl_seconds": 900}, 422, "public_key: needed; clients before 0.4"),
+        ({"ttl_seconds": 900}, 422, "public_key: required; update clients before 0.4"),
     ):
         answer = ssh.api.post(**body)
         assert (answer.status_code, words in answer.json()["detail"]) == (status, True), answer.text

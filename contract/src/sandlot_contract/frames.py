@@ -1,4 +1,4 @@
-"""The frames of a command's stream: a byte of kind, four of the payload's length (big endian), the payload."""
+"""Encodes the frames of a command's stream: a byte of kind, four bytes of length (big endian), the payload."""
 
 CONTENT_TYPE = "application/vnd.sandlot.frames"
 HEADER = 5  # bytes before the payload

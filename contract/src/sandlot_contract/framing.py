@@ -1,6 +1,6 @@
-"""Counts what a peer sends of an HTTP body beside its content: chunks' sizes and extensions, a trailer.
+"""Counts the framing bytes of an HTTP body: chunk sizes and extensions, trailers.
 
-A parser keeps a line of these until its end and calls nobody: without a bound a line without an end fills memory. Every
+A parser buffers such a line until its end without a callback: without a limit, an endless line fills memory. Every
 sidecar imports this.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 
 class Framing:
-    """`begin` after a message's head, `arrived` before bytes are parsed, `content` for each part, `end` after the last."""
+    """A counter: call `begin` after a head, `arrived` before parsing, `content` for each part, `end` at the end."""
 
     __slots__ = ("_inside", "size")
 

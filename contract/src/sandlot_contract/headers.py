@@ -1,14 +1,14 @@
-"""The names of our HTTP headers that more than one part knows; `…_KEY` as parsers and ASGI give them.
+"""Defines the names of Sandlot's HTTP headers; `…_KEY` in the form of parsers and ASGI.
 
 Every sidecar imports this.
 """
 
-OP = "X-Sandlot-Op"  # a command's id, chosen by its caller: a repetition runs nothing twice
-ATTACHED = "X-Sandlot-Attached"  # 1: the stream is of a command that ran before
-QUEUED = "X-Sandlot-Queued"  # seconds that the request has waited at the gateway
+OP = "X-Sandlot-Op"  # a command's id, chosen by its caller: a repeated request does not run it twice
+ATTACHED = "X-Sandlot-Attached"  # 1: the stream is that of an earlier command
+QUEUED = "X-Sandlot-Queued"  # seconds that the request was queued at the gateway
 VERDICT = "X-Sandlot-Verdict"  # how the command or its sandbox has ended
-MODE, MTIME = "X-Sandlot-Mode", "X-Sandlot-Mtime"  # of a file that is read
-ENTRIES, BYTES = "X-Sandlot-Entries", "X-Sandlot-Bytes"  # of a layer that is taken
+MODE, MTIME = "X-Sandlot-Mode", "X-Sandlot-Mtime"  # of a file
+ENTRIES, BYTES = "X-Sandlot-Entries", "X-Sandlot-Bytes"  # of an exported layer
 # Of a webhook.
 INSTANCE, SENDER, SIGNATURE = "X-Sandlot-Instance", "X-Sandlot-Sender", "X-Sandlot-Signature"
 

@@ -1,4 +1,4 @@
-"""The ids of instances and sandboxes: how they are recognised.
+"""Defines and recognises the ids of instances and sandboxes.
 
 Text becomes an id where it enters: in a path, a document or the name of a resource.
 """
@@ -20,5 +20,5 @@ def is_instance_id(text: str) -> TypeGuard[InstanceId]:
 
 
 def created_at(sandbox_id: SandboxId) -> float | None:
-    """The second in which a gateway made the id; None when no gateway can have made it."""
+    """Return the Unix second of the id's creation, or None if no gateway can have created it."""
     return float(int(sandbox_id[3:11], 16)) if _SANDBOX.match(sandbox_id) else None

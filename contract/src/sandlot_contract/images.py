@@ -1,4 +1,4 @@
-"""Names of container images, and which registries they may come from: by default all that are public."""
+"""Parses names of container images, and checks their registries: by default all public ones are allowed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ipaddress
 import re
 from collections.abc import Collection
 
-HUB = "docker.io"  # where a name without a registry leads
+HUB = "docker.io"  # registry of names without one
 _LONGEST = 512
 # distribution's grammar: [host[:port]/]path[:tag][@digest]
 _NAME = re.compile(
@@ -16,7 +16,7 @@ _NAME = re.compile(
     r"(?:@sha256:[0-9a-f]{64})?\Z"
 )
 
-# Names that lead to the machine itself or into a private network; the last are of RFC 6762 and 8375.
+# Host names of the machine itself or of private networks; the last are from RFC 6762 and 8375.
 _INTERNAL = (
     "localhost",
     "localdomain",
@@ -29,33 +29,33 @@ _INTERNAL = (
     "home",
     "home.arpa",
 )
-# "127.1" and "0x7f.1" are addresses to a resolver, though no text of an address.
+# Resolvers accept "127.1" and "0x7f.1" as addresses; the ipaddress module does not.
 _LIKE_ADDRESS = re.compile(r"(?:[0-9]+|0x[0-9a-f]*)\Z")
 
 
 def is_image_name(text: str) -> bool:
-    """Whether a registry could have an image of that name."""
+    """Return whether the text is a valid image reference."""
     return len(text) <= _LONGEST and _NAME.match(text) is not None
 
 
 def registry_of(name: str) -> str:
-    """`HOST[:PORT]` that a node fetches the image from."""
+    """Return the registry, `HOST[:PORT]`, that a node pulls the image from."""
     first, slash, _ = name.partition("/")
     named = slash and ("." in first or ":" in first or first == "localhost" or first != first.lower())
     return first.lower() if named else HUB
 
 
 def refusal(name: str, *, allowed: Collection[str]) -> str | None:
-    """Why an image is not to be fetched; None if it may be. `allowed`: `HOST[:PORT]` or `*.HOST`; empty: all public."""
+    """Return why an image may not be pulled, or None. `allowed`: `HOST[:PORT]` or `*.HOST`; empty: all public ones."""
     if not is_image_name(name):
         return f"invalid image reference {name!r}: write [HOST[:PORT]/]NAME[:TAG][@DIGEST]"
     registry = registry_of(name)
     if allowed:
         if any(_matches(registry, entry.lower()) for entry in allowed):
             return None
-        return f"the registry {registry!r} is not one of those that this server allows: {', '.join(sorted(allowed))}"
+        return f"the registry {registry!r} is not allowed; this server allows {', '.join(sorted(allowed))}"
     if not _is_public(registry.partition(":")[0]):
-        return f"the registry {registry!r} is not a public name or address; the operator can allow it (`registries`)"
+        return f"the registry {registry!r} is not a public host; the operator can allow it (`registries`)"
     return None
 
 

@@ -1,4 +1,4 @@
-"""The names on Kubernetes that gateway and controller must agree on: kinds, labels, annotations, containers."""
+"""Defines the Kubernetes names that gateway and controller share: kinds, labels, annotations, containers."""
 
 GROUP = "sandlot.dev"
 VERSION = "v1alpha1"
@@ -17,10 +17,8 @@ COMPONENT_SANDBOX = "sandbox"
 SANDBOX_PODS = f"{LABEL_NAME}={APP},{LABEL_COMPONENT}={COMPONENT_SANDBOX}"  # the label selector
 
 ANNOTATION_TEMPLATE = f"{GROUP}/template"
-ANNOTATION_NOTE = (
-    f"note.{GROUP}/"  # and a key, on a Sandbox: what every gateway has to know of it while it lives
-)
-LABEL_PORT = f"port.{GROUP}/"  # and a number, on a Sandbox: the port of every gateway that is its alone
-ANNOTATION_REQUEST = f"{GROUP}/request"  # on a Sandbox: what its caller asked for, as far as all may read it
+ANNOTATION_NOTE = f"note.{GROUP}/"  # prefix of a key, on a Sandbox: a note for all gateways
+LABEL_PORT = f"port.{GROUP}/"  # prefix of a number, on a Sandbox: a port of every gateway reserved for it
+ANNOTATION_REQUEST = f"{GROUP}/request"  # on a Sandbox: its create request, without confidential fields
 
 CONTAINER_SANDBOX, CONTAINER_SIDECAR = "sandbox", "sidecar"

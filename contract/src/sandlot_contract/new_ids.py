@@ -1,4 +1,4 @@
-"""Makes the ids of instances and sandboxes, by chance: apart from ids.py, which deciding code imports."""
+"""Generates random ids of instances and sandboxes; apart from ids.py, which code without I/O imports."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from sandlot_contract.ids import InstanceId, SandboxId
 
 
 def new_instance_id() -> InstanceId:
-    """64 random bits: no two instances ever have the same one."""
+    """Return a new id with 64 random bits, which is never repeated."""
     return InstanceId(f"i-{secrets.token_hex(8)}")
 
 
 def new_sandbox_id(now: float) -> SandboxId:
-    """`now` in Unix seconds comes first, so that another gateway can tell that it may not have heard of it yet."""
+    """Return a new id that begins with `now` (Unix seconds), so that other gateways can tell a new sandbox."""
     return SandboxId(f"sb-{int(now):08x}{secrets.token_hex(6)}")

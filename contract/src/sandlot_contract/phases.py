@@ -1,4 +1,4 @@
-"""What an instance's state document says of its life, and why it is sent. Every sidecar imports this."""
+"""Defines the phases and events in an instance's state document. Every sidecar imports this."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from enum import StrEnum
 
 class Phase(StrEnum):
     STARTING = "starting"
-    WARM = "warm"  # it has run a command, and can be claimed
+    WARM = "warm"  # has run a command, and can be claimed
     CLAIMED = "claimed"
     ENDED = "ended"
     FAILED = "failed"
 
 
 class Event(StrEnum):
-    """Of a webhook."""
+    """The reason of a webhook."""
 
     READY = "ready"
     HEARTBEAT = "heartbeat"

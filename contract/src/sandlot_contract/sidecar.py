@@ -1,11 +1,11 @@
-"""How a sidecar is started, and where and how it reports. Every sidecar imports this: constants only."""
+"""Defines how a sidecar is configured and where it reports. Every sidecar imports this: constants only."""
 
-CONFIG_VARIABLE = "SANDLOT_SIDECAR_CONFIG"  # its config as JSON, in a pod
-# In the environment of a pod's sandbox container, with the instance's id: the sidecar finds the container by it.
+CONFIG_VARIABLE = "SANDLOT_SIDECAR_CONFIG"  # a sidecar's config as JSON, in a pod
+# Set to the instance's id in the environment of a pod's sandbox container, by which the sidecar finds it.
 TARGET_VARIABLE = "SANDLOT_TARGET"
 
 WEBHOOK_PATH = "/internal/sidecar"  # at the gateway
 WEBHOOK_SENDER = (
-    b"webhook"  # the HMAC of this with the instance's token shows who sends, before the body is read
+    b"webhook"  # its HMAC with the instance token authenticates the sender before the body is read
 )
-WEBHOOK_SIGNATURE = "sha256="  # before the hexadecimal HMAC of the body
+WEBHOOK_SIGNATURE = "sha256="  # prefix of the body's hexadecimal HMAC

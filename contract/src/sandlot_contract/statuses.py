@@ -1,4 +1,4 @@
-"""What the control API says of a sandbox's life: Prime's words."""
+"""Defines the statuses of a sandbox in the control API, with Prime's names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What makes two instances interchangeable, and the key that names it."""
+"""Defines the template of an instance, and the key by which equal ones are recognised."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 
-# Processes of a sandbox when nobody says otherwise. At 4,096 a fork bomb kept two cores at a load of 1,000 for two
-# minutes after its end was asked for; builds and test suites stay well below 1,024.
+# Default limit of a sandbox's processes. At 4,096 a fork bomb kept two cores at a load of 1,000 for two minutes after
+# its sandbox was deleted; builds and test suites stay well below 1,024.
 PIDS = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """Everything else that a sandbox has (environment, network, ...) comes with its claim."""
+    """The properties that make two instances interchangeable; the rest (environment, network, ...) is in the claim."""
 
     image: str
     cpu: float = 1.0  # cores
@@ -26,7 +26,7 @@ class Template:
 
     @property
     def key(self) -> str:
-        """A short stable name; equal templates have equal keys."""
+        """Return a short stable name; equal templates have equal keys."""
         return key_of(getattr(self, name) for name in FIELDS)
 
 
@@ -34,5 +34,5 @@ FIELDS = tuple(field.name for field in fields(Template))
 
 
 def key_of(values: Iterable[object]) -> str:
-    """16 hex digits, from the values of FIELDS in their order."""
+    """Return 16 hexadecimal digits of the values of FIELDS, in their order."""
     return hashlib.sha256("|".join(map(str, values)).encode()).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""How a command and a sandbox can end, and what commands are told of their sandbox's end. Every sidecar imports this.
+"""Defines the verdicts of commands and sandboxes. Every sidecar imports this.
 
 docs/sidecar-contract.md says what each verdict means, docs/failures.md what each surface makes of it.
 """
@@ -38,12 +38,12 @@ class SandboxVerdict(StrEnum):
     SIDECAR_LOST = "sidecar_lost"
     SANDBOX_LOST = "sandbox_lost"
     RESET_FAILED = "reset_failed"
-    # Of an instance whose claim was not heard to be accepted: its sandbox has another one, or is still to get one.
+    # For an instance whose claim was not confirmed: its sandbox has another instance, or will get one.
     GIVEN_BACK = "given_back"
 
 
 SANDBOX_VERDICTS: frozenset[str] = frozenset(SandboxVerdict)
-# The command was lost with its sandbox: it has no result.
+# The command was lost with its sandbox and has no result.
 LOST: frozenset[str] = frozenset(
     (
         CommandVerdict.SANDBOX_ENDED,
@@ -52,8 +52,8 @@ LOST: frozenset[str] = frozenset(
         CommandVerdict.EVICTED,
     )
 )
-# Ends of a sandbox that neither its code nor its caller caused, and what its commands are told of them; of any other
-# end they are told SANDBOX_ENDED.
+# Sandbox verdicts that neither code nor caller caused -> verdict of its commands; for any other end of a sandbox they
+# get SANDBOX_ENDED.
 INFRASTRUCTURE: dict[str, CommandVerdict] = {
     SandboxVerdict.EVICTED: CommandVerdict.EVICTED,
     SandboxVerdict.SIDECAR_LOST: CommandVerdict.SIDECAR_LOST,

@@ -1,3 +1,3 @@
-"""The gateway: control API, data plane, ready queue and the backends."""
+"""The gateway: control API, data plane, warm pool and backends."""
 
 __version__ = "0.1.0"

@@ -1,4 +1,4 @@
-"""`python -m sandlot_gateway`: one gateway process, from the command line to its exit code."""
+"""Runs one gateway process: `python -m sandlot_gateway`."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _log = logging.getLogger("sandlot_gateway")
 
 
 def arguments(argv: list[str] | None = None) -> dict[str, Any]:
-    """What was given on the command line, by the settings' names; an option for every setting."""
+    """Parse the command line; return the given options by the settings' names."""
     parser = argparse.ArgumentParser(
         prog="python -m sandlot_gateway",
-        description="Serve sandboxes. Every option can also be set as SANDLOT_… in the environment.",
+        description="Serve sandboxes. Each option can also be set in the environment: --foo-bar as SANDLOT_FOO_BAR.",
         argument_default=argparse.SUPPRESS,
     )
     for name, field in Settings.model_fields.items():
@@ -49,7 +49,7 @@ def main() -> int:
             print(f"sandlot: --{name.replace('_', '-')}: {item['msg']}", file=sys.stderr)
         return 2
     logs.configure(settings.log_level)
-    # What the imports make stays. Collections among it took an eighth of the start; `serve` turns them on again.
+    # Imports leave no garbage: collections during them took an eighth of the start. `serve` enables them again.
     gc.disable()
     from sandlot_gateway.serve import serve
 

@@ -1,4 +1,4 @@
-"""Puts the gateway together: who knows whom, in which order it starts, recovers and ends."""
+"""Assembles the gateway and orders its start, recovery and shutdown."""
 
 from __future__ import annotations
 
@@ -47,16 +47,16 @@ from sandlot_gateway.webhooks import Webhooks
 
 _log = logging.getLogger(__name__)
 
-# Another gateway's sandbox is known here once its record has come through the API server: some 30 ms.
+# Seconds to wait for another gateway's sandbox, whose record comes through the API server in some 30 ms.
 _PATIENCE = 2.0
 
 MakeBackend = Callable[[Settings, Tokens, HttpPool], Backend]
 
 
 class Gateway:
-    """Everything of one process but its sockets. `edge` is the ASGI application.
+    """One gateway process without its sockets; `edge` is the ASGI application.
 
-    `start` finds again what a gateway before this one has left; `stop` leaves it for the next one, or ends it.
+    `start` recovers the sandboxes of an earlier gateway; `stop` leaves them running for the next one, or ends them.
     """
 
     def __init__(self, settings: Settings, *, keys: Keys, make_backend: MakeBackend) -> None:
@@ -200,7 +200,7 @@ class Gateway:
         )
 
     async def start(self) -> None:
-        """Recover, then let requests in. Raises BackendError."""
+        """Recover, then accept requests. Raises BackendError."""
         ended, running = self.archive.load()
         for sandbox in ended:
             self.directory.add(sandbox)
@@ -224,13 +224,13 @@ class Gateway:
         self._recovered.set()
 
     def leave(self) -> None:
-        """Be not ready, and go on with everything."""
+        """Become not ready, but keep serving."""
         self.leaving = True
 
     async def drain(self) -> None:
-        """Take no new work and wait, at most `settings.drain` seconds, for requests that run.
+        """Reject new work and wait, at most `settings.drain` seconds, for running requests.
 
-        Also for pending creates, unless the next gateway on this machine finds them on its disk and goes on with them.
+        Waits for pending creates, too, unless the next gateway on this machine can resume them from disk.
         """
         self.leaving = True
         self.directory.release()
@@ -240,7 +240,7 @@ class Gateway:
         await asyncio.gather(*waits)
 
     async def stop(self) -> None:
-        """After the last request. With end_sandboxes_on_exit nothing is left running."""
+        """Stop after the last request; with end_sandboxes_on_exit, end all sandboxes."""
         self.leaving = True
         await self.supply.close()
         if self.settings.end_sandboxes_on_exit:
@@ -248,7 +248,7 @@ class Gateway:
                 self.lifecycle.ends.record(
                     sandbox,
                     verdict=SandboxVerdict.DELETED,
-                    message="the gateway was ended with its sandboxes",
+                    message="the gateway stopped and ended its sandboxes (end_sandboxes_on_exit)",
                 )
             await self.backend.destroy_all()
         await self.lifecycle.close()
@@ -261,8 +261,6 @@ class Gateway:
         await self.pool.close()
         self.archive.close()
 
-    # Inside.
-
     def _sandbox_ended(self, sandbox: Sandbox) -> None:
         self.archive.append(sandbox)
         self.exposures.sandbox_ended(sandbox.id)
@@ -270,7 +268,7 @@ class Gateway:
             self.ssh.sandbox_ended(sandbox.id)
 
     async def _prime(self, address: str) -> None:
-        # On this machine a connection costs less than to keep one.
+        # A local connection is cheaper to open than to keep.
         if not address.startswith("unix:"):
             with contextlib.suppress(DialError):
                 await self.pool.prime(address)

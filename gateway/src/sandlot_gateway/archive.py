@@ -1,4 +1,4 @@
-"""Sandboxes on disk: a JSON line when one runs and when it has ended, in segments deleted whole when old enough."""
+"""Stores sandbox records on disk: JSON lines in segments, which are deleted whole when they are old."""
 
 from __future__ import annotations
 
@@ -19,11 +19,10 @@ _SEGMENT_LINES = 2000
 
 
 class Archive:
-    """Appends records without fsync: they must survive this process's death, not the machine's.
+    """A log of records, written without fsync: they must survive this process, not the machine.
 
-    `keep` is how long an ended sandbox stays (seconds), `limit` how many stay at most. The line of a running one
-    is there to give it a verdict should its sidecar be gone at the next start; everything else about the living
-    comes from their sidecars.
+    Ended sandboxes are kept for `keep` seconds, at most `limit` of them. The record of a running one only serves to
+    give it a verdict if its sidecar is gone at the next start; all else about live ones comes from their sidecars.
     """
 
     def __init__(
@@ -40,7 +39,7 @@ class Archive:
         self._serial = 0
 
     def load(self) -> tuple[list[Sandbox], list[Sandbox]]:
-        """The ended ones that are still to be kept, oldest first, and those that ran; torn lines are left out."""
+        """Read the ended sandboxes to keep, oldest first, and those that were running; skip damaged lines."""
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         decoder = msgspec.json.Decoder(Sandbox)
         since = self._clock() - self._keep
@@ -50,7 +49,7 @@ class Archive:
                 try:
                     sandbox = decoder.decode(line)
                 except (msgspec.DecodeError, msgspec.ValidationError):
-                    _log.warning("a damaged record was left out", extra={"segment": segment.name})
+                    _log.warning("skipped a damaged record", extra={"segment": segment.name})
                     continue
                 found[sandbox.id] = sandbox
         ended = [sandbox for sandbox in found.values() if (sandbox.ended_at or 0.0) >= since]
@@ -58,7 +57,7 @@ class Archive:
         return ended[-self._limit :] if self._limit else [], [s for s in found.values() if s.live]
 
     def append(self, sandbox: Sandbox) -> None:
-        """Write one running or ended sandbox down. A full disk costs the record, not the gateway."""
+        """Append the record of a running or ended sandbox. If the disk is full, log an error and go on."""
         try:
             if self._fd is None or self._written >= _SEGMENT_LINES or self._segment_is_old():
                 self._rotate()
@@ -66,7 +65,11 @@ class Archive:
             os.write(self._fd, self._encoder.encode(sandbox) + b"\n")
             self._written += 1
         except OSError as error:
-            _log.error("could not write a record: %s", error, extra={"sandbox": sandbox.id})
+            _log.error(
+                "cannot write the record of a sandbox: %s; a restart will not know it",
+                error,
+                extra={"sandbox": sandbox.id},
+            )
 
     def close(self) -> None:
         if self._fd is not None:

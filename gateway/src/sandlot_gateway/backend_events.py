@@ -1,4 +1,4 @@
-"""What the backend tells the gateway and asks of it, given to the parts that act on it."""
+"""Routes the backend's events and queries to the parts of the gateway."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sandlot_gateway.engine.supply import Supply
 
 
 class BackendEvents:
-    """As core.backend.Events. `found` hears of sidecars with their state documents, `refused` of records."""
+    """Implements core.backend.Events; `found` gets sidecars with their state documents, `refused` rejected records."""
 
     def __init__(
         self,

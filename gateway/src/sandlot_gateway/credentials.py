@@ -1,4 +1,4 @@
-"""Judges a control request by its headers, before a byte of its body is kept."""
+"""Authenticates a control request by its headers, before its body is buffered."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from sandlot_gateway.keys import Keys
 
 
 class Credentials:
-    """Bodies are collected in memory: without this check a sender without any credential fills it."""
+    """Checks credentials early: bodies are buffered in memory, which an unauthenticated client could fill."""
 
     def __init__(self, *, keys: Keys) -> None:
         self._keys = keys
 
     def refusal(self, scope: MutableMapping[str, Any]) -> str | None:
-        """Why this request's body is not read; None when it may be. The route checks again what it needs."""
+        """Return why this request's body is not read, or None. The route checks its own requirements again."""
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
         # HTTP/2 needs neither header for a body.
         unsaid = scope["http_version"] == "2" and scope["method"] not in ("GET", "HEAD")
@@ -25,4 +25,4 @@ class Credentials:
         scheme, _, key = headers.get(b"authorization", "").partition(" ")
         if scheme.lower() == "bearer" and self._keys.find(key.strip()) is not None:
             return None
-        return "no API key, or one that this server does not know: send Authorization: Bearer KEY"
+        return "the API key is missing or unknown: send Authorization: Bearer KEY"

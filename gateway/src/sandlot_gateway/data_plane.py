@@ -1,4 +1,4 @@
-"""The data plane's ASGI app: tells apart what is asked for, and counts, logs and answers what went wrong."""
+"""The data plane's ASGI app: routes requests, counts and logs them, and answers failures."""
 
 from __future__ import annotations
 
@@ -65,9 +65,9 @@ class DataPlane:
         self._request_ids = (b"%b-%x" % (os.urandom(4).hex().encode(), n) for n in count(1))
         self._tasks: set[asyncio.Task[None]] = set()
         metrics.live(
-            "sandlot_queue_depth", "Requests that wait for a place.", read=lambda: self.breaker.waiting
+            "sandlot_queue_depth", "Requests waiting for a permit.", read=lambda: self.breaker.waiting
         )
-        metrics.live("sandlot_running", "Requests that have a place.", read=lambda: self.breaker.running)
+        metrics.live("sandlot_running", "Requests holding a permit.", read=lambda: self.breaker.running)
         for state in ("idle", "busy"):
             metrics.live(
                 "sandlot_pool_connections",
@@ -90,7 +90,7 @@ class DataPlane:
             self._tasks.discard(task)
 
     def is_known(self, scope: Scope) -> bool:
-        """Whether a request has a credential for its sandbox; an exposure's is its path, which `target` looks up."""
+        """Return whether a request has a valid credential; for an exposure this is its path, checked later."""
         parts: list[bytes] = scope["raw_path"].split(b"/", 3)
         if parts[1] != b"sbx":
             return True
@@ -102,7 +102,7 @@ class DataPlane:
         return True
 
     async def drain(self, timeout: float) -> int:
-        """Refuse new requests, wait up to `timeout` seconds for those in flight; how many were cut off then."""
+        """Reject new requests, wait up to `timeout` seconds for those in flight; return how many were cancelled."""
         self._door.draining = True
         if self._tasks:
             await asyncio.wait(set(self._tasks), timeout=timeout)
@@ -134,7 +134,9 @@ class DataPlane:
         queued = [0.0]
         try:
             try:
-                if DROPPED in scope and self.is_known(scope):  # its key has come a moment after its body
+                if DROPPED in scope and self.is_known(
+                    scope
+                ):  # its key became valid after its body was dropped
                     raise unauthorized()
                 if not rpc:
                     self._door.check_open()
@@ -172,7 +174,7 @@ class DataPlane:
             status = "cut"
             metrics.unfinished("cut")
             ids = request_ids(request_id, sandbox=b"" if exposed else parts[2], op=request.op)
-            log.warning("response cut: %s", error, extra=ids)
+            log.warning("response truncated: %s", error, extra=ids)
         except asyncio.CancelledError:
             if self._door.draining:
                 status = "cut"
@@ -200,7 +202,9 @@ class DataPlane:
         lanes: list[str] = []
 
         def admit(route: Route) -> None:
-            lane = f"{route.sandbox_id}/expose"  # of its own: a page's long polls must not keep commands out
+            lane = (
+                f"{route.sandbox_id}/expose"  # a lane of its own: a page's long polls must not block commands
+            )
             self._door.enter_now(lane, tenant=route.tenant)
             lanes.append(lane)
 
@@ -220,11 +224,11 @@ class DataPlane:
 
 
 async def _say_cut(send: Send, *, request_id: bytes) -> None:
-    """Without an answer that begins, the server would say 500, which no client asks again after."""
+    """Answer a cancelled request with an error that clients retry, instead of the server's 500."""
     headers = [(b"x-request-id", request_id), (b"connection", b"close")]
-    message = "the gateway ended before the answer: ask again with the same op id for the one result"
+    message = "the gateway stopped before the answer: retry with the same op id to get the result"
     document = {"error": "gateway_ended", "message": message, "may_have_run": True}
-    # RuntimeError: the answer has begun, and ends with its connection. TimeoutError: its client does not read.
+    # RuntimeError: the response has started; it ends with its connection. TimeoutError: the client does not read.
     with contextlib.suppress(RuntimeError, TimeoutError):
         async with asyncio.timeout(1.0):
             await send_json(send, 502, document, headers=headers)

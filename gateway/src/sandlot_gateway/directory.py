@@ -1,4 +1,4 @@
-"""Every sandbox the gateway knows, found by id, tenant, label or idempotency key; the data plane's routes."""
+"""Indexes all known sandboxes by id, tenant, label and idempotency key, with the data plane's routes."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from sandlot_gateway.data.routes import Route
 from sandlot_gateway.sandboxes import Sandbox, pending_route
 from sandlot_gateway.shelf import Shelf
 
-# A sandbox that was made by another gateway so long ago is waited for as many times longer than any other that is
-# unknown: its record may be late on a busy cluster, and "no such sandbox" would cost the caller its sandbox.
+# A sandbox of another gateway that is younger than this (seconds) is waited for longer than other unknown ones: its
+# record may be late on a busy cluster, and "no such sandbox" would make the caller give it up.
 NEW_SECONDS = 60.0
 NEW_PATIENCE = 7.5
-MISSED_AFTER = 1.0  # seconds in which what another gateway does is heard of, when all is well
+MISSED_AFTER = 1.0  # seconds within which another gateway's record normally arrives
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One page of a listing; `total` counts all that match."""
+    """One page of a listing; `total` counts all matches."""
 
     sandboxes: list[Sandbox]
     total: int
@@ -32,12 +32,11 @@ class Page:
 
 
 class Directory:
-    """In memory only, one event loop; what must outlive the process is in the sidecars and the archive.
+    """All sandboxes, in memory and for one event loop; what must survive is in the sidecars and the archive.
 
-    `keep` seconds and `limit` bound the ended sandboxes that stay findable. `patience`: how many seconds one that
-    nobody here has heard of may take to be heard of, where other gateways make sandboxes too; `sought` is called for
-    each of them that is new, `missed` for one that takes longer than it should, and told whether it is new.
-    `unreachable` gets the address of each that ends, for calls that wait for a connection to it.
+    `keep` seconds and `limit` bound the ended sandboxes. `patience`: seconds to wait for an unknown sandbox if other
+    gateways create some, too. `sought` is called for each unknown one that is new; `missed` for each that arrives
+    late, with whether it is new. `unreachable` gets the address of each that ends, to fail waiting calls.
     """
 
     def __init__(
@@ -69,9 +68,9 @@ class Directory:
         self._changes: dict[SandboxId, asyncio.Event] = {}
         self._ended: OrderedDict[SandboxId, float] = OrderedDict()
         self._live: Counter[str] = Counter()
-        self.last_end = time.monotonic()  # of a sandbox, on the monotonic clock
+        self.last_end = time.monotonic()  # time of the last end of a sandbox, on the monotonic clock
 
-    # What the data plane asks (data.routes.Routes).
+    # For the data plane (data.routes.Routes).
 
     def find(self, sandbox_id: SandboxId) -> Route | None:
         route = self._routes.get(sandbox_id)
@@ -89,13 +88,13 @@ class Directory:
         if self._on_touched is not None:
             self._on_touched(sandbox_id)
 
-    # What the control side asks.
+    # For the control API.
 
     def get(self, sandbox_id: SandboxId) -> Sandbox | None:
         return self._sandboxes.get(sandbox_id)
 
     def of_tenant(self, sandbox_id: SandboxId, tenant: str) -> Sandbox | None:
-        """The sandbox when it is this tenant's; another tenant's is as unknown as none."""
+        """Return the sandbox if the tenant owns it, else None."""
         sandbox = self._sandboxes.get(sandbox_id)
         return sandbox if sandbox is not None and sandbox.tenant == tenant else None
 
@@ -118,7 +117,7 @@ class Directory:
         return Counter(sandbox.status for sandbox in shelf.by_id.values()) if shelf else Counter()
 
     def all_statuses(self) -> Counter[Status]:
-        """Over all tenants; statuses with nobody in them are 0."""
+        """Return the counts over all tenants, with zeros."""
         counts = Counter(sandbox.status for sandbox in self._sandboxes.values())
         return Counter({status: counts[status] for status in Status})
 
@@ -132,7 +131,7 @@ class Directory:
         status: str | None = None,
         active: bool | None = None,
     ) -> Page:
-        """Newest first. `labels`: all must match; `active`: True leaves the ended ones out, False the living."""
+        """List sandboxes, newest first. `labels`: all must match; `active`: True only live ones, False only ended."""
         shelf = self._shelves.get(tenant)
         if shelf is None:
             return Page([], 0, False)
@@ -163,7 +162,7 @@ class Directory:
         return self._sandboxes.get(sandbox_id)
 
     async def appear(self, sandbox_id: SandboxId) -> None:
-        """Wait for a sandbox that is not known here: another gateway may just have made it."""
+        """Wait for an unknown sandbox that another gateway may have just created."""
         if not self._patience or sandbox_id in self._sandboxes or created_at(sandbox_id) is None:
             return
         new = self.may_come(sandbox_id)
@@ -175,14 +174,14 @@ class Directory:
             async with asyncio.timeout(self._patience * (NEW_PATIENCE if new else 1)):
                 await event.wait()
         except TimeoutError:
-            # Nobody else takes it away when the sandbox never comes.
+            # Nothing else removes the event of a sandbox that never comes.
             if self._changes.get(sandbox_id) is event:
                 del self._changes[sandbox_id]
         finally:
             missed.cancel()
 
     def may_come(self, sandbox_id: SandboxId) -> bool:
-        """Nobody here has heard of it, but it is so new that another gateway may have: nobody may call it unknown."""
+        """Return whether an unknown sandbox is so new that another gateway may have created it."""
         made = created_at(sandbox_id)
         return (
             bool(self._patience)
@@ -192,20 +191,20 @@ class Directory:
         )
 
     async def all_appear(self, sandbox_ids: Iterable[SandboxId]) -> None:
-        """`appear` for each of them, at the same time."""
+        """Wait for all of them at the same time, as `appear` does."""
         unknown = [sandbox_id for sandbox_id in sandbox_ids if sandbox_id not in self._sandboxes]
         if unknown:
             await asyncio.gather(*(self.appear(sandbox_id) for sandbox_id in unknown))
 
     def release(self) -> None:
-        """Let everybody who waits for a change look now."""
+        """Wake all calls that wait for a change."""
         for sandbox_id in list(self._changes):
             self._wake(sandbox_id)
 
-    # What changes it.
+    # Changes.
 
     def add(self, sandbox: Sandbox) -> None:
-        """A new sandbox, or one found again in whatever status it is."""
+        """Add a new or recovered sandbox, whatever its status."""
         self._sandboxes[sandbox.id] = sandbox
         self._shelves.setdefault(sandbox.tenant, Shelf()).add(sandbox)
         if sandbox.spec.key is not None:
@@ -218,7 +217,7 @@ class Directory:
         self._wake(sandbox.id)
 
     def running(self, sandbox: Sandbox, *, address: str, token: str) -> None:
-        """It has its instance: from now on the data plane can reach it."""
+        """Mark a sandbox RUNNING, and route the data plane to its instance."""
         sandbox.status = Status.RUNNING
         sandbox.updated_at = self._clock()
         route = pending_route(sandbox)
@@ -226,7 +225,7 @@ class Directory:
         self._wake(sandbox.id)
 
     def pending_again(self, sandbox: Sandbox) -> None:
-        """It has no instance yet, other than was heard: the data plane waits for it."""
+        """Return a sandbox to PENDING, after a wrong report that it had an instance."""
         sandbox.status, sandbox.instance_id, sandbox.started_at = Status.PENDING, None, None
         sandbox.updated_at = self._clock()
         self._routes.pop(sandbox.id, None)
@@ -234,7 +233,7 @@ class Directory:
     def end(
         self, sandbox: Sandbox, *, verdict: str, message: str | None = None, exit_code: int | None = None
     ) -> bool:
-        """Record its end; False when it had one already."""
+        """Record a sandbox's end; return False if it had ended before."""
         if not sandbox.live:
             return False
         sandbox.finish(verdict, at=self._clock(), message=message, exit_code=exit_code)
@@ -251,13 +250,13 @@ class Directory:
         return True
 
     def release_key(self, sandbox: Sandbox) -> None:
-        """Its idempotency key may make another sandbox: this one was refused for what the request said."""
+        """Release the idempotency key of a sandbox whose request was rejected, so that a new create may use it."""
         key = (sandbox.tenant, sandbox.spec.key or "")
         if self._by_key.get(key) == sandbox.id:
             del self._by_key[key]
 
     def drop(self, sandbox: Sandbox) -> None:
-        """Take away a sandbox that never came to be, as if it had not been asked for."""
+        """Remove a sandbox that never started, as if it had not been requested."""
         if sandbox.live:
             self._live[sandbox.tenant] -= 1
         self._ended.pop(sandbox.id, None)

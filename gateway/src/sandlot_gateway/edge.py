@@ -1,4 +1,4 @@
-"""What stands before every request: which half answers it, a bounded body, a request id, and who is in flight."""
+"""Handles every request first: routes it, limits its body, gives it an id and counts it as in flight."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _log = logging.getLogger(__name__)
 _WITHOUT_RECOVERY = frozenset({"/healthz", "/readyz"})
 _DATA = ("/sbx/", "/expose/")
 _NOT_A_USE = frozenset({"/healthz", "/readyz", "/metrics"})
-_BODY_TIMEOUT = 30.0  # seconds that a control request's body may take
+_BODY_TIMEOUT = 30.0  # seconds for the body of a control request to arrive
 _SWALLOW_TIMEOUT = 2.0
 _RECOVERY_WAIT = 30.0
 
 
 class Edge:
-    """The ASGI application of the process: data plane for /sbx, /expose and WebSockets, control API for the rest."""
+    """The process's ASGI application: data plane for /sbx, /expose and WebSockets, control API for the rest."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Edge:
         refusal: Callable[[Scope], str | None],
         is_known: Callable[[Scope], bool],
     ) -> None:
-        """`refusal` judges the control API's requests by their headers, `is_known` those of the data plane."""
+        """Check the control API's requests with `refusal`, by their headers, and the data plane's with `is_known`."""
         self._data = data
         self._control = control
         self._recovered = recovered
@@ -61,7 +61,7 @@ class Edge:
             raise RuntimeError("app.Gateway starts and stops this application")
         scope[BEGUN] = True
         path: str = scope["path"]
-        # Before everything is found again, an existing sandbox would look like a lost one.
+        # Before recovery is complete, an existing sandbox would look like a lost one.
         if not self._recovered.is_set() and path not in _WITHOUT_RECOVERY:
             try:
                 async with asyncio.timeout(_RECOVERY_WAIT):
@@ -87,7 +87,7 @@ class Edge:
                 self.last_use = time.monotonic()
 
     def is_known(self, scope: Scope) -> bool:
-        """Whether who sends this request has shown a credential: of a stranger's body nothing is kept."""
+        """Return whether this request is authenticated; otherwise its body is not buffered."""
         if scope["path"].startswith(_DATA):
             return self._is_known(scope)
         return self._refusal(scope) is None
@@ -108,8 +108,8 @@ class Edge:
             await send(message)
 
         refusal = self._refusal(scope)
-        if refusal is None and DROPPED in scope:  # its key has come a moment after its body
-            refusal = "this API key was not known yet when the request arrived"
+        if refusal is None and DROPPED in scope:  # its key became valid after its body was dropped
+            refusal = "the API key was not valid yet when the request arrived: send it again"
         if refusal is not None:
             await _refuse(refusal, receive, send_with_id, limit=self._max_body)
             self._counted(status)
@@ -118,13 +118,13 @@ class Edge:
         try:
             body = await _read(scope, receive, limit=limit)
         except _TooLarge:
-            # Closing while the client still sends would reset the connection and lose the answer.
+            # Closing while the client still sends would reset the connection and lose the response.
             await _swallow(receive, limit=3 * limit)
             detail = f"the body is larger than {limit} bytes: send files to the data plane"
             response = error_response(413, detail, headers={"connection": "close"})
             await response(scope, receive, send_with_id)
         except TimeoutError:
-            detail = f"the body did not arrive within {_BODY_TIMEOUT:g} s: send it again, or less of it"
+            detail = f"the body did not arrive within {_BODY_TIMEOUT:g} s: send it again, or send less"
             response = error_response(408, detail, headers={"connection": "close"})
             await response(scope, receive, send_with_id)
         else:
@@ -141,7 +141,7 @@ class _TooLarge(Exception):
 
 
 async def _read(scope: Scope, receive: Receive, *, limit: int) -> bytes | None:
-    """The whole body; None when the client has gone."""
+    """Read the whole body; return None if the client has disconnected."""
     length = _header(scope, b"content-length")
     if length.isdigit() and int(length) > limit:
         raise _TooLarge
@@ -162,17 +162,17 @@ async def _read(scope: Scope, receive: Receive, *, limit: int) -> bytes | None:
 
 
 async def _refuse(why: str, receive: Receive, send: Send, *, limit: int) -> None:
-    """A 401 before the body: what still comes of it is dropped for a moment, then the connection is closed."""
+    """Answer 401 before the body, drop what arrives of it for a moment, then close the connection."""
     answer = error_response(401, why, headers={"www-authenticate": "Bearer", "connection": "close"})
     await send({"type": "http.response.start", "status": 401, "headers": answer.raw_headers})
     await send({"type": "http.response.body", "body": bytes(answer.body), "more_body": True})
-    # A connection that is closed while the client sends is reset, and the answer lost.
+    # Closing while the client still sends would reset the connection and lose the response.
     await _swallow(receive, limit=limit)
     await send({"type": "http.response.body", "body": b""})
 
 
 async def _swallow(receive: Receive, *, limit: int) -> None:
-    """Read on for a moment; who sends more than that gets a reset."""
+    """Read and drop up to `limit` bytes for a moment; a client that sends more gets a reset."""
     try:
         async with asyncio.timeout(_SWALLOW_TIMEOUT):
             while limit > 0:

@@ -1,4 +1,4 @@
-"""Metrics that are read from the gateway's parts when somebody scrapes them."""
+"""Exports metrics that are read from the gateway's parts at each scrape."""
 
 from __future__ import annotations
 
@@ -15,15 +15,19 @@ class Gauges:
         self._directory = directory
         self._backend = backend
         live = metrics.live
-        live("sandlot_creates_waiting", "Creates that wait.", read=lambda: supply.waiting)
+        live(
+            "sandlot_creates_waiting", "Create requests waiting for an instance.", read=lambda: supply.waiting
+        )
         live("sandlot_starts_in_flight", "Cold starts in flight.", read=lambda: supply.starting)
-        live("sandlot_ready_instances", "Warm instances nobody owns.", read=lambda: len(supply.slots.warm))
+        live(
+            "sandlot_ready_instances", "Warm instances without an owner.", read=lambda: len(supply.slots.warm)
+        )
         live("sandlot_live_sandboxes", "Live sandboxes.", read=lambda: directory.total_live)
 
     def text(self) -> bytes:
-        """All of the gateway's metrics, as Prometheus reads them."""
+        """Return all of the gateway's metrics in Prometheus' text format."""
         metrics = self._metrics
-        # A pool that was taken away would be wanted, by its last numbers, for as long as this gateway lives.
+        # A deleted pool would keep its last size for as long as this gateway runs.
         metrics.pool_size.clear()
         metrics.ready_queue.clear()
         for status in self._backend.pools():

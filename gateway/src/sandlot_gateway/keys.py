@@ -1,4 +1,4 @@
-"""API keys and the tenants they belong to."""
+"""Maps API keys to their tenants."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ _TENANT = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
 
 
 class BadKeys(ValueError):
-    """The keys given at start cannot be used; the message says which entry."""
+    """Raised for invalid API keys; the message says which entry."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """Who owns sandboxes and pools, as one of its keys says it.
+    """An owner of sandboxes and pools, as one of its keys describes it.
 
-    `max_sandboxes`: how many may live at once; None: no limit of its own. `role`: whether the key may change pools that
-    are shared or of other tenants.
+    `max_sandboxes` limits its live sandboxes; None: no limit of its own. `role`: whether the key may change shared
+    pools and those of other tenants.
     """
 
     name: str
@@ -34,7 +34,7 @@ class Tenant:
         return self.role == "operate"
 
     def may_use(self, owner: str | None) -> bool:
-        """Whether its creates take from a pool of `owner` (None: shared)."""
+        """Return whether its creates may use a pool of `owner` (None: shared)."""
         return owner is None or owner == self.name
 
 
@@ -43,20 +43,20 @@ def is_tenant(text: str) -> bool:
 
 
 class Keys:
-    """Implements data.routes.ApiKeys. Only digests of keys are kept, so that a memory dump shows none."""
+    """Implements data.routes.ApiKeys. Stores digests only, so that a memory dump shows no keys."""
 
     def __init__(self, entries: Iterable[str], *, max_sandboxes: int | None = None) -> None:
-        """`entries`: `key[:tenant[:max_sandboxes[:role]]]`.
+        """Parse `entries`: `key[:tenant[:max_sandboxes[:role]]]`. Raises BadKeys.
 
-        A bare key is of tenant "default" and operates; a key with a tenant and no role uses.
-        `max_sandboxes` is the limit of tenants without one of their own. Raises BadKeys.
+        A bare key is of tenant "default" with the role operate; a key with a tenant has the role use by default.
+        `max_sandboxes` is the limit of tenants without their own.
         """
         self._max_sandboxes = max_sandboxes
         self._tenants: dict[bytes, Tenant] = {}
         self.replace(entries)
 
     def replace(self, entries: Iterable[str]) -> None:
-        """These from now on, and no others. Raises BadKeys, and then nothing has changed."""
+        """Replace all keys. Raises BadKeys, and then changes nothing."""
         tenants: dict[bytes, Tenant] = {}
         for number, entry in enumerate(entries, 1):
             key, tenant = _parse(entry, number, self._max_sandboxes)
@@ -65,7 +65,7 @@ class Keys:
 
     @staticmethod
     def entries(inline: str | None) -> list[str]:
-        """Those of `key:tenant,key2:tenant2`."""
+        """Split the setting's form: `key:tenant,key2:tenant2`."""
         found = [entry.strip() for entry in (inline or "").split(",")]
         return [entry for entry in found if entry]
 
@@ -77,7 +77,7 @@ class Keys:
         return found.name if found is not None else None
 
     def find(self, key: str) -> Tenant | None:
-        # By digest: how long the lookup takes tells nothing about a key.
+        # By digest, so that the time of the lookup reveals nothing about a key.
         return self._tenants.get(_digest(key))
 
 

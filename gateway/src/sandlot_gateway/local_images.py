@@ -1,6 +1,6 @@
-"""Which images a tenant may name on the local backend beside those of registries: the operator lists them.
+"""Decides which images besides registries' a tenant may use on the local backend: those that the operator lists.
 
-What is not listed gets one answer, whatever the machine has: errors that differ would tell which files exist.
+Unlisted images all get the same error: different ones would reveal which files exist.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from pathlib import PurePosixPath
 from sandlot_contract.images import is_image_name
 
 HOST = "host"
-_PREFIXES = ("oci-archive:", "oci:")  # before a path, also where the whole looks like a name with a tag
+_PREFIXES = ("oci-archive:", "oci:")  # before a path, even if the whole looks like a name with a tag
 
 
 def is_entry(text: str) -> bool:
-    """Whether an operator's list may have it: `host`, or an absolute path, which stands for all below it too."""
+    """Return whether an entry of the operator's list is valid: `host`, or an absolute path, which covers all below."""
     return text == HOST or (text.startswith("/") and ".." not in PurePosixPath(text).parts)
 
 
 def refusal(image: str, *, allowed: Collection[str]) -> str | None:
-    """Why a tenant may not name this image; None if it may. Looks at the text alone."""
+    """Return why a tenant may not use an image, or None if it may; examines the text only."""
     is_path = image == HOST or image.startswith(_PREFIXES)
     if not is_path and is_image_name(image.removeprefix("docker://")):
         return None
@@ -44,7 +44,7 @@ def _is_listed(image: str, allowed: Collection[str]) -> bool:
             if colon and "/" not in tag:
                 path = untagged
             break
-    # `..` may lead out of a listed directory, also by way of a link in it.
+    # `..` may lead out of a listed directory, also through a symbolic link in it.
     if not path.startswith("/") or ".." in PurePosixPath(path).parts:
         return False
     return any(PurePosixPath(path).is_relative_to(entry) for entry in allowed if entry != HOST)

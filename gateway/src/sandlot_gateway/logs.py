@@ -1,6 +1,7 @@
-"""Structured logs: one JSON object a line on stderr, with the ids of the request, sandbox and op it is about.
+"""Writes structured logs: one JSON object a line on stderr, with the ids of its request, sandbox and op.
 
-The data plane gives its ids with each line; in the control API they come from the context."""
+The data plane passes its ids with each line; in the control API they come from the context.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {
 
 
 class JsonFormatter(logging.Formatter):
-    """Fields given as `extra` become keys of the line; the ids come from the context when not given."""
+    """Formats `extra` fields as keys of the line, and adds ids from the context."""
 
     def format(self, record: logging.LogRecord) -> str:
         seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
@@ -46,12 +47,12 @@ class JsonFormatter(logging.Formatter):
 
 
 def _is_no_refusal(record: logging.LogRecord) -> bool:
-    """uvicorn calls every WebSocket that is refused with a status an error: anybody could fill the log."""
+    """Filter out uvicorn's error for each WebSocket rejected with a status, with which anybody could fill the log."""
     return record.msg != "ASGI callable returned without completing handshake."
 
 
 def configure(level: str) -> None:
-    """Send every logger's lines to stderr as JSON."""
+    """Configure all loggers to write JSON to stderr."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())
     root = logging.getLogger()

@@ -1,4 +1,4 @@
-"""The key that every token is made from, and other files that only the gateway's user may read."""
+"""Reads or creates the master key, and other files that only the gateway's user may read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sandlot_gateway.wholefile import write_whole
 
 
 def master_key(settings: Settings) -> bytes:
-    """Raises OSError, or BackendError for a file that holds no key."""
+    """Return the master key. Raises OSError, or BackendError for a file without a key."""
     if settings.key_file is None:
         return _own_key(settings.state_dir / "key")
     key = settings.key_file.read_bytes()
@@ -26,13 +26,13 @@ def master_key(settings: Settings) -> bytes:
 
 
 def _own_key(path: Path) -> bytes:
-    """Made once, then read. Raises OSError."""
+    """Return the machine's own key, created at the first start. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     return secret_file(path, lambda: secrets.token_bytes(32))
 
 
 def secret_file(path: Path, make: Callable[[], bytes]) -> bytes:
-    """The content of a file that only this user may read; written whole or not at all."""
+    """Read a file that only this user may read; if missing, write it atomically."""
     try:
         return path.read_bytes()
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Every number the gateway exposes to Prometheus, with label sets fixed here; no label names a sandbox."""
+"""Defines the gateway's Prometheus metrics, with fixed label sets; no label names a sandbox."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from sandlot_contract.verdicts import CommandVerdict, SandboxVerdict
 
 ROUTES = ("exec", "ops", "rpc", "files", "logs", "terminal", "expose", "other")
 CODES = ("1xx", "2xx", "3xx", "4xx", "5xx", "gone", "cut")
-# docs/sidecar-contract.md. "none" where a response names none, "other" for a word that is not in the contract:
-# a label must not be able to grow with what an upstream sends.
+# docs/sidecar-contract.md. "none" for a response without a verdict, "other" for one that is not in the contract:
+# an upstream must not be able to add label values.
 _ENDS = tuple(verdict for verdict in SandboxVerdict if verdict is not SandboxVerdict.GIVEN_BACK)
 VERDICTS = tuple(dict.fromkeys(("none", "other", *CommandVerdict, *_ENDS)))
 _VERDICT_NAMES = {name.encode(): name for name in VERDICTS}
@@ -25,7 +25,7 @@ _CREATE_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.015, 0.025, 0.05, 0.1, 0.25, 0.
 class RouteMetrics:
     """The cached children of one route class, so that a request costs no label look-up.
 
-    `in_flight` is a plain number that is read when Prometheus asks.
+    `in_flight` is a plain number that is read at each scrape.
     """
 
     def __init__(self, name: str, *, requests: Counter, seconds: Histogram) -> None:
@@ -38,7 +38,7 @@ class RouteMetrics:
         }
 
     def finished(self, status: int, *, verdict: bytes, seconds: float) -> None:
-        """One answered request; `seconds` from its arrival to the last byte handed to the client."""
+        """Count an answered request; `seconds` from its arrival to the last byte handed to the client."""
         child = self._children.get((status, verdict))
         if child is None:
             name = _VERDICT_NAMES.get(verdict, "other") if verdict else "none"
@@ -49,12 +49,12 @@ class RouteMetrics:
         self.seconds.observe(seconds)
 
     def unfinished(self, code: str) -> None:
-        """`gone`: the client left; `cut`: the upstream failed inside its response."""
+        """Count a request without a complete response: `gone` (client left) or `cut` (upstream failed inside it)."""
         self._requests.labels(self.name, code, "none").inc()
 
 
 class Metrics:
-    """One registry per gateway, so that two gateways in one test do not share numbers."""
+    """The metrics of one gateway, in a registry of its own, so that tests can run several."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -83,35 +83,37 @@ class Metrics:
         )
         self.cold = Counter(
             "sandlot_cold_creates",
-            "Creates that started cold although there is a pool of their image.",
+            "Cold starts of creates although a pool has their image.",
             ["reason"],
             registry=registry,
         )
         self.claims = Counter("sandlot_claims", "Claims sent to sidecars.", ["outcome"], registry=registry)
         self.ends = Counter("sandlot_sandbox_ends", "Ended sandboxes.", ["verdict"], registry=registry)
         self.rejected = Counter(
-            "sandlot_rejected", "Requests turned away because a queue was full.", ["scope"], registry=registry
+            "sandlot_rejected", "Requests rejected because a queue was full.", ["scope"], registry=registry
         )
         self.queue_seconds = Histogram(
             "sandlot_queue_seconds",
-            "Time in the gateway's queue, of the requests that had to wait.",
+            "Queueing time of the requests that had to wait.",
             buckets=_EXEC_BUCKETS,
             registry=registry,
         )
         self.ready_seconds = Histogram(
             "sandlot_ready_seconds",
-            "From a sidecar's readiness to its place in the ready queue, by the nodes' clocks.",
+            "Time from a sidecar's readiness to its entry in the ready queue, by the nodes' clocks.",
             buckets=_READY_BUCKETS,
             registry=registry,
         )
         self.ready_queue = Gauge(
             "sandlot_ready_queue_depth", "Warm instances that can be claimed.", ["pool"], registry=registry
         )
-        self.pool_size = Gauge("sandlot_pool_size", "Warm instances wanted.", ["pool"], registry=registry)
+        self.pool_size = Gauge(
+            "sandlot_pool_size", "Target number of warm instances.", ["pool"], registry=registry
+        )
         self.sandboxes = Gauge("sandlot_sandboxes", "Sandboxes by status.", ["status"], registry=registry)
         self.records_refused = Counter(
             "sandlot_records_refused",
-            "Records that the API server will never take.",
+            "Records that the API server rejected permanently.",
             ["what"],
             registry=registry,
         )
@@ -135,11 +137,11 @@ class Metrics:
     def live(
         self, name: str, text: str, *, read: Callable[[], float], label: tuple[str, str] | None = None
     ) -> None:
-        """A gauge whose value is asked for when Prometheus asks."""
+        """Add a gauge whose value is read at each scrape."""
         self._live.add(name, text, label=label, read=read)
 
     def text(self) -> bytes:
-        """What `GET /metrics` answers, as `text/plain; version=0.0.4`."""
+        """Return all metrics in the text format, version 0.0.4."""
         return generate_latest(self.registry)
 
 

@@ -1,4 +1,4 @@
-"""Notes as what they stand for: whoever keeps something in them hears of that something, not of documents."""
+"""Converts a backend's notes to the objects that they stand for."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def follow(
     read: Callable[[SandboxId, str, Any], T | None],
     told: Callable[[SandboxId, list[T]], None],
 ) -> None:
-    """`told` hears of all that a sandbox's notes hold, each time that they have changed.
+    """Call `told` with all objects of a sandbox each time that its notes change.
 
-    `read` makes it of a sandbox's id, a note's key and its document; None where the note is somebody else's.
+    `read` makes an object of a sandbox's id, a note's key and its document; None for a note of another kind.
     """
 
     def changed(sandbox_id: SandboxId, found: dict[str, Any]) -> None:

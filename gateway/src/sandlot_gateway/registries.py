@@ -1,4 +1,4 @@
-"""Which registries images may come from: `sandlot_contract.images` for the local backend's ways to name an image, too."""
+"""Decides which registries images may come from, also for the local backend's other forms of image names."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ REGISTRY = re.compile(r"(?:\*\.)?[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::[0
 
 
 def refusal(image: str, *, allowed: Collection[str]) -> str | None:
-    """Why an image is not to be fetched; None if it may be, and for what is not fetched (`host`, a path, an archive).
+    """Return why an image may not be pulled, or None if it may or needs no pull (`host`, a path, an archive).
 
-    `allowed`: `HOST[:PORT]` or `*.HOST`; empty: all public.
+    `allowed`: `HOST[:PORT]` or `*.HOST`; empty: all public ones.
     """
     name = image.removeprefix("docker://")
     if image == "host" or not images.is_image_name(name):

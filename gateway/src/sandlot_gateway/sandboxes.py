@@ -1,4 +1,4 @@
-"""One sandbox as the gateway remembers it, and what a verdict means for its status on the wire."""
+"""Defines the gateway's record of a sandbox, and the status and error type of each verdict."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sandlot_gateway.egress import Egress
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """What the control API says about a sandbox that ended with a given verdict."""
+    """What the control API reports for a verdict."""
 
     status: Status
     error_type: str | None
@@ -42,7 +42,7 @@ ENDINGS: dict[str, Ending] = {
 
 
 def ending(verdict: str, *, exit_code: int | None = None) -> Ending:
-    """Status, errorType and terminationReason for `verdict`; an unknown verdict is an ERROR under its own name."""
+    """Return status, errorType and terminationReason of `verdict`; an unknown one is an ERROR under its own name."""
     if verdict == SandboxVerdict.EXITED:
         return Ending(Status.TERMINATED if exit_code in (0, None) else Status.ERROR, None, "Exited")
     known = ENDINGS.get(verdict)
@@ -50,7 +50,7 @@ def ending(verdict: str, *, exit_code: int | None = None) -> Ending:
 
 
 class Spec(msgspec.Struct, gc=False, omit_defaults=True):
-    """What the caller asked for, without the secrets' values; stays as the caller wrote it."""
+    """A create request as the caller wrote it, without the values of secrets."""
 
     name: str
     image: str
@@ -59,7 +59,7 @@ class Spec(msgspec.Struct, gc=False, omit_defaults=True):
     disk_size_gb: float = 5.0
     gpu_count: int = 0
     gpu_type: str | None = None
-    runtime_class: str | None = None  # of the pool that was asked for
+    runtime_class: str | None = None  # of the requested pool
     pids: int | None = None
     pool: str | None = None
     labels: list[str] = []
@@ -69,15 +69,15 @@ class Spec(msgspec.Struct, gc=False, omit_defaults=True):
     start_kind: Literal["string", "object"] | None = None
     workdir: str | None = None
     network: Literal["full", "none"] = "full"
-    egress: Egress | None = None  # None: everything that the network has
+    egress: Egress | None = None  # None: everything that the network allows
     timeout: float | None = 3600.0  # seconds; None: no limit
     timeout_minutes: int = 60  # as the caller wrote it, -1 for no limit
     idle_timeout: float | None = None  # seconds
     vm: bool = False
     key: str | None = None  # idempotency key
-    checkpoint: str | None = None  # whose files it begins with
-    missed: str | None = None  # `WORD: why` it starts cold beside a pool of its image, should it do so
-    extra: dict[str, Any] = {}  # team_id, advanced_configs, ...: echoed, without a meaning here
+    checkpoint: str | None = None  # checkpoint to restore
+    missed: str | None = None  # `WORD: why` for a cold start although a pool has this image
+    extra: dict[str, Any] = {}  # team_id, advanced_configs, ...: returned unchanged
 
     def template(self) -> Template:
         return Template(
@@ -109,14 +109,14 @@ class Sandbox(msgspec.Struct, gc=False, omit_defaults=True):
     reason: str | None = None
     exit_code: int | None = None
     instance_id: InstanceId | None = None
-    generation: int = 1  # of the instance when it was claimed: the sandbox token is made from it
+    generation: int = 1  # of the instance at the claim; the sandbox token is derived from it
     pool_hit: bool = False
-    queued: float = 0.0  # seconds from the request until a start had begun or a warm instance was at hand
-    start: float = 0.0  # seconds of a cold start; 0 from a pool
-    claim: float = 0.0  # seconds of the claim itself
-    asked_at: float = 0.0  # when its instance was asked to take it, by the clock of the gateway that did
+    queued: float = 0.0  # seconds from the request to the begin of a start or to a warm instance
+    start: float = 0.0  # seconds of the cold start; 0 from a pool
+    claim: float = 0.0  # seconds of the claim
+    asked_at: float = 0.0  # time of the claim request, by the clock of the gateway that sent it
     notes: list[str] = []
-    promised: bool = False  # another gateway has told a caller of it before it had an instance
+    promised: bool = False  # a pending create of another gateway, which had no instance yet
 
     @property
     def cold_reason(self) -> str | None:
@@ -129,7 +129,7 @@ class Sandbox(msgspec.Struct, gc=False, omit_defaults=True):
     def finish(
         self, verdict: str, *, at: float, message: str | None = None, exit_code: int | None = None
     ) -> None:
-        """Give it its end; the first verdict stays."""
+        """Record the end; the first verdict stays."""
         if not self.live:
             return
         end = ending(verdict, exit_code=exit_code)
@@ -142,7 +142,7 @@ class Sandbox(msgspec.Struct, gc=False, omit_defaults=True):
         self.ended_at = self.updated_at = at
 
     def meta(self) -> dict[str, Any]:
-        """What travels in the claim, so that a gateway that has forgotten everything can know this sandbox again."""
+        """Return the metadata for the claim, from which any gateway can recover this sandbox."""
         return msgspec.to_builtins(
             {
                 "spec": self.spec,
@@ -157,17 +157,17 @@ class Sandbox(msgspec.Struct, gc=False, omit_defaults=True):
         )
 
     def request(self) -> dict[str, Any]:
-        """What other gateways tell of it before it has an instance: nothing of what callers put secrets into."""
+        """Return the request for other gateways, without fields in which callers may put secrets."""
         spec = msgspec.structs.replace(self.spec, env={}, start_command=None, start_kind=None, extra={})
         return msgspec.to_builtins({"spec": spec, "created_at": self.created_at, "tenant": self.tenant})
 
     def ownership(self) -> Claim:
-        """What a backend keeps of who owns an instance."""
+        """Return the claim record for the backend."""
         at = self.started_at or self.created_at
         return Claim(self.id, self.tenant, at=at, labels=tuple(self.spec.labels), request=self.request())
 
     def promise(self) -> Promise:
-        """For a backend that lets other gateways know of it."""
+        """Return the pending create, for a backend that shares it with other gateways."""
         spec = self.spec
         return Promise(
             self.id, self.tenant, spec.template(), labels=tuple(spec.labels), request=self.request()
@@ -186,17 +186,17 @@ class _Meta(msgspec.Struct):
 
 
 class NotOurs(ValueError):
-    """A state document whose claim was not made by a gateway of this kind."""
+    """Raised for a state document whose claim was not made by a Sandlot gateway."""
 
 
 def owner_in(state: dict[str, Any]) -> SandboxId | None:
-    """Whom a state document names."""
+    """Return the owner in a state document, if it has one."""
     owner = state.get("sandbox_id")
     return SandboxId(owner) if isinstance(owner, str) else None
 
 
 def recovered(state: dict[str, Any], *, now: float) -> Sandbox:
-    """The sandbox that a claimed sidecar's state document tells of; NotOurs when it does not tell enough."""
+    """Recover the sandbox from a claimed sidecar's state document. Raises NotOurs if its metadata is invalid."""
     try:
         meta = msgspec.convert(state.get("meta"), _Meta)
         sandbox_id = msgspec.convert(state.get("sandbox_id"), SandboxId)
@@ -222,7 +222,7 @@ def recovered(state: dict[str, Any], *, now: float) -> Sandbox:
 
 
 def promised(sandbox_id: SandboxId, request: dict[str, Any], *, now: float) -> Sandbox:
-    """The sandbox that another gateway has told `request` of; NotOurs when it is none that could be told."""
+    """Return the sandbox of another gateway's pending create. Raises NotOurs if `request` is invalid."""
     try:
         meta = msgspec.convert(request, _Meta)
     except msgspec.ValidationError as error:
@@ -238,7 +238,7 @@ def promised(sandbox_id: SandboxId, request: dict[str, Any], *, now: float) -> S
 
 
 def pending_route(sandbox: Sandbox) -> Route:
-    """The route of a sandbox that has no address (yet, or any more)."""
+    """Return the route of a sandbox that has no address."""
     return Route(
         sandbox_id=sandbox.id,
         tenant=sandbox.tenant,

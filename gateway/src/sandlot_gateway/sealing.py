@@ -1,4 +1,4 @@
-"""Encrypts what the gateway keeps on its disk, so that a copy of the disk without the master key tells nothing."""
+"""Encrypts the gateway's files, so that a copy of the disk is useless without the master key."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ _NONCE = 12  # bytes
 
 
 class BadSeal(ValueError):
-    """The record was made with another key or for another name, or it was changed."""
+    """Raised if a record has another key or name, or was changed."""
 
 
 class Seal:
-    """AES-256-GCM. A record is a random nonce and the ciphertext, which is bound to the record's name."""
+    """Encrypts records with AES-256-GCM: a random nonce and the ciphertext, bound to the record's name."""
 
     def __init__(self, key: bytes) -> None:
-        """`key`: 32 bytes, of `Tokens.pending_key`."""
+        """Take a `key` of 32 bytes, from `Tokens.pending_key`."""
         self._key = key
 
     @cached_property
     def _cipher(self) -> AESGCM:
-        # Most gateways never keep a record: they save 8 MB and 50 ms.
+        # Most gateways never write a record, and save 8 MB and 50 ms.
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
         return AESGCM(self._key)
@@ -35,10 +35,12 @@ class Seal:
         return nonce + self._cipher.encrypt(nonce, plain, name.encode())
 
     def open(self, sealed: bytes, *, name: str) -> bytes:
-        """Raises BadSeal."""
+        """Decrypt a record. Raises BadSeal."""
         from cryptography.exceptions import InvalidTag
 
         try:
             return self._cipher.decrypt(sealed[:_NONCE], sealed[_NONCE:], name.encode())
         except (InvalidTag, ValueError) as error:
-            raise BadSeal("the record cannot be decrypted") from error
+            raise BadSeal(
+                "cannot decrypt the record: it was written with another master key, or changed"
+            ) from error

@@ -1,4 +1,4 @@
-"""Runs a gateway behind its sockets until it is told to end."""
+"""Runs a gateway and its sockets until it is asked to stop."""
 
 from __future__ import annotations
 
@@ -36,22 +36,22 @@ from sandlot_gateway.wholefile import write_whole
 
 _log = logging.getLogger(__name__)
 
-# 1,000 commands at once from one client are as many connections; with a backlog of 128 a seventh was refused.
+# 1,000 concurrent commands of one client are as many connections; a backlog of 128 refused a seventh of them.
 _BACKLOG = 4096
-# Seconds that an unused connection stays open: longer than clients keep theirs (httpx 5, aiohttp 15) and than balancers
-# in front do (60). Who closes first must be who calls, or a call is sent into a connection that was just closed.
+# Seconds that an idle connection stays open: longer than clients (httpx 5, aiohttp 15) and load balancers (60) keep
+# theirs. The caller must close first, or it may send a request into a connection that was just closed.
 KEEP_ALIVE = 75
 
 
 class Server(uvicorn.Server):
-    """uvicorn without its signal handlers, which would end the process by the signal and not with 0."""
+    """uvicorn without its signal handlers, which would end the process by the signal instead of exit status 0."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
 
     def end_connections(self) -> None:
-        """From now on each answer is the last of its connection: its client closes it, and calls into no closed one."""
+        """Send `Connection: close` with each response, so that clients close their connections themselves."""
         close = (b"connection", b"close")
         self.config.encoded_headers = [*self.config.encoded_headers, close]
         self.server_state.default_headers = [*self.server_state.default_headers, close]
@@ -64,9 +64,9 @@ async def serve(
     ending: asyncio.Event | None = None,
     announce: Callable[[Gateway, str], None] | None = None,
 ) -> int:
-    """Serve until idleness, or SIGTERM, SIGINT (or `ending` in their place); `announce` gets the URL, not stdout.
+    """Serve until idle, or until SIGTERM, SIGINT (or `ending` in their place); return the exit status.
 
-    Raises BackendError, BadKeys, OSError when it cannot start.
+    `announce` gets the URL, instead of stdout. Raises BackendError, BadKeys, OSError if it cannot start.
     """
     state_dir = settings.state_dir = settings.state_dir.expanduser().absolute()
     check_length(state_dir)
@@ -79,7 +79,7 @@ async def serve(
         fixed, filed = _key_entries(settings, file=file)
         keys = Keys([*fixed, *filed], max_sandboxes=settings.max_sandboxes)
         listening = _listen_tcp(settings.host, settings.port)
-        # Sandboxes reach this one, and clients the other.
+        # Sandboxes can reach this port, clients the other.
         webhooks = (
             _listen_unix(state_dir / "gateway.sock")
             if settings.backend == "local"
@@ -93,13 +93,13 @@ async def serve(
                 loop="none",
                 http=with_judge(gateway.edge.is_known),
                 ws="websockets-sansio",
-                # A compressor takes 40 KB for each terminal, and more of the time of the loop than the bytes do.
+                # A compressor takes 40 KB per terminal, and more loop time than sending the bytes uncompressed.
                 ws_per_message_deflate=False,
                 lifespan="off",
                 access_log=False,
                 log_config=None,
                 server_header=False,
-                proxy_headers=False,  # anybody can write X-Forwarded-For
+                proxy_headers=False,  # X-Forwarded-For can be forged
                 backlog=_BACKLOG,
                 timeout_keep_alive=KEEP_ALIVE,
                 timeout_graceful_shutdown=round(settings.drain) + 2,
@@ -112,7 +112,7 @@ async def serve(
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(number, _asked_to_end, ending, server, hurry)
         serving = loop.create_task(server.serve(sockets=[listening]))
-        # A server that has stopped by itself must not leave a process that serves nobody.
+        # If the server stops by itself, the process must end, too.
         serving.add_done_callback(lambda _: ending.set())
         tls = _tls_server(settings, gateway=gateway, ended=ending.set)
         watching = Tasks()
@@ -169,7 +169,7 @@ def _announce(gateway: Gateway, url: str) -> None:
 
 
 async def _until_end(ending: asyncio.Event, *, gateway: Gateway, idle: float | None) -> None:
-    """Until asked to, or until there was neither sandbox nor request for `idle` seconds."""
+    """Wait until asked to stop, or until there was neither sandbox nor request for `idle` seconds."""
     if idle is None:
         await ending.wait()
         return
@@ -183,14 +183,14 @@ async def _until_end(ending: asyncio.Event, *, gateway: Gateway, idle: float | N
             left = idle
         else:
             left = idle - (time.monotonic() - max(gateway.edge.last_use, gateway.directory.last_end))
-    _log.info("nobody has used this gateway for %g s", idle)
+    _log.info("stopping: no sandbox or request for %g s", idle)
 
 
 async def _leave(gateway: Gateway, server: Server, *, seconds: float, hurry: asyncio.Event) -> None:
-    """Serve on while those in front learn that this gateway is not ready, and clients leave their connections."""
+    """Keep serving while load balancers see that this gateway is not ready, and clients close their connections."""
     if not seconds:
         return
-    _log.info("leaving for %g s", seconds)
+    _log.info("not ready; serving on for %g s before shutdown", seconds)
     gateway.leave()
     server.end_connections()
     with contextlib.suppress(TimeoutError):
@@ -200,7 +200,7 @@ async def _leave(gateway: Gateway, server: Server, *, seconds: float, hurry: asy
 
 def _asked_to_end(ending: asyncio.Event, server: Server, hurry: asyncio.Event) -> None:
     if ending.is_set():
-        server.force_exit = True  # asked twice: do not wait for requests
+        server.force_exit = True  # second signal: do not wait for requests
         hurry.set()
     ending.set()
 
@@ -234,7 +234,7 @@ _BACKENDS: dict[str, MakeBackend] = {"local": _local_backend, "kubernetes": _kub
 
 
 def _key_entries(settings: Settings, *, file: KeyFile | None) -> tuple[list[str], list[str]]:
-    """Of API keys: those of the settings, and the file's. Without any, one is made, and kept for the next start."""
+    """Return the API keys of the settings and of the file; without any, generate one and store it."""
     given = [] if settings.api_key is None else [settings.api_key]
     fixed = [*given, *Keys.entries(settings.api_keys)]
     filed = file.entries() if file is not None else []
@@ -250,7 +250,7 @@ def _listen_tcp(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=family, backlog=_BACKLOG)
     except OSError as error:
         raise OSError(
-            error.errno, f"cannot listen on {host} port {port}: {error.strerror}; choose another"
+            error.errno, f"cannot listen on {host} port {port}: {error.strerror}; choose another port"
         ) from error
 
 
@@ -273,7 +273,7 @@ def _url(host: str, port: int) -> str:
 
 
 def _write_endpoint(path: Path, url: str, entries: list[str]) -> None:
-    """What clients of this machine read; `entries`: of API keys."""
+    """Write URL and API key for clients on this machine; `entries` are those of API keys."""
     api_key = entries[0].partition(":")[0]
     write_whole(path, json.dumps({"url": url, "api_key": api_key, "pid": os.getpid()}).encode())
 
@@ -284,7 +284,7 @@ def _raise_descriptor_limit() -> None:
 
 
 def _freeze() -> None:
-    """Keep the start-up heap out of every later collection: it cost a third of the throughput and most of the p99."""
+    """Exclude the start-up heap from garbage collections: it cost a third of the throughput and most of the p99."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)

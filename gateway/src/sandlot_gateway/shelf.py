@@ -1,4 +1,4 @@
-"""The sandboxes of one tenant, as its listings give them: by age, label and status."""
+"""Indexes one tenant's sandboxes for listings: by age and label."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sandlot_gateway.sandboxes import Sandbox
 
 
 class Shelf:
-    """Sandboxes of one tenant, oldest first, and the same by label."""
+    """Sandboxes of one tenant, oldest first, and by label."""
 
     __slots__ = ("by_id", "by_label", "newest", "unsorted")
 
@@ -21,7 +21,7 @@ class Shelf:
         self.unsorted = False
 
     def add(self, sandbox: Sandbox) -> None:
-        # A sandbox found again after a restart may be older than one that is here already.
+        # A recovered sandbox may be older than one that is here already.
         if sandbox.created_at < self.newest:
             self.unsorted = True
         self.newest = max(self.newest, sandbox.created_at)

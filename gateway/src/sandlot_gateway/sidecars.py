@@ -1,4 +1,4 @@
-"""The gateway's few own calls to a sidecar (docs/sidecar-contract.md): claim, end, reset, egress, logs, read-file."""
+"""Calls a sidecar's API (docs/sidecar-contract.md): claim, end, reset, egress, logs, read-file."""
 
 from __future__ import annotations
 
@@ -19,33 +19,31 @@ from sandlot_gateway.egress import Egress
 
 class ClaimOutcome(StrEnum):
     CLAIMED = "claimed"
-    TAKEN = "taken"  # another owner has it
+    TAKEN = "taken"  # it has another owner
     STALE = "stale"  # it is another generation
     GONE = "gone"  # ended, failed
     UNREACHABLE = "unreachable"  # nothing was sent
     UNCERTAIN = "uncertain"  # sent, but no usable answer
-    REFUSED = "refused"  # the claim itself is bad
+    REFUSED = "refused"  # the claim itself is invalid
 
 
 class EndAnswer(StrEnum):
     ENDED = "ended"
-    OWNED = "owned"  # by another sandbox, so that it goes on
-    UNKNOWN = "unknown"  # it could not be asked
+    OWNED = "owned"  # another sandbox owns it, so it keeps running
+    UNKNOWN = "unknown"  # unreachable
 
 
-_END_ANSWERS: dict[int | None, EndAnswer] = {
-    200: EndAnswer.ENDED,
-    409: EndAnswer.OWNED,
-}  # by the answer's status
+# HTTP status -> result
+_END_ANSWERS: dict[int | None, EndAnswer] = {200: EndAnswer.ENDED, 409: EndAnswer.OWNED}
 
 
 class SidecarError(Exception):
-    """A sidecar did not answer, or not as the contract says."""
+    """Raised when a sidecar does not answer, or not as the contract says."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimAnswer:
-    """How a claim went; `field` and `message` say what is bad in one that is refused."""
+    """The result of a claim; `field` and `message` describe what is invalid in a refused one."""
 
     outcome: ClaimOutcome
     state: dict[str, Any]
@@ -54,7 +52,7 @@ class ClaimAnswer:
 
 
 class Sidecars:
-    """Times out on its own (seconds), so that no caller waits on a sidecar that has stopped answering."""
+    """Calls sidecars with timeouts (seconds), so that no caller waits for one that has stopped answering."""
 
     def __init__(self, pool: HttpPool, *, claim_timeout: float = 10.0, call_timeout: float = 10.0) -> None:
         self._pool = pool
@@ -62,7 +60,7 @@ class Sidecars:
         self._call_timeout = call_timeout
 
     async def claim(self, instance: Instance, claim: dict[str, Any]) -> ClaimAnswer:
-        """Never raises for what a sidecar does; a lost answer is asked for once more, which the contract allows."""
+        """Claim an instance. Never raises for a sidecar's failure; retries once after a lost answer (idempotent)."""
         body = msgspec.json.encode(claim)
         answer: Answer | None = None
         problem = ""
@@ -94,21 +92,21 @@ class Sidecars:
         message: str | None = None,
         only_of: SandboxId | None = None,
     ) -> EndAnswer:
-        """Ask the sidecar to end, unless another sandbox owns it than `only_of`."""
+        """Ask the sidecar to end unless another sandbox than `only_of` owns it; return `unknown` if unreachable."""
         body = {"verdict": verdict, "message": message, "only_of": only_of}
         body = {name: value for name, value in body.items() if value is not None}
         status = await self._end(instance, body)
-        if status == 400:  # a sidecar from before there was this verdict
+        if status == 400:  # an older sidecar without this verdict
             status = await self._end(instance, {**body, "verdict": SandboxVerdict.SANDBOX_LOST})
         return _END_ANSWERS.get(status, EndAnswer.UNKNOWN)
 
     async def end_unclaimed(self, instance: Instance) -> EndAnswer:
-        """Ask the sidecar to end unless somebody owns it, which it alone knows."""
+        """Ask the sidecar to end unless it has an owner, which only it knows."""
         status = await self._end(instance, {"verdict": SandboxVerdict.DELETED, "only_unclaimed": True})
         return _END_ANSWERS.get(status, EndAnswer.UNKNOWN)
 
     async def _end(self, instance: Instance, body: dict[str, Any]) -> int | None:
-        """The answer's status; None: there is none."""
+        """Send an end; return the answer's status, or None without an answer."""
         try:
             answer = await self._post(
                 instance, "/v1/end", msgspec.json.encode(body), timeout=self._call_timeout
@@ -118,7 +116,7 @@ class Sidecars:
         return answer.status
 
     async def reset(self, instance: Instance) -> Answer:
-        """Reset under the same claim. Raises SidecarError."""
+        """Reset the instance under the same claim. Raises SidecarError."""
         body = b'{"keep_claim":true}'
         try:
             return await self._post(instance, "/v1/reset", body, timeout=self._call_timeout)
@@ -126,7 +124,7 @@ class Sidecars:
             raise SidecarError(str(error)) from error
 
     async def egress(self, instance: Instance, policy: Egress | None = None) -> Answer:
-        """Where the sandbox may send; with a policy, that from now on. Raises SidecarError."""
+        """Get the egress policy, or replace it with `policy`. Raises SidecarError."""
         try:
             if policy is None:
                 return await self._ask("GET", instance, "/v1/egress", b"", timeout=self._call_timeout)
@@ -136,7 +134,7 @@ class Sidecars:
             raise SidecarError(str(error)) from error
 
     async def get(self, route: Route, path: str, query: dict[str, str | int]) -> Answer:
-        """A GET with the sandbox's own token. Raises SidecarError."""
+        """Send a GET with the sandbox token. Raises SidecarError."""
         target = f"{path}?{urlencode(query)}"
         headers = [("authorization", f"Bearer {route.token}")]
         try:
@@ -159,7 +157,7 @@ class Sidecars:
 
 
 def document(answer: Answer) -> dict[str, Any]:
-    """The answer's JSON object; an empty one when it is something else."""
+    """Return the answer's JSON object, or {} if it has none."""
     try:
         value = msgspec.json.decode(answer.body)
     except msgspec.DecodeError:
@@ -179,5 +177,5 @@ def _claim_answer(answer: Answer) -> ClaimAnswer:
         return ClaimAnswer(ClaimOutcome.GONE, state, message=message)
     if answer.status in (400, 413):
         return ClaimAnswer(ClaimOutcome.REFUSED, state, field=state.get("field"), message=message)
-    # 401 and the like: this is not the sidecar that we think it is.
+    # 401 and the like: this is not the expected sidecar.
     return ClaimAnswer(ClaimOutcome.GONE, state, message=message)

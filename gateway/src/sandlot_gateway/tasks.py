@@ -1,4 +1,4 @@
-"""A set of background tasks with an owner that waits for them at its end."""
+"""Owns background tasks, and awaits them at shutdown."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class Tasks:
-    """Tasks are expected to handle their own errors; `close` leaves none behind."""
+    """A set of tasks, which must handle their own errors; `close` leaves none behind."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -22,7 +22,7 @@ class Tasks:
         return task
 
     async def close(self, *, timeout: float = 0.0) -> None:
-        """Wait up to `timeout` seconds, then cancel what is left and wait for that."""
+        """Wait up to `timeout` seconds, then cancel the remaining tasks and await them."""
         if self._tasks and timeout > 0:
             await asyncio.wait(set(self._tasks), timeout=timeout)
         left = list(self._tasks)

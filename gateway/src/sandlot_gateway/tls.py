@@ -1,4 +1,4 @@
-"""Serves the application over TLS on a port of its own, as HTTP/1.1 and HTTP/2; why granian: docs/adr/0005."""
+"""Serves the application over TLS on a separate port, as HTTP/1.1 and HTTP/2; why granian: docs/adr/0005."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import Any
 from sandlot_gateway.edge import App, Message, Receive, Scope, Send
 
 _READY_WAIT = 10.0
-_STOP_WAIT = 5.0  # seconds for connections to end, once no request is left
-_STREAMS = 1000  # of one HTTP/2 connection at a time; Prime's clients open another one from 90 on
-# Requests in flight, all together. The data plane has its own bounds, which answer; this one only makes wait.
+_STOP_WAIT = 5.0  # seconds for connections to close after the last request
+_STREAMS = 1000  # concurrent streams per HTTP/2 connection; Prime's clients open another one from 90 on
+# Requests in flight in total. The data plane has its own limits, which answer; this one only makes requests wait.
 _IN_FLIGHT = 100_000
 
 
 class TlsServer:
-    """`start` returns when connections are taken; `ended` is called should it end by itself.
+    """A TLS server: `start` returns when it accepts connections; `ended` is called if it stops by itself.
 
-    `keep_alive`: seconds that an unused HTTP/1 connection stays open.
+    `keep_alive`: seconds that an idle HTTP/1 connection stays open.
     """
 
     def __init__(
@@ -47,11 +47,13 @@ class TlsServer:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Raises OSError for a certificate or key that cannot be used, and for a port that is taken."""
+        """Start serving. Raises OSError for a certificate or key that cannot be used, and for a port that is taken."""
         try:
             ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self._cert, self._key)
         except OSError as error:
-            raise OSError(f"--tls-cert {self._cert} and --tls-key {self._key}: {error}") from error
+            raise OSError(
+                f"cannot load --tls-cert {self._cert} and --tls-key {self._key}: {error}"
+            ) from error
         self._server = _server(
             self._app,
             host=self._host,
@@ -66,7 +68,7 @@ class TlsServer:
             async with asyncio.timeout(_READY_WAIT):
                 while not await self._answers():
                     if self._task.done():
-                        raise OSError(str(self._task.exception() or "it ended"))
+                        raise OSError(str(self._task.exception() or "the server stopped"))
                     await asyncio.sleep(0.01)
         except (OSError, TimeoutError) as error:
             await self.stop()
@@ -79,7 +81,7 @@ class TlsServer:
         if self._task is None:
             return
         task, self._task = self._task, None
-        self._server.signal_handler_interrupt()  # granian's word for "stop", with or without a signal
+        self._server.signal_handler_interrupt()  # granian's name for "stop", with or without a signal
         await asyncio.wait([task], timeout=_STOP_WAIT)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -95,7 +97,7 @@ class TlsServer:
 
 
 def _close_last(app: App) -> App:
-    """granian keeps a WebSocket's close back while somebody waits for a message: it is sent when nobody does."""
+    """Wrap an app so that closes are sent: granian delays a WebSocket's close while a receive is pending."""
 
     async def served(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "websocket":
@@ -118,7 +120,7 @@ def _close_last(app: App) -> App:
 
 
 def _server(app: App, *, host: str, port: int, cert: Path, key: Path, backlog: int, keep_alive: int) -> Any:
-    # Imported here: 20 MB that a gateway without TLS does not need.
+    # Imported here: it takes 20 MB, which a gateway without TLS does not need.
     from granian.constants import HTTPModes, Interfaces, SSLProtocols
     from granian.http import HTTP1Settings, HTTP2Settings
     from granian.log import LogLevels

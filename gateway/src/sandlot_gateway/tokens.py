@@ -1,4 +1,4 @@
-"""Makes and checks every credential of the gateway from one master key, without keeping any state."""
+"""Derives and verifies all credentials of the gateway from one master key, without state."""
 
 from __future__ import annotations
 
@@ -14,80 +14,79 @@ from sandlot_contract.ids import InstanceId, SandboxId
 from sandlot_contract.sidecar import WEBHOOK_SENDER
 from sandlot_contract.tokens import MIN_KEY, encode
 
-_CACHED = 20_000  # verified client tokens that are remembered; about 8 MB when full
+_CACHED = 20_000  # verified client tokens to cache; about 8 MB when full
 
 
 class Tokens:
-    """HMAC-SHA256 tokens: `sit_…` for an instance, `sst_…` for one claim of it, `sct_…` for a client,
-    `spt_…` between gateways.
+    """HMAC-SHA256 tokens: `sit_…` for an instance, `sst_…` for a claim of it, `sct_…` for a client, `spt_…` for a peer.
 
     The same inputs give the same token, so a restarted gateway with the same key needs no store.
     """
 
-    NONCE = 16  # hexadecimal digits, from which the id of an exposure or of an SSH session is made
+    NONCE = 16  # hexadecimal digits, from which the id of an exposure or SSH session is derived
 
     def __init__(self, key: bytes) -> None:
         if len(key) < MIN_KEY:
             raise ValueError(f"the master key must have at least {MIN_KEY} bytes")
         self._key = key
-        # Unix seconds on a clock that all gateways share: one makes what another checks, and machines' clocks differ.
+        # Unix seconds on a clock that all gateways share: they check each other's tokens, and machines' clocks differ.
         self.now: Callable[[], float] = lambda: time.time()
         self._verified: dict[tuple[str, str], tuple[str, int]] = {}
 
     def instance(self, instance_id: InstanceId) -> str:
-        """The instance token of docs/sidecar-contract.md: opens claim, reset, end, state; signs webhooks."""
+        """Return the instance token (docs/sidecar-contract.md): for claim, reset, end, state; signs webhooks."""
         return tokens.instance_token(self._key, instance_id)
 
     def webhook_sender(self, instance_id: InstanceId) -> str:
-        """What an instance's sidecar presents with a webhook, to be checked before the body is read."""
+        """Return the credential that a sidecar sends with a webhook, checked before the body is read."""
         return hmac.digest(self.instance(instance_id).encode(), WEBHOOK_SENDER, hashlib.sha256).hex()
 
     def sandbox(self, instance_id: InstanceId, generation: int, sandbox_id: SandboxId) -> str:
-        """What the gateway presents to the sidecar of one claim; a later generation has another one."""
+        """Return the sandbox token for one claim; each generation has another one."""
         mac = self._mac(b"sandbox", instance_id.encode(), b"%d" % generation, sandbox_id.encode())
         return "sst_" + encode(mac)
 
     def peer(self) -> str:
-        """What gateways present to each other."""
+        """Return the token with which gateways authenticate to each other."""
         return "spt_" + encode(self._mac(b"peer"))
 
     def is_peer(self, token: str) -> bool:
-        """Whether only a gateway can have presented this."""
+        """Return whether this is the token of gateways."""
         return token.isascii() and hmac.compare_digest(token, self.peer())
 
     def ssh_host_key(self) -> bytes:
-        """The seed of an Ed25519 key: SSH clients that remember the host find the same after a restart."""
+        """Return the seed of the Ed25519 host key, which stays the same after a restart."""
         return self._mac(b"ssh host key")
 
     def pending_key(self) -> bytes:
-        """The 32 bytes that pending creates are encrypted with on a gateway's disk."""
+        """Return the 32-byte key that encrypts pending creates on a gateway's disk."""
         return self._mac(b"pending creates")
 
     def exposure(self, nonce: str) -> str:
-        """The id of an exposure, 144 bits of which only the gateways can make from its nonce."""
+        """Return the id of an exposure, 144 bits of which only the gateways can derive from its nonce."""
         return nonce + encode(self._mac(b"exposure", nonce.encode())[:18])
 
     def is_exposure(self, text: str) -> bool:
-        """Whether a gateway has made this id."""
+        """Return whether a gateway generated this id."""
         return text.isascii() and hmac.compare_digest(text, self.exposure(text[: self.NONCE]))
 
     def ssh_session(self, nonce: str) -> str:
-        """The id of an SSH session, 96 bits of which only the gateways can make from its nonce."""
+        """Return the id of an SSH session, 96 bits of which only the gateways can derive from its nonce."""
         return f"ssh-{nonce}{self._mac(b'ssh session', nonce.encode())[:12].hex()}"
 
     def ssh_nonce(self, session_id: str) -> str | None:
-        """What this id was made from; None when no gateway has made it."""
+        """Return the nonce of this id, or None if no gateway generated it."""
         nonce = session_id[4 : 4 + self.NONCE]
         made = session_id.isascii() and hmac.compare_digest(session_id, self.ssh_session(nonce))
         return nonce if made else None
 
     def client(self, sandbox_id: SandboxId, tenant: str, expires_at: int) -> str:
-        """A client's token for one sandbox, valid until `expires_at` (on the clock of `now`)."""
+        """Return a client token for one sandbox, valid until `expires_at` (on the clock of `now`)."""
         claims = b"%d:%b" % (expires_at, tenant.encode())
         return f"sct_{encode(claims)}.{encode(self._mac(b'client', sandbox_id.encode(), claims))}"
 
     def check_client(self, token: str, sandbox_id: SandboxId) -> str | None:
-        """The tenant that `token` was made for, or None when it is not for this sandbox, forged or expired."""
+        """Return the token's tenant, or None if it is forged, expired or for another sandbox."""
         known = self._verified.get((token, sandbox_id))
         if known is None:
             known = self._verify(token, sandbox_id)
@@ -110,7 +109,7 @@ class Tokens:
             return None
         if not hmac.compare_digest(mac, self._mac(b"client", sandbox_id.encode(), claims)):
             return None
-        # A second spelling of the same bytes (other trailing bits) must not be a second valid token.
+        # Another encoding of the same bytes (other trailing bits) must not be a second valid token.
         if encode(claims) != claims_text or encode(mac) != mac_text:
             return None
         expires_at, _, tenant = claims.partition(b":")

@@ -1,4 +1,4 @@
-"""The listener for what sidecars report: one request a connection, judged by its headers, its body within a budget."""
+"""Listens for sidecars' webhooks: one request a connection, authenticated by headers, with limited memory."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from sandlot_contract.sidecar import WEBHOOK_PATH
 
 from sandlot_gateway.webhooks import Answer, WebhookFault
 
-_BACKLOG = 4096  # the loop listens again, with 100 of its own: more sidecars at once would be refused
-_MAX_HEAD = 8 << 10  # bytes; a sidecar's head has some 500
-_MAX_BODY = 8 << 20  # bytes; a state document carries the claim's meta
-_LEAST_SHARE = 16 << 10  # bytes that a request takes of the budgets, so that they bound tiny ones too
-_TIME = 10.0  # seconds for a whole request; a sidecar gives up after 5
-_LINGER = 1.0  # seconds until a refused sender is cut off
-_LINGER_BYTES = 256 << 10  # or so many bytes
+_BACKLOG = 4096  # asyncio calls listen() again, with 100 by default, which would refuse many sidecars at once
+_MAX_HEAD = 8 << 10  # bytes; a sidecar's headers have some 500
+_MAX_BODY = 8 << 20  # bytes; a state document contains the claim's metadata
+_LEAST_SHARE = 16 << 10  # bytes that a request reserves at least, so that the budgets limit tiny ones, too
+_TIME = 10.0  # seconds for a whole request; a sidecar times out after 5
+_LINGER = 1.0  # seconds until a rejected sender is disconnected
+_LINGER_BYTES = 256 << 10  # or after this many bytes
 _HEADERS = frozenset(
     {
         INSTANCE_KEY,
@@ -36,30 +36,30 @@ _HEADERS = frozenset(
 _SAID = {
     200: None,
     400: "the body is not a state document of this instance",
-    401: "this webhook does not come from its instance's sidecar; do the master keys differ?",
-    404: f"webhooks are POSTed to {WEBHOOK_PATH}; everything else is served on the gateway's other port",
+    401: "the webhook's credential is not that of its instance's sidecar; do the master keys differ?",
+    404: f"this port only serves POST {WEBHOOK_PATH}; send other requests to the gateway's main port",
     408: f"the request did not arrive within {_TIME:g} s",
-    410: "no such instance: it has ended, or this gateway never knew it",
+    410: "no such instance: it has ended, or this gateway does not know it",
     411: "a webhook needs a Content-Length",
     413: f"the body is larger than {_MAX_BODY} bytes",
     431: f"the headers are larger than {_MAX_HEAD} bytes",
-    503: "this instance is not known yet, or too many webhooks arrive at once: send it again",
+    503: "the instance is not known yet, or too many webhooks arrive at once: send it again",
 }
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """A stranger is a connection that has not shown a sidecar's credential yet."""
+    """Limits; a stranger is a connection without a valid credential so far."""
 
     strangers: int = 2048
-    strangers_of_peer: int = 256  # several nodes' sidecars may share an address behind NAT
+    strangers_of_peer: int = 256  # several nodes' sidecars may share one address behind NAT
     bytes_in_flight: int = 32 << 20
     bytes_of_instance: int = 16 << 20
 
 
 @dataclass
 class _Budget:
-    """Bytes of bodies under way, all together and by instance."""
+    """Reserved bytes of request bodies, in total and by instance."""
 
     bounds: Bounds
     taken: int = 0
@@ -83,7 +83,7 @@ class _Budget:
 
 
 class WebhookListener:
-    """`is_sender` judges a credential, `receive` a signed body; `counted` hears what was refused before that."""
+    """`is_sender` checks a credential, `receive` handles a signed body, `counted` counts earlier rejections."""
 
     def __init__(
         self,
@@ -101,12 +101,12 @@ class WebhookListener:
         self.port: int | None = None
         self._servers: list[asyncio.Server] = []
         self._connections: set[_Connection] = set()
-        # In the order of their coming.
+        # In order of arrival.
         self._strangers: dict[_Connection, None] = {}
         self._of_peer: dict[str, dict[_Connection, None]] = {}
 
     async def open(self, sockets: Sequence[socket.socket]) -> None:
-        """Until now the sockets' backlogs have kept who called."""
+        """Start to accept; connections so far waited in the sockets' backlogs."""
         loop = asyncio.get_running_loop()
         for one in sockets:
             if one.family == socket.AF_UNIX:
@@ -126,7 +126,7 @@ class WebhookListener:
         self._servers.clear()
 
     def came(self, connection: _Connection, peer: str | None) -> None:
-        """The oldest stranger makes room for the newest: a sidecar shows its credential at once."""
+        """Add a connection; at the limit, drop the oldest stranger, since a sidecar authenticates at once."""
         self._connections.add(connection)
         self._strangers[connection] = None
         if len(self._strangers) > self.bounds.strangers:
@@ -138,7 +138,7 @@ class WebhookListener:
                 next(iter(of_peer)).cut()
 
     def known(self, connection: _Connection, peer: str | None) -> None:
-        """It is no stranger any more."""
+        """Mark a connection as authenticated."""
         self._strangers.pop(connection, None)
         if peer is not None and (of_peer := self._of_peer.get(peer)) is not None:
             of_peer.pop(connection, None)
@@ -151,7 +151,7 @@ class WebhookListener:
 
 
 class _Connection(asyncio.Protocol):
-    """What is not kept: the body of who has shown no credential, and all that comes after the answer."""
+    """One connection. Buffers no body without a credential, and nothing after the response."""
 
     def __init__(self, listener: WebhookListener) -> None:
         self._listener = listener
@@ -161,18 +161,18 @@ class _Connection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._url = b""
         self._headers: dict[bytes, str] = {}
-        self._head = 0  # bytes of it
+        self._head = 0  # bytes of the head
         self._has_head = False
         self._is_complete = False
-        self._share: tuple[InstanceId, int] | None = None  # of the budget: whose, how much
+        self._share: tuple[InstanceId, int] | None = None  # of the budget: instance, bytes
         self._body: list[bytes] = []
         self._answered = False
-        self._dropped = 0  # bytes that came after the answer
+        self._dropped = 0  # bytes received after the response
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by its type
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transport is not a subclass
         address = transport.get_extra_info("peername")
-        # A Unix socket's peers have no address, and only the gateway's own user may open it.
+        # A Unix socket's peers have no address, and only the gateway's user may connect.
         self._peer = address[0] if isinstance(address, tuple) and address else None
         self._timer = asyncio.get_running_loop().call_later(_TIME, self._answer, 408)
         self._listener.came(self, self._peer)
@@ -185,7 +185,7 @@ class _Connection(asyncio.Protocol):
         self._parser = None
 
     def cut(self) -> None:
-        """Without an answer."""
+        """Close without a response."""
         if self._transport is not None:
             self._transport.abort()
         self._answered = True
@@ -214,7 +214,7 @@ class _Connection(asyncio.Protocol):
         elif not self._has_head and self._head > _MAX_HEAD:
             self._answer(431)
 
-    # What follows is called by httptools.
+    # Callbacks of httptools.
 
     def on_url(self, url: bytes) -> None:
         self._url += url
@@ -226,7 +226,7 @@ class _Connection(asyncio.Protocol):
 
     def on_headers_complete(self) -> None:
         if self._answered or self._is_complete:
-            return  # a second request: there is one a connection
+            return  # a second request: only one is allowed
         self._has_head = True
         refusal = self._refusal()
         if refusal is not None:
@@ -239,10 +239,10 @@ class _Connection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         self._is_complete = True
 
-    # Inside.
+    # Responses.
 
     def _refusal(self) -> int | None:
-        """The status for who is not listened to; who is has a share of the budget now."""
+        """Return the status to reject the request with; None: it has reserved its share of the budget."""
         if self._parser.get_method() != b"POST" or self._url != WEBHOOK_PATH.encode():
             return 404
         instance_id = self._instance_id()
@@ -264,14 +264,14 @@ class _Connection(asyncio.Protocol):
         return None
 
     def _instance_id(self) -> InstanceId:
-        """Whether it is one, its credential says."""
+        """Return the sender's instance id, which only its credential proves."""
         return InstanceId(self._header(INSTANCE_KEY))
 
     def _header(self, name: bytes) -> str:
         return self._headers.get(name, "")
 
     def _answer(self, status: int, verdict: str | None = None) -> None:
-        """Say it, and stop: what is still on its way is read for a moment, as a reset would take the answer away."""
+        """Send the response; read on for a moment, since a reset would lose it."""
         transport, detail = self._transport, _SAID.get(status)
         if self._answered or transport is None or transport.is_closing():
             return

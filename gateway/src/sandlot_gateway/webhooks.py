@@ -1,4 +1,4 @@
-"""What sidecars tell the gateway: ready, heartbeat, claimed, ended; each signed with the instance's token."""
+"""Handles sidecars' webhooks (ready, heartbeat, claimed, ended), signed with the instance token."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ _log = logging.getLogger(__name__)
 _EVENTS: dict[str, Event] = {event: event for event in Event}
 _UNTOLD: dict[str, SandboxVerdict] = {
     Phase.FAILED: SandboxVerdict.SANDBOX_LOST
-}  # where a document has no verdict
+}  # for documents without a verdict
 
 
 class WebhookFault(StrEnum):
-    """What is wrong with a webhook, as it is counted."""
+    """Faults of webhooks, as counted in the metrics."""
 
-    OTHER = "other"  # an event that is not known here
+    OTHER = "other"  # an unknown event
     UNSIGNED = "unsigned"
     MALFORMED = "malformed"
     TOO_MANY = "too_many"
-    TWO_OWNERS = "two_owners"  # it names another owner than the slot has
+    TWO_OWNERS = "two_owners"  # it names another owner than the slot's
 
 
 class _Document(msgspec.Struct):
-    """The fields of a state document that the gateway acts on; the rest passes through untyped."""
+    """The fields of a state document that the gateway uses; the rest stays untyped."""
 
     instance_id: InstanceId
     phase: str
@@ -56,14 +56,14 @@ class _Document(msgspec.Struct):
 
 
 class Answer(NamedTuple):
-    """To one webhook. `verdict`: how the sandbox has ended, for a sidecar that has to go and does not know it yet."""
+    """The answer to a webhook. `verdict`: how the sandbox has ended, for a sidecar that does not know it yet."""
 
     status: int
     verdict: str | None = None
 
 
 class Webhooks:
-    """Gives an HTTP status for each webhook; a 410 tells the sidecar that nobody wants it."""
+    """Verifies and applies webhooks; answers 410 to one whose instance the gateway has released."""
 
     def __init__(
         self,
@@ -89,14 +89,14 @@ class Webhooks:
         self._heard = heard
 
     def is_sender(self, instance_id: InstanceId, credential: str) -> bool:
-        """Whether a webhook's headers come from this instance's sidecar; only then its body is read."""
+        """Return whether the credential is that of the instance's sidecar; only then the body is read."""
         wanted = self._tokens.webhook_sender(instance_id)
         return len(instance_id) <= 128 and hmac.compare_digest(wanted.encode(), credential.encode())
 
     def receive(self, instance_id: InstanceId, signature: str, body: bytes) -> Answer:
-        """Check and act.
+        """Verify and apply a webhook.
 
-        401: not signed by this instance; 400: no state document; 410: nobody wants it; 503: say it again.
+        401: not signed by this instance; 400: not a state document; 410: instance released; 503: retry later.
         """
         wanted = (
             WEBHOOK_SIGNATURE
@@ -104,16 +104,20 @@ class Webhooks:
         )
         if not hmac.compare_digest(wanted.encode(), signature.encode("utf-8", "replace")):
             return self._refuse(
-                instance_id, WebhookFault.UNSIGNED, "its signature is not of this body and its token"
+                instance_id,
+                WebhookFault.UNSIGNED,
+                "its signature does not match its body and the instance token",
             )
         try:
             state = msgspec.json.decode(body)
             document = msgspec.convert(state, _Document)
         except (msgspec.DecodeError, msgspec.ValidationError) as error:
-            return self._refuse(instance_id, WebhookFault.MALFORMED, f"it is no state document: {error}")
+            return self._refuse(instance_id, WebhookFault.MALFORMED, f"it is not a state document: {error}")
         if document.instance_id != instance_id:
             return self._refuse(
-                instance_id, WebhookFault.MALFORMED, f"it is about {document.instance_id[:128]!r}"
+                instance_id,
+                WebhookFault.MALFORMED,
+                f"it is for another instance, {document.instance_id[:128]!r}",
             )
         self._counted(_EVENTS.get(document.event, WebhookFault.OTHER))
         status = 410
@@ -124,7 +128,7 @@ class Webhooks:
         except LeftAlone:
             return Answer(200)
         if instance is None:
-            # An end needs no instance to be recorded; everything else of an unknown one is not wanted.
+            # An end is recorded even for an unknown instance; other events of one are rejected.
             if document.event == Event.ENDED:
                 self.act(None, document, state)
                 return Answer(200)
@@ -134,21 +138,25 @@ class Webhooks:
         return Answer(200)
 
     def _verdict_of(self, sandbox_id: SandboxId | None) -> str | None:
-        """Without it the commands that still run there would be told of an end that the sandbox did not have."""
+        """Return the sandbox's verdict, so that commands still running there are not reported with another end."""
         sandbox = None if sandbox_id is None else self._directory.get(sandbox_id)
         return None if sandbox is None else sandbox.verdict
 
     def _refuse(self, instance_id: InstanceId, fault: WebhookFault, why: str) -> Answer:
         self._counted(fault)
-        _log.warning("a webhook was refused: %s", why, extra={"instance": instance_id})
+        _log.warning("webhook rejected: %s", why, extra={"instance": instance_id})
         return Answer(401 if fault is WebhookFault.UNSIGNED else 400)
 
     def found(self, instance: Instance, state: dict[str, Any]) -> None:
-        """A sidecar from before this gateway's start, with its state document."""
+        """Apply the state document of a sidecar from before this gateway's start."""
         try:
             document = msgspec.convert(state, _Document)
         except msgspec.ValidationError as error:
-            _log.warning("a state document cannot be read: %s", error, extra={"instance": instance.id})
+            _log.warning(
+                "cannot parse a state document: %s; the instance is discarded",
+                error,
+                extra={"instance": instance.id},
+            )
             self._ends.discard(instance)
             return
         self.act(instance, document, state)
@@ -165,7 +173,7 @@ class Webhooks:
                 self._counted(WebhookFault.TWO_OWNERS)
                 _log.error("a slot has two owners: %s and %s", before, document.sandbox_id)
             elif heard is not Heard.LATE:
-                # Not where it is LATE, as of a claim that is given back: a record would make it the sandbox's.
+                # Not if LATE, as for a released claim: a record would make the instance the sandbox's.
                 if before is not None and before != document.sandbox_id:
                     self._ends.over_elsewhere(before, instance.id)
                 self._learning.owned(instance, state)

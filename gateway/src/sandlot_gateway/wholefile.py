@@ -1,4 +1,4 @@
-"""Writes small files so that nobody ever reads half of one."""
+"""Writes small files atomically."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 
 
 def write_whole(path: Path, data: bytes, *, durable: bool = False) -> None:
-    """For its owner to read; a reader gets the content of before, or this. Raises OSError.
+    """Write a file with mode 0600, so that readers see either the old or the new content. Raises OSError.
 
-    `durable`: on the disk before it has its name, for what must survive the machine.
+    `durable`: sync it before it gets its name, for what must survive a crash of the machine.
     """
     temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}.new")
     try:

@@ -1,4 +1,4 @@
-"""What is graded for each problem in the demo: the right solution, wrong ones, and hostile ones."""
+"""Generates the demo's candidates for each problem: the right solution, wrong ones, and hostile ones."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ Family = Literal["right", "wrong", "hostile"]
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A way a candidate behaves, and how its run must end: `result` is what the grader calls it."""
+    """A kind of candidate, and how its run must end: `result` is the expected grade."""
 
     name: str
     family: Family
     result: str
-    every: int = 1  # made for every n-th problem
+    every: int = 1  # for every n-th problem
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One program text for one problem, without its tests."""
+    """A program for one problem, without its tests."""
 
     problem: Problem
     kind: Kind
@@ -35,7 +35,7 @@ class Candidate:
 
 CANONICAL = Kind("canonical", "right", "passed")
 MUTATED = Kind("mutated operator", "wrong", "failed")
-# Every problem gets two of these five in turn, beside its mutant.
+# Every problem gets two of these five in turn, in addition to its mutant.
 WRONG_BODIES = {
     Kind("returns None", "wrong", "failed"): "\n    return None\n",
     Kind("returns constant", "wrong", "failed"): "\n    return 'sandlot'\n",
@@ -56,7 +56,7 @@ KINDS = (CANONICAL, MUTATED, *WRONG_BODIES, *HOSTILE_BODIES)
 
 
 def candidates(problems: Iterable[Problem]) -> Iterator[Candidate]:
-    """All candidates of all problems, those of one problem together. Raises GradeError without a canonical one."""
+    """Yield all candidates, grouped by problem. Raises GradeError for a problem without a canonical solution."""
     bodies = list(WRONG_BODIES.items())
     for index, problem in enumerate(problems):
         yield Candidate(problem, CANONICAL, canonical_code(problem))
@@ -72,6 +72,6 @@ def candidates(problems: Iterable[Problem]) -> Iterator[Candidate]:
 
 
 def _with_body(problem: Problem, body: str) -> str:
-    """The problem's prompt, then the entry point defined once more, with `body`, indented by four, as its body."""
-    assert textwrap.dedent(body) != body, "a body is indented"
+    """Return the prompt, then a second definition of the entry point with `body`, which is indented by four."""
+    assert textwrap.dedent(body) != body, "the body must be indented"
     return f"{problem.prompt}\n    pass\n\n\ndef {problem.entry_point}(*args, **kwargs):{body}"

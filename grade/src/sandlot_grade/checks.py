@@ -1,4 +1,4 @@
-"""What a test does with `check`: whether it defines one that can be called from outside, and calls it itself."""
+"""Analyses a test's `check`: whether the test defines it at module level, and calls it itself."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-# For a test that this Python cannot parse: the image's may be newer. An indented `check` counts, too: if it cannot be
-# called, the program fails; if it were not called, the program would pass untested.
+# For a test that this Python cannot parse, since the image's may be newer. An indented `check` counts, too: a call that
+# fails is better than no call, with which the program would pass untested.
 _DEFINES = re.compile(r"^\s*(async\s+)?def\s+check\s*[\[(]", re.MULTILINE)
 _CALLS = re.compile(r"^(?:assert\b.*\b)?check\s*\(", re.MULTILINE)
 
@@ -21,24 +21,24 @@ _LOOPS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """`kind`: how it is called. `called`: the test does that itself. `problem`: why the test would test nothing."""
+    """The analysis: `kind` of call, `called` by the test itself, `problem`: why the test tests nothing."""
 
     kind: Literal["none", "plain", "async"] = "none"
     called: bool = False
     problem: str | None = None
 
 
-@lru_cache(1024)  # each of a problem's samples asks for the same test
+@lru_cache(1024)  # all samples of a problem have the same test
 def check_of(test: str) -> Check:
-    """What `test` does with `check`."""
+    """Analyse what `test` does with `check`."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of escapes in the user's strings, say
+            warnings.simplefilter("ignore")  # such as those for escapes in the user's strings
             tree = ast.parse(test)
     except IndentationError as error:
         if str(error.msg).startswith("unexpected indent") and _indented(test):
             return Check(
-                problem="its first line is indented, and would belong to the code; begin it at column 1"
+                problem="its first line is indented, so it would become part of the code; start it at column 1"
             )
         return _by_text(test)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -52,11 +52,11 @@ def check_of(test: str) -> Check:
         )
         if inner and not _does_something(tree):
             return Check(
-                problem="it defines check in a class or a function, where nothing calls it; define it outside"
+                problem="it defines check inside a class or function, where it is not called; define it at module level"
             )
         return Check()
     if any(isinstance(node, (ast.Yield, ast.YieldFrom)) for check in found for node in _scope(check)):
-        return Check(problem="its check has a yield, so that a call runs none of it; remove the yield")
+        return Check(problem="its check contains a yield, so a call does not run it; remove the yield")
     is_async = any(isinstance(node, ast.AsyncFunctionDef) for node in found)
     return Check("async" if is_async else "plain", called=_calls(tree, is_async=is_async))
 
@@ -76,7 +76,7 @@ def _by_text(test: str) -> Check:
 
 
 def _scope(top: ast.AST) -> Iterator[ast.AST]:
-    """The nodes that run with `top` itself: those inside of further functions and classes are left out."""
+    """Yield the nodes that run with `top` itself, without those inside further functions and classes."""
     for node in ast.iter_child_nodes(top):
         yield node
         if not isinstance(node, _SCOPES):
@@ -88,14 +88,14 @@ def _does_something(tree: ast.Module) -> bool:
 
 
 def _calls(tree: ast.Module, *, is_async: bool) -> bool:
-    """Whether a statement outside of any block calls it: one inside of a block may never be reached."""
+    """Return whether a top-level statement calls it: one inside a block may never be reached."""
     for statement in tree.body:
         if not isinstance(statement, (ast.Expr, ast.Assert, ast.Assign)):
             continue
         for node in _unconditional(statement):
             if not isinstance(node, ast.Call):
                 continue
-            # The call of an async one runs nothing: what it gives must be handed to something that does.
+            # Calling an async function does not run it: the result must be passed to something that does.
             calls = [node] if not is_async else [arg for arg in node.args if isinstance(arg, ast.Call)]
             if any(isinstance(call.func, ast.Name) and call.func.id == "check" for call in calls):
                 return True

@@ -1,4 +1,4 @@
-"""The commands `sandlot grade` and `sandlot demo`."""
+"""Defines the commands `sandlot grade` and `sandlot demo`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DEPLOYED_AT_ONCE = 16
 
 
 def register(app: typer.Typer) -> None:
-    """Adds `grade` and `demo` to a command line."""
+    """Add `grade` and `demo` to a command line."""
     app.command("grade")(grade)
     app.command("demo")(demo)
 
@@ -30,25 +30,21 @@ def grade(
         Path, typer.Argument(help="JSON Lines, .gz allowed; see docs/grading.md for the fields.")
     ],
     problems: Annotated[
-        Path | None, typer.Option(help="Problems for lines with a task_id; HumanEval's when left out.")
+        Path | None, typer.Option(help="File of problems for lines with a task_id; default HumanEval's.")
     ] = None,
     samples: Annotated[int | None, typer.Option(min=1, help="Grade only the first N lines.")] = None,
-    output: Annotated[
-        Path | None, typer.Option(help="Where results go; FILE_results.jsonl when left out.")
-    ] = None,
+    output: Annotated[Path | None, typer.Option(help="File of results; default FILE_results.jsonl.")] = None,
     html: Annotated[Path | None, typer.Option(help="Also write an HTML report here.")] = None,
     image: Annotated[str, typer.Option(help="Image with python3.")] = "host",
-    pool: Annotated[str | None, typer.Option(help="Warm pool to take sandboxes from.")] = None,
+    pool: Annotated[str | None, typer.Option(help="Warm pool to claim sandboxes from.")] = None,
     network: Annotated[str, typer.Option(help="none or full.")] = "none",
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds each program may run.")] = 10.0,
     memory: Annotated[str, typer.Option(help="Memory of each sandbox, such as 512MiB.")] = "512MiB",
     concurrency: Annotated[
         int | None,
-        typer.Option(min=1, max=2000, help="Rollouts at once; as many as the machine takes when left out."),
+        typer.Option(min=1, max=2000, help="Number of concurrent rollouts; default what the machine allows."),
     ] = None,
-    fresh: Annotated[
-        bool, typer.Option("--fresh", help="Grade again what an earlier run has graded.")
-    ] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Ignore the results of an earlier run.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
 ) -> None:
     """Grade candidate programs in sandboxes, one sandbox each."""
@@ -93,21 +89,19 @@ def demo(
         typer.Option(
             min=1,
             max=256,
-            help="Rollouts at once; when left out, what the machine takes, or 16 of a deployment.",
+            help="Number of concurrent rollouts; default what the machine allows, or 16 on a deployment.",
         ),
     ] = None,
     image: Annotated[
         str | None,
-        typer.Option(
-            help="Run on the deployment that SANDLOT_URL names, in sandboxes of this image (with python3)."
-        ),
+        typer.Option(help="Run on the deployment at SANDLOT_URL, in sandboxes of this image (with python3)."),
     ] = None,
     html: Annotated[
-        Path | None, typer.Option(help="The report; reports/demo-TIME.html when left out.")
+        Path | None, typer.Option(help="File of the report; default reports/demo-TIME.html.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object at the end.")] = False,
 ) -> None:
-    """Grade about 1,000 right, wrong and hostile HumanEval rollouts: in a private local stack, or with --image."""
+    """Grade about 1,000 right, wrong and hostile HumanEval rollouts, in a private local stack or with --image."""
     from sandlot_grade.demo import LIMITS
     from sandlot_grade.demo import demo as run_demo
     from sandlot_grade.places import Deployed, OnThisMachine
@@ -151,14 +145,14 @@ def demo(
         for line in verdict.faults:
             console.print(f"FAULT {line}", style="red", highlight=False, soft_wrap=True, markup=False)
         if not verdict.faults:
-            console.print("every kind ended as it must; nothing is left", style="green")
+            console.print("every kind ended as expected; nothing is left behind", style="green")
         console.print(f"report: {verdict.report}", highlight=False, soft_wrap=True, markup=False)
     if verdict.faults:
         raise typer.Exit(1)
 
 
 def _fail(error: Exception, *, as_json: bool) -> NoReturn:
-    """Says what is wrong and ends: 2 for a fault of the input, 1 for the rest."""
+    """Print the error and exit: 2 for invalid input, 1 for other errors."""
     if as_json:
         typer.echo(json.dumps({"error": type(error).__name__, "message": str(error)}))
     else:

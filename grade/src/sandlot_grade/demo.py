@@ -1,4 +1,4 @@
-"""The demo: a warm pool, about a thousand rollouts of HumanEval, right, wrong and hostile, and a judgement."""
+"""Runs the demo: a warm pool and about 1,000 rollouts of HumanEval, right, wrong and hostile, and a verdict."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ POOL_SECONDS = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """How the demo went: what was graded, in how many seconds, and a line for each thing that was not right."""
+    """The demo's result: the graded rollouts, the seconds, and a line for each fault."""
 
     made: Tally
     elapsed: float
@@ -42,7 +42,7 @@ class Verdict:
 
 
 async def demo(*, console: Console, place: Place, problems: int | None, pace: Pace, report: Path) -> Verdict:
-    """Runs it and writes the report. `problems` takes only the first ones. Raises GradeError or SandlotError."""
+    """Run the demo and write the report, for the first `problems` only if given. Raises GradeError or SandlotError."""
     concurrency = pace.most
     chosen = list(humaneval().values())[:problems]
     rollouts = demo_rollouts(chosen)
@@ -73,7 +73,7 @@ async def demo(*, console: Console, place: Place, problems: int | None, pace: Pa
         found = faults(made, expected=counts, instead=place.instead)
         for box, process in canaries:
             if (end := await process.poll()) is not None:
-                found.append(f"a bystander's command in {box.id} did not live on: {end.verdict}")
+                found.append(f"the command of another sandbox, {box.id}, did not survive: {end.verdict}")
     found += [f"left behind: {line}" for line in await place.left()]
     console.print(render(made, elapsed=elapsed))
     _write_report(made, elapsed=elapsed, found=found, place=place, at_once=concurrency, path=report)
@@ -81,10 +81,10 @@ async def demo(*, console: Console, place: Place, problems: int | None, pace: Pa
 
 
 def demo_rollouts(problems: Sequence[Problem]) -> list[Rollout]:
-    """All candidates of these problems as rollouts, those of one problem together, most endless loops last.
+    """Return all candidates of these problems as rollouts, grouped by problem, most endless loops last.
 
-    A loop takes its share of a core for its whole time limit and needs none of it. One in eight bothers its
-    neighbours; were all of them in the middle, the others would wait for the cores longer than they run.
+    A loop takes its share of a core for its whole timeout and needs none of it. One in eight competes with others;
+    were all of them in the middle, the others would wait for the cores longer than they run.
     """
     rollouts = [
         Rollout(
@@ -103,7 +103,7 @@ def demo_rollouts(problems: Sequence[Problem]) -> list[Rollout]:
 
 
 async def warm(place: Place, *, size: int) -> None:
-    """Makes the pool and waits until it is full. Raises SandlotError when it does not fill."""
+    """Create the pool and wait until it is full. Raises SandlotError if it does not fill."""
     pools = AsyncPools(client=place.client)
     await pools.set(
         place.pool,
@@ -118,7 +118,7 @@ async def warm(place: Place, *, size: int) -> None:
 
 
 async def _canary(place: Place) -> tuple[AsyncSandbox, AsyncProcess]:
-    """A bystander: a sandbox with a command that must still run when all the hostile ones are through."""
+    """Start a sandbox with a command that must still run when all hostile ones have ended."""
     box = await AsyncSandbox.create(
         place.image,
         cpu=LIMITS.cpu,
@@ -149,7 +149,7 @@ def _write_report(
     ]
     report = page(made, title="Sandlot demo: HumanEval in sandboxes", elapsed=elapsed, facts=facts)
     report.figures.insert(
-        0, Figure("all as it must be" if not found else f"{len(found)} faults", "verdict", not found)
+        0, Figure("all as expected" if not found else f"{len(found)} faults", "verdict", not found)
     )
     if found:
         report.add("Faults", "".join(f"<p>{_plain(line)}</p>" for line in found), wide=True)

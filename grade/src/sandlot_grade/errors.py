@@ -1,4 +1,4 @@
-"""What can be wrong with the input of a grading run, said with the file, the line and the field."""
+"""Errors of grading runs and their input, with file, line and field."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from sandlot.errors import SandlotError
 
 
 class GradeError(SandlotError):
-    """The grading run cannot start or go on; the message is for the user as it stands."""
+    """Raised when a grading run cannot start or continue; the message is for the user."""
 
 
 class InputError(GradeError):
-    """A line of an input file that cannot be used.
+    """Raised for an invalid line of an input file.
 
-    `line` counts from 1 (None: the file as a whole); `field` is the JSON key at fault, when there is one.
+    `line` counts from 1 (None: the file as a whole); `field` is the JSON key at fault, if any.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Function bodies that attack the machine they run on instead of solving anything."""
+"""Function bodies that attack their machine instead of solving the problem."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ ENDLESS_LOOP = """
         pass
 """
 
-# Touches every page, so that the memory is really used.
+# Touches every page, so that the memory is used.
 EATS_MEMORY = """
     kept = []
     while True:
@@ -24,7 +24,7 @@ WRITES_100_MB = """
     os._exit(0)
 """
 
-# First what `kill -9 -1` reaches, then every process that can be named, the own parent and init included.
+# First what `kill -9 -1` reaches, then every process by number, including its parent and init.
 KILLS_ALL = """
     import os, signal
     for number in (signal.SIGTERM, signal.SIGKILL):
@@ -48,7 +48,7 @@ KILLS_ALL = """
     os.kill(os.getpid(), signal.SIGKILL)
 """
 
-# Doubles until the limit is reached, and stays there, so that the first process fails for good.
+# Doubles up to the limit and stays there, so that the first process fails permanently.
 FORK_BOMB = """
     import os, signal
     first = os.getpid()

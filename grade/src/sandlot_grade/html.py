@@ -1,4 +1,4 @@
-"""The HTML report of a grading run."""
+"""Builds the HTML report of a grading run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sandlot_grade.tally import STEPS, Tally
 
 
 def page(made: Tally, *, title: str, elapsed: float, facts: Sequence[tuple[str, str]] = ()) -> Page:
-    """The report. `facts` are (name, value) lines about the machine and the settings; `elapsed` is seconds."""
+    """Return the report; `facts` are (name, value) lines about machine and settings, `elapsed` is seconds."""
     report = Page(title=title, summary=summary(made, elapsed=elapsed) + ".")
     whole = made.percentiles("whole")
     report.figures += [

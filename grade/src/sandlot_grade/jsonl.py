@@ -1,4 +1,4 @@
-"""Reads JSON Lines files, plain or gzipped, with errors that name the line and the field."""
+"""Reads JSON Lines files, plain or gzipped, with errors that name line and field."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from typing import Any, cast
 
 from sandlot_grade.errors import InputError
 
-# Half of a character of UTF-16: JSON can hold one by itself, UTF-8 cannot.
+# An unpaired surrogate: JSON can express one, UTF-8 cannot.
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One JSON object of a file, and where it stood."""
+    """One JSON object of a file, with its line number."""
 
     path: Path
     line: int
     data: dict[str, Any]
 
     def text(self, field: str, *, required: bool = True) -> str | None:
-        """The string in `field`; None when it is absent or null and not required. Raises InputError."""
+        """Return the string in `field`; None if it is absent or null and not required. Raises InputError."""
         value = self.data.get(field)
         if value is None:
             if required:
@@ -34,14 +34,14 @@ class Record:
             return None
         if not isinstance(value, str):
             raise self.error(f"must be a string, not {type(value).__name__}", field=field)
-        # It could be written neither into the sandbox nor into the results, which would end a run in its middle.
+        # It could be written neither into the sandbox nor into the results, which would abort a run halfway.
         if (half := _SURROGATE.search(value)) is not None:
-            where = f"character {half.start() + 1} is half of a pair ({half[0]!r} by itself)"
-            raise self.error(f"{where}, as where a text was cut; remove it", field=field)
+            where = f"character {half.start() + 1} is an unpaired surrogate ({half[0]!r})"
+            raise self.error(f"{where}, perhaps from a truncated text; remove it", field=field)
         return value
 
     def needed(self, field: str) -> str:
-        """The string in `field`. Raises InputError when it is absent or something else."""
+        """Return the string in `field`. Raises InputError if it is absent or not a string."""
         value = self.text(field)
         assert value is not None
         return value
@@ -51,16 +51,14 @@ class Record:
 
 
 def read_records(path: Path) -> Iterator[Record]:
-    """Every non-empty line of `path` as a record. Raises InputError."""
+    """Yield each non-empty line of `path` as a record. Raises InputError."""
     try:
         with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as stream:
             for number, raw in enumerate(stream, start=1):
                 if raw.strip():
                     yield Record(path=path, line=number, data=_object(raw, path=path, line=number))
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise InputError(
-            f"cannot be read: {error}; compress it again, or copy it again", path=path
-        ) from error
+        raise InputError(f"cannot be read: {error}; compress or copy it again", path=path) from error
     except OSError as error:
         raise InputError(f"cannot be read: {error}", path=path) from error
 
@@ -71,7 +69,7 @@ def _object(raw: bytes, *, path: Path, line: int) -> dict[str, Any]:
     except ValueError as error:
         raise InputError(f"is not JSON: {error}", path=path, line=line) from error
     except RecursionError as error:
-        message = "is nested too deeply to be read; a line is one object that holds strings"
+        message = "is nested too deeply; a line must be one object of strings"
         raise InputError(message, path=path, line=line) from error
     if not isinstance(value, dict):
         raise InputError(f"must be a JSON object, not {type(value).__name__}", path=path, line=line)

@@ -1,4 +1,4 @@
-"""Sees what a private stack leaves on the machine: processes, mounts, cgroups, files."""
+"""Finds what a private stack leaves on the machine: processes, mounts, cgroups, files."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 CGROUPS = Path("/sys/fs/cgroup")
-GRACE = 10.0  # seconds the kernel may take to tear down the last namespaces
+GRACE = 10.0  # seconds for the kernel to tear down the last namespaces
 
 
 class Leftovers:
-    """Remembers the names of a stack's instances while it runs, so that their traces are known afterwards.
+    """Records the names of a stack's instances while it runs, to recognise their traces afterwards.
 
     `outside` are paths that user code writes in its sandbox and that must not appear on the machine itself.
     """
@@ -23,13 +23,13 @@ class Leftovers:
         self._outside = [path for path in outside if not path.exists()]
 
     async def watch(self, *, every: float = 0.2) -> None:
-        """Looks again and again until cancelled. `every` is seconds."""
+        """Record instances every `every` seconds until cancelled."""
         while True:
             self.look()
             await asyncio.sleep(every)
 
     def look(self) -> None:
-        """Remember the instances that are there now."""
+        """Record the present instances."""
         try:
             names = os.listdir(self._state_dir / "instances")
         except OSError:
@@ -37,7 +37,7 @@ class Leftovers:
         self._instances.update(names)
 
     async def left(self) -> list[str]:
-        """A line for each thing that is still there after the stack has ended; waits up to GRACE seconds."""
+        """Return a line for each leftover after the stack has ended; wait up to GRACE seconds."""
         for _ in range(int(GRACE / 0.1)):
             found = list(self._found())
             if not found:
@@ -60,9 +60,9 @@ class Leftovers:
         yield from (f"file {path} on the machine" for path in self._outside if path.exists())
 
     def _processes(self) -> Iterator[str]:
-        """Processes that carry the state directory in their command line or mounts, or an instance in their cgroup.
+        """Yield processes with the state directory in their command line or mounts, or an instance in their cgroup.
 
-        The mounts find user code too: its root is an overlay whose upper layer is in the state directory.
+        The mounts identify user code, too: its root is an overlay whose upper layer is in the state directory.
         """
         mark = str(self._state_dir).encode()
         names = [name.encode() for name in self._instances]

@@ -1,7 +1,7 @@
-"""Wrong solutions made from right ones: every way to change one operator or constant of a program.
+"""Makes wrong solutions from right ones, by changing one operator or constant.
 
-Some changes leave a program right, or make it loop; `humaneval_mutants.json` holds, for each problem, the number
-of one that the problem's own tests refuse at once.
+Some changes leave a program right, or make it loop; `humaneval_mutants.json` has, for each problem, the number of a
+mutant that its tests reject at once.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _BINARY: dict[type[ast.operator], type[ast.operator]] = {
 
 
 def mutants(problem: Problem) -> Iterator[str]:
-    """Every mutant of the canonical solution as a whole program, always in the same order."""
+    """Yield every mutant of the canonical solution as a whole program, always in the same order."""
     source = canonical_code(problem)
     for number in range(len(_changes(ast.parse(source)))):
         tree = ast.parse(source)
@@ -48,18 +48,18 @@ def mutants(problem: Problem) -> Iterator[str]:
 
 
 def chosen_mutant(problem: Problem) -> str | None:
-    """The mutant that is known to be wrong, or None when none is known for this problem."""
+    """Return the mutant that is known to be wrong, or None if none is known for this problem."""
     number = _chosen().get(problem.task_id)
     if number is None:
         return None
     for index, code in enumerate(mutants(problem)):
         if index == number:
             return code
-    raise GradeError(f"{problem.task_id} is not the problem that its mutant was chosen for")
+    raise GradeError(f"{problem.task_id} differs from the problem that its mutant was chosen for")
 
 
 def canonical_code(problem: Problem) -> str:
-    """The prompt with its canonical solution. Raises GradeError when the problem has none."""
+    """Return the prompt with its canonical solution. Raises GradeError if the problem has none."""
     if problem.canonical_solution is None:
         raise GradeError(f"{problem.task_id} has no canonical solution")
     return problem.prompt + problem.canonical_solution
@@ -71,7 +71,7 @@ def _chosen() -> dict[str, int]:
 
 
 def _changes(tree: ast.Module) -> list[Callable[[], None]]:
-    """One callable for each possible change; calling it changes `tree`."""
+    """Return a callable for each possible change, which applies it to `tree`."""
     changes: list[Callable[[], None]] = []
     for node in ast.walk(tree):
         match node:
@@ -116,8 +116,7 @@ def _replace_constant(node: ast.Constant, *, new: bool | int) -> Callable[[], No
 
 def _replace_return(node: ast.Return, *, old: ast.expr) -> Callable[[], None]:
     def change() -> None:
-        # A tuple that holds the right answer is a wrong answer of another shape: the last resort, since every
-        # solution returns something.
+        # A tuple of the right answer is a wrong answer: the last resort, which applies to every solution.
         node.value = ast.Tuple(elts=[old], ctx=ast.Load())
 
     return change

@@ -1,4 +1,4 @@
-"""Where a demo runs: a private stack on this machine, or a deployment that is there; what either leaves is looked for."""
+"""Provides the places where a demo runs, a private stack or a deployment, and checks each for leftovers."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from sandlot_grade.rollout import PROGRAM
 from sandlot_grade.stack import PrivateStack
 from sandlot_grade.verify import Alternatives
 
-END_SECONDS = 60.0  # what a deployment may take to end what was deleted
+END_SECONDS = 60.0  # seconds for a deployment to end what was deleted
 
 
 class Place(Protocol):
-    """`async with` prepares it and leaves it as it was; `image`, `pool` and `labels` are for its sandboxes.
+    """A place, prepared and restored by `async with`; `image`, `pool` and `labels` are for its sandboxes.
 
-    `instead` names further right ends by the usual one.
+    `instead` maps a result to others that are right, too.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Place(Protocol):
     ) -> None: ...
 
     async def left(self) -> list[str]:
-        """After the block: a line for each thing that is still there, or did not end as it must."""
+        """Return a line for each leftover or wrong end, after the block."""
         ...
 
 
@@ -93,17 +93,17 @@ class OnThisMachine:
 
 
 class Deployed:
-    """The server that SANDLOT_URL names; a pool and a label of its own keep it apart from what others do there.
+    """The server at SANDLOT_URL; its own pool and label keep the demo apart from other users.
 
-    Raises ConfigError when none is named.
+    Raises ConfigError if SANDLOT_URL is not set.
     """
 
     def __init__(self, *, image: str) -> None:
-        # Under gVisor processes are memory of the sandbox's own kernel: a bomb may meet that limit first.
+        # Under gVisor processes use the sandbox kernel's memory: a fork bomb may reach that limit first.
         self.instead: Alternatives = {"pids_limit": frozenset({"oom"})}
         server = named_endpoint(url=None, api_key=None)
         if server is None:
-            raise ConfigError("--image: names no deployment to run on: set SANDLOT_URL and SANDLOT_API_KEY")
+            raise ConfigError("--image: no deployment to run on: set SANDLOT_URL and SANDLOT_API_KEY")
         self.pool = f"demo-{secrets.token_hex(3)}"
         self.labels = (self.pool,)
         self.image = image

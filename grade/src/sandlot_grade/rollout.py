@@ -1,4 +1,4 @@
-"""Grades one program in one sandbox: create, write, run the tests with a time limit, delete."""
+"""Grades one program in one sandbox: create, write, run the tests with a timeout, delete."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from sandlot_grade.work import Outcome, Rollout, Timings
 
 PROGRAM = "/tmp/program.py"
 LOST = (SandboxLost, ConnectionFailed, WaitTimeout, ApiError)
-NOT_STARTED = (126, 127)  # exit codes of a program that cannot be executed, or is not there
-BY_CODE = ("oom", "init_killed")  # ends of a whole sandbox that the program in it brought about
+NOT_STARTED = (126, 127)  # exit codes for a program that cannot be executed or does not exist
+BY_CODE = ("oom", "init_killed")  # verdicts of a sandbox that its program caused
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one rollout may use: seconds of the run itself, bytes of memory and disk, processes, cores."""
+    """Limits of a rollout: seconds of the run, bytes of memory and disk, processes, cores."""
 
     timeout: float = 10.0
     memory: int = 512 << 20
@@ -33,14 +33,14 @@ class Limits:
 
 
 def key(rollout: Rollout, *, limits: Limits, image: str, network: str) -> str:
-    """Names the program and what it runs in, so that a result is used again only for the same of both."""
+    """Return a key of the program and its environment; a result is reused only for the same key."""
     content = (rollout.code, rollout.test, rollout.entry_point, asdict(limits), image, network)
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
 
 
 @dataclass(slots=True)
 class PythonStarts:
-    """Whether `python3` was seen to start in the image."""
+    """Whether `python3` has been checked to start in the image."""
 
     known: bool = False
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -61,10 +61,10 @@ class Grader:
     python: PythonStarts = field(default_factory=PythonStarts)
 
     async def grade(self, rollout: Rollout) -> Outcome:
-        """The outcome of the first attempt that the infrastructure did not lose.
+        """Grade a rollout; return the outcome of the first attempt that the infrastructure did not lose.
 
-        Raises BadRequest or AuthError when the server refuses what every rollout asks for, and GradeError when
-        the image has no python3.
+        Raises BadRequest or AuthError if the server rejects what all rollouts request, and GradeError if the image has
+        no python3.
         """
         lost: list[str] = []
         for attempt in range(1, self.attempts + 1):
@@ -95,7 +95,7 @@ class Grader:
     def _ended_by_code(
         self, rollout: Rollout, error: SandboxLost, *, attempt: int, lost: tuple[str, ...]
     ) -> Outcome:
-        """The program took the whole sandbox along: its doing, and a second attempt would do the same."""
+        """Return the outcome of a program that ended its whole sandbox; a second attempt would end alike."""
         return Outcome(
             index=rollout.index,
             task_id=rollout.task_id,
@@ -120,7 +120,7 @@ class Grader:
             ran = time.monotonic()
         deleted = time.monotonic()
         if result.verdict == "exited" and result.exit_code in NOT_STARTED:
-            # Without this every candidate "failed".
+            # Without this check every candidate would count as "failed".
             if result.message is not None:
                 raise self._no_python(result.message)
             await self._look_for_python()
@@ -174,10 +174,10 @@ class Grader:
         )
 
     async def _look_for_python(self) -> None:
-        """Tells a program that ended with the exit code of a missing one from a `python3` that runs no program.
+        """Check, once and in a new sandbox, that `python3` runs programs at all. Raises GradeError.
 
-        Such a `python3` is a script that starts one that is not there. In a new sandbox, once: the program may have
-        removed the image's own. Raises GradeError.
+        A broken `python3`, such as a script that starts a missing one, has the exit code of a missing program. A new
+        sandbox is needed because the program may have removed the image's own.
         """
         async with self.python.lock:
             if self.python.known:
@@ -193,8 +193,8 @@ class Grader:
 
     def _no_python(self, why: str) -> GradeError:
         return GradeError(
-            f"no program can run in image {self.image!r}: {why}; "
-            "give --image an image that has python3 on its PATH"
+            f"cannot run programs in image {self.image!r}: {why}; "
+            "pass --image an image with python3 on its PATH"
         )
 
 

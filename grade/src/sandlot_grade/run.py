@@ -1,4 +1,4 @@
-"""Grades a user's file from beginning to end: read, take over earlier results, run, write."""
+"""Grades a file of candidates: reads it, reuses earlier results, runs the rest and writes the results."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from sandlot_grade.tally import Tally, tally_of_earlier
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What the user asked for; see `sandlot grade --help`."""
+    """The options of a run; see `sandlot grade --help`."""
 
     file: Path
     problems: Path | None
@@ -41,7 +41,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A finished run of `elapsed` seconds; `made` also holds the results of an earlier one."""
+    """A finished run of `elapsed` seconds; `made` includes the reused results of an earlier one."""
 
     order: Order
     output: Path
@@ -49,7 +49,7 @@ class Done:
     elapsed: float
 
     def document(self) -> dict[str, Any]:
-        """The run as a JSON object."""
+        """Return the run as a JSON object."""
         graded = len(self.made.outcomes) - self.made.lost
         return {
             "file": str(self.order.file),
@@ -67,29 +67,29 @@ class Done:
         }
 
     def page(self) -> Page:
-        """The run as an HTML report."""
+        """Return the run as an HTML report."""
         facts = [
             ("file", self.order.file.name),
             ("image", self.order.image),
             ("time limit", f"{self.order.limits.timeout:g} s"),
             ("memory limit", f"{self.order.limits.memory >> 20} MiB"),
-            ("taken from an earlier run", str(self.made.reused)),
+            ("reused from an earlier run", str(self.made.reused)),
         ]
         return page(self.made, title=f"Grades of {self.order.file.name}", elapsed=self.elapsed, facts=facts)
 
 
 def output_path(order: Order) -> Path:
-    """Where the results go. Raises InputError."""
+    """Return the path of the results. Raises InputError."""
     output = order.output or results_path(order.file)
     if output.suffix == ".gz":
-        # A compressed file that a crash cut off could not be read again, and the next run would begin anew.
-        message = "results are written line by line, uncompressed; give --output a name without .gz"
+        # A compressed file that a crash truncated is unreadable, and the next run would start from the beginning.
+        message = "results are written line by line, uncompressed; pass --output a name without .gz"
         raise InputError(message, path=output)
     return output
 
 
 async def grade_file(order: Order, *, console: Console) -> Done:
-    """Grades what has no result yet. Raises InputError, GradeError, or what the SDK raises."""
+    """Grade the rollouts without a result. Raises InputError, GradeError, or an error of the SDK."""
 
     def problems() -> Mapping[str, Problem]:
         return humaneval() if order.problems is None else read_problems(order.problems)
@@ -102,7 +102,7 @@ async def grade_file(order: Order, *, console: Console) -> Done:
     }
     kept = {} if order.fresh else earlier(output, keys=keys)
     if kept:
-        console.print(f"{len(kept)} of {len(rollouts)} are graded already in {output}", highlight=False)
+        console.print(f"{len(kept)} of {len(rollouts)} are already graded in {output}", highlight=False)
     made = tally_of_earlier(kept.values())
     todo = [rollout for rollout in rollouts if rollout.index not in kept]
     at_once = min(order.concurrency or fitting(memory=order.limits.memory), max(len(todo), 1))

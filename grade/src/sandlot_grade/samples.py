@@ -1,4 +1,4 @@
-"""Reads a user's file of candidates: HumanEval's samples format, or lines that carry their own tests."""
+"""Reads a file of candidates: HumanEval's samples format, or lines with their own tests."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from sandlot_grade.work import Rollout
 def read_samples(
     path: Path, *, problems: Callable[[], Mapping[str, Problem]], first: int | None = None
 ) -> list[Rollout]:
-    """The rollouts of a file, at most the `first` ones. Raises InputError naming line and field.
+    """Read the rollouts of a file, at most the `first` ones. Raises InputError with line and field.
 
-    A line is `{"task_id", "completion"}` for a problem that `problems` gives (asked for only when a line needs it),
+    A line is `{"task_id", "completion"}` for one of `problems` (called only if a line needs it),
     or `{"test", "code" | "completion", "prompt"?, "entry_point"?, "task_id"?}`. `code` is a whole program,
     `completion` what follows the prompt. `kind`, a string, groups lines in the table.
     """
@@ -33,7 +33,7 @@ def read_samples(
             break
     if not rollouts:
         raise InputError(
-            "holds no sample: each line is an object with 'task_id' and 'completion' or 'code'", path=path
+            "has no samples: each line must be an object with 'task_id' and 'completion' or 'code'", path=path
         )
     return rollouts
 
@@ -58,13 +58,13 @@ def _of_problem(record: Record, *, index: int, problems: Mapping[str, Problem]) 
 def _with_own_test(record: Record, *, index: int) -> Rollout:
     entry_point = record.text("entry_point", required=False)
     if entry_point is not None and not entry_point.isidentifier():
-        raise record.error(f"{entry_point!r} is not a name", field="entry_point")
+        raise record.error(f"{entry_point!r} is not a Python name", field="entry_point")
     test = record.needed("test")
     check = check_of(test)
     if check.problem is not None:
-        raise record.error(f"would test nothing: {check.problem}", field="test")
+        raise record.error(f"tests nothing: {check.problem}", field="test")
     if entry_point is None and check.kind != "none" and not check.called:
-        message = "is missing: 'test' defines check and does not call it; name what to call it with"
+        message = "is missing: 'test' defines check and does not call it; name the function to pass to it"
         raise record.error(message, field="entry_point")
     return Rollout(
         index=index,

@@ -1,4 +1,4 @@
-"""Runs many rollouts at once, as many as the machine takes, and hands over each outcome as it comes."""
+"""Runs many rollouts concurrently, as many as the machine allows, and yields each outcome as it comes."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from pathlib import Path
 from sandlot_grade.rollout import Grader
 from sandlot_grade.work import Outcome, Rollout, Stopped
 
-SANDBOX_OVERHEAD = 24 << 20  # bytes of a sidecar and its kernel objects, generously
+SANDBOX_OVERHEAD = 24 << 20  # bytes of a sidecar and its kernel objects, a generous estimate
 LOST_IN_A_ROW = 50
-CROWDED = 8.0  # wall seconds for a CPU second; from here on more at once only makes all of them slower
+CROWDED = 8.0  # wall seconds per CPU second; above this, more concurrency only slows all rollouts down
 
 
 def fitting(*, memory: int, cores: int | None = None, available: int | None = None) -> int:
-    """How many rollouts of `memory` bytes to run at once here: twelve a core, fewer where memory is short.
+    """Return how many rollouts of `memory` bytes to run at once here: twelve a core, fewer if memory is short.
 
-    Many more than one a core, since endless loops stay until their time limit: the more there are at once, the
-    sooner all of them are through, and the others still get their share of the cores between them.
+    Many more than one a core, since endless loops run until their timeout: the more run concurrently, the sooner
+    all of them are done, and the others still get their share of the cores.
     """
     cores = cores or len(os.sched_getaffinity(0))
     available = available_memory() if available is None else available
@@ -29,7 +29,7 @@ def fitting(*, memory: int, cores: int | None = None, available: int | None = No
 
 
 def available_memory() -> int:
-    """Bytes that new processes can use without swapping; 1 GiB where the kernel does not say."""
+    """Return the bytes that new processes can use without swapping; 1 GiB if the kernel does not report them."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
     except OSError:
@@ -41,11 +41,11 @@ def available_memory() -> int:
 
 
 class Pace:
-    """How many rollouts run at once: `most`, or fewer while the cores are so crowded that time limits would lie.
+    """The concurrency of a run: `most`, or less while contention for the cores makes timeouts unreliable.
 
-    On a machine that others use too, a program that needs 0.1 s may get them only after its time limit, and the
-    timeout would be the machine's, not the code's. So each program that ended by itself says how long it waited
-    for the cores; timeouts do not count, since an endless loop always has company.
+    On a shared machine, a program that needs 0.1 s of CPU may get them only after its timeout, which would then be
+    the machine's fault, not the code's. So the pace follows how long programs that ended by themselves waited for
+    the cores; timeouts do not count, since endless loops always compete.
     """
 
     def __init__(self, *, most: int, least: int | None = None) -> None:
@@ -58,17 +58,17 @@ class Pace:
         return int(self._now)
 
     def saw(self, outcome: Outcome) -> None:
-        """Half a rollout more or fewer for each outcome: about half as many again or half after a round."""
+        """Adjust the concurrency by half a rollout for each outcome: about 50 % more or less after a round."""
         ran = outcome.verdict not in (None, "timeout") and outcome.cpu > 0
         crowded = ran and outcome.timings.exec > CROWDED * max(outcome.cpu, 0.01)
         self._now = min(max(self._now + (-0.5 if crowded else 0.5), self.least), self.most)
 
 
 async def run_all(rollouts: Sequence[Rollout], *, grader: Grader, pace: Pace) -> AsyncIterator[Outcome]:
-    """Outcomes in the order in which they end.
+    """Yield outcomes in the order in which they end.
 
-    Raises Stopped when the infrastructure lost LOST_IN_A_ROW rollouts without one success between, and whatever
-    makes every rollout impossible (BadRequest, AuthError, GradeError). Leaving the iteration early cancels what runs.
+    Raises Stopped if the infrastructure lost LOST_IN_A_ROW rollouts without a success in between, and errors that
+    make every rollout impossible (BadRequest, AuthError, GradeError). Leaving the iteration early cancels the rest.
     """
     waiting = deque(rollouts)
     running: set[asyncio.Task[Outcome]] = set()
@@ -87,7 +87,7 @@ async def run_all(rollouts: Sequence[Rollout], *, grader: Grader, pace: Pace) ->
                     raise Stopped(f"{LOST_IN_A_ROW} rollouts in a row were lost; the last: {outcome.message}")
                 yield outcome
     finally:
-        # Also those that ended meanwhile: asyncio would print the traceback of each error that nobody took.
+        # Await those that ended meanwhile, too: asyncio logs the traceback of each exception that is never retrieved.
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""A local stack of its own for one run: a gateway over a temporary state directory, gone afterwards."""
+"""Runs a private local stack: a gateway with a temporary state directory, removed afterwards."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ STOP_SECONDS = 60.0
 
 
 class PrivateStack:
-    """`async with` starts it and ends it with all its sandboxes; `client` talks to it.
+    """A private stack; `async with` starts it and ends it with all its sandboxes, `client` talks to it.
 
-    After the block `exit_code` is the gateway's, and `remove` takes the state directory away: until then it can be
-    looked at for what was left behind. `options` are further arguments of the gateway.
+    After the block `exit_code` is the gateway's, and `remove` deletes the state directory, which until then can be
+    checked for leftovers. `options` are additional arguments of the gateway.
     """
 
     def __init__(self, *, options: tuple[str, ...] = (), parent: Path | None = None) -> None:
@@ -39,12 +39,12 @@ class PrivateStack:
 
     @property
     def client(self) -> AsyncClient:
-        assert self._client is not None, "the stack runs"
+        assert self._client is not None, "the stack is not running"
         return self._client
 
     @property
     def pid(self) -> int:
-        assert self._process is not None, "the stack runs"
+        assert self._process is not None, "the stack is not running"
         return self._process.pid
 
     async def __aenter__(self) -> PrivateStack:
@@ -66,7 +66,7 @@ class PrivateStack:
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def last_words(self, *, limit: int = 1500) -> str:
-        """The end of the gateway's log."""
+        """Return the end of the gateway's log."""
         try:
             return self.log.read_text(errors="replace")[-limit:].strip()
         except OSError:
@@ -81,7 +81,7 @@ class PrivateStack:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=log,
-                start_new_session=True,  # a ^C is for the run, which then ends its stack in order
+                start_new_session=True,  # ^C must reach only the run, which then ends its stack in order
             )
         try:
             await asyncio.wait_for(self._ready(), START_SECONDS)

@@ -1,4 +1,4 @@
-"""The tables at the end of a grading run, on a terminal or as plain text."""
+"""Renders the tables at the end of a grading run, for a terminal or as plain text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sandlot_grade.tally import STEPS, Tally
 
 
 def kind_rows(made: Tally) -> list[tuple[str, str, str, str, str]]:
-    """(kind, problems or rollouts, passed, pass rate, results) as text, one row a kind."""
+    """Return (kind, problems or rollouts, passed, pass rate, results) as text, one row a kind."""
     rows: list[tuple[str, str, str, str, str]] = []
     for kind in made.kinds.values():
         rate = "–" if kind.pass_rate is None else f"{kind.pass_rate:.1%}"
@@ -22,7 +22,7 @@ def kind_rows(made: Tally) -> list[tuple[str, str, str, str, str]]:
 
 
 def step_rows(made: Tally) -> list[tuple[str, str, str, str]]:
-    """(step, p50, p90, p99) as text, one row a step that was measured."""
+    """Return (step, p50, p90, p99) as text, one row for each measured step."""
     rows: list[tuple[str, str, str, str]] = []
     for name in STEPS:
         found = made.percentiles(name)
@@ -32,7 +32,7 @@ def step_rows(made: Tally) -> list[tuple[str, str, str, str]]:
 
 
 def summary(made: Tally, *, elapsed: float) -> str:
-    """One sentence with the counts and the rate. `elapsed` is seconds."""
+    """Return one sentence with the counts and the rate; `elapsed` is seconds."""
     total = len(made.outcomes)
     parts = [
         f"{total} rollouts of {made.problems} problems in {seconds(elapsed)}",
@@ -41,7 +41,7 @@ def summary(made: Tally, *, elapsed: float) -> str:
         f"{made.solved} problems solved",
     ]
     if made.reused:
-        parts.append(f"{made.reused} taken from an earlier run")
+        parts.append(f"{made.reused} reused from an earlier run")
     if made.retried:
         parts.append(
             f"{made.retried} attempts lost by the infrastructure, {made.lost} rollouts without a grade"
@@ -50,7 +50,7 @@ def summary(made: Tally, *, elapsed: float) -> str:
 
 
 def render(made: Tally, *, elapsed: float) -> RenderableType:
-    """Both tables and the summary, for a rich console."""
+    """Render both tables and the summary for a rich console."""
     kinds = Table(box=box.SIMPLE_HEAD, title="results", title_justify="left")
     for name, side in (("kind", "left"), ("rollouts", "right"), ("passed", "right"), ("rate", "right")):
         kinds.add_column(name, justify="right" if side == "right" else "left", no_wrap=True)

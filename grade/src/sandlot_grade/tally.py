@@ -1,4 +1,4 @@
-"""Adds up outcomes: per kind, per verdict, and the percentiles of each step."""
+"""Aggregates outcomes: by kind, by verdict, and the percentiles of each step."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SHARES = (0.5, 0.9, 0.99)
 
 @dataclass(slots=True)
 class KindTally:
-    """What happened to the rollouts of one kind."""
+    """The results of the rollouts of one kind."""
 
     name: str
     results: Counter[str] = field(default_factory=Counter[str])
@@ -26,7 +26,7 @@ class KindTally:
 
     @property
     def graded(self) -> int:
-        """Those that have a grade: a lost rollout says nothing about the code."""
+        """The number of graded rollouts: a lost one says nothing about the code."""
         return self.total - self.results["lost"]
 
     @property
@@ -36,7 +36,7 @@ class KindTally:
 
 @dataclass(slots=True)
 class Tally:
-    """A run's outcomes, added up as they come; the first `reused` of them come from an earlier run."""
+    """A run's outcomes so far; the first `reused` of them come from an earlier run."""
 
     kinds: dict[str, KindTally] = field(default_factory=dict[str, KindTally])
     outcomes: list[Outcome] = field(default_factory=list[Outcome])
@@ -44,7 +44,7 @@ class Tally:
 
     @classmethod
     def ordered(cls, names: Iterable[str]) -> Tally:
-        """An empty tally that lists these kinds in this order."""
+        """Return an empty tally that lists these kinds in this order."""
         return cls(kinds={name: KindTally(name) for name in names})
 
     def add(self, outcome: Outcome) -> None:
@@ -53,7 +53,7 @@ class Tally:
         kind.results[outcome.result] += 1
 
     def rate(self, *, elapsed: float) -> float:
-        """Rollouts per second of the `elapsed` seconds of this run; 0 when nothing ran."""
+        """Return the rollouts per second over `elapsed` seconds of this run; 0 if none ran."""
         return (len(self.outcomes) - self.reused) / elapsed if elapsed > 0 else 0.0
 
     @property
@@ -66,7 +66,7 @@ class Tally:
 
     @property
     def retried(self) -> int:
-        """Attempts that the infrastructure lost, also those that a later attempt made good."""
+        """Attempts that the infrastructure lost, even if a later attempt succeeded."""
         return sum(len(outcome.lost) for outcome in self.outcomes)
 
     @property
@@ -75,25 +75,25 @@ class Tally:
 
     @property
     def solved(self) -> int:
-        """Problems of which at least one rollout passed."""
+        """Problems with at least one rollout that passed."""
         return len({outcome.task_id for outcome in self.outcomes if outcome.passed})
 
     def step(self, name: str) -> list[float]:
-        """The seconds of one step of every rollout that was not lost."""
+        """Return the seconds of one step, for all rollouts that were not lost."""
         return [getattr(outcome.timings, name) for outcome in self.outcomes if outcome.result != "lost"]
 
     def percentiles(self, name: str) -> dict[str, float]:
-        """`{"p50": seconds, ...}` of a step; empty when nothing was measured."""
+        """Return `{"p50": seconds, ...}` of a step; empty without measurements."""
         return percentiles(self.step(name))
 
 
 def percentiles(values: Sequence[float]) -> dict[str, float]:
-    """`{"p50", "p90", "p99"}` of values; empty for none."""
+    """Return `{"p50", "p90", "p99"}` of values; empty for none."""
     return {f"p{share * 100:.0f}": percentile(values, share) for share in SHARES} if values else {}
 
 
 def tally_of_earlier(outcomes: Iterable[Outcome]) -> Tally:
-    """A tally that begins with the outcomes of an earlier run."""
+    """Return a tally that starts with the outcomes of an earlier run."""
     made = Tally()
     for outcome in outcomes:
         made.add(outcome)

@@ -1,4 +1,4 @@
-"""What must be true of the demo's run, checked: each kind ended as it must, and nobody was harmed."""
+"""Verifies the demo's run: each kind ended as expected, and no other rollout was affected."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from sandlot_grade.candidates import KINDS, Kind
 from sandlot_grade.tally import Tally
 from sandlot_grade.work import Outcome
 
-# Without a writable cgroup a limit is an rlimit: the program sees MemoryError or EAGAIN and ends by itself.
+# Without a writable cgroup the limit is an rlimit: the program gets MemoryError or EAGAIN and exits by itself.
 WITHOUT_CGROUP = {"oom": {"failed", "signaled"}, "pids_limit": {"failed", "signaled", "timeout"}}
 
 Alternatives = Mapping[str, frozenset[str]]
@@ -17,9 +17,9 @@ Alternatives = Mapping[str, frozenset[str]]
 def faults(
     made: Tally, *, expected: Mapping[str, int], instead: Alternatives | None = None, limit: int = 3
 ) -> list[str]:
-    """A line for each kind with a wrong end, with up to `limit` examples; empty when all is well.
+    """Return a line for each kind with a wrong end, with up to `limit` examples; empty if there is none.
 
-    `expected` is how many rollouts each kind must have, by its name; `instead` names other right ends by the usual one.
+    `expected` is the number of rollouts of each kind, by name; `instead` maps a result to others that are right, too.
     """
     kinds = {kind.name: kind for kind in KINDS}
     lines: list[str] = []
@@ -28,7 +28,7 @@ def faults(
         by_kind.setdefault(outcome.kind, []).append(outcome)
     for name, outcomes in by_kind.items():
         if len(outcomes) != expected.get(name, 0):
-            lines.append(f"{name}: {len(outcomes)} rollouts ended, not {expected.get(name, 0)}")
+            lines.append(f"{name}: {len(outcomes)} rollouts ended instead of {expected.get(name, 0)}")
         wrong = [
             outcome for outcome in outcomes if not as_expected(outcome, kind=kinds[name], instead=instead)
         ]

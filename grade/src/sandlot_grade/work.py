@@ -1,4 +1,4 @@
-"""One rollout: a program to grade, and what became of it."""
+"""Defines a rollout (a program to grade) and its outcome."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sandlot_grade.program import Program, build
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """A candidate with its tests. `index` is its place in the input; `kind` groups it in tables."""
+    """A candidate with its tests. `index` is its position in the input; `kind` groups it in tables."""
 
     index: int
     task_id: str
@@ -22,15 +22,15 @@ class Rollout:
     entry_point: str | None
 
     def program(self) -> Program:
-        """The program with a marker of its own, new at each call."""
+        """Return the program, with a new marker at each call."""
         return build(code=self.code, test=self.test, entry_point=self.entry_point)
 
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """Seconds, each step as the caller waited for it; `whole` spans create to delete of the last attempt.
+    """Durations of the steps in seconds, as the caller sees them; `whole` is create to delete of the last attempt.
 
-    `started` is seconds since the first rollout of the run began.
+    `started` is seconds since the first rollout of the run started.
     """
 
     started: float = 0.0
@@ -43,7 +43,7 @@ class Timings:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a rollout ended.
+    """The outcome of a rollout.
 
     `result` is the grade: "passed", "failed" (the program ended by itself without passing), "output_limit" (it
     wrote more than is kept), any other verdict of the command ("timeout", "oom", "signaled", ...), or "lost": the
@@ -75,12 +75,12 @@ class Outcome:
         return self.result == "passed"
 
     def document(self) -> dict[str, Any]:
-        """As a JSON object, with `passed`."""
+        """Return the outcome as a JSON object, with `passed`."""
         return {"passed": self.passed, **asdict(self)}
 
     @classmethod
     def from_document(cls, document: dict[str, Any]) -> Outcome:
-        """The opposite of `document`. Raises KeyError, TypeError or ValueError when it is something else."""
+        """Parse the result of `document`. Raises KeyError, TypeError or ValueError if it is invalid."""
         names = cls.__dataclass_fields__
         values = {name: document[name] for name in names}
         values["timings"] = Timings(**values["timings"])
@@ -90,4 +90,4 @@ class Outcome:
 
 
 class Stopped(SandlotError):
-    """The run was given up: the infrastructure lost too many rollouts one after another."""
+    """Raised when a run is aborted because the infrastructure lost too many rollouts in a row."""

@@ -82,20 +82,20 @@ def test_a_thousand_entries_are_held(sandbox: Sandbox, net: Cable):
 @pytest.mark.parametrize(
     ("policy", "words"),
     [
-        ({"allowlist": ["example.org:8080"]}, "of a host the port is 80 or 443"),
-        ({"denylist": ["example.org:80-443"]}, "of a host the port is 80 or 443"),
-        ({"denylist": ["https://example.org"]}, "the port is a number"),
-        ({"denylist": ["example.org/path"]}, "is none of these"),
-        ({"denylist": ["example..org"]}, "no name of a host"),
-        ({"denylist": ["*"]}, "is none of these"),
-        ({"denylist": ["a.*.org"]}, "is none of these"),
-        ({"denylist": ["10.0.0.1/8"]}, "no IPv4 address or network"),
-        ({"denylist": ["10.0.0.256"]}, "no IPv4 address or network"),
-        ({"denylist": ["10.0.0.1:0"]}, "ports are 1 to 65535"),
-        ({"denylist": ["10.0.0.1:9-8"]}, "ports are 1 to 65535"),
-        ({"denylist": ["10.0.0.1:http"]}, "the port is a number"),
+        ({"allowlist": ["example.org:8080"]}, "a host's port must be 80 or 443"),
+        ({"denylist": ["example.org:80-443"]}, "a host's port must be 80 or 443"),
+        ({"denylist": ["https://example.org"]}, "the port must be a number"),
+        ({"denylist": ["example.org/path"]}, "is invalid: must be"),
+        ({"denylist": ["example..org"]}, "is not a host name"),
+        ({"denylist": ["*"]}, "is invalid: must be"),
+        ({"denylist": ["a.*.org"]}, "is invalid: must be"),
+        ({"denylist": ["10.0.0.1/8"]}, "not an IPv4 address or network"),
+        ({"denylist": ["10.0.0.256"]}, "not an IPv4 address or network"),
+        ({"denylist": ["10.0.0.1:0"]}, "ports must be 1 to 65535"),
+        ({"denylist": ["10.0.0.1:9-8"]}, "ports must be 1 to 65535"),
+        ({"denylist": ["10.0.0.1:http"]}, "the port must be a number"),
         ({"denylist": ["::1"]}, "IPv6"),
-        ({"denylist": [""]}, "is none of these"),
+        ({"denylist": [""]}, "is invalid: must be"),
     ],
 )
 def test_what_cannot_be_held_is_refused_and_changes_nothing(
@@ -117,5 +117,5 @@ def test_a_sandbox_without_a_network_gets_none(stack: Stack):
         httpx.put(f"{path}/egress-policy", headers=headers, json=policy) for policy in (NOTHING, EVERYTHING)
     )
     assert same.json()["generation"] == 1
-    assert (refused.status_code, "created with the network 'none'" in refused.text) == (422, True)
+    assert (refused.status_code, "created with network 'none'" in refused.text) == (422, True)
     httpx.delete(path, headers=headers)

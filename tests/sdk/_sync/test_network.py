@@ -24,7 +24,7 @@ def test_what_it_may_reach(stack: Stack) -> None:
         assert (changed.allow, changed.deny) == (None, ("192.0.2.0/24:80",))
         assert changed.generation == policy.generation + 1
         assert "PermissionError" not in (box.exec(reach)).stderr
-        with pytest.raises(BadRequest, match="ports are 1 to 65535"):
+        with pytest.raises(BadRequest, match="ports must be 1 to 65535"):
             box.set_network(allow=["10.0.0.1:0"])
         with pytest.raises(ValueError, match="either allow or deny"):
             box.set_network()

@@ -1,1 +1,1 @@
-"""Checkpoints: what sandboxes have written, kept beyond their end."""
+"""Checkpoints: the files that sandboxes have written, stored beyond their end."""

@@ -1,4 +1,4 @@
-"""How many bytes of checkpoints there may be: measured in their directory, and counted in between."""
+"""Enforces the quota of checkpoint bytes: measures the directory, and counts writes in between."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-_MEASURE_EVERY = 0.25  # seconds; in between, what this process writes is added up
+_MEASURE_EVERY = 0.25  # seconds; in between, this process's writes are added up
 
 
 class StoreFull(Exception):
-    """A limit is reached; the message names it and says what to do."""
+    """Raised when a limit is reached; the message names it and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreLimits:
-    """Bytes are those of archives. `tenant_count` leaves FAILED checkpoints out: those go `failed_keep` seconds later."""
+    """Limits; bytes are those of archives. `tenant_count` ignores FAILED checkpoints, kept for `failed_keep` seconds."""
 
     total_bytes: int = 20 << 30
     tenant_bytes: int = 10 << 30
@@ -30,15 +30,17 @@ class StoreLimits:
 
 @dataclass(slots=True)
 class _Usage:
-    """Bytes of all archives, those that are being written too."""
+    """Bytes of all archives, including those being written."""
 
     total: int = 0
     of_tenant: Counter[str] = field(default_factory=Counter)
 
 
 class Quota:
-    """Several gateways may work in one directory, and each measures it: together they may exceed a limit by what they
-    write between two measurements. `tenant_of` reads whose a checkpoint is; None without a document.
+    """The bytes of all checkpoints against their limits. `tenant_of` returns a checkpoint's tenant, None without one.
+
+    Several gateways may share a directory, and each measures it: together they may exceed a limit by what they write
+    between two measurements.
     """
 
     def __init__(
@@ -47,22 +49,22 @@ class Quota:
         self._directory = directory
         self._limits = limits
         self._read_tenant = tenant_of
-        self._tenants: dict[str, str] = {}  # by id, of those that have an archive
+        self._tenants: dict[str, str] = {}  # checkpoint id -> tenant, of those with an archive
         self._usage = _Usage()
         self._measured_at = float("-inf")
         self._writing = threading.Lock()  # archives are written in threads
 
     def used(self) -> int:
-        """Bytes of all archives, those that are being written too."""
+        """Measure and return the bytes of all archives, including those being written."""
         return self._measure().total
 
     def check(self, tenant: str, *, hint: str) -> None:
-        """Raises StoreFull where not a byte more may be written."""
+        """Check that at least one byte may be written. Raises StoreFull."""
         with self._writing:
             self._refuse_full(tenant, self._measure(), size=1, hint=hint)
 
     def admit(self, tenant: str, size: int) -> None:
-        """Count so many bytes more that are about to be written. Raises StoreFull."""
+        """Count `size` bytes that are about to be written. Raises StoreFull."""
         with self._writing:
             stale = time.monotonic() - self._measured_at > _MEASURE_EVERY
             usage = self._measure() if stale else self._usage
@@ -78,12 +80,12 @@ class Quota:
         limits, own = self._limits, usage.of_tenant[tenant]
         if own + size > limits.tenant_bytes:
             raise StoreFull(
-                f"the checkpoints of tenant {tenant!r} have {own} bytes, and may have {limits.tenant_bytes}"
+                f"the checkpoints of tenant {tenant!r} have {own} bytes, the limit is {limits.tenant_bytes}"
                 f" (checkpoint_tenant_bytes): delete some{hint}"
             )
         if usage.total + size > limits.total_bytes:
             raise StoreFull(
-                f"all tenants' checkpoints together may have {limits.total_bytes} bytes (checkpoint_total), and have them:"
+                f"all tenants' checkpoints have reached the limit of {limits.total_bytes} bytes (checkpoint_total):"
                 f" delete some, or ask the operator for more{hint}"
             )
 

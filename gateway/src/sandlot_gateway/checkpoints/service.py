@@ -1,4 +1,4 @@
-"""Makes checkpoints of running sandboxes and brings them into new ones; its work goes on without a request."""
+"""Creates checkpoints of running sandboxes and restores them into new ones, in the background."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from sandlot_gateway.tasks import Tasks
 
 _log = logging.getLogger(__name__)
 
-_AT_ONCE = 4  # each reads or writes a disk as fast as it can
+_AT_ONCE = 4  # transfers; each uses the full speed of a disk
 _SWEEP_EVERY = 3600.0  # seconds
 
 
 class Busy(Exception):
-    """A checkpoint of this sandbox is being made, or it is being written."""
+    """Raised when the sandbox already has a checkpoint in progress, or when the checkpoint is still being written."""
 
 
 class NotRestorable(Exception):
-    """There is no such checkpoint for this tenant (`missing`), or it is not DURABLE."""
+    """Raised when the tenant has no such checkpoint (`missing`), or when it is not DURABLE."""
 
     def __init__(self, message: str, *, missing: bool) -> None:
         super().__init__(message)
@@ -37,11 +37,11 @@ class NotRestorable(Exception):
 
 
 class RestoreFailed(Exception):
-    """The sandbox did not get its files and is of no use."""
+    """Raised when the files could not be restored; the sandbox is unusable."""
 
 
 class Checkpoints:
-    """`max_bytes`: of the files of one checkpoint; `limits`: of all that are kept."""
+    """The checkpoints of all sandboxes; `max_bytes` limits the files of one, `limits` the whole store."""
 
     def __init__(self, directory: Path, *, pool: HttpPool, max_bytes: int, limits: StoreLimits) -> None:
         self._store = Store(directory, limits=limits)
@@ -49,16 +49,16 @@ class Checkpoints:
         self._max_bytes = max_bytes
         self._tasks = Tasks()
         self._turn = asyncio.Semaphore(_AT_ONCE)
-        self._lock = asyncio.Lock()  # a check and what is done after it
+        self._lock = asyncio.Lock()  # makes a check and the action after it atomic
         self._sweep_at = 0.0
 
     async def create(self, sandbox: Sandbox, instance: Instance) -> Checkpoint:
-        """Begin one; it is written behind the caller's back. Raises Busy, StoreFull and OSError."""
+        """Start a checkpoint, written in the background. Raises Busy, StoreFull and OSError."""
         async with self._lock:
             await self._sweep()
             before = await self.list(sandbox.tenant, sandbox.id)
             if any(one.state is State.PENDING for one in before):
-                raise Busy("a checkpoint of this sandbox is being made")
+                raise Busy("a checkpoint of this sandbox is in progress; wait until it is DURABLE or FAILED")
             parent = next((one for one in reversed(before) if one.state is State.DURABLE), None)
             if parent is None and sandbox.spec.checkpoint is not None:
                 parent = await self.get(sandbox.tenant, sandbox.spec.checkpoint)
@@ -81,7 +81,7 @@ class Checkpoints:
         return checkpoint
 
     async def list(self, tenant: str, sandbox_id: SandboxId) -> list[Checkpoint]:
-        """Of one sandbox, oldest first, also when it has ended."""
+        """Return the checkpoints of a sandbox, oldest first, also after its end."""
         found = await asyncio.to_thread(self._store.all)
         return [one for one in found if one.tenant == tenant and one.sandbox_id == sandbox_id]
 
@@ -90,23 +90,23 @@ class Checkpoints:
         return found if found is not None and found.tenant == tenant else None
 
     async def restorable(self, tenant: str, checkpoint_id: str) -> Checkpoint:
-        """Raises NotRestorable."""
+        """Return a checkpoint that can be restored. Raises NotRestorable."""
         found = await self.get(tenant, checkpoint_id)
         if found is None:
             raise NotRestorable(f"no checkpoint {checkpoint_id!r}"[:200], missing=True)
         if found.state is not State.DURABLE:
-            text = f"checkpoint {found.id} is {found.state}, only a DURABLE one can be restored"
+            text = f"checkpoint {found.id} is {found.state}; only a DURABLE one can be restored"
             raise NotRestorable(text, missing=False)
         return found
 
     async def delete(self, checkpoint: Checkpoint) -> None:
-        """Raises Busy for one that is being written. A restore that has begun goes on."""
+        """Delete a checkpoint; a running restore continues. Raises Busy while it is being written."""
         if checkpoint.state is State.PENDING:
-            raise Busy(f"checkpoint {checkpoint.id} is being made")
+            raise Busy(f"checkpoint {checkpoint.id} is being written; delete it when it is DURABLE or FAILED")
         await asyncio.to_thread(self._store.delete, checkpoint)
 
     async def restore(self, sandbox: Sandbox, instance: Instance) -> None:
-        """Put its checkpoint's files into a sandbox whose claim waits for them. Raises RestoreFailed."""
+        """Restore a sandbox's checkpoint; its claim waits for it. Raises RestoreFailed."""
         try:
             checkpoint = await self.restorable(sandbox.tenant, sandbox.spec.checkpoint or "")
             fd = await asyncio.to_thread(self._store.open, checkpoint)
@@ -117,10 +117,10 @@ class Checkpoints:
             finally:
                 os.close(fd)
         except (NotRestorable, Refused, DialError, UpstreamError, OSError, TimeoutError) as error:
-            raise RestoreFailed(f"the checkpoint could not be restored: {error}") from error
+            raise RestoreFailed(f"cannot restore the checkpoint: {error}") from error
 
     async def close(self, *, timeout: float = 10.0) -> None:
-        """What is not written by then is FAILED for whoever looks next."""
+        """Wait for checkpoints being written; after `timeout` seconds the rest become FAILED."""
         await self._tasks.close(timeout=timeout)
 
     async def _sweep(self) -> None:
@@ -129,14 +129,14 @@ class Checkpoints:
             self._sweep_at = time.monotonic() + _SWEEP_EVERY
 
     async def _write(self, checkpoint: Checkpoint, instance: Instance, part: Part) -> None:
-        why = "the gateway ended while it was written"
+        why = "the gateway stopped while it was being written"
         try:
             async with self._turn:
                 checkpoint.occupied_bytes = await fetch_layer(
                     self._pool, instance, write=part.write, max_bytes=self._max_bytes
                 )
             await asyncio.to_thread(self._store.finish, checkpoint, part)
-            _log.info("a checkpoint was made", extra={"sandbox": checkpoint.sandbox_id, "why": checkpoint.id})
+            _log.info("checkpoint written", extra={"sandbox": checkpoint.sandbox_id, "why": checkpoint.id})
         except asyncio.CancelledError:
             raise
         except (Refused, DialError, UpstreamError, StoreFull, OSError, TimeoutError) as error:
@@ -146,8 +146,8 @@ class Checkpoints:
             part.close()
 
     async def _failed(self, checkpoint: Checkpoint, why: str) -> None:
-        _log.info("a checkpoint failed", extra={"sandbox": checkpoint.sandbox_id, "why": why})
+        _log.info("checkpoint failed", extra={"sandbox": checkpoint.sandbox_id, "why": why})
         try:
             await asyncio.to_thread(self._store.fail, checkpoint, why)
         except OSError as error:
-            _log.error("a checkpoint's failure could not be written: %s", error)
+            _log.error("cannot record the failure of a checkpoint: %s", error)

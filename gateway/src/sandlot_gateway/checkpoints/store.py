@@ -1,6 +1,6 @@
-"""Checkpoints in one directory: a JSON document and an archive each, so that every gateway that has it sees the same.
+"""Stores checkpoints in one directory, a JSON document and an archive each, for all gateways that mount it.
 
-Nothing is cached. A checkpoint that is being written has a locked `.part` file: without its lock, its gateway is dead.
+Nothing is cached. A checkpoint that is being written has a locked `.part` file; without the lock, its gateway is dead.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class State(StrEnum):
 
 
 _ID = re.compile(r"cp-[0-9a-f]{24}\Z")
-_FAILED_KEPT = 100  # of one tenant; a failure is there to be read, and its document is some 500 bytes
-_ABANDONED_AFTER = 3600.0  # seconds, for files that no document names
+_FAILED_KEPT = 100  # per tenant, for the tenant to read; a document is some 500 bytes
+_ABANDONED_AFTER = 3600.0  # seconds, for files without a document
 
 
 class Checkpoint(msgspec.Struct, omit_defaults=True):
-    """What is known of one. Times are Unix seconds, sizes bytes."""
+    """The metadata of a checkpoint. Times are Unix seconds, sizes bytes."""
 
     id: str
     tenant: str
@@ -54,7 +54,7 @@ class Checkpoint(msgspec.Struct, omit_defaults=True):
 
 
 class Store:
-    """Methods raise OSError for what the disk does. Several gateways may work in one directory."""
+    """A directory of checkpoints, which several gateways may share. Methods raise OSError for disk errors."""
 
     def __init__(self, directory: Path, *, limits: StoreLimits) -> None:
         self._directory = directory
@@ -65,7 +65,7 @@ class Store:
         return f"cp-{secrets.token_hex(12)}"
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Whole or not at all."""
+        """Write a document atomically."""
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         checkpoint.updated_at = time.time()
         write_whole(self._document(checkpoint.id), msgspec.json.encode(checkpoint), durable=True)
@@ -77,13 +77,13 @@ class Store:
         return self._settled(found) if found is not None else None
 
     def all(self) -> list[Checkpoint]:
-        """Oldest first."""
+        """Return all checkpoints, oldest first."""
         names = [path.stem for path in self._directory.glob("cp-*.json")] if self._directory.is_dir() else []
         found = [checkpoint for name in names if (checkpoint := self.get(name)) is not None]
         return sorted(found, key=lambda checkpoint: (checkpoint.created_at, checkpoint.id))
 
     def begin(self, checkpoint: Checkpoint) -> Part:
-        """Make its document and a locked file for its archive. Raises StoreFull."""
+        """Create the document and a locked file for the archive. Raises StoreFull."""
         self._check_limits(checkpoint.tenant)
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         path = self._part(checkpoint.id)
@@ -102,7 +102,7 @@ class Store:
         return part
 
     def finish(self, checkpoint: Checkpoint, part: Part) -> None:
-        """The archive is whole: on the disk before anybody hears of it."""
+        """Make a complete archive durable, then mark its checkpoint DURABLE."""
         os.fsync(part.fd)
         part.path.replace(self._archive(checkpoint.id))
         directory = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -118,15 +118,15 @@ class Store:
     def fail(self, checkpoint: Checkpoint, error: str) -> None:
         checkpoint.state = State.FAILED
         checkpoint.error = error
-        self.save(checkpoint)  # first: one without a part is taken for abandoned
+        self.save(checkpoint)  # first: one without a part counts as abandoned
         self._part(checkpoint.id).unlink(missing_ok=True)
 
     def open(self, checkpoint: Checkpoint) -> int:
-        """Its archive, to read. Raises OSError."""
+        """Open the archive for reading. Raises OSError."""
         return os.open(self._archive(checkpoint.id), os.O_RDONLY | os.O_CLOEXEC)
 
     def delete(self, checkpoint: Checkpoint) -> None:
-        """Its document goes last: a delete that was cut short is seen, and done again."""
+        """Delete a checkpoint, its document last, so that an interrupted delete is detected and repeated."""
         checkpoint.state = State.DELETING
         self.save(checkpoint)
         self._archive(checkpoint.id).unlink(missing_ok=True)
@@ -134,11 +134,11 @@ class Store:
         self._document(checkpoint.id).unlink(missing_ok=True)
 
     def used(self) -> int:
-        """Bytes of all archives, those that are being written too."""
+        """Measure and return the bytes of all archives, including those being written."""
         return self._quota.used()
 
     def sweep(self) -> None:
-        """Take away what no document names: a gateway that was killed leaves such files."""
+        """Delete files without a document, which a killed gateway leaves behind."""
         before = time.time() - _ABANDONED_AFTER
         for path in self._directory.glob("cp-*"):
             abandoned = path.suffix == ".new" or not self._document(path.name.partition(".")[0]).exists()
@@ -147,7 +147,7 @@ class Store:
                     path.unlink()
 
     def _check_limits(self, tenant: str) -> None:
-        """Raises StoreFull. Makes room among the tenant's FAILED checkpoints, which count for nothing else."""
+        """Check the tenant's limits, after removing excess FAILED checkpoints. Raises StoreFull."""
         limits = self._limits
         own = [one for one in self.all() if one.tenant == tenant]
         failed = [one for one in own if one.state is State.FAILED]
@@ -157,7 +157,7 @@ class Store:
         oldest = f"; your oldest is {kept[0].id} of sandbox {kept[0].sandbox_id}" if kept else ""
         if len(kept) >= limits.tenant_count:
             raise StoreFull(
-                f"tenant {tenant!r} has {len(kept)} checkpoints, and may have {limits.tenant_count}"
+                f"tenant {tenant!r} has {len(kept)} checkpoints, the limit is {limits.tenant_count}"
                 f" (checkpoint_tenant_count): delete some{oldest}"
             )
         self._quota.check(tenant, hint=oldest)
@@ -167,14 +167,14 @@ class Store:
         return found.tenant if found is not None else None
 
     def _read(self, checkpoint_id: str) -> Checkpoint | None:
-        """As its document says; None without one that can be read."""
+        """Read a document; return None if it is missing or invalid."""
         try:
             return msgspec.json.decode(self._document(checkpoint_id).read_bytes(), type=Checkpoint)
         except (FileNotFoundError, msgspec.DecodeError):
             return None
 
     def _settled(self, checkpoint: Checkpoint) -> Checkpoint | None:
-        """As it is, also when the gateway that worked on it is dead."""
+        """Return a checkpoint with its true state; one whose gateway is dead becomes FAILED."""
         if checkpoint.state is State.DELETING:
             self.delete(checkpoint)
             return None
@@ -195,7 +195,7 @@ class Store:
         except BlockingIOError:
             return checkpoint
         else:
-            self.fail(checkpoint, "the gateway ended while it was written")
+            self.fail(checkpoint, "the gateway stopped while it was being written")
             return checkpoint
         finally:
             os.close(fd)
@@ -203,12 +203,12 @@ class Store:
     def _without_part(self, checkpoint: Checkpoint) -> Checkpoint | None:
         again = self._read(checkpoint.id)
         if again is not None and again.state is not State.PENDING:
-            return again  # its writer was done a moment ago
+            return again  # its writer has just finished
         archive = self._archive(checkpoint.id)
         if not archive.exists():
-            self.fail(checkpoint, "the gateway ended before it was written")
+            self.fail(checkpoint, "the gateway stopped before it was written")
             return checkpoint
-        checkpoint.state = State.DURABLE  # the archive gets its name only when it is whole
+        checkpoint.state = State.DURABLE  # the archive gets its name when it is complete
         checkpoint.stored_bytes = archive.stat().st_size
         return checkpoint
 
@@ -223,7 +223,7 @@ class Store:
 
 
 class Part:
-    """An archive that is being written; `admit` counts bytes before they are, and raises StoreFull."""
+    """An archive being written; `admit` counts bytes before each write, and raises StoreFull."""
 
     def __init__(self, fd: int, *, path: Path, admit: Callable[[int], None]) -> None:
         self.fd = fd
@@ -232,7 +232,7 @@ class Part:
         self._admit = admit
 
     def write(self, data: bytes) -> None:
-        """Raises StoreFull and OSError."""
+        """Write a piece of the archive. Raises StoreFull and OSError."""
         self._admit(len(data))
         view = memoryview(data)
         while view:
@@ -240,7 +240,7 @@ class Part:
         self.size += len(data)
 
     def close(self) -> None:
-        """Gives the lock back; a second time does nothing."""
+        """Release the lock; a second call does nothing."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1

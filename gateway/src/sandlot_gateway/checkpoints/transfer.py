@@ -1,4 +1,4 @@
-"""Moves a layer's archive between a sidecar and a file, piece by piece."""
+"""Transfers a layer's archive between a sidecar and a file, piece by piece."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from sandlot_gateway.data.outgoing import host_header, request_bytes
 from sandlot_gateway.data.pool import HttpPool, UpstreamError
 
 _PIECE = 1 << 20
-_PATIENCE = 120.0  # seconds without a byte; a sidecar measures all files before its first one
+_PATIENCE = 120.0  # seconds without a byte; a sidecar measures all files before the first one
 _MAX_ANSWER = 64 * 1024
 
 
 class Refused(Exception):
-    """The sidecar says why not."""
+    """Raised when the sidecar rejects a transfer, with its reason."""
 
 
 async def fetch_layer(
     pool: HttpPool, instance: Instance, *, write: Callable[[bytes], None], max_bytes: int
 ) -> int:
-    """All of the archive to `write`, called in a thread; the bytes of the files in it.
+    """Pass the archive to `write`, called in a thread; return the bytes of the files in it.
 
     Raises Refused, DialError, UpstreamError, TimeoutError and what `write` raises.
     """
@@ -47,7 +47,7 @@ async def fetch_layer(
 
 
 async def send_layer(pool: HttpPool, instance: Instance, *, fd: int, max_bytes: int) -> None:
-    """The archive in `fd` to the sidecar, which has it all when this returns.
+    """Send the archive in `fd` to the sidecar; return when it has all of it.
 
     Raises Refused, DialError, UpstreamError, TimeoutError and OSError.
     """
@@ -80,7 +80,7 @@ def _head(instance: Instance, target: str, *, length: int) -> bytes:
 
 
 async def _pieces(connection: Connection) -> AsyncIterator[bytes]:
-    """The answer's body in pieces of some size. Raises UpstreamError when it is cut."""
+    """Yield the answer's body in larger pieces. Raises UpstreamError if it is cut off."""
     while True:
         held: list[bytes] = []
         size = 0

@@ -1,4 +1,4 @@
-"""Routes about one sandbox: its token, why it failed, its logs, and a reset."""
+"""Routes of one sandbox: its token, the reason it failed, its logs, and a reset."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Logs(BaseModel):
 
 
 class ResetResponse(BaseModel):
-    """`proof` is what the sidecar compared with a fresh sandbox."""
+    """The new generation; `proof` is the sidecar's comparison with a fresh sandbox."""
 
     success: bool
     generation: int
@@ -48,7 +48,7 @@ class ResetResponse(BaseModel):
     summary="A token for the data plane",
 )
 async def auth(sandbox: Owned, request: Request, have: Have) -> Response:
-    """Also of an ended sandbox: what the data plane then says is what clients make their typed errors of."""
+    """Return a token, also for an ended sandbox: clients derive typed errors from the data plane's responses."""
     return json_response(gateway_auth(sandbox, have=have, request=request))
 
 
@@ -56,7 +56,7 @@ async def auth(sandbox: Owned, request: Request, have: Have) -> Response:
     "/sandbox/{sandbox_id}/error-context",
     response_model=ErrorContext,
     responses=errors(404),
-    summary="Why a sandbox does not run",
+    summary="The reason why a sandbox does not run",
 )
 async def error_context(sandbox: Owned) -> Response:
     return json_response(
@@ -82,7 +82,7 @@ async def logs(
     stream: Annotated[Literal["stdout", "stderr", "all"], Query()] = "all",
     tail: Annotated[int, Query(ge=0, le=1 << 20, description="Bytes from the end.")] = 1 << 20,
 ) -> Response:
-    """Of a sandbox that does not run (any more) the logs are empty."""
+    """Return the output so far; empty if the sandbox is not running."""
     route = have.directory.find(sandbox.id)
     if route is None or route.status is not Status.RUNNING:
         return json_response({"logs": ""})
@@ -102,10 +102,10 @@ async def logs(
     "/sandbox/{sandbox_id}/reset",
     response_model=ResetResponse,
     responses=errors(404, 409, 502),
-    summary="(Sandlot) Make a sandbox as new for the same owner",
+    summary="(Sandlot) Reset a sandbox for the same owner",
 )
 async def reset(sandbox: Owned, have: Have) -> Response:
-    """Kills everything in it, drops what was written, proves it equal to fresh. Its ops are forgotten."""
+    """Kill all processes, discard all writes and verify that the sandbox equals a fresh one. Its ops are lost."""
     try:
         told = await have.lifecycle.reset(sandbox)
     except ResetFailed as error:

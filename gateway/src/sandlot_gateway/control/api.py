@@ -1,4 +1,4 @@
-"""The control API as one FastAPI application."""
+"""Builds the control API as one FastAPI application."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def control_api(services: Services) -> FastAPI:
     app = FastAPI(
         title="Sandlot control API",
         version=__version__,
-        description="Sandboxes for untrusted code: create, find, end. Commands and files go over the data plane.",
+        description="Sandboxes for untrusted code: create, list, delete. Commands and files use the data plane.",
         openapi_url=f"{PREFIX}/openapi.json",
         docs_url=None,
         redoc_url=None,
@@ -38,7 +38,7 @@ def control_api(services: Services) -> FastAPI:
     )
     app.state.services = services
     errors.install(app)
-    # Fixed paths before those with an id in their place.
+    # Fixed paths before those with an id in the same segment: the first match wins.
     for module in (
         batches,
         checkpoints,

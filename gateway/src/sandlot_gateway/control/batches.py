@@ -1,4 +1,4 @@
-"""Routes that answer for many sandboxes or background jobs at once, and wait a moment when that saves a poll."""
+"""Batch routes for the status of sandboxes and background jobs; they wait a moment if that saves a poll."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from sandlot_gateway.sidecars import SidecarError, document
 
 router = APIRouter(tags=["batches"])
 
-# Seconds. A client sleeps up to 20 s between two questions and has one on its way at a time, for all its jobs: held
-# longer, the end of another job of it is told late, and so is a job's own time limit.
+# Seconds. Clients sleep up to 20 s between polls and send one at a time for all their jobs: a longer wait would
+# delay the news of another job's end, and the job's own time limit.
 _JOB_HOLD = 5.0
 _JOB_FIRST_LOOK = 0.05
-_JOB_NEXT_LOOK = 0.2  # and 10 ms more for each job: a hundred are looked at once a second
+_JOB_NEXT_LOOK = 0.2  # plus 10 ms for each job: a hundred are polled once a second
 _JOBS_AT_ONCE = 16
 
 
@@ -49,7 +49,7 @@ class StatusError(BaseModel):
 
 
 class StatusResponse(BaseModel):
-    """Every id asked for is in one of the lists."""
+    """Each requested id is in one of the lists."""
 
     statuses: list[SandboxStatus]
     errors: list[StatusError]
@@ -62,7 +62,7 @@ class StatusResponse(BaseModel):
     summary="Status of up to 100 sandboxes",
 )
 async def statuses(body: StatusRequest, have: Have, who: Who) -> Response:
-    """One id alone that is PENDING is waited for up to a second."""
+    """Return the status of each sandbox; for a single PENDING one, wait up to a second for it to start."""
     await have.directory.all_appear(body.sandbox_ids)
     if len(body.sandbox_ids) == 1 and have.directory.of_tenant(body.sandbox_ids[0], who.name):
         await have.directory.changed(body.sandbox_ids[0], timeout=READY_HOLD)
@@ -111,7 +111,7 @@ class JobError(BaseModel):
 
 
 class JobsResponse(BaseModel):
-    """Every job asked for is in one of the lists."""
+    """Each requested job is in one of the lists."""
 
     statuses: list[JobStatus]
     errors: list[JobError]
@@ -124,7 +124,10 @@ class JobsResponse(BaseModel):
     summary="Status of up to 100 background jobs",
 )
 async def jobs(body: JobsRequest, request: Request, have: Have, who: Who) -> Response:
-    """A job is complete when its shell has left `/tmp/job_ID.exit`. Waits up to 5 s while none is."""
+    """Return the status of each job; wait up to 5 s while all run.
+
+    A job is complete when its shell has written the exit code to `/tmp/job_ID.exit`.
+    """
     wanted = list({(job.sandbox_id, job.job_id): job for job in body.jobs}.values())
     await have.directory.all_appear({job.sandbox_id for job in wanted})
     slots = asyncio.Semaphore(_JOBS_AT_ONCE)
@@ -177,5 +180,5 @@ async def _look(job: Job, *, have: Services, tenant: str) -> dict[str, Any]:
         message = told.get("message") or f"status {answer.status}"
         return about | {"code": "RUNTIME_ERROR", "message": str(message)}
     code = _EXIT_CODE.match(str(told.get("content", "")))
-    # The shell makes the file before it writes into it.
+    # The shell creates the file before it writes the exit code.
     return about | {"completed": code is not None, "exit_code": int(code[1]) if code else None}

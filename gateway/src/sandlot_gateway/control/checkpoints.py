@@ -1,4 +1,4 @@
-"""Routes of checkpoints: make one of a running sandbox, look at them, delete them. A create restores one."""
+"""Routes that create, list and delete checkpoints of sandboxes; a create of a sandbox restores one."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ class CheckpointResponse(BaseModel):
     id: str
     sandbox_id: SandboxId
     parent_id: str | None = Field(
-        description="The one before it of the same sandbox, or that which the sandbox was made from."
+        description="The previous checkpoint of the sandbox, or the one that it was created from."
     )
     team_id: str | None
     state: State
-    depth: int = Field(description="How many are above it. Each has all its files itself.")
+    depth: int = Field(description="Number of ancestors. Each checkpoint contains all its files.")
     docker_image: str
     disk_size_bytes: int | None
-    stored_bytes: int | None = Field(description="Of the compressed archive, once it is DURABLE.")
-    occupied_bytes: int = Field(description="Of the files in it, as their lengths say.")
+    stored_bytes: int | None = Field(description="Size of the compressed archive, once DURABLE.")
+    occupied_bytes: int = Field(description="Sum of the file sizes.")
     error: str | None
     created_at: str
     updated_at: str
@@ -62,16 +62,16 @@ class CheckpointBatchRequest(Strict):
 
 
 class CheckpointBatch(BaseModel):
-    """Every id asked for is in one of the lists."""
+    """Each requested id is in one of the lists."""
 
     checkpoints: list[CheckpointResponse]
     errors: list[CheckpointProblem]
 
 
 def checkpoints_of(have: Services, *, field: str | None = None) -> Checkpoints:
-    """Raises ApiError 501 where there is no place for them."""
+    """Return the checkpoint service. Raises ApiError 501 if no directory is configured."""
     if have.checkpoints is None:
-        text = "checkpoints need a directory: set --checkpoint-dir (chart value gateway.checkpoints.claim)"
+        text = "checkpoints need a directory; set --checkpoint-dir (chart value gateway.checkpoints.claim)"
         raise ApiError(501, f"not configured: {text}", field=field)
     return have.checkpoints
 
@@ -125,14 +125,14 @@ async def delete(checkpoint_id: str, have: Have, who: Who) -> Response:
     "/sandbox/{sandbox_id}/checkpoints",
     response_model=CheckpointResponse,
     responses=errors(404, 409, 501, 507),
-    summary="Make a checkpoint",
+    summary="Create a checkpoint",
 )
 async def create(sandbox: Owned, have: Have) -> Response:
-    """Answers at once with a PENDING one: DURABLE or FAILED follows."""
+    """Start a checkpoint and return it as PENDING; it becomes DURABLE or FAILED."""
     checkpoints = checkpoints_of(have)
     instance = have.lifecycle.instance_of(sandbox)
     if sandbox.status is not Status.RUNNING or instance is None:
-        raise ApiError(409, f"the sandbox is {sandbox.status}, a checkpoint needs a RUNNING one")
+        raise ApiError(409, f"the sandbox is {sandbox.status}; a checkpoint needs a RUNNING one")
     try:
         checkpoint = await checkpoints.create(sandbox, instance)
     except Busy as error:
@@ -140,7 +140,9 @@ async def create(sandbox: Owned, have: Have) -> Response:
     except StoreFull as error:
         raise ApiError(507, str(error)) from error
     except OSError as error:
-        raise ApiError(507, f"checkpoints cannot be written: {error.strerror}") from error
+        raise ApiError(
+            507, f"cannot write the checkpoint: {error.strerror}; free space or ask the operator"
+        ) from error
     return json_response(_document(checkpoint))
 
 
@@ -154,9 +156,11 @@ async def list_checkpoints(
     sandbox_id: SandboxId,
     have: Have,
     who: Who,
-    checkpoint_id: Annotated[str | None, Query(max_length=64, description="Only this one.")] = None,
+    checkpoint_id: Annotated[
+        str | None, Query(max_length=64, description="Return only this checkpoint.")
+    ] = None,
 ) -> Response:
-    """Also of a sandbox that has ended."""
+    """Return the checkpoints, also of a sandbox that has ended."""
     found = await _of_sandbox(checkpoints_of(have), have, tenant=who.name, sandbox_id=sandbox_id)
     wanted = [one for one in found if checkpoint_id is None or one.id == checkpoint_id]
     return json_response({"checkpoints": [_document(one) for one in wanted]})
@@ -169,7 +173,7 @@ async def list_checkpoints(
     summary="Delete all checkpoints of a sandbox",
 )
 async def delete_all(sandbox_id: SandboxId, have: Have, who: Who) -> Response:
-    """One that is being made stays, as a CONFLICT."""
+    """Delete all checkpoints except one that is still being written, which is reported as a CONFLICT."""
     checkpoints = checkpoints_of(have)
     deleted: list[str] = []
     kept: list[dict[str, Any]] = []

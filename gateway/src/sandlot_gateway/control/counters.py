@@ -1,4 +1,4 @@
-"""What the control side counts, as cached children of metrics.py's families."""
+"""Counts events of the control API, with cached children of the families in metrics.py."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MISSES = (
 
 
 class CreateRefusal(StrEnum):
-    """Why a create makes no sandbox."""
+    """Reasons for which a create is rejected."""
 
     QUEUE_FULL = "queue_full"
     QUOTA = "quota"
@@ -37,7 +37,7 @@ class CreateRefusal(StrEnum):
 
 
 class Counters:
-    """Children are made once: a label look-up on every event would cost more than the count."""
+    """Cached metric children: a label look-up for each event would cost more than the count."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._creates = {

@@ -1,4 +1,4 @@
-"""Routes about what a sandbox may reach: told as it is held, and changed for everything in it that runs."""
+"""Routes that read and replace a sandbox's egress policy, also for what already runs in it."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from sandlot_gateway.sidecars import SidecarError, document
 
 router = APIRouter(tags=["network"])
 
-_FIRST = 1  # generation: that of the create
+_FIRST = 1  # generation of the policy from the create
 
 
 class Policy(Strict):
-    """Exactly one list: an empty denylist allows everything, an empty allowlist nothing."""
+    """An egress policy with exactly one list: an empty denylist allows everything, an empty allowlist nothing."""
 
     allowlist: list[str] | None = Field(
         None, max_length=1024, description="IPv4[/prefix][:port[-port]], or [*.]host[:80] or [*.]host[:443]."
     )
-    denylist: list[str] | None = Field(None, max_length=1024, description="The same.")
+    denylist: list[str] | None = Field(None, max_length=1024, description="In the same form.")
 
     @model_validator(mode="after")
     def _one(self) -> Policy:
@@ -41,14 +41,14 @@ class PolicyStatus(BaseModel):
     policy: Policy
     generation: int
     applied_generation: int = Field(description="0 while the sandbox is PENDING.")
-    applied: bool = Field(description="Whether the kernel holds it, for all that runs in the sandbox.")
+    applied: bool = Field(description="Whether the kernel enforces it for every process of the sandbox.")
 
 
 @router.get(
     "/sandbox/{sandbox_id}/egress-policy",
     response_model=PolicyStatus,
     responses=errors(404, 409, 502),
-    summary="What a sandbox may reach",
+    summary="Get a sandbox's egress policy",
 )
 async def get(sandbox: Owned, have: Have) -> Response:
     _check_live(sandbox)
@@ -59,17 +59,17 @@ async def get(sandbox: Owned, have: Have) -> Response:
     "/sandbox/{sandbox_id}/egress-policy",
     response_model=PolicyStatus,
     responses=body_errors(404, 409, 502),
-    summary="Say what a sandbox may reach",
+    summary="Replace a sandbox's egress policy",
 )
 async def put(sandbox: Owned, body: Policy, have: Have) -> Response:
-    """Answers when it holds. One that would not be held is a 422 and changes nothing."""
+    """Apply a policy and return when it is enforced. One that cannot be enforced is a 422 and changes nothing."""
     _check_live(sandbox)
     policy = _canonical(body)
     held = await _held(sandbox, have=have)
     if held["policy"] == policy.document():
         return json_response(held)
     if sandbox.spec.network == "none":
-        text = f"{policy.field}: the sandbox was created with the network 'none', and has none to open"
+        text = f"{policy.field}: the sandbox was created with network 'none'; create one with 'full'"
         raise ApiError(422, text, field=policy.field)
     if sandbox.status is not Status.RUNNING:
         raise ApiError(409, f"the sandbox is {sandbox.status}: wait until it is RUNNING")
@@ -79,8 +79,8 @@ async def put(sandbox: Owned, body: Policy, have: Have) -> Response:
         return json_response(_status(told["policy"], told["generation"]))
     older = answer.status in (400, 404)
     if older or told.get("error") == "unsupported":
-        why = "its sidecar is older" if older else told["message"]
-        text = f"{policy.field}: what this sandbox may reach cannot be changed, {why}"
+        why = "its sidecar is too old" if older else told["message"]
+        text = f"{policy.field}: the egress policy of this sandbox cannot be changed: {why}"
         raise ApiError(422, text, field=policy.field)
     status = 409 if answer.status in (409, 410) else 502
     raise ApiError(status, f"the sandbox answered: {told.get('message') or answer.status}")
@@ -95,7 +95,7 @@ def _canonical(body: Policy) -> Egress:
 
 
 async def _held(sandbox: Sandbox, *, have: Services) -> dict[str, Any]:
-    """The status as it is."""
+    """Return the policy that the sidecar enforces now."""
     of_create = _of_create(sandbox)
     if sandbox.status is not Status.RUNNING:
         return _status(of_create, _FIRST, applied=False)
@@ -103,7 +103,7 @@ async def _held(sandbox: Sandbox, *, have: Services) -> dict[str, Any]:
         return _status(of_create, _FIRST)
     answer = await _ask(sandbox, have=have)
     if answer.status == 404:
-        return _status(of_create, _FIRST)  # a sidecar that cannot change it has not
+        return _status(of_create, _FIRST)  # a sidecar without this route still has the policy of the create
     if answer.status != 200:
         raise ApiError(502, f"the sandbox answered with status {answer.status}")
     told = document(answer)
@@ -123,7 +123,7 @@ async def _ask(sandbox: Sandbox, *, have: Services, policy: Egress | None = None
     try:
         return await have.sidecars.egress(instance, policy)
     except SidecarError as error:
-        raise ApiError(502, f"the sandbox did not answer: {error}") from error
+        raise ApiError(502, f"the sandbox did not answer: {error}; try again") from error
 
 
 def _check_live(sandbox: Sandbox) -> None:

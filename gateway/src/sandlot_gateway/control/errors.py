@@ -1,4 +1,4 @@
-"""The one error body of the control API, and how every failure becomes it."""
+"""Turns every failure of the control API into its one error body."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ from sandlot_gateway.core.backend import BackendError, Unavailable
 _log = logging.getLogger(__name__)
 
 _UNEXPECTED = (
-    "the gateway failed in an unexpected way; its log has the cause. Try again, or tell the operator"
+    "unexpected failure in the gateway; its log has the cause. Try again, or report it to the operator"
 )
 _NAMED = re.compile(r"([a-z_]+): ")
 
 
 class FieldError(BaseModel):
-    param: str = Field(description="The field, as `a.b.0` from the body, query or path.")
+    param: str = Field(description="Path of the field, such as `a.b.0`, in the body, query or path.")
     details: str
 
 
 class ErrorBody(BaseModel):
-    detail: str = Field(description="One sentence for a person.")
-    errors: list[FieldError] = Field(description="The bad fields; empty when no field is to blame.")
+    detail: str = Field(description="One human-readable sentence.")
+    errors: list[FieldError] = Field(description="The invalid fields; empty if the error concerns none.")
 
 
 class BusyBody(ErrorBody):
     queue_position: int | None = Field(
-        None, description="The place this create would have had, 1 for the next."
+        None, description="The queue position that this create would have had; 1 is next."
     )
 
 
 class ApiError(Exception):
-    """Anything that a route answers instead of its result."""
+    """Raised by a route to answer with an error."""
 
     def __init__(
         self,
@@ -62,27 +62,27 @@ class ApiError(Exception):
 
 
 _DESCRIPTIONS = {
-    400: "The body is not JSON that can be read.",
-    401: "No API key, or one that nobody has.",
+    400: "The body is not valid JSON.",
+    401: "The API key is missing or unknown.",
     403: "The key's role does not allow it.",
-    404: "No such thing, or it is another tenant's.",
+    404: "Not found, or owned by another tenant.",
     408: "The body did not arrive in time.",
     409: "Not possible in the sandbox's present state.",
-    413: "The body is larger than the server takes.",
-    422: "A field is wrong; `errors` names it.",
-    429: "The tenant has as many sandboxes as it may.",
-    501: "This server has no place for it; the message says which setting gives it one.",
+    413: "The body is larger than the server accepts.",
+    422: "A field is invalid; `errors` names it.",
+    429: "The tenant has reached its limit of sandboxes.",
+    501: "Not configured on this server; the message names the setting.",
     502: "The sandbox did not answer.",
     503: "Too busy now; Retry-After says when to try again.",
-    507: "The server's disk for it is full.",
+    507: "The checkpoint quota or the server's disk is full.",
 }
 
 
 def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The `responses` of a route: these, and those that every route can give."""
+    """Return the `responses` of a route: these, and those of every route."""
     wanted = {401, 503, *statuses}
     if 404 in wanted:
-        wanted.add(422)  # an id in the path could be bad; without this the framework documents its own body
+        wanted.add(422)  # an id in the path may be invalid; without this, FastAPI documents its own body
     return {
         status: {"model": BusyBody if status == 503 else ErrorBody, "description": _DESCRIPTIONS[status]}
         for status in sorted(wanted)
@@ -90,7 +90,7 @@ def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 def body_errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The same for a route that reads a body."""
+    """Return the `responses` of a route that reads a body."""
     return errors(400, 408, 413, 422, *statuses)
 
 
@@ -104,7 +104,7 @@ def not_found(sandbox_id: SandboxId) -> ApiError:
 
 
 def not_known_yet(sandbox_id: SandboxId) -> ApiError:
-    """Another gateway may have made it a moment ago, and be out of reach from here."""
+    """Return the error for a sandbox that another gateway may have just created, and that is unreachable now."""
     return ApiError(
         503,
         f"sandbox {sandbox_id!r} is not known to this gateway yet: try again after Retry-After"[:300],
@@ -113,7 +113,7 @@ def not_known_yet(sandbox_id: SandboxId) -> ApiError:
 
 
 def not_kept(error: BackendError) -> ApiError:
-    """It could not be written where the other gateways read it."""
+    """Return the error for a change that could not be stored where other gateways read it."""
     wait = error.retry_after if isinstance(error, Unavailable) else 2.0
     return ApiError(503, str(error), headers={"Retry-After": f"{math.ceil(wait)}"})
 
@@ -136,7 +136,7 @@ def error_response(
 
 
 def install(app: FastAPI) -> None:
-    """Give every failure of this app the error body."""
+    """Install the handlers that give every failure of this app the error body."""
 
     @app.exception_handler(ApiError)
     async def _api_error(request: Request, error: ApiError) -> Response:
@@ -160,13 +160,13 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(Exception)
     async def _unexpected(request: Request, error: Exception) -> Response:
-        # 503, not 500: clients repeat a create only on 503, and it is safe to by its idempotency key.
-        _log.exception("a control request failed in an unexpected way", exc_info=error)
+        # 503, not 500: clients retry a create on 503 only, which the idempotency key makes safe.
+        _log.exception("unexpected failure of a control request", exc_info=error)
         return error_response(503, _UNEXPECTED, headers={"retry-after": "1"})
 
 
 def _allowed(request: Request) -> list[str]:
-    """Every method that this path has; the framework names those of the first route that fits only."""
+    """Return all methods of this path; FastAPI names only those of the first matching route."""
     methods: set[str] = set()
     for template, operations in request.app.openapi()["paths"].items():
         if re.fullmatch(re.sub(r"\\{\w+\\}", "[^/]+", re.escape(template)), request.url.path):
@@ -186,7 +186,7 @@ def _field_error(item: Any) -> tuple[str, str]:
     if item["type"] == "json_invalid":
         return "body", message
     if not place:
-        # A check over several fields of a model begins its message with the field to blame.
+        # A validator over several fields begins its message with the invalid field.
         named = _NAMED.match(message)
         return (named[1] if named else str(item["loc"][0])), message
     return ".".join(place).encode("utf-8", "replace").decode()[:200], message

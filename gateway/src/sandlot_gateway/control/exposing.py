@@ -1,4 +1,4 @@
-"""Routes that make ports of a sandbox reachable from outside."""
+"""Routes that expose ports of a sandbox to the outside."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ router = APIRouter(tags=["exposures"])
 
 
 class ExposeRequest(Strict):
-    port: Port = Field(description="In the sandbox.")
+    port: Port = Field(description="Port in the sandbox.")
     name: str | None = Field(None, max_length=50)
     protocol: Literal["HTTP", "TCP"] | None = Field(None, description="Default HTTP.")
 
@@ -30,8 +30,8 @@ class ExposeResponse(BaseModel):
     port: int
     name: str | None
     protocol: Literal["HTTP", "TCP"]
-    url: str = Field(description="Of TCP: tcp://HOST:PORT.")
-    tls_socket: str = Field(description="HOST:PORT; without TLS here.")
+    url: str = Field(description="For TCP: tcp://HOST:PORT.")
+    tls_socket: str = Field(description="HOST:PORT; this server does not use TLS for it.")
     external_port: int | None = Field(description="TCP only.")
     external_endpoint: str | None = Field(description="TCP only: HOST:PORT.")
     created_at: str

@@ -1,4 +1,4 @@
-"""Which pool's template a create may have when it names no pool, and why it starts cold beside one of its image."""
+"""Selects the pool whose template fits a create that names none, and says why one starts cold."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _GIB = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a create says; None is what it leaves to the server."""
+    """The fields of a create; None leaves the choice to the server."""
 
     image: str
     cpu_cores: float | None
@@ -28,14 +28,14 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """`template`: that of a pool, if any fits. `missed`: should it start cold, `WORD: why`; None without such a pool."""
+    """`template` of the pool that fits, if any; `missed` is `WORD: why` for a cold start, None without a pool."""
 
     template: Template | None = None
     missed: str | None = None
 
 
 def fit(wanted: Wanted, *, pools: Iterable[PoolSpec], ready: Callable[[PoolSpec], int]) -> Fit:
-    """Of `pools`, which the caller may use. A pool with something ready comes first, then that of the defaults."""
+    """Select from `pools` (those that the caller may use): first one with ready instances, then the default's."""
     same_image = [pool for pool in pools if pool.template.image == wanted.image and pool.size]
     fitting = [pool for pool in same_image if difference(wanted, pool) is None]
     if not fitting:
@@ -50,14 +50,14 @@ def fit(wanted: Wanted, *, pools: Iterable[PoolSpec], ready: Callable[[PoolSpec]
 
 
 def missed(pool: PoolSpec, *, ready: int) -> str:
-    """Why a create that this pool fits starts cold, should it do so."""
+    """Return why a create that fits this pool starts cold."""
     if ready:
-        return f"taken: what pool {pool.name!r} had ready was claimed by others at the same moment"
+        return f"taken: what pool {pool.name!r} had ready was claimed by other creates at the same moment"
     return f"none_ready: pool {pool.name!r} has none of its {pool.size} ready"
 
 
 def difference(wanted: Wanted, pool: PoolSpec) -> str | None:
-    """`FIELD: why` of the first that keeps the create from this pool of its image."""
+    """Return `FIELD: why` for the first field that differs from a pool of the same image, or None."""
     has = pool.template
     said = {
         "cpu_cores": (wanted.cpu_cores, has.cpu),
@@ -67,12 +67,12 @@ def difference(wanted: Wanted, pool: PoolSpec) -> str | None:
         "gpu_count": (wanted.gpu_count, has.gpu_count),
     }
     for field, (number, its) in said.items():
-        # Only what a float loses on the wire may differ: a limit that is said is the limit.
+        # Tolerates only rounding on the wire: a limit in the request is exact.
         if number is not None and not math.isclose(number, its, rel_tol=1e-6):
-            return f"{field}: {number:g} is asked for, pool {pool.name!r} has {its:g}"
+            return f"{field}: the request has {number:g}, pool {pool.name!r} has {its:g}"
     if wanted.gpu_count and wanted.gpu_type != has.gpu_type:
-        return f"gpu_type: {wanted.gpu_type!r} is asked for, pool {pool.name!r} has {has.gpu_type!r}"
+        return f"gpu_type: the request has {wanted.gpu_type!r}, pool {pool.name!r} has {has.gpu_type!r}"
     if has.runtime_class is not None:
-        # Another runtime is another wall: a create gets it only by name.
-        return f"runtime_class: pool {pool.name!r} has {has.runtime_class!r}; name the pool to take from it"
+        # Another runtime is another isolation boundary: a create gets it only by the pool's name.
+        return f"runtime_class: pool {pool.name!r} has {has.runtime_class!r}; name the pool to use it"
     return None

@@ -19,7 +19,7 @@ class Health(BaseModel):
     status: str
 
 
-@router.get("/healthz", response_model=Health, summary="The process lives")
+@router.get("/healthz", response_model=Health, summary="Liveness: the process runs")
 async def healthz() -> Response:
     return json_response({"status": "ok"})
 
@@ -28,7 +28,7 @@ async def healthz() -> Response:
     "/readyz",
     response_model=Health,
     responses={503: {"model": Health}},
-    summary="Recovery is over, no end has begun",
+    summary="Readiness: recovery is complete, shutdown has not begun",
 )
 async def readyz(have: Have) -> Response:
     ready = have.is_ready()
@@ -44,13 +44,13 @@ async def readyz(have: Have) -> Response:
 async def metrics(
     have: Have, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]
 ) -> Response:
-    """Of all tenants together, with the names of all pools: for a key with the role operate."""
+    """Return the metrics of all tenants, with the names of all pools; needs a key with the role operate."""
     if not have.settings.metrics_public:
         who = await caller(have, credentials)
         if not who.operates:
             text = (
-                "/metrics tells of all tenants' pools: ask with a key that has the role operate"
-                " (or the operator sets metrics_public)"
+                "/metrics names all tenants' pools: send a key with the role operate"
+                " (or set metrics_public as the operator)"
             )
             raise ApiError(403, text)
     return Response(have.metrics_text(), media_type="text/plain; version=0.0.4; charset=utf-8")

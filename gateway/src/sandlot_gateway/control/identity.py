@@ -1,4 +1,4 @@
-"""Routes that tell a caller who it is and what it may have."""
+"""Routes that return the caller's identity and quotas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Routes of Prime that this server has not: a 501 that says what is missing, so that nobody looks for a misspelling."""
+"""Answers Prime's routes that this server lacks with a 501, which tells them from misspelt ones."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fastapi import APIRouter, Response
 from sandlot_gateway.control.errors import ApiError
 from sandlot_gateway.control.services import Who
 
-# What is missing, and its paths. Not in the OpenAPI: it describes what there is.
+# Missing feature -> its paths; not in the OpenAPI, which describes only what exists.
 MISSING = {
     "volumes": (
         "/sandbox/volumes",

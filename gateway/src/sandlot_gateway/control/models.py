@@ -1,4 +1,4 @@
-"""What the sandbox routes take and give, field by field."""
+"""Request and response models of the sandbox routes."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ from sandlot_contract.ids import SandboxId
 
 _HALF = re.compile("[\ud800-\udfff]")  # of a surrogate pair
 _MINUTES_MAX = 5_256_000  # ten years
-_ENV_BYTES = (
-    1 << 20
-)  # more than that in all and no command could be started: the kernel's limit is near 2 MiB
-_ENV_VALUE = 131_000  # one NAME=VALUE string of 128 KiB is refused by the kernel
+_ENV_BYTES = 1 << 20  # with more in total no command could start: the kernel's limit is near 2 MiB
+_ENV_VALUE = 131_000  # the kernel rejects a NAME=VALUE string of 128 KiB
 
 
 def _whole(value: object) -> object:
@@ -40,14 +38,14 @@ def _has_half_a_pair(value: object) -> bool:
 
 
 def unique(value: object) -> object:
-    """A validator of lists of ids."""
+    """Validate that a list has no id twice."""
     if isinstance(value, list) and len({repr(item) for item in value}) != len(value):
         raise ValueError("must not contain an id twice")
     return value
 
 
-_Whole = BeforeValidator(_whole)  # 60.0 is an integer to JSON Schema, and to some clients
-# The limits stand before the validator: behind it they would miss in the schema.
+_Whole = BeforeValidator(_whole)  # JSON Schema, and some clients, treat 60.0 as an integer
+# The limits come before the validator: after it they would be missing in the schema.
 Pids = Annotated[int, Field(ge=16, le=4_194_304), _Whole]
 GpuCount = Annotated[int, Field(ge=0, le=8), _Whole]
 Lifetime = Annotated[int, Field(ge=-_MINUTES_MAX, le=_MINUTES_MAX), _Whole]
@@ -62,16 +60,16 @@ WireStatus = Literal["PENDING", "PROVISIONING", "RUNNING", "PAUSED", "ERROR", "T
 
 
 class Strict(BaseModel):
-    """Unknown fields are ignored, as clients of other versions send them; known ones must have their type."""
+    """Base of request models: known fields must have their type, unknown ones (of other versions) are ignored."""
 
     model_config = ConfigDict(strict=True, allow_inf_nan=False)
 
     @field_validator("*", mode="before")
     @classmethod
     def _can_be_sent_on(cls, value: object) -> object:
-        """JSON can say half a surrogate pair, which no other encoding can: what keeps it could never be written down."""
+        """Reject unpaired surrogates, which JSON can express and UTF-8 cannot: they could not be stored."""
         if _has_half_a_pair(value):
-            raise ValueError("must not contain half a surrogate pair")
+            raise ValueError("must not contain an unpaired surrogate")
         return value
 
 
@@ -81,76 +79,83 @@ class StartCommand(Strict):
 
 
 class CreateRequest(Strict):
-    """Fields that are not Prime's are marked "(Sandlot)". A null is the same as leaving the field out."""
+    """Fields that Prime lacks are marked "(Sandlot)". null means the same as an absent field."""
 
-    name: Text | None = Field(None, min_length=1, max_length=100, description="Made up when left out.")
+    name: Text | None = Field(None, min_length=1, max_length=100, description="Generated if absent.")
     docker_image: Text | None = Field(None, min_length=1, max_length=1024, description="The image.")
     image: Text | None = Field(
-        None, min_length=1, max_length=1024, description="(Sandlot) docker_image's other name."
+        None, min_length=1, max_length=1024, description="(Sandlot) Alias of docker_image."
     )
     checkpoint_id: str | None = Field(
         None,
         min_length=1,
         max_length=64,
-        description="Begin with its files; excludes docker_image, disk_size_gb and arch.",
+        description="Start with this checkpoint's files; excludes docker_image, disk_size_gb and arch.",
     )
-    arch: Literal["amd64", "arm64"] | None = Field(None, description="Must be the machine's.")
+    arch: Literal["amd64", "arm64"] | None = Field(None, description="Must be the server's.")
     start_command: Text | list[Text] | StartCommand | None = Field(
         None, description="A string for a shell, `{executable, args}`, or (Sandlot) an argv."
     )
     cpu_cores: float | None = Field(None, ge=0.1, le=256, description="Cores; default 1.")
     memory_gb: float | None = Field(None, ge=0.03, le=4096, description="GiB; default 1.")
     disk_size_gb: float | None = Field(None, ge=0.01, le=16384, description="GiB; default 5.")
-    pids: Pids | None = Field(None, description="(Sandlot) Most processes; default 1024.")
+    pids: Pids | None = Field(None, description="(Sandlot) Maximum number of processes; default 1024.")
     gpu_count: GpuCount | None = Field(None, description="GPUs; default 0.")
-    gpu_type: str | None = Field(None, max_length=100, description="Needed when gpu_count is over 0.")
+    gpu_type: str | None = Field(None, max_length=100, description="Required if gpu_count is over 0.")
     vm: bool | None = Field(
         None,
-        description="Which transport Prime's clients use; default false with a string start_command, else true.",
+        description="Selects the transport of Prime's clients; default false with a string start_command, else true.",
     )
-    network_access: bool | None = Field(None, description="false: no network at all.")
-    network: Literal["full", "none"] | None = Field(None, description="(Sandlot) The same, wins.")
+    network_access: bool | None = Field(None, description="false: no network.")
+    network: Literal["full", "none"] | None = Field(None, description="(Sandlot) Overrides network_access.")
     network_allowlist: list[str] | None = Field(
-        None, max_length=1024, description="What it may reach, as in its egress policy; [] is no network."
+        None,
+        max_length=1024,
+        description="Reachable destinations, as in the egress policy; [] is no network.",
     )
     network_denylist: list[str] | None = Field(
-        None, max_length=1024, description="What it may not; [] is no limit."
+        None, max_length=1024, description="Unreachable destinations; [] is no limit."
     )
     timeout_minutes: Lifetime | None = Field(
         None,
-        description="Lifetime from the start; default 60; negative: no limit.",
+        description="Lifetime from the start, in minutes; default 60; negative: no limit.",
     )
     idle_timeout_minutes: Minutes | None = Field(
-        None, description="Ends after so long without an op or file call."
+        None, description="End after this many minutes without an op or file call."
     )
     timeout_seconds: float | None = Field(
-        None, gt=0, le=_MINUTES_MAX * 60, description="(Sandlot) Wins over minutes."
+        None, gt=0, le=_MINUTES_MAX * 60, description="(Sandlot) Overrides timeout_minutes."
     )
     idle_timeout_seconds: float | None = Field(
-        None, gt=0, le=_MINUTES_MAX * 60, description="(Sandlot) Wins over minutes."
+        None, gt=0, le=_MINUTES_MAX * 60, description="(Sandlot) Overrides idle_timeout_minutes."
     )
-    environment_vars: dict[str, Text] | None = Field(None, max_length=1024, description="For every command.")
+    environment_vars: dict[str, Text] | None = Field(
+        None, max_length=1024, description="Set for every command."
+    )
     secrets: dict[str, Text] | None = Field(
-        None, max_length=1024, description="As variables; never shown again."
+        None, max_length=1024, description="Set as variables; never returned."
     )
-    labels: list[Label] | None = Field(None, max_length=64, description="To list and delete by.")
-    team_id: str | None = Field(None, max_length=128, description="Only echoed.")
+    labels: list[Label] | None = Field(None, max_length=64, description="Labels to list and delete by.")
+    team_id: str | None = Field(None, max_length=128, description="Returned unchanged; no effect.")
     region: str | None = Field(None, max_length=128, description="Not supported: a 422.")
-    advanced_configs: dict[str, Any] | None = Field(None, description="Only echoed.")
+    advanced_configs: dict[str, Any] | None = Field(None, description="Returned unchanged; no effect.")
     registry_credentials_id: str | None = Field(None, max_length=128, description="Not supported: a 422.")
-    guaranteed: bool | None = Field(None, description="Anything but false is a 422.")
-    volumes: list[Any] | None = Field(None, description="Not supported yet: anything but [] is a 422.")
+    guaranteed: bool | None = Field(None, description="Not supported: true is a 422.")
+    volumes: list[Any] | None = Field(None, description="Not supported: anything but [] is a 422.")
     idempotency_key: str | None = Field(
-        None, min_length=1, max_length=128, description="The same key of the same tenant is the same sandbox."
+        None,
+        min_length=1,
+        max_length=128,
+        description="Creates of a tenant with the same key return the same sandbox.",
     )
     pool: str | None = Field(
-        None, min_length=1, max_length=63, description="(Sandlot) The warm pool to take from."
+        None, min_length=1, max_length=63, description="(Sandlot) The warm pool to claim from."
     )
     workdir: Text | None = Field(
-        None, min_length=1, max_length=4096, description="(Sandlot) Where commands start."
+        None, min_length=1, max_length=4096, description="(Sandlot) Working directory of commands."
     )
     wait_seconds: float | None = Field(
-        None, ge=0, le=25, description="(Sandlot) How long the answer may wait for RUNNING; default 10."
+        None, ge=0, le=25, description="(Sandlot) Seconds to wait for RUNNING before answering; default 10."
     )
 
     @model_validator(mode="after")
@@ -159,7 +164,7 @@ class CreateRequest(Strict):
         for field in ("environment_vars", "secrets"):
             for name, value in (getattr(self, field) or {}).items():
                 if not name or "=" in name or "\x00" in name:
-                    raise ValueError(f"{field}: {name[:80]!r} is no name for a variable")
+                    raise ValueError(f"{field}: {name[:80]!r} is not a valid variable name")
                 size = len(name.encode("utf-8", "replace")) + len(value.encode("utf-8", "replace"))
                 if size > _ENV_VALUE:
                     raise ValueError(f"{field}: {name[:80]!r} is larger than {_ENV_VALUE} bytes")
@@ -172,7 +177,7 @@ class CreateRequest(Strict):
 
 
 class GatewayAuth(BaseModel):
-    """How to reach the sandbox: `{gateway_url}/{user_ns}/{job_id}` with `Authorization: Bearer {token}`."""
+    """Address and token of the data plane: `{gateway_url}/{user_ns}/{job_id}` with `Authorization: Bearer {token}`."""
 
     token: str
     gateway_url: str
@@ -183,7 +188,7 @@ class GatewayAuth(BaseModel):
 
 
 class Timings(BaseModel):
-    """Seconds of the create: in the line, for a cold start, and for the claim."""
+    """Durations of the create in seconds: queued, cold start, claim."""
 
     queued: float
     start: float
@@ -191,13 +196,13 @@ class Timings(BaseModel):
 
 
 class SandboxResponse(BaseModel):
-    """Prime's fields, and from `verdict` on Sandlot's."""
+    """Prime's fields; those from `verdict` on are Sandlot's."""
 
     id: str
     name: str
     dockerImage: str
     startCommand: StartCommand | str | None = Field(
-        description="A string only for clients that can read one (prime-sandboxes 0.2, sandlot)."
+        description="A string only for clients that can parse one (prime-sandboxes 0.2, sandlot)."
     )
     cpuCores: float
     memoryGB: float
@@ -214,7 +219,7 @@ class SandboxResponse(BaseModel):
     idleTimeoutMinutes: int | None
     terminationReason: str | None
     environmentVars: dict[str, str]
-    secrets: dict[str, str] = Field(description="The names; every value is `***`.")
+    secrets: dict[str, str] = Field(description="Names of the secrets; every value is `***`.")
     advancedConfigs: dict[str, Any] | None
     labels: list[str]
     createdAt: str
@@ -230,12 +235,12 @@ class SandboxResponse(BaseModel):
     region: str | None
     registryCredentialsId: str | None
     pendingImageBuildId: str | None
-    gatewayAuth: GatewayAuth | None = Field(None, description="In the answer to create only.")
-    verdict: str | None = Field(description="Why it ended; see the sidecar's contract.")
+    gatewayAuth: GatewayAuth | None = Field(None, description="In the response to create only.")
+    verdict: str | None = Field(description="Why the sandbox ended; see the sidecar's contract.")
     verdictMessage: str | None
     poolHit: bool
     coldReason: str | None = Field(
-        description="`WORD: why` it did not come from the ready queue although there is a pool of its image."
+        description="`WORD: why`, for a cold start although a pool has this image."
     )
     timings: Timings
     notes: list[str]
@@ -244,7 +249,7 @@ class SandboxResponse(BaseModel):
     idleTimeoutSeconds: float | None
     workdir: str | None
     pool: str | None
-    queuePosition: int | None = Field(description="While PENDING in the line: 1 for the next.")
+    queuePosition: int | None = Field(description="Position in the queue while PENDING; 1 is next.")
 
 
 class SandboxList(BaseModel):
@@ -261,22 +266,20 @@ class Done(BaseModel):
 
 
 class BulkDeleteRequest(Strict):
-    """`sandbox_ids`, or `labels` (a sandbox must have them all), or with a `user_id` or `all_users` alone: all."""
+    """Exactly one of `sandbox_ids` and `labels` (all must match), or just `user_id` or `all_users` for all."""
 
     sandbox_ids: list[SandboxIdText] | None = Field(None, min_length=1, max_length=500)
     labels: list[Label] | None = Field(None, min_length=1, max_length=50)
     team_id: str | None = Field(None, description="Ignored.")
-    user_id: str | None = Field(
-        None, description="Whoever it is: a key reaches its own tenant's sandboxes only."
-    )
+    user_id: str | None = Field(None, description="Any value: a key only reaches its own tenant's sandboxes.")
     all_users: bool | None = Field(
-        None, description="The same: a key reaches its own tenant's sandboxes only."
+        None, description="As user_id: a key only reaches its own tenant's sandboxes."
     )
 
     @model_validator(mode="after")
     def _one(self) -> BulkDeleteRequest:
         given = (self.sandbox_ids is not None) + (self.labels is not None)
-        # A body without any of them must not be taken for "all".
+        # An empty body must not delete all.
         if given == 2 or not (given or self.user_id or self.all_users):
             raise ValueError("sandbox_ids: give either sandbox_ids or labels; for all, user_id or all_users")
         return self

@@ -1,4 +1,4 @@
-"""What one gateway asks another: which instance has a sandbox, and which sandbox an idempotency key."""
+"""Routes for other gateways: which instance has a sandbox, and which sandbox an idempotency key."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def instance(
     have: Have,
     credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)],
 ) -> Response:
-    """Never waits: a gateway that waited for another, which waits for it, would keep callers for nothing."""
+    """Return the sandbox's instance without waiting: two gateways that wait for each other would block callers."""
     _check(credentials, have=have)
     sandbox = have.directory.get(sandbox_id)
     if sandbox is None or sandbox.status is not Status.RUNNING or sandbox.instance_id is None:
@@ -41,7 +41,7 @@ async def holder_of_key(
     sandbox_id: Annotated[SandboxId, Query(max_length=128)],
     gateway: Annotated[str, Query(max_length=64)],
 ) -> Response:
-    """Never waits, either."""
+    """Return the sandbox of an idempotency key without waiting."""
     _check(credentials, have=have)
     holder = have.lifecycle.following.keyed.answer(KeyQuestion(tenant, key, sandbox_id, gateway))
     return json_response({"holder": None if holder is None else asdict(holder)})
@@ -49,4 +49,4 @@ async def holder_of_key(
 
 def _check(credentials: HTTPAuthorizationCredentials | None, *, have: Services) -> None:
     if credentials is None or not have.tokens.is_peer(credentials.credentials):
-        raise ApiError(401, "only another gateway may ask for this", headers={"www-authenticate": "Bearer"})
+        raise ApiError(401, "this route is for other gateways only", headers={"www-authenticate": "Bearer"})

@@ -1,4 +1,4 @@
-"""Routes about warm pools and about what the whole machine is doing."""
+"""Routes for warm pools and for the load of the whole machine."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ router = APIRouter(tags=["pools"])
 _NAME = r"^[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?$"
 PoolName = Annotated[str, Path(pattern=_NAME)]
 
-_TRIES = 5  # each lost to somebody else who changed the same pool in that moment
+_TRIES = 5  # attempts; each fails if another request changes the pool at that moment
 _FIELDS = {"image": "image", "cpu": "cpu_cores", "memory": "memory_gb", "disk": "disk_size_gb"}
 
 
 class PoolRequest(Strict):
-    """What is left out or null stays as it is; a new pool gets the defaults."""
+    """Absent or null fields keep their value; a new pool gets the defaults."""
 
     image: Text | None = Field(None, min_length=1, max_length=1024, description="Default: host.")
     size: PoolSize | None = Field(
         None,
-        description="Warm instances to keep. Needed for a new pool; ends autoscaling of one that has it.",
+        description="Warm instances to keep. Required for a new pool; turns autoscaling off.",
     )
     cpu_cores: float | None = Field(None, ge=0.1, le=256, description="Default: 1.")
     memory_gb: float | None = Field(None, ge=0.03, le=4096, description="Default: 1.")
@@ -42,22 +42,22 @@ class PoolRequest(Strict):
     owner: str | None = Field(
         None,
         max_length=64,
-        description="The tenant that it belongs to; empty: shared with all. Left out: as it is, and for a new pool the "
-        "key's tenant, or with the role operate: shared.",
+        description="The tenant that owns the pool; empty: shared. Absent: unchanged; for a new pool the "
+        "key's tenant, or shared if the key has the role operate.",
     )
 
 
 class PoolResponse(BaseModel):
     name: str
     image: str
-    owner: str | None = Field(description="The tenant whose creates take from it; null: all tenants' do.")
-    size: int = Field(description="Wanted now.")
-    min_size: int | None = Field(description="With max_size: the bounds of a size that follows the claims.")
+    owner: str | None = Field(description="The tenant whose creates use it; null: all tenants.")
+    size: int = Field(description="Current target.")
+    min_size: int | None = Field(description="With max_size: the bounds of autoscaling.")
     max_size: int | None
-    ready: int = Field(description="Can be claimed now.")
+    ready: int = Field(description="Instances ready to be claimed.")
     starting: int
     failures: int
-    message: str | None = Field(description="Why the last start failed.")
+    message: str | None = Field(description="Reason of the last failed start.")
     cpu_cores: float
     memory_gb: float
     disk_size_gb: float
@@ -72,24 +72,26 @@ class PoolList(BaseModel):
 
 
 class Queue(BaseModel):
-    waiting: int = Field(description="Creates that wait for an instance.")
+    waiting: int = Field(description="Create requests waiting for an instance.")
     starting: int = Field(description="Cold starts in flight.")
-    ready: int = Field(description="Warm instances nobody owns, of all pools.")
+    ready: int = Field(description="Ready warm instances of all pools.")
 
 
 class Stats(BaseModel):
-    """What `sandlot top` shows. `machine` is the backend's own."""
+    """The data of `sandlot top`; `machine` depends on the backend."""
 
     sandboxes: dict[str, int] = Field(description="The tenant's sandboxes by status.")
     pools: list[PoolResponse]
     queue: Queue
-    usage: list[dict[str, Any]] = Field(description="Of the tenant's sandboxes, where the backend knows it.")
+    usage: list[dict[str, Any]] = Field(
+        description="Usage of the tenant's sandboxes, if the backend measures it."
+    )
     machine: dict[str, Any]
 
 
 @router.get("/pools", response_model=PoolList, responses=errors(), summary="(Sandlot) Warm pools")
 async def list_pools(have: Have, who: Who) -> Response:
-    """Those that are shared and those of the key's tenant; with the role operate all."""
+    """Return shared pools and those of the key's tenant; with the role operate, all pools."""
     return json_response({"pools": _pools(have, who)})
 
 
@@ -97,12 +99,12 @@ async def list_pools(have: Have, who: Who) -> Response:
     "/pools/{name}",
     response_model=PoolResponse,
     responses=body_errors(403),
-    summary="(Sandlot) Make or change a pool",
+    summary="(Sandlot) Create or change a pool",
 )
 async def put_pool(name: PoolName, body: PoolRequest, have: Have, who: Who) -> Response:
-    """Answers at once; the instances get ready behind it. A key that does not operate has pools of its tenant alone.
+    """Create or change a pool; instances start in the background. Only the role operate reaches other tenants' pools.
 
-    What the body leaves out stays as it is, also what it cannot say: GPUs, the runtime class, autoscaling.
+    Fields that the body omits or cannot express (GPUs, runtime class, autoscaling) keep their value.
     """
     for _ in range(_TRIES):
         old = have.backend.pool(name)
@@ -116,14 +118,14 @@ async def put_pool(name: PoolName, body: PoolRequest, have: Have, who: Who) -> R
         try:
             await have.backend.set_pool(spec)
         except PoolChanged:
-            continue  # by somebody else, and it may be another tenant's now: all is decided again
+            continue  # changed meanwhile, perhaps to another tenant: decide again
         except Unavailable as error:
             raise not_kept(error) from error
         except BackendError as error:
             field = _FIELDS.get(error.field or "", error.field or "image")
             raise ApiError(422, f"{field}: {error}", field=field) from error
         return json_response(_find(have, name))
-    text = f"pool {name!r} is being changed by others; try again"
+    text = f"pool {name!r} is being changed by other requests; try again"
     raise ApiError(503, text, headers={"Retry-After": "1"})
 
 
@@ -131,10 +133,10 @@ async def put_pool(name: PoolName, body: PoolRequest, have: Have, who: Who) -> R
     "/pools/{name}",
     response_model=Done,
     responses=errors(403, 404, 422),
-    summary="(Sandlot) Take a pool away",
+    summary="(Sandlot) Delete a pool",
 )
 async def delete_pool(name: PoolName, have: Have, who: Who) -> Response:
-    """Sandboxes that came from it stay."""
+    """Delete a pool; sandboxes claimed from it keep running."""
     pool = have.backend.pool(name)
     if pool is not None and not who.operates:
         if not who.may_use(pool.owner):
@@ -182,7 +184,7 @@ def _find(have: Services, name: str) -> dict[str, Any]:
 
 
 def _changed(old: PoolSpec | None, *, name: str, body: PoolRequest, have: Services, who: Tenant) -> PoolSpec:
-    """The pool as the body wants it. Raises ApiError."""
+    """Return the pool that the body describes. Raises ApiError."""
     owner = _owner(name, body, old=old, who=who)
     if old is None:
         if body.size is None:
@@ -207,7 +209,7 @@ def _changed(old: PoolSpec | None, *, name: str, body: PoolRequest, have: Servic
 
 
 def _owner(name: str, body: PoolRequest, *, old: PoolSpec | None, who: Tenant) -> str | None:
-    """Whose the pool is to be. Raises ApiError when the key may not say so, or not change this pool."""
+    """Return the pool's new owner. Raises ApiError if the key may not set it, or not change this pool."""
     if body.owner and not is_tenant(body.owner):
         raise ApiError(422, "owner: must be empty or match [A-Za-z0-9._-]{1,64}", field="owner")
     if who.operates:
@@ -219,19 +221,21 @@ def _owner(name: str, body: PoolRequest, *, old: PoolSpec | None, who: Tenant) -
     if old is not None and not who.may_use(old.owner):
         raise ApiError(403, f"name: the name {name!r} is in use; choose another", field="name")
     if body.owner is not None and body.owner != who.name:
-        text = f"owner: this key makes pools of its tenant {who.name!r} only; others need the role operate"
+        text = (
+            f"owner: this key may only create pools of its tenant {who.name!r}; others need the role operate"
+        )
         raise ApiError(403, text, field="owner")
     return who.name
 
 
 def _shared(name: str) -> ApiError:
     return ApiError(
-        403, f"pool {name!r} is shared: only a key with the role operate changes it; make one of your own"
+        403, f"pool {name!r} is shared: only a key with the role operate may change it; create your own"
     )
 
 
 def _check_size(name: str, size: int, *, have: Services, who: Tenant, owner: str | None) -> None:
-    """What a tenant keeps warm is bounded as what it runs. Raises ApiError 422."""
+    """Check that a tenant keeps no more instances warm than it may run. Raises ApiError 422."""
     if who.operates or who.max_sandboxes is None:
         return
     others = sum(
@@ -240,7 +244,7 @@ def _check_size(name: str, size: int, *, have: Services, who: Tenant, owner: str
         if status.spec.owner == owner and status.spec.name != name
     )
     if others + size > who.max_sandboxes:
-        text = f"size: tenant {who.name!r} may keep {who.max_sandboxes} warm in all its pools"
+        text = f"size: tenant {who.name!r} may keep at most {who.max_sandboxes} instances warm; choose a smaller size"
         raise ApiError(422, text, field="size")
 
 

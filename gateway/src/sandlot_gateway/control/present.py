@@ -1,4 +1,4 @@
-"""From a sandbox to the JSON its callers see."""
+"""Renders a sandbox as the JSON of the API."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from sandlot_gateway.control.services import Services
 from sandlot_gateway.sandboxes import Sandbox, Spec
 
 _OLD_PRIME = re.compile(r"prime-sandboxes/0\.2\.(\d{1,6})\b")
-_TOKEN_SLACK = 3600.0  # seconds that a client's token outlives its sandbox's deadline
-_TOKEN_UNLIMITED = 30 * 86400.0  # and its life when the sandbox has no deadline
+_TOKEN_SLACK = 3600.0  # seconds that a client's token is valid beyond its sandbox's deadline
+_TOKEN_UNLIMITED = 30 * 86400.0  # validity in seconds if the sandbox has no deadline
 
 
 def json_response(document: Any, *, status: int = 200) -> Response:
-    """JSON without a second validation: a listing of 1,000 would spend 50 ms in it."""
+    """Return a JSON response without validating it again, which takes 50 ms for a listing of 1,000."""
     return Response(msgspec.json.encode(document), status_code=status, media_type="application/json")
 
 
@@ -102,7 +102,7 @@ def error_message(sandbox: Sandbox) -> str | None:
 
 
 def gateway_auth(sandbox: Sandbox, *, have: Services, request: Request) -> dict[str, Any]:
-    """A token that lives as long as the sandbox can, and an hour more."""
+    """Return the data plane's address and a token that is valid until an hour after the sandbox's deadline."""
     now = have.tokens.now()
     lasts = _TOKEN_UNLIMITED
     if sandbox.spec.timeout is not None:
@@ -120,23 +120,23 @@ def gateway_auth(sandbox: Sandbox, *, have: Services, request: Request) -> dict[
 
 
 def base_url(*, have: Services, request: Request) -> str:
-    """Without a trailing slash: old clients paste paths behind it."""
+    """Return the gateway's URL without a trailing slash, since old clients append paths to it."""
     return (have.settings.public_url or f"{request.url.scheme}://{request.url.netloc}").rstrip("/")
 
 
 def is_old_prime(user_agent: str) -> bool:
-    """Whether it is a client of Prime's first generation, which asks for each sandbox alone."""
+    """Return whether the client is of Prime's first generation, which polls each sandbox alone."""
     return _old_prime(user_agent) is not None
 
 
 def _old_prime(user_agent: str) -> int | None:
-    """The last number of its version, 13 for 0.2.13; None for all but the first generation."""
+    """Return the last number of a first-generation client's version, 13 for 0.2.13; None for others."""
     found = _OLD_PRIME.match(user_agent)
     return None if found is None else int(found[1])
 
 
 def _size(value: float, *, old: int | None) -> float:
-    """prime-sandboxes up to 0.2.13 knows whole numbers alone: one sandbox with half a core would fail its listing."""
+    """Round up for prime-sandboxes up to 0.2.13, which parses integers only: one 0.5 would fail its listing."""
     return math.ceil(value) if old is not None and old < 14 else value
 
 
@@ -145,7 +145,7 @@ def _start_command(spec: Spec, user_agent: str, *, old: int | None) -> Any:
     if command is None:
         return None
     if isinstance(command, str):
-        # A newer prime-sandboxes cannot parse a string here and would fail its whole listing.
+        # A newer prime-sandboxes cannot parse a string here; its whole listing would fail.
         return command if old is not None or user_agent.startswith("sandlot") else None
     if old is not None and old < 35:
         return shlex.join(command)

@@ -1,4 +1,4 @@
-"""Routes: create, list, get, delete, bulk delete and reset of sandboxes."""
+"""Routes that create, list, get and delete sandboxes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ UserAgent = Annotated[str, Header(alias="user-agent", include_in_schema=False)]
 async def create(
     body: CreateRequest, request: Request, have: Have, who: Who, user_agent: UserAgent = ""
 ) -> Response:
-    """Answers when the sandbox is RUNNING (or has failed), or as PENDING after `wait_seconds`."""
+    """Create a sandbox; answer when it is RUNNING or has failed, or as PENDING after `wait_seconds`."""
     pool = have.backend.pool(body.pool) if body.pool is not None else None
     if pool is not None and not who.may_use(pool.owner):
         pool = None
@@ -80,7 +80,7 @@ async def create(
         raise ApiError(422, f"{error.field}: {error}", field=error.field) from error
     except CannotStart as error:
         raise _cannot_start(error, have=have) from error
-    # Not for one that has left: with its key it would find at another gateway what this one is going to reap.
+    # Not for a client that has left: its retry would find, at another gateway, a sandbox that this one is to delete.
     if not await request.is_disconnected():
         await have.lifecycle.promise(sandbox)
     if await request.is_disconnected():
@@ -118,9 +118,9 @@ async def list_sandboxes(
     who: Who,
     page: Annotated[int, Query(ge=1, le=1_000_000)] = 1,
     per_page: Annotated[int, Query(ge=1, le=1000)] = 50,
-    labels: Annotated[list[str] | None, Query(description="Repeat it; all must match.")] = None,
+    labels: Annotated[list[str] | None, Query(description="May be repeated; all must match.")] = None,
     status: Annotated[str | None, Query(max_length=32)] = None,
-    is_active: Annotated[bool | None, Query(description="true leaves the ended ones out.")] = None,
+    is_active: Annotated[bool | None, Query(description="true: omit ended sandboxes.")] = None,
     team_id: Annotated[str | None, Query(description="Ignored.")] = None,
     user_id: Annotated[str | None, Query(description="Ignored.")] = None,
     user_agent: UserAgent = "",
@@ -144,7 +144,7 @@ async def list_sandboxes(
     "/sandbox", response_model=BulkDeleteResponse, responses=body_errors(), summary="Delete many sandboxes"
 )
 async def bulk_delete(body: BulkDeleteRequest, have: Have, who: Who) -> Response:
-    """Every id is answered; one that has ended before counts as deleted."""
+    """Delete sandboxes and report on each; one that has ended already counts as deleted."""
     gone: list[Sandbox] = []
     failed: list[dict[str, str]] = []
     if body.sandbox_ids is not None:
@@ -170,7 +170,7 @@ async def bulk_delete(body: BulkDeleteRequest, have: Have, who: Who) -> Response
     "/sandbox/{sandbox_id}", response_model=SandboxResponse, responses=errors(404), summary="Get one sandbox"
 )
 async def get(sandbox: Owned, have: Have, user_agent: UserAgent = "") -> Response:
-    """For Prime's clients before 0.3 a PENDING one is waited for up to a second."""
+    """Return a sandbox; for Prime's clients before 0.3, wait up to a second for a PENDING one."""
     if is_old_prime(user_agent):
         await have.directory.changed(sandbox.id, timeout=READY_HOLD)
     position = have.lifecycle.position(sandbox)
@@ -181,8 +181,8 @@ async def get(sandbox: Owned, have: Have, user_agent: UserAgent = "") -> Respons
     "/sandbox/{sandbox_id}", response_model=Done, responses=errors(404), summary="Delete one sandbox"
 )
 async def delete(sandbox: Owned, have: Have) -> Response:
-    """Answers when nothing can run in it any more; the cleanup follows. Deleting an ended sandbox is a success."""
+    """Delete a sandbox; answer when nothing runs in it any more. Deleting an ended sandbox succeeds."""
     ended_now = have.lifecycle.ends.delete(sandbox)
     await have.lifecycle.deleted_everywhere(sandbox)
-    message = "deleted" if ended_now else "the sandbox had ended before"
+    message = "deleted" if ended_now else "the sandbox had already ended"
     return json_response({"success": True, "message": message})

@@ -1,4 +1,4 @@
-"""What the control routes work with, and who is asking."""
+"""Dependencies of the control routes, and the caller's authentication."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from sandlot_gateway.tokens import Tokens
 
 @dataclass(slots=True)
 class Services:
-    """Made once by app.py. `is_ready`: recovery is over and no end has begun."""
+    """The parts of the gateway that routes use; `is_ready`: recovery is complete, shutdown has not begun."""
 
     settings: Settings
     keys: Keys
@@ -40,8 +40,8 @@ class Services:
     lifecycle: Lifecycle
     sidecars: Sidecars
     exposures: Exposures
-    checkpoints: Checkpoints | None  # none where there is no directory for them
-    ssh: SshSessions | None  # none where its port could not be reached
+    checkpoints: Checkpoints | None  # None without a directory for them
+    ssh: SshSessions | None  # None without a port for them
     counters: Counters
     metrics_text: Callable[[], bytes]
     is_ready: Callable[[], bool]
@@ -63,7 +63,7 @@ async def caller(
     if tenant is None:
         raise ApiError(
             401,
-            "no API key, or one that this server does not know: send Authorization: Bearer KEY",
+            "the API key is missing or unknown: send Authorization: Bearer KEY",
             headers={"www-authenticate": "Bearer"},
         )
     return tenant
@@ -73,7 +73,7 @@ Who = Annotated[Tenant, Depends(caller)]
 
 
 def images_refusal(image: str, *, have: Services, who: Tenant) -> str | None:
-    """Why this key may not name this image; None if it may. One of a pool that it may use was allowed to the pool."""
+    """Return why this key may not use an image, or None if it may; images of its pools are allowed."""
     why = registries.refusal(image, allowed=have.settings.registries)
     if why is not None or have.settings.backend != "local" or who.operates:
         return why
@@ -84,7 +84,7 @@ def images_refusal(image: str, *, have: Services, who: Tenant) -> str | None:
 
 
 async def owned(sandbox_id: SandboxId, have: Have, who: Who) -> Sandbox:
-    """The caller's sandbox of this id; 404 otherwise."""
+    """Return the caller's sandbox with this id; 404 otherwise."""
     await have.directory.appear(sandbox_id)
     sandbox = have.directory.of_tenant(sandbox_id, who.name)
     if sandbox is None:
@@ -94,6 +94,6 @@ async def owned(sandbox_id: SandboxId, have: Have, who: Who) -> Sandbox:
     return sandbox
 
 
-# Seconds that a PENDING sandbox is waited for: a client that hears PENDING sleeps a second or more before it asks again.
+# Seconds to wait for a PENDING sandbox: a client that gets PENDING sleeps a second or more before the next poll.
 READY_HOLD = 1.0
 Owned = Annotated[Sandbox, Depends(owned)]

@@ -1,4 +1,4 @@
-"""Routes of SSH sessions, in the form of Prime's clients since 0.4: a key that is let into a sandbox for a while."""
+"""Routes of SSH sessions, as Prime's clients use them since 0.4: a key that may log in to a sandbox for a while."""
 
 from __future__ import annotations
 
@@ -21,13 +21,15 @@ _TTL = 900  # seconds
 
 class SshRequest(Strict):
     public_key: str | None = Field(
-        None, max_length=16384, description="As in authorized_keys. Without it, as before 0.4: 422."
+        None,
+        max_length=16384,
+        description="In the format of authorized_keys; required (422 for clients before 0.4).",
     )
-    ttl_seconds: SshSeconds | None = Field(None, description=f"How long it may be used; default {_TTL}.")
+    ttl_seconds: SshSeconds | None = Field(None, description=f"Lifetime in seconds; default {_TTL}.")
 
 
 class SshResponse(BaseModel):
-    session_id: str = Field(description="The user name of its connections.")
+    session_id: str = Field(description="The user name to log in with.")
     sandbox_id: SandboxId
     host: str
     port: int
@@ -39,14 +41,12 @@ class SshResponse(BaseModel):
     "/sandbox/{sandbox_id}/ssh-session",
     response_model=SshResponse,
     responses=body_errors(404, 409, 501),
-    summary="Let a key in by SSH",
+    summary="Create an SSH session for a key",
 )
 async def create(sandbox: Owned, body: SshRequest, request: Request, have: Have) -> Response:
     sessions = _sessions(have)
     if body.public_key is None:
-        text = (
-            "public_key: needed; clients before 0.4 bring it to the data plane, where this server takes none"
-        )
+        text = "public_key: required; update clients before 0.4, which send it to the data plane instead"
         raise ApiError(422, text, field="public_key")
     if sandbox.status is not Status.RUNNING:
         raise ApiError(409, f"the sandbox is {sandbox.status}: an SSH session needs a RUNNING one")
@@ -77,15 +77,13 @@ async def create(sandbox: Owned, body: SshRequest, request: Request, have: Have)
     "/sandbox/{sandbox_id}/ssh-session/{session_id}",
     response_model=Done,
     responses=errors(404, 501),
-    summary="Let it in no more, and cut who is",
+    summary="Delete an SSH session and close its connections",
 )
 async def remove(sandbox: Owned, session_id: str, have: Have) -> Response:
     sessions = _sessions(have)
     session = await sessions.found(session_id)
     if session is None or session.sandbox_id != sandbox.id:
-        raise ApiError(
-            404, "no such SSH session: it was deleted, its time was over, or its sandbox has ended"
-        )
+        raise ApiError(404, "no such SSH session: it was deleted, it expired, or its sandbox has ended")
     try:
         await sessions.remove(session)
     except BackendError as error:
@@ -95,5 +93,5 @@ async def remove(sandbox: Owned, session_id: str, have: Have) -> Response:
 
 def _sessions(have: Services) -> SshSessions:
     if have.ssh is None:
-        raise ApiError(501, "not implemented: this server has no port for SSH sessions (gateway.ssh.port)")
+        raise ApiError(501, "not configured: this server has no port for SSH; set gateway.ssh.port")
     return have.ssh

@@ -1,4 +1,4 @@
-"""Routes that Prime's container clients ask about images before they create: credentials, and whether one is there."""
+"""Routes that Prime's container clients call before a create: registry credentials, and a check of the image."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CHECK_TIMEOUT = 20.0  # seconds; the clients give up after 30
 
 
 class Credentials(BaseModel):
-    credentials: list[dict[str, Any]] = Field(description="Always empty: machines have their own.")
+    credentials: list[dict[str, Any]] = Field(description="Always empty: the nodes have their own.")
 
 
 class CheckRequest(Strict):
@@ -32,7 +32,7 @@ class CheckResponse(BaseModel):
     accessible: bool
     details: str
     checked: bool = Field(
-        description="(Sandlot) False: only the name and the registry's permission were, and a start may still fail."
+        description="(Sandlot) false: only name and registry were checked; a start may still fail."
     )
 
 
@@ -40,7 +40,7 @@ class CheckResponse(BaseModel):
     "/registry-credentials",
     response_model=Credentials,
     responses=errors(),
-    summary="Registry credentials: none",
+    summary="Registry credentials (always none)",
 )
 async def credentials(who: Who) -> Response:
     return json_response({"credentials": []})
@@ -50,7 +50,7 @@ async def credentials(who: Who) -> Response:
     "/check-docker-image",
     response_model=CheckResponse,
     responses=body_errors(),
-    summary="Whether a sandbox can have an image",
+    summary="Check an image",
 )
 async def check(body: CheckRequest, have: Have, who: Who) -> Response:
     why = images_refusal(body.image, have=have, who=who)
@@ -62,7 +62,7 @@ async def check(body: CheckRequest, have: Have, who: Who) -> Response:
     except BackendError as error:
         return _answer(False, str(error))
     except TimeoutError:
-        text = f"not known yet: still being fetched after {_CHECK_TIMEOUT:g} s; it goes on"
+        text = f"not known yet: the pull still runs after {_CHECK_TIMEOUT:g} s; check again later"
         return _answer(True, text, checked=False)
     return _answer(True, found.details, checked=found.checked)
 

@@ -1,4 +1,4 @@
-"""From a create request to what it means here; what cannot be had is refused by the field's name."""
+"""Translates a create request into a Spec; rejects what is not available by the field's name."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from sandlot_gateway.sandboxes import Spec
 _MACHINES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
 _ECHOED = ("team_id", "advanced_configs", "arch")
 
-# What clients can ask for and no sandbox here can have. Those of Prime leave them out, or send false or nothing.
+# Fields that no sandbox here supports. Prime's clients leave them out, or send false or an empty value.
 _NOT_HERE = {
-    "guaranteed": "whether requests equal limits is the operator's choice for all sandboxes; leave it out",
-    "registry_credentials_id": "registries' credentials are the operator's, not kept here; leave it out",
-    "region": "this server has one place for sandboxes; leave it out",
+    "guaranteed": "the operator decides for all sandboxes whether requests equal limits; leave it out",
+    "registry_credentials_id": "the operator configures registry credentials; leave it out",
+    "region": "this server has a single region; leave it out",
 }
 
 
@@ -36,10 +36,10 @@ def spec_of(
     checkpoint: Checkpoint | None = None,
     refusal: Callable[[str], str | None] = lambda image: None,
 ) -> Spec:
-    """With the pool and the checkpoint that the request names; what it leaves out is as a pool of its image has it.
+    """Translate a request with its pool and checkpoint; a pool of its image supplies the fields that it omits.
 
-    `pools`: those that the caller may use. `ready`: how many of a pool can be claimed now. `refusal`: why the caller may
-    not name an image. Raises ApiError 422.
+    `pools` are those that the caller may use, `ready` counts a pool's ready instances, `refusal` says why the caller
+    may not use an image. Raises ApiError 422.
     """
     _refuse_unsupported(request)
     _check_pool(request, pool)
@@ -52,17 +52,15 @@ def spec_of(
         _refuse_beside_checkpoint(request)
         image, disk = checkpoint.docker_image, checkpoint.disk_size_bytes / (1 << 30)
     if image is None:
-        raise ApiError(
-            422, "docker_image: needed, since neither pool nor checkpoint_id is given", field="docker_image"
-        )
-    # What a pool has, its maker was asked about.
+        raise ApiError(422, "docker_image: required without pool or checkpoint_id", field="docker_image")
+    # A pool's template was checked when the pool was created.
     if pool is None:
         field = "checkpoint_id" if checkpoint else "docker_image" if request.docker_image else "image"
         check_image(image, field=field, refusal=refusal)
     if pool is not None and image != pool.template.image:
         raise ApiError(
             422,
-            f"pool: {request.pool!r} has the image {pool.template.image!r}: leave the image out, or the pool",
+            f"pool: {request.pool!r} has the image {pool.template.image!r}: leave out either docker_image or pool",
             field="pool",
         )
     if pool is not None:
@@ -101,7 +99,7 @@ def spec_of(
         timeout=timeout,
         timeout_minutes=timeout_minutes,
         idle_timeout=_idle_timeout(request, timeout),
-        # A client that leaves it out lets the server choose; with a string it expects a container.
+        # Without a value the server decides; with a string start_command the client expects a container.
         vm=kind != "string" if request.vm is None else request.vm,
         key=request.idempotency_key,
         checkpoint=checkpoint.id if checkpoint is not None else None,
@@ -111,7 +109,7 @@ def spec_of(
 
 
 def check_image(image: str, *, field: str, refusal: Callable[[str], str | None]) -> None:
-    """Raises ApiError 422."""
+    """Check that the caller may use an image. Raises ApiError 422."""
     why = refusal(image)
     if why is not None:
         raise ApiError(422, f"{field}: {why}", field=field)
@@ -125,29 +123,29 @@ def _refuse_unsupported(request: CreateRequest) -> None:
     if request.volumes:
         raise ApiError(
             422,
-            "volumes: not supported by this server: leave it out, and bring files by upload or checkpoint",
+            "volumes: not supported: leave it out, and use uploads or a checkpoint for files",
             field="volumes",
         )
     for field, why in _NOT_HERE.items():
         if getattr(request, field):
             raise ApiError(422, f"{field}: {why}", field=field)
     if request.gpu_count and not request.gpu_type:
-        raise ApiError(422, "gpu_type: needed when gpu_count is over 0", field="gpu_type")
+        raise ApiError(422, "gpu_type: required if gpu_count is over 0", field="gpu_type")
     here = _MACHINES.get(platform.machine())
     if request.arch is not None and here is not None and request.arch != here:
-        raise ApiError(
-            422, f"arch: this server has {here} machines: ask for that, or leave it out", field="arch"
-        )
+        raise ApiError(422, f"arch: this server only has {here}: use that, or leave it out", field="arch")
     if request.docker_image and request.image and request.docker_image != request.image:
-        raise ApiError(422, "image: it is docker_image's other name, and differs from it", field="image")
+        raise ApiError(
+            422, "image: differs from docker_image, of which it is an alias; leave one out", field="image"
+        )
     if request.advanced_configs is not None and _depth(request.advanced_configs) > 20:
-        raise ApiError(422, "advanced_configs: nested more than 20 deep", field="advanced_configs")
+        raise ApiError(422, "advanced_configs: nested deeper than 20 levels", field="advanced_configs")
 
 
 def _refuse_beside_checkpoint(request: CreateRequest) -> None:
     for field in ("docker_image", "image", "disk_size_gb", "arch"):
         if getattr(request, field) is not None:
-            raise ApiError(422, f"{field}: the checkpoint says it; leave it out", field=field)
+            raise ApiError(422, f"{field}: the checkpoint determines it; leave it out", field=field)
 
 
 def _check_pool(request: CreateRequest, pool: PoolSpec | None) -> None:
@@ -156,7 +154,7 @@ def _check_pool(request: CreateRequest, pool: PoolSpec | None) -> None:
     if pool is None:
         raise ApiError(
             422,
-            f"pool: there is no pool {request.pool!r} that this key may use; GET /api/v1/pools lists those",
+            f"pool: no pool {request.pool!r} that this key may use; GET /api/v1/pools lists those",
             field="pool",
         )
     asked = {
@@ -169,7 +167,7 @@ def _check_pool(request: CreateRequest, pool: PoolSpec | None) -> None:
     for field, (wanted, has) in asked.items():
         if wanted is not None and not math.isclose(wanted, has, rel_tol=1e-6):
             raise ApiError(
-                422, f"{field}: pool {request.pool!r} has {has:g}: ask for that, or leave it out", field=field
+                422, f"{field}: pool {request.pool!r} has {has:g}: use that, or leave it out", field=field
             )
 
 
@@ -202,19 +200,19 @@ def _network(request: CreateRequest) -> Any:
 
 
 def _egress(request: CreateRequest, *, network: str) -> Egress | None:
-    """An empty allowlist is no network, unless one is asked for in so many words; an empty denylist is no policy."""
+    """Return the egress policy: an empty allowlist means no network unless network is full, an empty denylist none."""
     allowed, denied = request.network_allowlist, request.network_denylist or None
     field = "network_denylist" if allowed is None else "network_allowlist"
     if network == "none" and (allowed or denied):
         raise ApiError(
             422,
-            f"{field}: the sandbox is to have no network: leave the list out, or ask for network full",
+            f"{field}: the request asks for no network: leave the list out, or set network to full",
             field=field,
         )
     if network == "none" or (allowed is None and denied is None):
         return None
     if allowed is not None and denied is not None:
-        raise ApiError(422, f"{field}: give either it or network_denylist", field=field)
+        raise ApiError(422, f"{field}: set either this or network_denylist", field=field)
     try:
         return canonical(allowlist=allowed, denylist=denied)
     except BadTarget as error:

@@ -1,4 +1,4 @@
-"""The access log: one structured line for a share of the requests, off by default."""
+"""Writes the access log: one structured line for a share of the requests, off by default."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ log = logging.getLogger("sandlot.access")
 
 
 def request_ids(request: bytes, *, sandbox: bytes, op: bytes) -> dict[str, str]:
-    """The ids that a log line carries, without those that there are not."""
+    """Return the ids for a log line, without empty ones."""
     ids = {"request": request, "sandbox": sandbox, "op": op}
     return {name: value.decode("latin-1") for name, value in ids.items() if value}
 
 
 class AccessLog:
-    """`share` of all requests (0 to 1) get a line; 0 costs one comparison."""
+    """Logs a `share` (0 to 1) of all requests; 0 costs one comparison."""
 
     def __init__(self, share: float) -> None:
         self.share = share

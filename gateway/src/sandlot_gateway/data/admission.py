@@ -1,4 +1,4 @@
-"""Decides, without I/O, who may run now, who waits in line and who is turned away, per lane and in total."""
+"""Decides, without I/O, which requests run, queue or are rejected, per lane and in total."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any, Literal
 
 @dataclass(frozen=True, slots=True)
 class Full:
-    """Turned away, with what a caller may be told."""
+    """A rejection: which limit was reached, in the form that the caller may see."""
 
     scope: Literal["sandbox", "gateway"]
     running: int  # in the lane, or in the whole gateway, by scope
     queued: int
-    limit: int  # the bound that was met
+    limit: int  # the limit that was reached
 
     def document(self) -> dict[str, Any]:
         return {"scope": self.scope, "running": self.running, "queued": self.queued, "limit": self.limit}
@@ -31,11 +31,11 @@ class _Lane:
 
 
 class Admission:
-    """Lanes (one per sandbox) that exist only while somebody is in them.
+    """Admits requests by lane (one per sandbox); a lane exists only while it has requests.
 
-    Every ticket that `enter` takes in is later given back once: with `leave` when it ran, with `cancel` when it
-    stopped waiting. At all times running ≤ max_running in each lane and waiting ≤ max_waiting in each lane. The sum of
-    all is ≤ max_total, but for a tenth of it that each tenant has for sure when others have filled it.
+    Every ticket that `enter` accepts is released exactly once: with `leave` if it ran, with `cancel` if it stopped
+    waiting. In each lane running ≤ max_running and waiting ≤ max_waiting. The sum over all lanes is ≤ max_total, except
+    for the tenth of it that is reserved for each tenant when others have filled the rest.
     """
 
     def __init__(self, *, max_running: int, max_waiting: int, max_total: int) -> None:
@@ -51,10 +51,10 @@ class Admission:
         self._lanes: dict[str, _Lane] = {}
 
     def enter(self, lane_name: str, ticket: Hashable | None, *, tenant: str = "") -> Full | bool:
-        """True: run. False: `ticket` waits. Full: turned away. `tenant`: whose the lane is.
+        """Return True to run now, False if `ticket` was queued, Full if rejected; `tenant` owns the lane.
 
-        Without a ticket waiting is not an option: the answer False then changed nothing, and the caller comes again
-        with one.
+        A request without a ticket cannot queue: False then means that nothing changed, and that the caller calls again
+        with a ticket.
         """
         is_full = self.running + self.waiting >= self.max_total
         if is_full and self._of_tenant[tenant] >= self._sure_of_tenant:
@@ -80,7 +80,7 @@ class Admission:
         return False
 
     def leave(self, lane_name: str) -> Hashable | None:
-        """One that ran is done; the ticket that runs now in its place, if somebody waited."""
+        """Release a running request; return the waiting ticket that now runs in its place, if any."""
         lane = self._lanes[lane_name]
         self._one_less(lane.tenant)
         if lane.waiting:
@@ -95,7 +95,7 @@ class Admission:
         return None
 
     def cancel(self, lane_name: str, ticket: Hashable) -> bool:
-        """A waiting ticket gives up. False: it is not waiting (any more), so it runs and must `leave`."""
+        """Remove a waiting ticket; return False if it no longer waits: it then runs and must `leave`."""
         lane = self._lanes.get(lane_name)
         if lane is None or not lane.waiting or ticket not in lane.waiting:
             return False
@@ -105,7 +105,7 @@ class Admission:
         return True
 
     def position(self, lane_name: str) -> tuple[int, int]:
-        """(running, waiting) of a lane."""
+        """Return (running, waiting) of a lane."""
         lane = self._lanes.get(lane_name)
         return (0, 0) if lane is None else (lane.running, len(lane.waiting or ()))
 

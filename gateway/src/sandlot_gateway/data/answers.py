@@ -1,4 +1,4 @@
-"""The data plane's own answers: JSON errors whose shape and status are fixed in one place."""
+"""Builds the data plane's own error responses, whose shape and status are defined in one place."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 
-# A sidecar's 401. Passed on as one it would say that the client's own credential is wrong.
+# For a sidecar's 401. Forwarding it would tell the client that its own credential is wrong.
 TOKEN_REJECTED = (
-    "the sidecar rejected the gateway's token: the sandbox has another owner by now, or the master keys differ;"
+    "the sidecar rejected the gateway's token: the sandbox has another owner, or the master keys differ;"
     " compare the Secrets of gateway and controller"
 )
 
 
 class ErrorCode(StrEnum):
-    """Those that more than one place answers with."""
+    """Error codes that several modules use."""
 
     SIDECAR_UNREACHABLE = "sidecar_unreachable"
     SIDECAR_LOST = "sidecar_lost"
@@ -34,7 +34,7 @@ class ErrorCode(StrEnum):
 
 
 class Refusal(Exception):
-    """A request that the gateway answers itself."""
+    """An error response that the gateway sends itself."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ def no_such_route(path: str) -> Refusal:
 
 
 def sandbox_not_found(*, verdict: str | None, message: str | None, **fields: Any) -> Refusal:
-    """Unknown or ended. The name is Prime's, which clients look for."""
+    """Return the error for an unknown or ended sandbox; Prime's clients match on its code."""
     return Refusal(
         502,
         "sandbox_not_found",
@@ -79,7 +79,7 @@ def sandbox_not_found(*, verdict: str | None, message: str | None, **fields: Any
 
 
 def unreachable(error: DialError) -> Refusal:
-    """No connection, though the backend has not said that the sandbox has ended; `sandbox` says what is known."""
+    """Return the error for a failed dial of a sandbox that has not ended; `sandbox` is the state of its sidecar."""
     return Refusal(502, ErrorCode.SIDECAR_UNREACHABLE, str(error), may_have_run=False, sandbox=error.peer)
 
 

@@ -1,4 +1,4 @@
-"""Bounds what is in flight per sandbox and in total: a full queue answers at once instead of growing."""
+"""Limits requests in flight per sandbox and in total: a full queue rejects at once instead of growing."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from .admission import Admission, Full
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What the data plane will hold. Times in seconds."""
+    """Limits of the data plane; times in seconds."""
 
     per_sandbox: int = 256  # requests in flight to one sandbox
     queue_per_sandbox: int = 1024  # requests waiting for one sandbox
-    # Requests in flight and waiting, all together; each tenant has a tenth of it for sure.
+    # Requests in flight and waiting, over all sandboxes; a tenth is reserved for each tenant.
     total: int = 20_000
     pending_wait: float = 5.0  # how long a request waits for a sandbox that is still starting
-    retry_after: int = 1  # of the 503s
+    retry_after: int = 1  # sent with each 503
     sockets: int = 2000  # open WebSockets: terminals and exposed ones; no tenant has more than nine tenths
     sockets_per_sandbox: int = 256
     access_log: float = 0.0  # share of requests that get a line in the access log, 0 to 1
 
 
 class Overloaded(Exception):
-    """The queue is full; `full` says which."""
+    """Raised when a queue is full; `full` says which."""
 
     def __init__(self, full: Full) -> None:
         super().__init__(f"full: {full}")
@@ -34,13 +34,13 @@ class Overloaded(Exception):
 
 
 class Abandoned(Exception):
-    """Nobody wants the place any more."""
+    """Raised when the client left while its request waited."""
 
 
 class Breaker:
-    """Admission with waiting. After `enter` returned (how long it waited), `leave` is called exactly once.
+    """Admission with waiting; after each successful `enter`, call `leave` exactly once.
 
-    A request that is cancelled while it waits gives its place back, also when it was let in at that very moment.
+    A request that is cancelled while it waits releases its permit, even if it was admitted at that moment.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -57,7 +57,7 @@ class Breaker:
         return self._admission.waiting
 
     def try_enter(self, lane: str, *, tenant: str = "") -> bool:
-        """The common case without a wait. False: `enter` has to be awaited. Raises Overloaded."""
+        """Return whether the request was admitted without waiting; if not, await `enter`. Raises Overloaded."""
         outcome = self._admission.enter(lane, None, tenant=tenant)
         if isinstance(outcome, Full):
             raise Overloaded(outcome)
@@ -70,9 +70,9 @@ class Breaker:
         tenant: str = "",
         gone: Callable[[], Coroutine[Any, Any, None]] | None = None,
     ) -> float:
-        """Wait for a place, first come first served; the seconds waited.
+        """Wait for a permit, first come first served; return the seconds waited.
 
-        `gone` returns when nobody wants the place any more. Raises Overloaded, or Abandoned after `gone`.
+        `gone` returns when the client has left. Raises Overloaded, or Abandoned after `gone`.
         """
         loop = asyncio.get_running_loop()
         ticket: asyncio.Future[bool] = loop.create_future()
@@ -95,20 +95,20 @@ class Breaker:
             if not admitted:
                 raise Abandoned
         except BaseException:
-            # Also when it was let in at this very moment: the place must not be lost with it.
+            # It may have been admitted at this moment; its permit would be lost with it.
             if not self._admission.cancel(lane, ticket):
                 self.leave(lane)
             raise
         return loop.time() - since
 
     def full(self, lane: str) -> Full:
-        """What to tell a request that does not want to wait for a place."""
+        """Return the rejection of a request that does not wait."""
         running, waiting = self._admission.position(lane)
         return Full("sandbox", running, waiting, self._admission.max_running)
 
     def leave(self, lane: str) -> None:
         ticket = self._admission.leave(lane)
-        # A ticket that is done was given up a moment ago: its `enter` still has to wake, finds that it no longer
-        # waits, and leaves again, so the place moves on to the next one.
+        # A ticket that is done was abandoned a moment ago: its `enter` has yet to wake, finds that it no longer
+        # waits, and leaves again, so that the permit passes to the next one.
         if isinstance(ticket, asyncio.Future) and not ticket.done():
             ticket.set_result(True)

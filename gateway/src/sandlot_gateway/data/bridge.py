@@ -1,4 +1,4 @@
-"""Listens on a TCP port and carries each connection to a sandbox: both ways, half-close and back-pressure kept."""
+"""Listens on a TCP port and relays each connection to a sandbox, with half-close and back-pressure."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from collections.abc import Awaitable, Callable
 from .conn import Connection
 from .errors import PoolError
 
-MAX_CONNECTIONS = 512  # of one listener; further ones are closed at once
+MAX_CONNECTIONS = 512  # per listener; further ones are closed at once
 _PIECE = 64 * 1024
 
 
 class PortListener:
-    """`tunnel` gives the connection into the sandbox for each client, or None when there is nowhere to go."""
+    """A TCP listener; `tunnel` opens the connection into the sandbox for each client, or returns None."""
 
     def __init__(self, tunnel: Callable[[], Awaitable[Connection | None]]) -> None:
         self._tunnel = tunnel
@@ -23,12 +23,12 @@ class PortListener:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def open(self, host: str, port: int) -> int:
-        """Listen; the port that was bound. Raises OSError."""
+        """Listen and return the bound port. Raises OSError."""
         self._server = await asyncio.start_server(self._accepted, host, port, limit=_PIECE, backlog=1024)
         return self._server.sockets[0].getsockname()[1]
 
     async def close(self) -> None:
-        """Stop listening and cut every connection."""
+        """Stop listening and close every connection."""
         if self._server is not None:
             self._server.close()
         tasks = set(self._tasks)
@@ -49,7 +49,7 @@ class PortListener:
         except asyncio.CancelledError:
             if not task.cancelling():
                 raise
-            # `close` cut us, and waits; the stream machinery would log a cancelled handler as an error.
+            # `close` cancelled us and waits; asyncio's streams would log a cancelled handler as an error.
         finally:
             self._tasks.discard(task)
             writer.transport.abort()
@@ -67,12 +67,12 @@ class PortListener:
             async with asyncio.TaskGroup() as both:
                 both.create_task(_up(reader, connection))
                 both.create_task(_down(connection, writer))
-            # All bytes are handed over; give the client's side the time to take them.
+            # All bytes are written; wait until the client has read them.
             writer.close()
             with contextlib.suppress(OSError):
                 await writer.wait_closed()
         except* (OSError, PoolError):
-            pass  # one side broke: both are closed without ceremony
+            pass  # one side failed: close both
         finally:
             connection.close()
 

@@ -11,11 +11,11 @@ from .errors import UpstreamError, WireError
 from .wire import ResponseReader
 
 _PEEK = 0x02 | 0x40  # MSG_PEEK | MSG_DONTWAIT
-READ_HIGH = 256 * 1024  # bytes held for a slow consumer before reading pauses
+READ_HIGH = 256 * 1024  # bytes buffered for a slow consumer before reading pauses
 
 
 class Connection(asyncio.Protocol):
-    """Made by the pool. One request at a time: `begin`, `write`…, `head`, `read`… until b"", then back to the pool.
+    """Made by the pool. One request at a time: `begin`, `write`…, `head`, `read`… until b"", then `release`.
 
     After a response with status 101 it is a raw duplex: `write`, `write_eof`, `read`.
     """
@@ -48,7 +48,7 @@ class Connection(asyncio.Protocol):
         self.eof = False  # the peer will send no more
         self.idle = False
         self.idle_until = 0.0
-        self.uses = 0  # requests begun on it
+        self.uses = 0  # requests sent over it
         self.on_idle_lost: Callable[[Connection], None] = _nothing
         self._error: Exception | None = None
         self._waiter: asyncio.Future[None] | None = None
@@ -56,17 +56,17 @@ class Connection(asyncio.Protocol):
         self._read_paused = False
         self._write_paused = False
 
-    # The caller's side.
+    # Methods for the caller.
 
     def begin(self, data: bytes, *, no_body: bool = False, upgrade: bool = False) -> None:
-        """Start a request with its head (and as much of its body as there is) in one write."""
+        """Send the head of a request, and as much of its body as there is, in one write."""
         self.uses += 1
         self._reader.expect(no_body=no_body, upgrade=upgrade)
         self.write(data)
 
     @property
     def lost(self) -> bool:
-        """Nothing can be sent any more; `closed` comes an iteration of the loop later when the other end did it."""
+        """Whether writing is no longer possible; `closed` follows one loop iteration later if the peer closed."""
         return self.closed or self.transport.is_closing()
 
     def write(self, data: bytes) -> None:
@@ -74,10 +74,10 @@ class Connection(asyncio.Protocol):
             self.transport.write(data)
 
     def is_quiet(self) -> bool:
-        """Whether the kernel holds neither bytes nor the end of a connection that is idle.
+        """Return whether the kernel holds neither bytes nor an end of file for this idle connection.
 
-        The loop may not have looked yet: a peer that closed a moment ago would otherwise get the next request, and
-        nobody could say whether it ran.
+        The loop may not have polled yet: a peer that closed a moment ago would otherwise get the next request, and the
+        gateway could not tell whether it ran.
         """
         try:
             self.sock.recv(1, _PEEK)
@@ -88,12 +88,12 @@ class Connection(asyncio.Protocol):
         return False
 
     def write_eof(self) -> None:
-        """Half-close: the peer reads the end, and can still send."""
+        """Half-close: the peer reads an end of file, and can still send."""
         if not self.lost and self.transport.can_write_eof():
             self.transport.write_eof()
 
     async def drain(self) -> None:
-        """Wait until the peer has taken enough of what was written."""
+        """Wait until the write buffer is below its limit."""
         while self._write_paused and not self.closed:
             if self._drain is None:
                 self._drain = asyncio.get_running_loop().create_future()
@@ -101,17 +101,17 @@ class Connection(asyncio.Protocol):
 
     @property
     def answering(self) -> bool:
-        """The response's head is here: perhaps before the request's body was sent."""
+        """Whether the response's head has arrived, possibly before the request's body was sent."""
         return self._reader.head_complete
 
     @property
     def waits(self) -> bool:
-        """`read` has to wait: nothing has arrived that was not taken, and the body has not ended."""
+        """Whether `read` would wait: all bytes that arrived were read, and the body has not ended."""
         return not self._reader.pieces and not self._reader.complete
 
     @property
     def reusable(self) -> bool:
-        """The response was read to its end, and another request can follow."""
+        """Whether the response was read to its end and another request can follow."""
         reader = self._reader
         read = reader.complete and not reader.pieces and not reader.excess
         return read and reader.reusable and not self.lost and not self.eof
@@ -126,7 +126,7 @@ class Connection(asyncio.Protocol):
         return reader
 
     async def read(self) -> bytes:
-        """What has arrived of the body, at least one byte; b"" at its end. Raises UpstreamError."""
+        """Return the body bytes that have arrived, at least one; b"" at the end. Raises UpstreamError."""
         reader = self._reader
         while True:
             if reader.pieces:
@@ -138,7 +138,7 @@ class Connection(asyncio.Protocol):
             await self._wait()
 
     def take(self) -> bytes:
-        """What has arrived of the body so far. Without it the next response on this connection would not be read."""
+        """Return the body bytes so far. Until they are taken, the next response cannot be read."""
         data = self._reader.take()
         if self._read_paused and not self.closed:
             self._read_paused = False
@@ -146,10 +146,10 @@ class Connection(asyncio.Protocol):
         return data
 
     def reset_to_http(self) -> None:
-        """After a 101: what follows on this connection is HTTP again (a tunnel to a web server).
+        """Return to HTTP after a 101 (for a tunnel to a web server).
 
-        The peer speaks only when spoken to, so nothing can have arrived yet; if it has, the connection is not
-        trusted with a request.
+        The peer sends nothing before it has a request; if bytes have arrived already, the connection is not used for
+        a request.
         """
         early = bool(self._reader.pieces)
         self._reader.close()
@@ -157,13 +157,13 @@ class Connection(asyncio.Protocol):
         self._reader.excess = early
 
     def close(self) -> None:
-        """At once, whatever is still to be written: the peer notices that nobody is there any more."""
+        """Close at once and drop unsent bytes, so that the peer notices."""
         if not self.closed:
             self.closed = True
             self.transport.abort()
             self._wake()
 
-    # The event loop's side.
+    # Methods for the event loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
@@ -249,4 +249,4 @@ class Connection(asyncio.Protocol):
 
 
 def _nothing(_: Connection) -> None:
-    """Stands until the pool has put itself in."""
+    """Do nothing; the placeholder until the pool sets its callback."""

@@ -1,4 +1,4 @@
-"""Connects to "unix:/path" and "host:port": one attempt, the only step of a request that is ever repeated."""
+"""Connects to "unix:/path" and "host:port": one attempt, the only step of a request that is retried."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ _RESOLVERS = ThreadPoolExecutor(8, thread_name_prefix="resolver")
 
 @dataclass(frozen=True, slots=True)
 class DialSettings:
-    """Times in seconds."""
+    """Timeouts and backoff of dials, in seconds."""
 
-    timeout: float = 10.0  # the longest that one attempt may take
-    first_timeout: float = 0.25  # for the first one; each has three times the one before
-    backoff: float = 0.02  # before the second attempt, doubled after, ± 50 %
+    timeout: float = 10.0  # of one attempt, at most
+    first_timeout: float = 0.25  # of the first attempt; each further one has three times the one before
+    backoff: float = 0.02  # before the second attempt, doubled for each further one, ± 50 %
     max_backoff: float = 0.5
 
     def timeout_of(self, timeouts: int) -> float:
-        """Of an attempt after `timeouts` in a row that got no answer.
+        """Return the timeout of an attempt that follows `timeouts` unanswered ones in a row.
 
-        A first packet that got lost is repeated by the kernel after a second; whatever puts a node's packet filter
-        anew, with every pod that comes or goes, loses some. So the first attempt is a short one. A sandbox that is
-        slow to accept needs long ones: each that is given up leaves it a connection to accept in vain.
+        The kernel repeats a lost SYN after one second, and a node loses some whenever its packet filter is rewritten,
+        which happens with every pod that starts or ends. So the first attempt is short. A sandbox that is slow to
+        accept needs long ones: each attempt that is abandoned leaves it a dead connection to accept.
         """
         return min(self.timeout, self.first_timeout * 3 ** min(timeouts, 20))
 
     def pause_after(self, failures: int) -> float:
-        """Between two attempts, after so many failures in a row."""
+        """Return the pause before the next attempt, after `failures` in a row."""
         return min(self.max_backoff, self.backoff * 2 ** min(failures - 1, 20)) * random.uniform(0.5, 1.5)
 
 
 async def dial(address: str, *, timeout: float) -> Connection:
-    """One attempt to connect to `address`; raises DialError. Nothing has been sent when it fails."""
+    """Connect to `address` in one attempt. Raises DialError; nothing has been sent then."""
     try:
         return await _connect(address, timeout=timeout)
     except (OSError, TimeoutError) as error:
@@ -51,7 +51,7 @@ async def dial(address: str, *, timeout: float) -> Connection:
 
 
 def split_host_port(address: str) -> tuple[str, int]:
-    """("10.0.0.7", 8700) of "10.0.0.7:8700", ("::1", 8700) of "[::1]:8700"; raises ValueError."""
+    """Split "10.0.0.7:8700" into ("10.0.0.7", 8700), "[::1]:8700" into ("::1", 8700). Raises ValueError."""
     host, colon, port = address.rpartition(":")
     if not colon or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
         raise ValueError(f"not an address: {address!r}")
@@ -67,8 +67,8 @@ async def _connect(address: str, *, timeout: float) -> Connection:
     if address.startswith("unix:"):
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         try:
-            # Never waits: a Unix socket connects at once or not at all. The loop's own sock_connect takes a
-            # full backlog (EAGAIN) for a connection under way and then calls it connected.
+            # Does not block: a Unix socket connects at once or not at all. The loop's own sock_connect mistakes a
+            # full backlog (EAGAIN) for a connection in progress and then reports it as connected.
             sock.connect(address[5:])
         except BaseException:
             sock.close()
@@ -101,10 +101,10 @@ async def _connect(address: str, *, timeout: float) -> Connection:
 
 
 async def _connected(sock: socket.socket, target: tuple[str, int] | tuple[str, int, int, int]) -> None:
-    """Raises OSError.
+    """Connect the socket. Raises OSError.
 
-    uvloop's own sock_connect asks its resolver, also for an address: four threads, which a few names that are slow to
-    resolve take for many seconds. No first packet is sent in that time, to no sandbox.
+    uvloop's own sock_connect goes through its resolver even for an address. The resolver has four threads, and a few
+    names that are slow to resolve occupy them for many seconds; in that time no sandbox could be dialled.
     """
     with contextlib.suppress(BlockingIOError):
         sock.connect(target)
@@ -125,7 +125,7 @@ _Target = tuple[socket.AddressFamily, tuple[str, int] | tuple[str, int, int, int
 
 
 def _literal(host: str, port: int) -> _Target | None:
-    """An address needs no resolver, which has a thread of its own that has to get a core first."""
+    """Return the socket address if `host` is an IP address, which spares the wait for a resolver thread."""
     for family in (socket.AF_INET, socket.AF_INET6):
         try:
             socket.inet_pton(family, host)
@@ -136,7 +136,7 @@ def _literal(host: str, port: int) -> _Target | None:
 
 
 async def addresses_of(host: str, port: int) -> list[str]:
-    """Every address of a name, as `dial` takes them; raises OSError for a name that has none."""
+    """Resolve a name to all its addresses, in the form that `dial` takes. Raises OSError if it has none."""
     literal = _literal(host, port)
     found = await _lookup(host, port) if literal is None else [literal]
     return [
@@ -150,7 +150,7 @@ async def _resolved(host: str, port: int) -> _Target:
 
 
 async def _lookup(host: str, port: int) -> list[_Target]:
-    # Threads of its own: the loop's few are also those of connections to the API server.
+    # Its own threads: the loop's few also serve the connections to the API server.
     loop = asyncio.get_running_loop()
     infos = await loop.run_in_executor(
         _RESOLVERS, partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
@@ -159,7 +159,7 @@ async def _lookup(host: str, port: int) -> list[_Target]:
 
 
 def _keep_alive(sock: socket.socket) -> None:
-    """A peer whose machine has gone is noticed after half a minute, and not when a command's time is over."""
+    """Set TCP keep-alive, so that a peer whose machine is gone is noticed after 30 s."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3)):
         if hasattr(socket, name):
@@ -170,5 +170,5 @@ def _reason(error: OSError | TimeoutError) -> str:
     if isinstance(error, TimeoutError):
         return "no answer to the connection attempt"
     if isinstance(error, BlockingIOError):
-        return "its backlog of connections is full"
+        return "its listen backlog is full"
     return os.strerror(error.errno).lower() if error.errno and error.errno > 0 else str(error)

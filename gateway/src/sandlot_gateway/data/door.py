@@ -1,4 +1,4 @@
-"""Who may pass to which sandbox, and when: credentials, waiting for a start, waiting for a place."""
+"""Admits requests to sandboxes: checks credentials, waits for a starting sandbox and for a permit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .routes import ApiKeys, Route, Routes
 
 
 class Door:
-    """Every method that says no raises Refusal; ClientGone when the client left while it waited."""
+    """Admission of requests; methods raise Refusal to reject, and ClientGone when the client left meanwhile."""
 
     def __init__(
         self, *, routes: Routes, tokens: Tokens, api_keys: ApiKeys, metrics: Metrics, limits: Limits
@@ -41,7 +41,7 @@ class Door:
         return unavailable(error, message, retry_after=self.limits.retry_after)
 
     def authenticate(self, token: str, sandbox_id: SandboxId) -> str:
-        """The tenant behind a client token of this sandbox or an API key."""
+        """Return the tenant of a client token for this sandbox, or of an API key."""
         if token:
             if token.startswith("sct_"):
                 tenant = self._tokens.check_client(token, sandbox_id)
@@ -52,15 +52,15 @@ class Door:
         raise unauthorized()
 
     def for_the_app(self, authorization: bytes) -> bytes:
-        """A caller that sends its gateway credential along must not hand it to what runs in a sandbox."""
+        """Return the header to forward to an app: b"" for a gateway credential, which a sandbox must not see."""
         token = bearer(authorization)
         ours = token.startswith("sct_") or (token and self._api_keys.tenant(token) is not None)
         return b"" if ours else authorization
 
     async def ready(self, sandbox_id: SandboxId, tenant: str, *, receive: Receive | None) -> Route:
-        """The route of a running sandbox of this tenant; one that is starting, or not known yet, is waited for.
+        """Return the route of a running sandbox of this tenant; wait if it is starting or not known yet.
 
-        `receive` tells when the client leaves; None while its body has not been read.
+        `receive` reports that the client left; None while the request's body has not been read.
         """
         route = self._routes.find(sandbox_id)
         if route is None or (route.tenant == tenant and route.status is Status.PENDING):
@@ -83,7 +83,7 @@ class Door:
         return route
 
     def check_alive(self, sandbox_id: SandboxId, *, may_have_run: bool) -> None:
-        """A sidecar that cannot be reached because its sandbox ended: say that, it is the cause."""
+        """Raise Refusal if the sandbox has ended, which is why its sidecar cannot be reached."""
         route = self._routes.find(sandbox_id)
         if route is None or route.status not in (Status.PENDING, Status.RUNNING):
             raise sandbox_not_found(
@@ -93,14 +93,14 @@ class Door:
             )
 
     def try_enter(self, lane: str, *, tenant: str) -> bool:
-        """Whether there was a place at once; if so, `leave` has to follow. False: `enter` waits for one."""
+        """Return whether a permit was free, to be released with `leave`; if not, `enter` waits for one."""
         try:
             return self.breaker.try_enter(lane, tenant=tenant)
         except Overloaded as error:
             raise self._busy(error) from error
 
     async def enter(self, lane: str, *, tenant: str, receive: Receive | None) -> float:
-        """The seconds waited for a place; `leave` has to follow."""
+        """Wait for a permit, to be released with `leave`; return the seconds waited."""
         gone = None if receive is None else lambda: until_gone(receive)
         try:
             queued = await self.breaker.enter(lane, tenant=tenant, gone=gone)
@@ -112,7 +112,7 @@ class Door:
         return queued
 
     def enter_now(self, lane: str, *, tenant: str) -> None:
-        """A place at once or not at all; `leave` has to follow."""
+        """Take a permit without waiting, to be released with `leave`."""
         if not self.try_enter(lane, tenant=tenant):
             raise self._busy(Overloaded(self.breaker.full(lane)))
 

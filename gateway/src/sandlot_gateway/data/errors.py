@@ -1,22 +1,22 @@
-"""The ways a request to an upstream can fail, told apart by whether the request may have run."""
+"""Errors of requests to an upstream, distinguished by whether the request may have run."""
 
 from __future__ import annotations
 
 from typing import Literal
 
-# What is known of an upstream that gave no connection: it lives and is behind; nothing was heard of it; its machine
-# lives and nothing listens; the backend says that it has ended.
+# State of an upstream that accepted no connection. slow: alive but behind. silent: no sign of life. refusing: its
+# machine is up and nothing listens. ended: the backend has reported its end.
 Peer = Literal["slow", "silent", "refusing", "ended", "unknown"]
 
 
 class PoolError(Exception):
-    """Base of what the HTTP pool raises."""
+    """Base of the HTTP pool's errors."""
 
     may_have_run = False
 
 
 class DialError(PoolError):
-    """No connection could be made: nothing of the request was sent, so that a retry is safe."""
+    """Raised when no connection could be made: nothing of the request was sent, so a retry is safe."""
 
     def __init__(
         self,
@@ -30,20 +30,20 @@ class DialError(PoolError):
         super().__init__(f"cannot connect to {address}: {reason}")
         self.address = address
         self.reason = reason
-        self.refused = refused  # its machine answered that nothing listens there
-        self.final = final  # trying again would change nothing
+        self.refused = refused  # connection refused: nothing listens there
+        self.final = final  # a retry cannot succeed
         self.peer: Peer = peer or ("refusing" if refused else "unknown")
 
 
 class UpstreamError(PoolError):
-    """The upstream failed after the request was (or may have been) sent: a retry could run it twice."""
+    """Raised when the upstream failed after the request was (or may have been) sent: a retry could run it twice."""
 
     may_have_run = True
 
 
 class ClientGone(Exception):
-    """Nobody is there to read the answer."""
+    """Raised when the client has disconnected."""
 
 
 class WireError(Exception):
-    """Bytes that are no HTTP/1.1 response."""
+    """Raised for bytes that are not a valid HTTP/1.1 response."""

@@ -1,4 +1,4 @@
-"""Exposures: ports of a sandbox reachable from outside, by path (HTTP) or on a port of the gateway's host (TCP)."""
+"""Keeps exposures: ports of a sandbox reachable by path (HTTP) or on a port of the gateway's host (TCP)."""
 
 from __future__ import annotations
 
@@ -28,35 +28,35 @@ from .tunnel import tunnel_key
 log = logging.getLogger("sandlot.expose")
 
 MAX_PER_SANDBOX = 64
-_TRIES = 8  # ports, before a create of a TCP exposure is refused
-_PATIENCE = 2.0  # seconds until another gateway's exposure is known here; it takes some 30 ms
+_TRIES = 8  # ports to try before a create of a TCP exposure fails
+_PATIENCE = 2.0  # seconds to wait for an exposure of another gateway, which takes some 30 ms
 
 
 class Shared(Protocol):
-    """Where several gateways keep their exposures."""
+    """The exposures that several gateways share."""
 
     def new_id(self) -> str: ...
 
     def may_exist(self, exposure_id: str) -> bool:
-        """Whether some gateway made it."""
+        """Return whether a gateway generated this id."""
         ...
 
     def subscribe(self, told: Callable[[SandboxId, list[Exposure]], None]) -> None:
-        """`told` hears of all exposures of a sandbox, each time that they have changed."""
+        """Call `told` with all exposures of a sandbox each time that they change."""
 
     async def put(self, exposure: Exposure) -> bool:
-        """False: its port is another's by now."""
+        """Store an exposure; return False if another one has taken its port."""
         ...
 
     async def take(self, exposure: Exposure) -> None: ...
 
 
 class Exposures:
-    """The exposures of all sandboxes; with a `store` they survive the gateway (TCP ones on the same port).
+    """The exposures of all sandboxes; with a `store` they survive a restart (TCP ones on the same port).
 
-    `ports` is where TCP listeners may be; without it the kernel picks one. `shared` stands for a store that other
-    gateways read and write too: then each of them serves all exposures, TCP ones on the same port everywhere, and
-    without `ports` there are none of these.
+    `ports` are those for TCP listeners; without them the kernel picks one. `shared` replaces `store` when several
+    gateways run: each then serves all exposures, TCP ones on the same port everywhere, and TCP exposures need
+    `ports`.
     """
 
     def __init__(
@@ -75,10 +75,8 @@ class Exposures:
         self._ports = None if ports is None else list(ports)
         self._store = store if shared is None else None
         self._shared = shared
-        self._unconfirmed: set[str] = set()  # written by this gateway, not yet told of
-        self._removed: dict[
-            str, SandboxId
-        ] = {}  # ids and their sandboxes: what is told late brings none back
+        self._unconfirmed: set[str] = set()  # stored by this gateway, not yet reported back
+        self._removed: dict[str, SandboxId] = {}  # id -> sandbox: a late report must not restore one of these
         self._awaited: dict[str, asyncio.Event] = {}
         if shared is not None:
             shared.subscribe(self._told)
@@ -86,28 +84,30 @@ class Exposures:
         self._tasks = Tasks()
 
     async def start(self) -> None:
-        """Bring back what the store holds. A TCP port that somebody else has by now is given up, with a log line."""
+        """Restore the stored exposures. One whose TCP port is taken now is dropped, with a log line."""
         if self._store is None or not self._store.exists():
             return
         try:
             rows = json.loads(self._store.read_text())
             known = [Exposure(**row) for row in rows]
         except (ValueError, TypeError) as error:
-            log.warning("the exposures in %s cannot be read: %s", self._store, error)
+            log.warning("cannot read the exposures in %s: %s; starting without them", self._store, error)
             return
         for exposure in known:
             if exposure.protocol == "TCP":
                 try:
                     await self._listen(exposure, [exposure.listen_port or 0])
                 except OSError as error:
-                    log.warning("port %s of an exposure is lost: %s", exposure.listen_port, error)
+                    log.warning(
+                        "cannot reopen port %s: %s; its exposure is removed", exposure.listen_port, error
+                    )
                     continue
             self._all[exposure.id] = exposure
 
     def prune(self) -> None:
-        """Drop the exposures of sandboxes that are unknown or ended; once after a restart has found the sandboxes."""
+        """Drop the exposures of unknown or ended sandboxes; call once after a restart, when sandboxes are known."""
         if self._shared is not None:
-            return  # told of live ones only
+            return  # the shared store reports live sandboxes only
         for sandbox_id in {exposure.sandbox_id for exposure in self._all.values()}:
             route = self._routes.find(sandbox_id)
             if route is None or route.status not in (Status.PENDING, Status.RUNNING):
@@ -116,7 +116,7 @@ class Exposures:
     async def add(
         self, sandbox_id: SandboxId, tenant: str, port: int, name: str | None = None, protocol: str = "HTTP"
     ) -> Exposure:
-        """Make one; for TCP the listener is open when this returns. Raises ExposeError."""
+        """Create an exposure; a TCP listener is open when this returns. Raises ExposeError."""
         kind = checked(port, name=name, protocol=protocol)
         if len(self.list(tenant, sandbox_id=sandbox_id)) >= MAX_PER_SANDBOX:
             raise ExposeError(f"a sandbox has at most {MAX_PER_SANDBOX} exposures: remove one first")
@@ -144,7 +144,7 @@ class Exposures:
         return exposure
 
     async def remove(self, exposure_id: str, tenant: str) -> bool:
-        """Close one with its connections. False: this tenant has no such exposure."""
+        """Close an exposure and its connections; return False if this tenant has no such exposure."""
         exposure = self._all.get(exposure_id)
         if exposure is None or exposure.tenant != tenant:
             return False
@@ -152,14 +152,14 @@ class Exposures:
             await self._shared.take(exposure)
             self._removed[exposure.id] = exposure.sandbox_id
             if exposure.id not in self._all:
-                return True  # told of it meanwhile
+                return True  # the removal was reported meanwhile
         self._drop(exposure)
         self._save()
         await self._tcp.closed()
         return True
 
     def list(self, tenant: str, *, sandbox_id: SandboxId | None = None) -> list[Exposure]:
-        """A tenant's exposures, oldest first."""
+        """Return a tenant's exposures, oldest first."""
         return [
             exposure
             for exposure in self._all.values()
@@ -170,7 +170,7 @@ class Exposures:
         return self._all.get(exposure_id)
 
     async def found(self, exposure_id: str) -> Exposure | None:
-        """The same, but one that another gateway has just made is waited for."""
+        """Find an exposure; wait for one that another gateway has just created."""
         known = self._all.get(exposure_id)
         if known is not None or self._shared is None or exposure_id in self._removed:
             return known
@@ -185,7 +185,7 @@ class Exposures:
         return self._all.get(exposure_id)
 
     def sandbox_ended(self, sandbox_id: SandboxId) -> None:
-        """Close all of a sandbox's exposures; returns at once, their connections end in the background."""
+        """Close all exposures of a sandbox; their connections end in the background."""
         gone = [exposure for exposure in self._all.values() if exposure.sandbox_id == sandbox_id]
         for exposure in gone:
             self._drop(exposure)
@@ -195,12 +195,12 @@ class Exposures:
             self._save()
 
     async def close(self) -> None:
-        """Stop listening; the store keeps everything for the next start."""
+        """Stop listening; stored exposures return with the next start."""
         await self._tasks.close()
         await self._tcp.close_all()
 
     async def _add_shared(self, exposure: Exposure, shared: Shared) -> Exposure:
-        """On a port that is free here and that no other gateway gives away at the same moment."""
+        """Store the exposure, on a port that is free here and that no other gateway takes at the same moment."""
         ports: list[int | None] = [None]
         if exposure.protocol == "TCP":
             taken = {each.listen_port for each in self._all.values()}
@@ -233,7 +233,7 @@ class Exposures:
         )
 
     def _told(self, sandbox_id: SandboxId, exposures: list[Exposure]) -> None:
-        """All that other gateways and this one have made for a sandbox."""
+        """Apply a report of all exposures that gateways have made for a sandbox."""
         ids = {exposure.id for exposure in exposures}
         for exposure in [each for each in self._all.values() if each.sandbox_id == sandbox_id]:
             if exposure.id not in ids and exposure.id not in self._unconfirmed:
@@ -253,7 +253,9 @@ class Exposures:
         try:
             await self._listen(exposure, [port])
         except OSError as error:
-            log.warning("port %s of an exposure is not served by this gateway: %s", port, error)
+            log.warning(
+                "cannot listen on port %s of an exposure: %s; this gateway does not serve it", port, error
+            )
         if exposure.id not in self._all:
             self._tcp.close(exposure.id)
 
@@ -275,4 +277,6 @@ class Exposures:
         try:
             write_whole(self._store, json.dumps(rows).encode())
         except OSError as error:
-            log.warning("the exposures cannot be written to %s: %s", self._store, error)
+            log.warning(
+                "cannot write the exposures to %s: %s; they will not survive a restart", self._store, error
+            )

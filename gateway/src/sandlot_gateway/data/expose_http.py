@@ -1,4 +1,4 @@
-"""Serves HTTP exposures: takes the prefix off, tells the app who asked, and talks to it through its sandbox's tunnel."""
+"""Serves HTTP exposures: strips the prefix, adds X-Forwarded-* and sends the request through the tunnel."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _REDIRECTS = (201, 301, 302, 303, 307, 308)
 
 
 class ExposedHttp:
-    """One per gateway. The exposure's id in the path is the credential; the sandbox's app does its own log-in."""
+    """Serves HTTP exposures. The exposure's id in the path is the credential; the app does its own log-in."""
 
     def __init__(self, *, exposures: Exposures, routes: Routes, pool: HttpPool) -> None:
         self._exposures = exposures
@@ -33,12 +33,12 @@ class ExposedHttp:
         self._pool = pool
 
     async def target(self, exposure_id: bytes) -> tuple[Exposure, Route]:
-        """Raises Refusal: 404 for an unknown id, 502 for a sandbox that has ended."""
+        """Return an exposure and its route. Raises Refusal: 404 for an unknown id, 502 for an ended sandbox."""
         exposure = await self._exposures.found(exposure_id.decode("latin-1"))
         if exposure is None or exposure.protocol != "HTTP":
-            raise Refusal(404, "no_such_exposure", "no such exposure")
+            raise Refusal(404, "no_such_exposure", "no such exposure: its id is wrong, or it was removed")
         route = self._routes.find(exposure.sandbox_id)
-        if route is None:  # another gateway's, whose record is on its way
+        if route is None:  # another gateway's; its record is on its way
             route = await self._routes.wait_ready(exposure.sandbox_id, 0.0)
         if route is None or route.status is not Status.RUNNING:
             raise sandbox_not_found(
@@ -57,7 +57,7 @@ class ExposedHttp:
         authorization: bytes,
         admit: Callable[[Route], None],
     ) -> tuple[int, Headers]:
-        """`authorization` is the client's, if it is meant for the app; `admit` takes a place or raises Refusal."""
+        """Serve a request; `authorization` is what the app may see, `admit` takes a permit or raises Refusal."""
         exposure, route = await self.target(parts[2])
         if len(parts) < 4:
             raise _with_slash(scope)
@@ -104,20 +104,20 @@ class ExposedHttp:
 
 
 def refusal(error: PoolError, *, port: int) -> Refusal:
-    """Tells a visitor, who may be anybody with the link, nothing about where the sandbox is."""
-    _log.info("an exposed port failed", extra={"port": port, "error": str(error)})
+    """Return the error for a visitor: anybody may have the link, so it does not say where the sandbox is."""
+    _log.info("request to an exposed port failed", extra={"port": port, "error": str(error)})
     if isinstance(error, Refused):
         return Refusal(502, "refused", f"nothing listens on port {port} of the sandbox", may_have_run=False)
     if isinstance(error, DialError):
         message = f"port {port} of the sandbox cannot be reached: the sandbox does not answer; try again"
         return Refusal(502, ErrorCode.SIDECAR_UNREACHABLE, message, may_have_run=False, sandbox=error.peer)
-    why = str(error.__cause__) if isinstance(error.__cause__, WireError) else "it broke off"
-    message = f"the app on port {port} gave no answer that can be passed on: {why}"
+    why = str(error.__cause__) if isinstance(error.__cause__, WireError) else "the connection was lost"
+    message = f"the app on port {port} sent no valid HTTP response: {why}"
     return Refusal(502, ErrorCode.APP_FAILED, message, may_have_run=True)
 
 
 def forwarded_lines(scope: Scope, *, prefix: bytes) -> list[bytes]:
-    """X-Forwarded-*: what the client sent of it is dropped, since anybody can write anything there."""
+    """Return X-Forwarded-* lines, which replace the client's own: those may be forged."""
     client = scope.get("client")
     host = next((value for name, value in scope["headers"] if name == b"host"), b"")
     lines = [
@@ -132,14 +132,14 @@ def forwarded_lines(scope: Scope, *, prefix: bytes) -> list[bytes]:
 
 
 def _prefixed(key: bytes, value: bytes, prefix: bytes) -> bytes:
-    """A redirect to /login of an app that does not know its prefix must stay below it."""
+    """Add the prefix to a redirect such as /login of an app that does not know its prefix."""
     if key != b"location" or not value.startswith(b"/") or value.startswith((b"//", prefix + b"/")):
         return value
     return prefix + value
 
 
 def _with_slash(scope: Scope) -> Refusal:
-    """Relative links of the app's first page only work below the exposure's path with its slash."""
+    """Redirect to the path with a slash, without which relative links of the app's first page do not work."""
     if scope["method"] not in ("GET", "HEAD"):
         return no_such_route(scope["path"])
     query: bytes = scope["query_string"]

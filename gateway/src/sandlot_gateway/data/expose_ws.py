@@ -1,4 +1,4 @@
-"""Carries a WebSocket through an exposure: shakes hands with the app in the sandbox, then passes messages on."""
+"""Relays a WebSocket through an exposure: performs the handshake with the app, then relays messages."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from .tunnel import open_tunnel
 
 MAX_MESSAGE = 16 << 20  # bytes of one message from the app
 _MAX_FRAMES = 4096  # of one message
-_SLICE = 4096  # bytes that are read into frames in one turn of the loop: a frame may be two bytes
-_HANDSHAKE = 30.0  # seconds that the app has to answer
+_SLICE = 4096  # bytes parsed per loop iteration: a frame may be two bytes
+_HANDSHAKE = 30.0  # seconds until the app must have answered
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
-# Of one hop: the gateway shakes hands with the app for itself, without extensions (no compression inside).
+# Hop-by-hop: the gateway makes its own handshake with the app, without extensions (no compression).
 _OURS = (b"sec-websocket-key", b"sec-websocket-version", b"sec-websocket-extensions", b"x-forwarded-")
 
 
 @dataclass(frozen=True, slots=True)
 class Handshake:
-    """What the client asked for; `rest` is the path behind the exposure's, `authorization` what is meant for the app."""
+    """A client's request; `rest` is the path below the exposure's, `authorization` the header for the app."""
 
     scope: Scope
     request: Parsed
@@ -55,7 +55,7 @@ class ExposedSocket:
         self._subprotocol: str | None = None
 
     async def begin(self) -> None:
-        """Raises Refusal: the app's own status when it does not want a WebSocket there."""
+        """Connect to the app. Raises Refusal, with the app's own status if it rejects the WebSocket."""
         port = self._exposure.port
         key = base64.b64encode(os.urandom(16))
         scope, rest = self._asked.scope, self._asked.rest
@@ -84,9 +84,13 @@ class ExposedSocket:
         headers = dict(response.headers)
         if not response.upgraded:
             status = response.status if response.status >= 400 else 502
-            raise Refusal(status, ErrorCode.NO_WEBSOCKET, f"the app answered {response.status}")
+            raise Refusal(
+                status, ErrorCode.NO_WEBSOCKET, f"the app answered {response.status} instead of 101"
+            )
         if headers.get(b"sec-websocket-accept") != base64.b64encode(hashlib.sha1(key + _GUID).digest()):
-            raise Refusal(502, ErrorCode.NO_WEBSOCKET, "the app's answer is no WebSocket handshake")
+            raise Refusal(
+                502, ErrorCode.NO_WEBSOCKET, "the app's response is not a valid WebSocket handshake"
+            )
         subprotocol = headers.get(b"sec-websocket-protocol")
         self._subprotocol = subprotocol.decode("latin-1") if subprotocol else None
 
@@ -119,7 +123,7 @@ class ExposedSocket:
             if message["type"] == "websocket.disconnect":
                 code = message.get("code") or 1005
                 if self._protocol.state is OPEN:
-                    # 1005 and 1006 say "no code" and "no close" on this side and may not be sent.
+                    # 1005 (no code) and 1006 (no close frame) are reserved and may not be sent.
                     sendable = None if code in (1005, 1006) else code
                     self._protocol.send_close(sendable, message.get("reason") or "")
                     await self._flush()
@@ -150,7 +154,7 @@ class ExposedSocket:
                 if frame.data:
                     fragments.append(bytes(frame.data))
                 if len(fragments) > _MAX_FRAMES:
-                    raise UpstreamError(f"a message of the app is in more than {_MAX_FRAMES} frames")
+                    raise UpstreamError(f"a message of the app has more than {_MAX_FRAMES} frames")
                 if frame.fin:
                     whole = b"".join(fragments)
                     fragments.clear()
@@ -161,13 +165,13 @@ class ExposedSocket:
         raise UpstreamError("the app closed the connection")
 
     async def _frames(self) -> AsyncIterator[list[Event]]:
-        """As they come, few at a time: other connections have their turns in between."""
+        """Yield frames as they arrive, a few at a time so that other connections get their share of the loop."""
         assert self._connection is not None
         while True:
             try:
                 data = await self._connection.read()
             except UpstreamError as error:
-                raise UpstreamError("the app's connection broke off") from error
+                raise UpstreamError("the connection to the app was lost") from error
             if not data:
                 return
             for at in range(0, len(data), _SLICE):
@@ -175,7 +179,9 @@ class ExposedSocket:
                 await self._flush()
                 yield self._protocol.events_received()
                 if self._protocol.parser_exc is not None:
-                    raise UpstreamError(f"the app broke the WebSocket protocol: {self._protocol.parser_exc}")
+                    raise UpstreamError(
+                        f"the app violated the WebSocket protocol: {self._protocol.parser_exc}"
+                    )
                 if len(data) > _SLICE:
                     await asyncio.sleep(0)
 

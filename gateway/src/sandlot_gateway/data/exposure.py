@@ -1,4 +1,4 @@
-"""One exposure, and what an exposure may be."""
+"""Defines an exposure and validates its fields."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MAX_NAME = 50  # characters
 
 
 class ExposeError(Exception):
-    """An exposure that cannot be made; `field` names the argument at fault, or is None when the host is."""
+    """Raised when an exposure cannot be created; `field` is the argument at fault, None if the host is."""
 
     def __init__(self, message: str, *, field: str | None = None) -> None:
         super().__init__(message)
@@ -20,7 +20,7 @@ class ExposeError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Exposure:
-    """`id` is the right to use it: 144 random bits, so whoever has the address needs no other credential."""
+    """An exposed port of a sandbox. `id` has 144 random bits and is the only credential needed to use it."""
 
     id: str
     sandbox_id: SandboxId
@@ -34,12 +34,12 @@ class Exposure:
 
     @property
     def path(self) -> str:
-        """Where an HTTP exposure is, below the gateway's address."""
+        """The URL path of an HTTP exposure on the gateway."""
         return f"/expose/{self.id}/"
 
 
 def checked(port: int, *, name: str | None, protocol: str) -> Literal["HTTP", "TCP"]:
-    """The protocol that was meant. Raises ExposeError."""
+    """Validate the fields and return the protocol in upper case. Raises ExposeError."""
     if not 1 <= port <= 65535:
         raise ExposeError("port must be between 1 and 65535", field="port")
     if name is not None and len(name) > MAX_NAME:

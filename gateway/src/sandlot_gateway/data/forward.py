@@ -1,4 +1,4 @@
-"""Carries one HTTP request to an upstream and its response back, streaming both ways."""
+"""Forwards one HTTP request to an upstream and streams its response back."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from .wire import Headers
 
 
 class Truncated(Exception):
-    """The upstream failed inside its response: the client's connection must end so that it notices."""
+    """Raised when the upstream failed inside its response: the client's connection must be closed."""
 
 
 @dataclass(slots=True)
 class RequestHead:
-    """The lines of a request but for the length of its body, which is known last."""
+    """The lines of a request without the length of its body, which is known last."""
 
     lines: list[bytes]  # joined as they are
-    length: bytes | None  # what the client announced
+    length: bytes | None  # the client's Content-Length
     method: str
 
     def finish(self, *, body: bytes, more: bool) -> tuple[bytes, bool | None]:
-        """The bytes to begin with, and how the rest follows: in chunks, by length, or (None) not at all."""
+        """Return the bytes to send first, and how the rest follows: True chunked, False by length, None no rest."""
         lines = self.lines
         if more:
             if self.length is None:
@@ -56,17 +56,17 @@ async def forward(
     send: Send,
     edit: Callable[[int, Headers, bytes | None], tuple[int, Headers, bytes | None]] | None = None,
 ) -> tuple[int, Headers]:
-    """One exchange; `first` is the first message of the request's body. Returns status and headers as sent.
+    """Forward one request, whose first body message is `first`. Return status and headers as sent.
 
-    `edit` may change the response's status, headers and (when it is there already, else None) whole body.
-    Raises DialError and UpstreamError while the client has not been answered, Truncated after, ClientGone any
-    time. Cancellation closes the upstream's connection.
+    `edit` may change the response's status, headers and whole body (None unless it has arrived already). Raises
+    DialError and UpstreamError before the response has started, Truncated after, ClientGone at any time.
+    Cancellation closes the upstream connection.
     """
     body = first.get("body", b"")
     more: bool = first.get("more_body", False)
     connection = pool.take(key)
     if connection is None:
-        # It may take as long as the sandbox is slow: who leaves meanwhile must not run a command.
+        # A slow sandbox makes this slow: a client that leaves meanwhile must not run a command.
         receive = ahead = ReadAhead(receive)
         connecting = pool.acquire(key, dial_with, known_alive=True)
         connection = await unless_gone(connecting, ahead, more=more, undo=pool.release)

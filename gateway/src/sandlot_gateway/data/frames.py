@@ -1,4 +1,4 @@
-"""Reads the sidecar's frames out of a byte stream, without I/O."""
+"""Parses the sidecar's frames from a byte stream, without I/O."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ MAX_FRAME = 16 << 20  # bytes; the contract's output frames are far smaller
 
 
 class FrameReader:
-    """Feed bytes, iterate over the whole frames among them; what is left over waits for the next bytes."""
+    """A parser that is fed bytes and yields complete frames; an incomplete one stays buffered."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[tuple[int, bytes]]:
-        """(kind, payload) of each frame that is whole now. Raises WireError for one that cannot be."""
+        """Yield (kind, payload) of each complete frame. Raises WireError for one that is too large."""
         buffer = self._buffer
         buffer += data
         at = 0
@@ -26,7 +26,7 @@ class FrameReader:
             while len(buffer) - at >= HEADER:
                 length = int.from_bytes(buffer[at + 1 : at + HEADER], "big")
                 if length > MAX_FRAME:
-                    raise WireError(f"a frame of {length} bytes")
+                    raise WireError(f"a frame of {length} bytes exceeds the limit of {MAX_FRAME}")
                 end = at + HEADER + length
                 if len(buffer) < end:
                     break
@@ -38,5 +38,5 @@ class FrameReader:
 
     @property
     def inside(self) -> bool:
-        """Whether a frame has begun and is not whole."""
+        """Whether an incomplete frame is buffered."""
         return bool(self._buffer)

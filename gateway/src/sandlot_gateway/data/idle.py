@@ -1,4 +1,4 @@
-"""Connections that nobody uses at the moment, kept for the next request to their upstream, last used first."""
+"""Keeps idle connections for the next request to their upstream, last used first."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .conn import Connection
 
 
 class IdleConnections:
-    """By key. `timeout` in seconds: one that was unused for longer is closed by the next `sweep`."""
+    """Idle connections by key; `sweep` closes those unused for more than `timeout` seconds."""
 
     def __init__(self, *, timeout: float, max_per_key: int, max_all: int) -> None:
         self._timeout = timeout
@@ -36,7 +36,7 @@ class IdleConnections:
         return connection
 
     def keep(self, connection: Connection, *, until: float | None = None) -> None:
-        """Closes it where there are enough. `until`: another time than the usual, on the loop's clock."""
+        """Keep a connection, or close it at the limit; `until` (loop's clock) replaces the usual expiry."""
         idle = self._by_key.get(connection.address, ())
         if len(idle) >= self._max_per_key or self._count >= self._max_all:
             connection.close()

@@ -1,4 +1,4 @@
-"""Notices that the client went away before anything was sent to an upstream for it."""
+"""Detects that the client disconnected before its request was sent to an upstream."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from typing import Any, TypeVar
 from .answers import Message, Receive
 from .errors import ClientGone
 
-# A task per request would cost a tenth of the gateway's throughput, so a request that is answered faster than
-# this (seconds) has none; a client that leaves within it is noticed at its end.
+# A task per request would cost a tenth of the gateway's throughput, so a request gets one only after this many
+# seconds; a client that leaves earlier is noticed at the end of its request.
 PATIENCE = 0.01
 
 Got = TypeVar("Got")
 
 
 async def until_gone(receive: Receive) -> None:
-    """Return when the client has left; for a request whose body is here already."""
+    """Wait until the client disconnects; for a request whose body has been read."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
 class ReadAhead:
-    """An ASGI `receive` of which one message can be looked at before its turn."""
+    """An ASGI `receive` that allows a look at the next message before it is consumed."""
 
     __slots__ = ("_held", "_receive")
 
@@ -46,10 +46,10 @@ class ReadAhead:
 async def unless_gone(
     getting: Coroutine[Any, Any, Got], receive: ReadAhead, *, more: bool, undo: Callable[[Got], None]
 ) -> Got:
-    """What `getting` gives; raises ClientGone when the client leaves before. `undo` takes what nobody wants any more.
+    """Return the result of `getting`, or raise ClientGone if the client leaves first; `undo` releases a late result.
 
-    `more`: a part of the request's body is still to come. Then a client that has sent a piece is not watched further:
-    the piece after it would have to be held, too.
+    `more`: a part of the request's body is still to come. A client that has sent a piece is then no longer watched:
+    the piece after it would have to be buffered, too.
     """
     loop = asyncio.get_running_loop()
     task = loop.create_task(getting)

@@ -1,4 +1,4 @@
-"""Decides, without I/O, who waits for a connection of an upstream, how many dials serve them, and when it is dead."""
+"""Decides, without I/O, which calls wait for a connection to an upstream, how many dials run, and when it is dead."""
 
 from __future__ import annotations
 
@@ -11,24 +11,22 @@ Ticket = TypeVar("Ticket")
 
 @dataclass(frozen=True, slots=True)
 class LineSettings:
-    """Times in seconds."""
+    """Limits of a queue; times in seconds."""
 
-    max_dials: int = (
-        4  # under way at once, however many wait; connections still grow to as many as calls need
-    )
-    # A refusal proves that no sidecar listens. The backend of a sandbox that lives gets this long to say that it has
-    # ended, which tells more; for any other upstream a few attempts are enough.
+    max_dials: int = 4  # at once, however many calls wait; connections still grow to as many as calls need
+    # A refused connection proves that no sidecar listens. The backend of a sandbox believed alive has this long to
+    # report its end, which gives a verdict; for any other upstream a few attempts are enough.
     refused_for: float = 5.0
     refused_for_others: float = 0.05
-    # Without any sign of life (a connection, an answer, a heartbeat) for this long it is dead, whatever the backend
-    # says. Longer than a lost node takes to be told as such (docs/failures.md).
+    # An upstream without any sign of life (a connection, an answer, a heartbeat) for this long is dead, whatever the
+    # backend says. Longer than the backend takes to report a lost node (docs/failures.md).
     silent_for: float = 120.0
-    silent_for_others: float = 4.0  # a claim goes to the next instance then
+    silent_for_others: float = 4.0  # a claim then goes to the next instance
 
 
 @dataclass(slots=True, eq=False)
 class Waiter(Generic[Ticket]):
-    """One call in line. `known_alive`: the backend has not said that the upstream is dead."""
+    """A waiting call. `known_alive`: the backend has not reported the upstream's end."""
 
     ticket: Ticket
     since: float
@@ -36,9 +34,9 @@ class Waiter(Generic[Ticket]):
 
 
 class Line(Generic[Ticket]):
-    """First come, first served, by whatever comes first: a dial of anybody, or a connection that is given back.
+    """A first-in, first-out queue of calls, served by any new or released connection to the upstream.
 
-    The owner starts `dials_wanted()` dials after each `join`, and ends a dial when `is_dial_needed()` says no.
+    The owner starts `begin_dials()` dials after each `join`, and ends a dial when `is_dial_needed()` is False.
     """
 
     def __init__(self, settings: LineSettings) -> None:
@@ -46,7 +44,7 @@ class Line(Generic[Ticket]):
         self._waiting: deque[Waiter[Ticket]] = deque()
         self._refused_since: float | None = None
         self.dials = 0
-        self.timeouts = 0  # attempts in a row that got no answer
+        self.timeouts = 0  # unanswered attempts in a row
         self.reason = ""  # of the last failed attempt
 
     def __len__(self) -> int:
@@ -58,33 +56,33 @@ class Line(Generic[Ticket]):
         return waiter
 
     def leave(self, waiter: Waiter[Ticket]) -> None:
-        """It no longer waits; nothing happens when it was served or failed before."""
+        """Remove a waiter; do nothing if it was served or failed before."""
         if waiter in self._waiting:
             self._waiting.remove(waiter)
 
     def serve(self) -> Ticket | None:
-        """Whose a connection is that is free now; None: nobody waits."""
+        """Remove and return the first ticket, which gets a free connection; None if the queue is empty."""
         return self._waiting.popleft().ticket if self._waiting else None
 
     def begin_dials(self) -> int:
-        """How many dials to start now; they count as under way from here on."""
+        """Return how many dials to start now, and count them as running."""
         wanted = max(0, min(len(self._waiting), self._settings.max_dials) - self.dials)
         self.dials += wanted
         return wanted
 
     def is_dial_needed(self) -> bool:
-        """Whether a dial whose attempt failed has somebody to try again for."""
+        """Return whether a failed dial should try again for a waiting call."""
         return self.dials <= len(self._waiting)
 
     def connected(self) -> None:
-        """An attempt succeeded."""
+        """Record a successful attempt."""
         self.timeouts = 0
         self._refused_since = None
 
     def failed(self, *, now: float, refused: bool, reason: str, heard: float | None) -> list[Ticket]:
-        """An attempt failed; returns those who wait no longer, as the upstream has to be taken for dead.
+        """Record a failed attempt; remove and return the tickets for which the upstream is now dead.
 
-        `heard`: when anything last came from it.
+        `heard`: when the upstream last gave a sign of life.
         """
         self.reason = reason
         if refused:
@@ -97,7 +95,7 @@ class Line(Generic[Ticket]):
         return self._dismiss([one for one in self._waiting if self._is_over(one, now=now, heard=heard)])
 
     def dismiss_all(self) -> list[Ticket]:
-        """Everybody who waits; they wait no longer."""
+        """Remove and return all tickets."""
         return self._dismiss(list(self._waiting))
 
     def _is_over(self, waiter: Waiter[Ticket], *, now: float, heard: float | None) -> bool:

@@ -1,4 +1,4 @@
-"""The lines of all upstreams with their dials: calls wait here for a connection until it comes or none can come."""
+"""Queues calls by upstream until a dial or a released connection serves them, or none can come."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _Ticket = asyncio.Future[Connection]
 
 
 class Lines:
-    """`free` gets every connection that was dialled; it gives it to `serve`, or keeps it when nobody waits."""
+    """The queues of all upstreams; `free` gets each dialled connection, and calls `serve` or keeps it."""
 
     def __init__(
         self,
@@ -34,21 +34,21 @@ class Lines:
         self._heard: dict[str, float] = {}
 
     def heard(self, key: str) -> None:
-        """A sign of life: an answer, a connection, a heartbeat."""
+        """Record a sign of life of an upstream: an answer, a connection, a heartbeat."""
         self._heard[key] = asyncio.get_running_loop().time()
 
     def forget_old(self) -> bool:
-        """Forget signs that are too old to tell anything; whether there are others."""
+        """Forget expired signs of life; return whether any remain."""
         since = asyncio.get_running_loop().time() - self._settings.silent_for
         self._heard = {key: at for key, at in self._heard.items() if at > since}
         return bool(self._heard)
 
     def refused_for(self, *, known_alive: bool) -> float:
-        """Seconds in which a refusal does not yet tell that the upstream is dead."""
+        """Return for how many seconds refused connections do not yet prove that the upstream is dead."""
         return self._settings.refused_for if known_alive else self._settings.refused_for_others
 
     async def wait(self, key: str, dial_with: Dial | None, *, known_alive: bool) -> Connection:
-        """What a dial of the key brings, or what is given back before. Raises DialError."""
+        """Return a connection that is dialled or released meanwhile. Raises DialError."""
         loop = asyncio.get_running_loop()
         line = self._lines.get(key)
         if line is None:
@@ -60,7 +60,7 @@ class Lines:
             self._dials[task] = key
             task.add_done_callback(self._dials.pop)
         try:
-            # Shielded, so that nobody finds a cancelled one in the line.
+            # Shielded: the queue must not hold a cancelled ticket.
             return await asyncio.shield(ticket)
         except asyncio.CancelledError:
             line.leave(waiter)
@@ -71,7 +71,7 @@ class Lines:
             raise
 
     def serve(self, connection: Connection) -> bool:
-        """Give it to the first in its key's line; False: nobody waits."""
+        """Hand a free connection to the first call in its queue; return False if none waits."""
         line = self._lines.get(connection.address)
         ticket = line.serve() if line is not None else None
         if ticket is None:
@@ -80,7 +80,7 @@ class Lines:
         return True
 
     def dismiss(self, key: str, reason: str) -> None:
-        """The upstream is gone: nobody waits for it any longer, and another may get its address."""
+        """Fail all calls that wait for an upstream that is gone; another may get its address."""
         self._heard.pop(key, None)
         line = self._lines.pop(key, None)
         if line is None:
@@ -91,7 +91,7 @@ class Lines:
             ticket.set_exception(DialError(key, reason, peer="ended"))
 
     def none_within(self, key: str, seconds: float) -> DialError:
-        """Nothing came within a call's own time; says whether the upstream is slow or silent."""
+        """Return the error for a call whose timeout expired, with whether the upstream is slow or silent."""
         return self._unanswered(key, f"no connection within {seconds:g} s; ")
 
     def _unanswered(self, key: str, prefix: str = "") -> DialError:
@@ -99,20 +99,20 @@ class Lines:
         reason = f" ({line.reason})" if line is not None and line.reason else ""
         heard = self._heard.get(key)
         if heard is None:
-            return DialError(
-                key, f"{prefix}it is silent, no sign of life came from it{reason}", peer="silent"
-            )
+            return DialError(key, f"{prefix}it is silent, no sign of life so far{reason}", peer="silent")
         ago = asyncio.get_running_loop().time() - heard
         if ago >= self._settings.silent_for:
-            return DialError(key, f"{prefix}it is silent since {ago:.0f} s{reason}", peer="silent")
+            return DialError(key, f"{prefix}it has been silent for {ago:.0f} s{reason}", peer="silent")
         return DialError(
-            key, f"{prefix}it is slow, not dead: last sign of life {ago:.1f} s ago{reason}", peer="slow"
+            key,
+            f"{prefix}it is slow, not dead: last sign of life {ago:.1f} s ago{reason}",
+            peer="slow",
         )
 
     async def close(self) -> None:
-        """End the dials and tell everybody who waits."""
+        """Cancel the dials and fail all waiting calls."""
         dials = list(self._dials)
-        # Before the dials end: the last one takes its line away, and with it those who wait there.
+        # Before the dials end: the last one removes its queue, and the calls in it would wait for ever.
         for key in list(self._lines):
             self.dismiss(key, "the pool is closed")
         await asyncio.gather(*dials, return_exceptions=True)
@@ -147,11 +147,11 @@ class Lines:
                 connection = await dial(key, timeout=self._dialling.timeout_of(line.timeouts))
         except DialError:
             raise
-        except Exception as error:  # or those in line would wait for ever
+        except Exception as error:  # else the queued calls would wait for ever
             raise DialError(key, f"{type(error).__name__}: {error}", final=True) from error
         if connection.lost:
             connection.close()
-            raise DialError(key, "closed by its other end before it was used", refused=True)
+            raise DialError(key, "the peer closed the connection before it was used", refused=True)
         connection.address = key
         return connection
 

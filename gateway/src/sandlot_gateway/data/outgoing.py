@@ -1,4 +1,4 @@
-"""The head of a request to an upstream, of parts that cannot end a line early."""
+"""Builds the head of a request to an upstream, safe against header injection."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _FIELD_VALUE = re.compile(rb"[\t\x20-\x7e\x80-\xff]*\Z")
 
 
 def host_header(address: str) -> bytes:
-    """The Host of requests to an address: a Unix socket has no name of its own."""
+    """Return the Host header for an address; a Unix socket has no name of its own."""
     return b"sidecar" if address.startswith("unix:") else address.encode()
 
 
@@ -24,9 +24,9 @@ def request_bytes(
     headers: Iterable[tuple[str | bytes, str | bytes]] = (),
     body: bytes | None = b"",
 ) -> bytes:
-    """The head of a request, and its body when it is known (None: none is announced).
+    """Return the head of a request and its body (None: no body and no length).
 
-    Raises ValueError for anything that would end a line early.
+    Raises ValueError for a part that would end a line early.
     """
     if not _METHOD.match(method):
         raise ValueError(f"not a method: {method!r}")

@@ -1,8 +1,8 @@
-"""Takes requests in batches while this process has to queue for its core: a wake-up then costs more than the work.
+"""Batches requests while this process has to wait for its core: a wake-up then costs more than the work.
 
-On a machine that the gateway shares with the sandboxes, every core busy, a wake-up for each event means cold caches
-each time: 214 µs of CPU a request instead of 66. Sleeping a moment after each batch lets the next one gather:
-64 callers got 20 % more commands through, each in two thirds of the time (docs/benchmarks.md).
+On a machine that the gateway shares with busy sandboxes, a wake-up for each event means cold caches each time:
+214 µs of CPU a request instead of 66. A short sleep after each batch lets the next one gather: 64 callers got 20 %
+more commands through, each in two thirds of the time (docs/benchmarks.md).
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-CROWD = 24  # requests in flight, below which nobody waits for anybody
+CROWD = 24  # requests in flight from which on batching is worthwhile
 PAUSE = 0.001  # seconds
-LOOK_EVERY = 0.2  # seconds between two looks at the kernel's figures
-STARVED = 0.2  # seconds queued for each second run, from which on the core counts as shared
-STAYS = 1.0  # seconds for which it does
-BUSY = 0.8  # of the machine's time at work, for which it goes on to: pausing itself makes the queue shorter
+LOOK_EVERY = 0.2  # seconds between two reads of the kernel's figures
+STARVED = 0.2  # seconds on the run queue per second run, above which the core counts as shared
+STAYS = 1.0  # seconds that a core then counts as shared
+BUSY = 0.8  # share of machine time above which it stays so: pausing itself shortens the run queue
 
 
 class Figures(NamedTuple):
-    """What the kernel has counted so far."""
+    """Scheduler counters of the kernel."""
 
     ran: int  # nanoseconds, of this thread
     queued: int  # nanoseconds, of this thread
@@ -32,7 +32,7 @@ class Figures(NamedTuple):
 
 
 class Pacing:
-    """Asked once a request; does nothing at all on a core of its own."""
+    """Pauses the event loop on a shared core; does nothing on a core of its own."""
 
     def __init__(self, *, figures: Callable[[], Figures] | None = None) -> None:
         self._figures = figures or kernel_figures
@@ -43,11 +43,11 @@ class Pacing:
 
     @property
     def starved(self) -> bool:
-        """Whether this process queues for its core, on a machine that is at work most of the time."""
+        """Whether this process waits for its core, on a machine that is busy most of the time."""
         return time.monotonic() < self._starved_until
 
     def request(self, *, in_flight: int) -> None:
-        """A request has come; this turn of the loop may be the last one for a moment."""
+        """Account for a request; the event loop may pause after this iteration."""
         if in_flight < CROWD or self._pausing:
             return
         now = time.monotonic()
@@ -67,13 +67,13 @@ class Pacing:
         self._looked_at, self._last = now, new
 
     def _pause(self) -> None:
-        # The thread sleeps, not a task: the point is that nothing of this process runs.
+        # The thread sleeps, not a task: nothing of this process may run.
         time.sleep(PAUSE)
         self._pausing = False
 
 
 def kernel_figures() -> Figures:
-    """From /proc (the kernel's sched-stats.rst and proc.rst); zeros where it does not count."""
+    """Read the counters from /proc (the kernel's sched-stats.rst and proc.rst); zeros where they are missing."""
     ran = queued = busy = idle = 0
     with contextlib.suppress(OSError, ValueError):
         ran, queued = map(int, Path("/proc/thread-self/schedstat").read_bytes().split()[:2])

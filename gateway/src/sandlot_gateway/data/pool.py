@@ -1,4 +1,4 @@
-"""The gateway's own HTTP/1.1 client: kept-alive connections to thousands of upstreams, one list each."""
+"""The gateway's HTTP/1.1 client: a pool of keep-alive connections to thousands of upstreams."""
 
 from __future__ import annotations
 
@@ -37,23 +37,23 @@ PRIME_TIMEOUT = 10.0  # seconds
 class PoolSettings:
     """Limits of the pool; times in seconds."""
 
-    idle_timeout: float = 60.0  # a connection unused for longer is closed, at most a quarter of it late
-    max_idle_per_host: int = 256  # as many as calls may run in a sandbox, for they all call again
+    idle_timeout: float = 60.0  # an unused connection is closed after this, at most a quarter later
+    max_idle_per_host: int = 256  # as many as calls may run in a sandbox, since all may call again
     max_idle: int = 20_000
-    max_fetch: int = 64 << 20  # bytes of a response that `fetch` will hold
+    max_fetch: int = 64 << 20  # bytes of a response to `fetch`
     dial: DialSettings = field(default_factory=DialSettings)
     line: LineSettings = field(default_factory=LineSettings)
 
 
 class PoolObserver(Protocol):
-    """Who counts; see metrics.py."""
+    """Counts dials; see metrics.py."""
 
     def dialled(self, *, ok: bool) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A whole response."""
+    """A complete response."""
 
     status: int
     headers: Headers  # names in lower case
@@ -64,19 +64,19 @@ class Answer:
         return next((value.decode("latin-1") for key, value in self.headers if key == wanted), None)
 
     def json(self) -> Any:
-        """The body as JSON; raises UpstreamError when it is none."""
+        """Decode the body as JSON. Raises UpstreamError if it is invalid."""
         try:
             return msgspec.json.decode(self.body)
         except msgspec.DecodeError as error:
-            raise UpstreamError(f"the answer (status {self.status}) is not JSON: {error}") from error
+            raise UpstreamError(f"the response (status {self.status}) is not JSON: {error}") from error
 
 
 class HttpPool:
     """Connections by key (an address, or a tunnel through one), last used first.
 
-    Who finds none idle waits in the key's line (lines.py) for a dial or for one that is given back. A connection is
-    used again only when its response was complete, the peer wants it kept, and the kernel knows of no byte and no end
-    on it. A failed dial is retried; nothing after it ever is.
+    A call that finds no idle connection queues for its key (lines.py) until one is dialled or released. A connection
+    is reused only if its response was complete, the peer keeps it alive, and the kernel holds no bytes or end of
+    file for it. A failed dial is retried; nothing after it ever is.
     """
 
     def __init__(self, *, settings: PoolSettings | None = None, observer: PoolObserver | None = None) -> None:
@@ -116,10 +116,10 @@ class HttpPool:
         timeout: float = 30.0,
         known_alive: bool = False,
     ) -> Answer:
-        """One small request and its whole answer, in at most `timeout` seconds; `known_alive` as in `acquire`.
+        """Send a small request and return its whole response within `timeout` seconds; `known_alive` as in `acquire`.
 
-        Raises DialError (nothing was sent, a retry is safe), UpstreamError (it may have run) or ValueError (a
-        method, target or header that cannot be sent).
+        Raises DialError (nothing was sent, a retry is safe), UpstreamError (it may have run) or ValueError (an invalid
+        method, target or header).
         """
         request = request_bytes(method, target, host=host_header(address), headers=headers, body=body)
         connection: Connection | None = None
@@ -135,21 +135,21 @@ class HttpPool:
                     size += len(piece)
                     if size > self._settings.max_fetch:
                         raise UpstreamError(
-                            f"the answer of {address} is larger than {self._settings.max_fetch} bytes"
+                            f"the response of {address} is larger than {self._settings.max_fetch} bytes"
                         )
                 return Answer(response.status, response.headers, b"".join(pieces))
         except TimeoutError as error:
             if connection is None:
                 raise self._lines.none_within(address, timeout) from error
             raise UpstreamError(
-                f"no answer of {address} to {method} {target} within {timeout:g} s"
+                f"no response from {address} to {method} {target} within {timeout:g} s"
             ) from error
         finally:
             if connection is not None:
                 self.release(connection)
 
     def take(self, key: str) -> Connection | None:
-        """An idle connection for one request, if there is one."""
+        """Take an idle connection for one request; return None if there is none."""
         while (connection := self._idle.take(key)) is not None:
             if not connection.lost and connection.is_quiet():
                 self._busy.add(connection)
@@ -165,10 +165,10 @@ class HttpPool:
         known_alive: bool = False,
         timeout: float | None = None,
     ) -> Connection:
-        """A connection for one request: an idle one, else a new one from `dial_with` (default: dial the key).
+        """Return a connection for one request: an idle one, else a new one from `dial_with` (default: dial the key).
 
-        `known_alive`: the backend says that the upstream lives, so that this waits for as long as it is slow. Give
-        the connection back with `release`, whatever happened. Raises DialError.
+        `known_alive`: the backend says that the upstream is alive, so wait for as long as it is slow. The caller
+        must `release` the connection, whatever happens. Raises DialError.
         """
         if self._closed:
             raise DialError(key, "the pool is closed")
@@ -182,7 +182,7 @@ class HttpPool:
             raise self._lines.none_within(key, timeout or 0.0) from error
 
     async def _wait(self, key: str, dial_with: Dial | None, *, known_alive: bool) -> Connection:
-        """The key's line, again for a connection that its other end has closed before it was used."""
+        """Wait in the key's queue; again if the peer closed the connection before it was used."""
         loop = asyncio.get_running_loop()
         closed_since: float | None = None
         closed = 0
@@ -194,24 +194,24 @@ class HttpPool:
             connection.close()
             if connection.uses:
                 continue
-            # A peer that ends every connection at once would be dialled for ever, and as fast as it can be.
+            # A peer that closes every connection at once would be dialled for ever, without a pause.
             closed += 1
             closed_since = closed_since or loop.time()
             if loop.time() - closed_since >= self._lines.refused_for(known_alive=known_alive):
-                raise DialError(key, "closed by its other end before it was used", refused=True)
+                raise DialError(key, "the peer closed the connection before it was used", refused=True)
             await asyncio.sleep(self._settings.dial.pause_after(closed))
 
     def detach(self, connection: Connection) -> None:
-        """It is its user's own from now on, who closes it: it no longer carries HTTP."""
+        """Hand a connection that no longer carries HTTP over to its user, who closes it."""
         self._busy.discard(connection)
 
     def heard(self, key: str) -> None:
-        """A sign of life of an upstream that came by another way than its connections."""
+        """Record a sign of life of an upstream that did not come over its connections."""
         self._lines.heard(key)
         self._sweep_later()
 
     def give_up(self, key: str, reason: str) -> None:
-        """The upstream is known to be dead: nobody waits for a connection to it any longer."""
+        """Fail all calls that wait for a connection to a dead upstream."""
         self._lines.dismiss(key, reason)
 
     def _dialled(self, ok: bool) -> None:
@@ -219,7 +219,7 @@ class HttpPool:
             self._observer.dialled(ok=ok)
 
     def _offer(self, connection: Connection) -> None:
-        """To the first in its key's line, else to whoever asks next."""
+        """Hand a free connection to the first call in its queue, or keep it idle."""
         if self._closed:
             connection.close()
         elif self._lines.serve(connection):
@@ -230,7 +230,7 @@ class HttpPool:
             self._sweep_later()
 
     def release(self, connection: Connection, *, reusable: bool = True) -> None:
-        """Keep a connection whose response was read to its end; close any other at once."""
+        """Return a connection to the pool; one whose response was not read to its end is closed."""
         self._busy.discard(connection)
         if not reusable or self._closed or not connection.reusable:
             connection.close()
@@ -239,7 +239,7 @@ class HttpPool:
         self._offer(connection)
 
     async def prime(self, key: str) -> None:
-        """Have a connection at hand for the first request, however late it comes. Raises DialError."""
+        """Open a connection for the first request, kept until it is used. Raises DialError."""
         if key not in self._idle:
             connection = await self.acquire(key, timeout=PRIME_TIMEOUT)
             self._busy.discard(connection)
@@ -247,18 +247,18 @@ class HttpPool:
             self._sweep_later()
 
     def forget(self, key: str) -> None:
-        """The upstream of a key is gone for good: close its idle connections, and let nobody wait for another."""
+        """Close the idle connections of an upstream that is gone, and fail the calls that wait for one."""
         self.give_up(key, "it has ended")
         self._idle.close(key)
 
     def cut(self, key: str) -> None:
-        """Close all connections of a key whose machine is gone: nothing of it will ever say so."""
+        """Close all connections of a key whose machine is gone, since no FIN or RST will come."""
         self.forget(key)
         for connection in [one for one in self._busy if one.address == key]:
             connection.close()
 
     async def close(self) -> None:
-        """Close every connection, also those in use: their users get UpstreamError."""
+        """Close every connection; calls in flight get UpstreamError."""
         self._closed = True
         await self._lines.close()
         if self._sweeper is not None:
@@ -267,7 +267,7 @@ class HttpPool:
         self._idle.close_all()
         for connection in list(self._busy):
             connection.close()
-        # The loop closes the descriptors in its next iterations; a caller that counts them should not see them.
+        # The loop closes the descriptors in its next iterations; a caller that counts them must not see them.
         await asyncio.sleep(0)
         await asyncio.sleep(0)
 

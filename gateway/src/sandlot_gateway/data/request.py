@@ -1,4 +1,4 @@
-"""Turns a client's request into the lines that go to an upstream: what is dropped, replaced and passed on."""
+"""Turns a client's request headers into those for an upstream: which are dropped, replaced and forwarded."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _REQUEST_ID = 6
 
 _KIND: dict[bytes, int] = {
     **dict.fromkeys(HOP_BY_HOP, _DROP),
-    # The server in front has already answered "100 Continue" by the time the body is read.
+    # The server has already answered "100 Continue" when the body is read.
     b"expect": _DROP,
     b"host": _DROP,
-    # Only the gateway knows how long a request was queued; a client's own value would land in the record.
+    # Only the gateway knows how long a request was queued; a client's own value would be recorded.
     QUEUED_KEY: _DROP,
     b"authorization": _AUTHORIZATION,
     b"content-length": _LENGTH,
@@ -35,9 +35,9 @@ _KIND: dict[bytes, int] = {
 
 
 class Parsed(NamedTuple):
-    """A client's headers, sorted out."""
+    """A client's headers, sorted by their use."""
 
-    lines: list[bytes]  # what is passed on, each with its line end
+    lines: list[bytes]  # to forward, each with its line end
     authorization: bytes
     length: bytes | None
     op: bytes
@@ -45,7 +45,7 @@ class Parsed(NamedTuple):
 
 
 def sort_headers(headers: Iterable[tuple[bytes, bytes]]) -> Parsed:
-    """Names are in lower case already (ASGI), values without line ends (the server's parser refuses them)."""
+    """Sort headers; names are in lower case (ASGI), values have no line ends (the server's parser rejects them)."""
     lines: list[bytes] = []
     authorization = op = request_id = b""
     length: bytes | None = None
@@ -75,18 +75,18 @@ def sort_headers(headers: Iterable[tuple[bytes, bytes]]) -> Parsed:
 
 
 def sandbox_in(part: bytes) -> SandboxId:
-    """The sandbox that a part of a path names; whether there is one, the routes say."""
+    """Return the sandbox id in a part of a path; it may be unknown."""
     return SandboxId(part.decode("latin-1"))
 
 
 def bearer(authorization: bytes) -> str:
-    """The token of an Authorization header, or ""."""
+    """Return the token of an Authorization header, or ""."""
     scheme, _, token = authorization.partition(b" ")
     return token.strip().decode("latin-1") if scheme.lower() == b"bearer" else ""
 
 
 def climbs(raw_path: bytes) -> bool:
-    """Whether a path has a segment `.` or `..`, in any spelling: it could leave the routes it was checked for."""
+    """Return whether a path has a segment `.` or `..` in any encoding: it could leave the routes checked for."""
     if b"." not in raw_path and b"%" not in raw_path:
         return False
     plain = unquote_to_bytes(raw_path).replace(b"\\", b"/")

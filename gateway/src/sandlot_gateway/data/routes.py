@@ -1,4 +1,4 @@
-"""What the data plane needs to know about sandboxes and keys; the gateway's directory implements it."""
+"""Interfaces through which the data plane finds sandboxes and API keys; the gateway's directory implements them."""
 
 from __future__ import annotations
 
@@ -11,40 +11,40 @@ from sandlot_contract.statuses import Status
 
 @dataclass(slots=True)
 class Route:
-    """Where one sandbox is and how to speak to it."""
+    """The address, credential and status of one sandbox."""
 
     sandbox_id: SandboxId
     tenant: str
     address: str  # "unix:/path" or "host:port" ("[::1]:8700" for IPv6); never taken from a client
     token: str = field(repr=False)  # the sidecar's sandbox token
     status: Status
-    verdict: str | None = None  # why it ended, once it did
+    verdict: str | None = None  # of its end
     message: str | None = None
 
 
 class Routes(Protocol):
-    """All methods are called in the event loop's thread; `find` and `touched` once per request, so must be cheap."""
+    """Called in the event loop's thread; `find` and `touched` once per request, so they must be cheap."""
 
     def find(self, sandbox_id: SandboxId) -> Route | None:
-        """The sandbox's route, also for a while after its end (then with status and verdict); None: unknown."""
+        """Return the route, also for a while after the sandbox's end (with status and verdict); None if unknown."""
         ...
 
     async def wait_ready(self, sandbox_id: SandboxId, timeout: float) -> Route | None:
-        """Wait up to `timeout` seconds while the sandbox is PENDING; the route as it is then.
+        """Wait up to `timeout` seconds while the sandbox is PENDING, and return its route as it is then.
 
-        One that is unknown may get a moment to become known.
+        An unknown sandbox may get a moment to become known.
         """
         ...
 
     def may_come(self, sandbox_id: SandboxId) -> bool:
-        """Whether one that is unknown after this wait may have been made elsewhere a moment ago."""
+        """Return whether a sandbox that is unknown after this wait may have been created elsewhere a moment ago."""
         ...
 
     def touched(self, sandbox_id: SandboxId) -> None:
-        """A request for this sandbox arrived."""
+        """Record a request for this sandbox."""
 
 
 class ApiKeys(Protocol):
     def tenant(self, key: str) -> str | None:
-        """The tenant that owns an API key; None: no such key. Compares in constant time."""
+        """Return the tenant that owns an API key, or None; compares in constant time."""
         ...

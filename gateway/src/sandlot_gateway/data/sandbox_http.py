@@ -26,8 +26,8 @@ from .request import Parsed, bearer, climbs, sandbox_in
 from .turns import Turns
 from .wire import Headers
 
-# First segment behind /sbx/{id}/ → route class. All else of the sidecar (claim, reset, end, state, metrics,
-# healthz, tcp) is the gateway's own business and does not exist for clients.
+# First segment after /sbx/{id}/ -> route class. The sidecar's other routes (claim, reset, end, state, metrics,
+# healthz, tcp) are for the gateway only.
 ROUTES = {
     b"exec": "exec",
     b"ops": "ops",
@@ -40,10 +40,10 @@ ROUTES = {
 
 
 class SandboxHttp:
-    """Requests that start or move something take a place in the breaker.
+    """Forwards requests; those that start or move something take a permit of the breaker.
 
-    Those that steer or watch an op that has a place already (stdin, signal, resize, look, kill, attach, logs) do
-    not: were they queued behind 256 commands that wait for their stdin, nothing would ever move.
+    Those that steer or watch an op that has one already (stdin, signal, resize, look, kill, attach, logs) do not:
+    queued behind 256 commands that wait for their stdin, they would deadlock.
     """
 
     def __init__(self, *, door: Door, pool: HttpPool, turns: Turns) -> None:
@@ -62,7 +62,7 @@ class SandboxHttp:
         name: str,
         queued: list[float],
     ) -> tuple[int, Headers]:
-        """`name` is the route class; the wait for a place is put into `queued`, also when this raises."""
+        """Serve a request of route class `name`; the seconds queued are put into `queued`, even if this raises."""
         if len(parts) != 4 or parts[1] != b"sbx" or name == "other":
             raise no_such_route(scope["path"])
         rest = parts[3]
@@ -84,7 +84,7 @@ class SandboxHttp:
             request.lines.append(b"%b: %.6f\r\n" % (QUEUED_KEY, queued[0]))
         turn = None
         try:
-            if waited:  # it may have ended meanwhile
+            if waited:  # the sandbox may have ended meanwhile
                 route = await door.ready(sandbox_id, tenant, receive=watched)
             query: bytes = scope["query_string"]
             lines = [
@@ -92,7 +92,7 @@ class SandboxHttp:
                 % (method.encode(), b"%b?%b" % (rest, query) if query else rest, route.token.encode()),
                 *request.lines,
             ]
-            # Of sidecars elsewhere nobody here knows how busy their machines are.
+            # The load of other machines is unknown here.
             if takes_place and name != "files" and route.address.startswith("unix:"):
                 turn = await self._turns.enter(sandbox_id)
             return await forward(
@@ -118,12 +118,12 @@ class SandboxHttp:
 
 
 def _edit(status: int, headers: Headers, body: bytes | None) -> tuple[int, Headers, bytes | None]:
-    """What of a sidecar's answers is said otherwise: that its sandbox has ended, and that it rejects our token.
+    """Replace two sidecar responses: the end of the sandbox, and the rejection of the gateway's token.
 
-    It says 410 `ended` before the directory knows of the end: one answer for both.
+    A sidecar answers 410 `ended` before the directory knows of the end; clients get the same response for both.
     """
     if status == 401 and body is not None:
-        # As a 401 it would say that the client's own token is wrong, which nothing that the client does can mend.
+        # A 401 would tell the client that its own token is wrong, which it cannot fix.
         return _answer(token_rejected())
     if status != 410 or not body:
         return status, headers, body

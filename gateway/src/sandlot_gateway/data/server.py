@@ -1,4 +1,4 @@
-"""uvicorn's HTTP protocol: one write for a response's head and body, and little that is kept for strangers."""
+"""Extends uvicorn's HTTP protocol: one write for head and body, and limits for unauthenticated clients."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from sandlot_contract.framing import Framing
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 _MAX_HEAD = 64 << 10  # bytes of a request's line and headers
-_FIRST_HEAD = 60.0  # seconds until a connection's first one is there
-_UNJUDGED = 16 << 10  # bytes of a body that are kept before the application has looked at its request
+_FIRST_HEAD = 60.0  # seconds for a connection's first head to arrive
+_UNJUDGED = 16 << 10  # bytes of a body that are buffered before the application has authenticated the request
 
-# Keys of a request's scope: the application has begun with it; its sender is a stranger, and its body is not here.
+# Keys of a request's scope: the application has started; the body of an unauthenticated sender was dropped.
 BEGUN = "sandlot.begun"
 DROPPED = "sandlot.dropped"
 
 
 class OneWriteProtocol(HttpToolsProtocol):
-    """Give it to uvicorn as `http=`.
+    """Passed to uvicorn as `http=`.
 
     uvicorn writes the head when the application starts the response and the body when it comes, a system call
-    and (with TCP_NODELAY) a packet each. Holding the head back until the first byte of the body, at most one
-    turn of the loop, is worth a fifth of the gateway's throughput: docs/adr/0002.
+    and (with TCP_NODELAY) a packet each. Holding the head back until the first byte of the body, for at most one
+    loop iteration, is worth a fifth of the gateway's throughput: docs/adr/0002.
 
-    It also bounds what a stranger can make it keep, for which uvicorn has no limits: a head, the wait for one, and what
-    has come of a body before the application begins. The application answers a DROPPED request with a 401.
+    It also bounds what an unauthenticated client can make it hold, for which uvicorn has no limits: the size of a
+    head, the wait for one, and body bytes before the application starts. A DROPPED request is answered 401.
     """
 
     _in_head = False
-    _head = 0  # bytes of an unfinished one
+    _head = 0  # bytes of an incomplete head
     _patience: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -57,7 +57,7 @@ class OneWriteProtocol(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._in_head:  # else a body's trailer, which nobody reads and nothing would bound
+        if self._in_head:  # else a trailer, which is unused and has no size limit
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
@@ -68,7 +68,7 @@ class OneWriteProtocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def is_known(self, scope: dict[str, Any]) -> bool:
-        """Whether who sends this request has shown a credential; `with_judge` says."""
+        """Return whether this request has a valid credential; `with_judge` overrides it."""
         return True
 
     def on_message_complete(self) -> None:
@@ -78,7 +78,7 @@ class OneWriteProtocol(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         self._framing.content()
         scope = cast("dict[str, Any]", self.scope)
-        # A thousand connections may be read before the application begins with the first of them.
+        # A thousand connections may be read before the application starts with the first of them.
         if BEGUN not in scope and len(self.cycle.body) + len(body) > _UNJUDGED and not self.is_known(scope):
             scope[DROPPED] = True
         if DROPPED in scope:
@@ -99,7 +99,7 @@ class OneWriteProtocol(HttpToolsProtocol):
     def _refuse_framing(self) -> None:
         self._framing.end()
         if self.transport.is_closing() or self.pipeline or self.cycle.response_started:
-            self.transport.close()  # a second status line would be read as a part of the answer under way
+            self.transport.close()  # a second status line would corrupt the response in progress
             return
         too_large = b"a chunk's extension or the trailer is larger than %d bytes" % _MAX_HEAD
         self._refuse(b"431 Request Header Fields Too Large", too_large)
@@ -111,8 +111,8 @@ class OneWriteProtocol(HttpToolsProtocol):
 
     def handle_websocket_upgrade(self) -> None:
         if self.scope["method"] != "GET":
-            # The WebSocket's own reader would neither answer it nor ever close.
-            self._refuse(b"400 Bad Request", b"a WebSocket begins with a GET")
+            # The WebSocket implementation would neither answer it nor close.
+            self._refuse(b"400 Bad Request", b"a WebSocket handshake must be a GET")
             return
         holder = self.transport
         if isinstance(holder, _HeadHolder):
@@ -122,7 +122,7 @@ class OneWriteProtocol(HttpToolsProtocol):
 
 
 def with_judge(judge: Callable[[dict[str, Any]], bool]) -> type[OneWriteProtocol]:
-    """The protocol of a gateway, whose judge agrees with what its application refuses."""
+    """Return the protocol class with `judge` as its check of credentials."""
 
     class Judged(OneWriteProtocol):
         def is_known(self, scope: dict[str, Any]) -> bool:
@@ -132,7 +132,7 @@ def with_judge(judge: Callable[[dict[str, Any]], bool]) -> type[OneWriteProtocol
 
 
 class _HeadHolder(asyncio.Transport):
-    """A transport that keeps a response's head until more comes, the transport closes, or the loop turns."""
+    """A transport that holds a response's head until more data, a close or the next loop iteration."""
 
     __slots__ = ("_head", "_loop", "plain", "write_plain")
 

@@ -1,4 +1,4 @@
-"""Exposures that several gateways serve: what of them is kept where all can read it, and what opens them is not."""
+"""Shares exposures between gateways without storing the ids, which are their credentials."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _Kept(msgspec.Struct, frozen=True):
 
 
 class SharedExposures:
-    """An id is made from a nonce by the gateways' common key: the nonce is kept, so that its readers cannot use it."""
+    """Derives ids from nonces with the gateways' common key; only the nonce is stored, and gives no access."""
 
     def __init__(self, notes: Notes, *, tokens: Tokens, listen_host: str) -> None:
         self._notes = notes
@@ -36,15 +36,15 @@ class SharedExposures:
         return self._tokens.exposure(secrets.token_hex(Tokens.NONCE // 2))
 
     def may_exist(self, exposure_id: str) -> bool:
-        """Whether some gateway made it."""
+        """Return whether a gateway generated this id."""
         return self._tokens.is_exposure(exposure_id)
 
     def subscribe(self, told: Callable[[SandboxId, list[Exposure]], None]) -> None:
-        """`told` hears of all exposures of a sandbox, each time that they have changed."""
+        """Call `told` with all exposures of a sandbox each time that they change."""
         follow(self._notes, read=self._exposure, told=told)
 
     async def put(self, exposure: Exposure) -> bool:
-        """False: its port is another's by now. Raises BackendError."""
+        """Store an exposure; return False if another one has taken its port. Raises BackendError."""
         kept = _Kept(
             tenant=exposure.tenant,
             port=exposure.port,
@@ -58,7 +58,7 @@ class SharedExposures:
         return await self._notes.put(exposure.sandbox_id, nonce, document, port=exposure.listen_port)
 
     async def take(self, exposure: Exposure) -> None:
-        """Raises BackendError."""
+        """Remove a stored exposure. Raises BackendError."""
         nonce = exposure.id[: Tokens.NONCE]
         await self._notes.take(exposure.sandbox_id, nonce, port=exposure.listen_port)
 

@@ -1,4 +1,4 @@
-"""The WebSockets of the data plane: terminals of sandboxes and those of exposed apps, bounded in number."""
+"""Serves the WebSockets of the data plane (terminals and exposed apps), limited in number."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .terminal import Terminal, TerminalRequest
 
 
 class SocketPlane:
-    """`serve` runs one WebSocket from its handshake to its end."""
+    """Counts and serves WebSockets, each from its handshake to its end."""
 
     def __init__(self, *, door: Door, pool: HttpPool, metrics: Metrics, exposed: ExposedHttp) -> None:
         self._door = door
@@ -44,7 +44,7 @@ class SocketPlane:
                 self._door.check_open()
                 if self._open > self._door.limits.sockets:
                     raise self._door.unavailable(
-                        "busy", "too many WebSockets are open here: try again after Retry-After"
+                        "busy", "the gateway has too many open WebSockets: try again after Retry-After"
                     )
                 if (await receive())["type"] != "websocket.connect":
                     return
@@ -58,14 +58,14 @@ class SocketPlane:
                 await refuse(scope, send, refusal)
             metrics.finished(status, verdict=b"", seconds=time.perf_counter() - started)
         except OSError:
-            metrics.unfinished("gone")  # the server's word for a client that left while something was sent
+            metrics.unfinished("gone")  # the server raises it for a client that left during a send
         finally:
             self._open -= 1
             metrics.in_flight -= 1
 
     @contextmanager
     def _one_of(self, route: Route) -> Iterator[None]:
-        """Else one sandbox whose app never answers, or one tenant with several, would have all of them."""
+        """Count a WebSocket against its sandbox's and tenant's limits, so that none can take all. Raises Refusal."""
         limits = self._door.limits
         if self._open_of[route.sandbox_id] >= limits.sockets_per_sandbox:
             raise self._door.unavailable("busy", "this sandbox has too many open WebSockets: close some")

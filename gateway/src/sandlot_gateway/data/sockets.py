@@ -1,4 +1,4 @@
-"""Small steps that both kinds of WebSocket share: refusing one before it is accepted, and closing it."""
+"""Rejects and closes WebSockets, for terminals and exposed apps."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TRY_LATER = 1013
 
 
 async def refuse(scope: Scope, send: Send, refusal: Refusal) -> None:
-    """The same status and JSON as over HTTP; where the server cannot do that, a close code 4000 + status."""
+    """Reject with the status and JSON of HTTP, or with close code 4000 + status if the server cannot."""
     if "websocket.http.response" in (scope.get("extensions") or {}):
         body = msgspec.json.encode(refusal.document)
         headers = [
@@ -29,5 +29,5 @@ async def refuse(scope: Scope, send: Send, refusal: Refusal) -> None:
 
 
 def reason(text: str) -> str:
-    """A close reason has at most 123 bytes."""
+    """Truncate a close reason to the 123 bytes that the protocol allows."""
     return text.encode()[:123].decode("utf-8", "ignore")

@@ -1,4 +1,4 @@
-"""The TCP ports of exposures on the gateway's host: one listener each, whose connections go to a sandbox's port."""
+"""Opens the TCP ports of exposures on the gateway's host and connects their clients to a sandbox's port."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .tunnel import open_tunnel
 
 
 class TcpListeners:
-    """By exposure."""
+    """The TCP listeners by exposure."""
 
     def __init__(self, *, routes: Routes, pool: HttpPool, host: str) -> None:
         self._routes = routes
@@ -25,7 +25,7 @@ class TcpListeners:
         self._closing: set[asyncio.Task[None]] = set()
 
     async def open(self, exposure_id: str, ports: list[int], *, sandbox_id: SandboxId, port: int) -> int:
-        """The first of `ports` that is free; raises OSError when none is. `port`: in the sandbox."""
+        """Listen on the first free one of `ports`; `port` is in the sandbox. Raises OSError if none is free."""
 
         async def tunnel() -> Connection | None:
             route = self._routes.find(sandbox_id)
@@ -47,7 +47,7 @@ class TcpListeners:
         raise failure or OSError("no port is configured")
 
     def close(self, exposure_id: str) -> None:
-        """Returns at once; its connections end in the background."""
+        """Close a listener; its connections end in the background."""
         listener = self._listeners.pop(exposure_id, None)
         if listener is not None:
             task = asyncio.get_running_loop().create_task(listener.close())
@@ -55,7 +55,7 @@ class TcpListeners:
             task.add_done_callback(self._closing.discard)
 
     async def closed(self) -> None:
-        """Until those that are being closed are."""
+        """Wait until all listeners that are closing have closed."""
         if self._closing:
             await asyncio.wait(set(self._closing))
 

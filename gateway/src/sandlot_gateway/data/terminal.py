@@ -1,4 +1,4 @@
-"""A terminal over WebSocket: one op with a PTY, its output as binary messages, input and resizes back."""
+"""Serves a terminal over WebSocket: one op with a PTY, output as binary messages, input and resizes back."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from .sockets import INTERNAL, reason
 
 _OP = re.compile(r"[A-Za-z0-9._:-]{1,128}\Z")
 _PIECE = 256 * 1024  # bytes of one stdin request
-_WAITING = 16  # messages of input that may wait for a command that does not read
-CONNECT_TIMEOUT = 30.0  # seconds: a WebSocket's client does not wait for its answer much longer
-_UNKNOWN = 1 << 53  # an offset beyond any input: the sidecar answers where its input really is
+_WAITING = 16  # input messages buffered for a command that does not read
+CONNECT_TIMEOUT = 30.0  # seconds; WebSocket clients rarely wait longer for the handshake
+_UNKNOWN = 1 << 53  # an offset beyond any input: the sidecar answers with the real one
 
 
 @dataclass(frozen=True, slots=True)
 class TerminalRequest:
-    """The query of `/sbx/{id}/terminal`."""
+    """The query parameters of `/sbx/{id}/terminal`."""
 
-    op: str | None  # with `command`: the id it gets; alone: the op to attach to
+    op: str | None  # with `command`: the id of the new op; alone: the op to attach to
     command: str | None
     cols: int
     rows: int
@@ -44,13 +44,13 @@ class TerminalRequest:
 
     @classmethod
     def parse(cls, query: bytes) -> TerminalRequest:
-        """Raises Refusal (400) with the field's name."""
+        """Parse a query string. Raises Refusal (400) with the field's name."""
         fields = dict(parse_qsl(query.decode("latin-1"), keep_blank_values=True))
         op, command = fields.get("op"), fields.get("command")
         if op is not None and (not _OP.match(op) or op in (".", "..")):
-            raise _bad("op", "op must be 1 to 128 of A-Z a-z 0-9 . _ : -")
+            raise _bad("op", "op must be 1 to 128 characters of A-Z a-z 0-9 . _ : -")
         if op is None and not command:
-            raise _bad("command", "one of command and op is needed")
+            raise _bad("command", "set command to start an op, or op to attach to one")
         return cls(
             op=op,
             command=command or None,
@@ -64,7 +64,7 @@ class TerminalRequest:
 
 
 class Terminal:
-    """One open terminal. `begin` starts or attaches the op, `run` carries bytes until it or the client ends."""
+    """An open terminal: `begin` starts or attaches the op, `run` relays bytes until it ends or the client leaves."""
 
     def __init__(self, *, pool: HttpPool, route: Route, request: TerminalRequest) -> None:
         self._pool = pool
@@ -76,7 +76,7 @@ class Terminal:
         self._input: asyncio.Queue[bytes] = asyncio.Queue(_WAITING)
 
     async def begin(self) -> None:
-        """Raises Refusal with the sidecar's own answer when it does not start or attach the op."""
+        """Start or attach the op. Raises Refusal with the sidecar's answer if it rejects that."""
         asked = self._request
         try:
             connection = self._connection = await self._pool.acquire(
@@ -111,7 +111,7 @@ class Terminal:
         self._offset = _UNKNOWN if attached else 0
 
     async def run(self, receive: Receive, send: Send) -> None:
-        """Until the op ends (its document is the last text message), the client leaves or the sidecar is lost."""
+        """Relay until the op ends (its result is the last text message), the client leaves or the sidecar is lost."""
         await send(
             {
                 "type": "websocket.accept",
@@ -140,7 +140,7 @@ class Terminal:
                 raise error
 
     def close(self) -> None:
-        """The sidecar sees that nobody is attached any more."""
+        """Close the connection, which detaches from the op."""
         if self._connection is not None:
             self._pool.release(self._connection, reusable=False)
             self._connection = None
@@ -150,7 +150,7 @@ class Terminal:
         reader = FrameReader()
         await send({"type": "websocket.send", "text": _json({"op_id": self.op})})
         while data := await self._connection.read():
-            # A command may write a byte at a time: a message for each would cost this loop a hundred times the bytes.
+            # A command may write single bytes: a message for each would cost the loop a hundred times as much.
             output, end = bytearray(), None
             for kind, payload in reader.feed(data):
                 if kind in (STDOUT, STDERR):
@@ -164,7 +164,7 @@ class Terminal:
                 await send({"type": "websocket.send", "text": f'{{"exit":{end}}}'})
                 await send({"type": "websocket.close", "code": 1000, "reason": "exit"})
                 return
-        raise UpstreamError("the op's stream ended without its end")
+        raise UpstreamError("the op's stream closed before its end frame")
 
     async def _carry_messages(self, receive: Receive) -> None:
         while True:
@@ -187,20 +187,20 @@ class Terminal:
                 pass
 
     async def _send_input(self, data: bytes) -> bool:
-        """Whether the sidecar has taken `data`; False: again, from where it is."""
+        """Send input; return False if it must be sent again at the current offset."""
         answer = await self._fetch(f"/stdin?offset={self._offset}", data)
         if answer.status == 408:
-            return False  # the command does not read; what it took already is dropped from the repeat
+            return False  # the command does not read; the sidecar drops from the repeat what it has already
         if answer.status == 409 and self._offset == _UNKNOWN:
             self._offset = int(answer.json()["offset"])
             return False
         if answer.status == 200:
             self._offset += len(data)
-        # Any other answer: the op has ended or takes no input, and its output will say so.
+        # Any other status: the op has ended or takes no input, which its output reports.
         return True
 
     async def _control(self, text: str) -> None:
-        """`{"resize": {"cols", "rows"}}`, `{"signal": …}`; anything else is ignored, as a later version may mean it."""
+        """Handle `{"resize": {"cols", "rows"}}` and `{"signal": …}`; ignore others, for later versions."""
         try:
             message = msgspec.json.decode(text)
         except msgspec.DecodeError:

@@ -12,20 +12,20 @@ from .outgoing import request_bytes
 from .pool import HttpPool
 from .routes import Route
 
-ANSWER_TIMEOUT = 30.0  # seconds for a sidecar that has the request: it connects to its own loopback
+ANSWER_TIMEOUT = 30.0  # seconds; the sidecar connects to its own loopback
 
 
 class Refused(DialError):
-    """The sandbox runs, and nothing listens on that port in it."""
+    """Raised when nothing listens on that port of a running sandbox."""
 
 
 def tunnel_key(route: Route, port: int) -> str:
-    """The pool's key of kept-alive connections through this sandbox's tunnel to one port."""
+    """Return the pool's key for keep-alive connections to one port of this sandbox."""
     return f"{route.sandbox_id}:{port}@{route.address}"
 
 
 async def open_tunnel(*, pool: HttpPool, route: Route, port: int) -> Connection:
-    """A raw duplex to `127.0.0.1:port` in the sandbox, which its user closes.
+    """Open a raw duplex to `127.0.0.1:port` in the sandbox; the caller closes it.
 
     Raises DialError or Refused: nothing was sent to the port.
     """

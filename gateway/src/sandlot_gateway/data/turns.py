@@ -1,4 +1,4 @@
-"""Lets the sandboxes of a saturated machine take turns, so that one's processes find their caches warm.
+"""Time-slices a saturated machine between sandboxes, so that each one's processes find their caches warm.
 
 Eight sandboxes with eight commands each, all forwarded at once, make their servers, runners and commands evict each
 other from the caches at every switch: 1.6 ms of CPU a command instead of 1.35 (docs/adr/0004-saturated-cores.md).
@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-OPS_PER_CORE = 6  # commands forwarded to those whose turn it is, from which on others wait
+OPS_PER_CORE = 6  # commands in flight, from which on other sandboxes wait for their turn
 TURN = 0.01  # seconds
-LONGEST_WAIT = 0.1  # seconds: where many wait, turns are shorter
+LONGEST_WAIT = 0.1  # seconds; turns are shorter if many sandboxes wait
 
 
 class Turn:
-    """One sandbox's turn; its commands that have not been answered yet."""
+    """One sandbox's turn, with the number of its commands in flight."""
 
     __slots__ = ("lane", "over", "running")
 
@@ -26,7 +26,7 @@ class Turn:
 
 
 class Turns:
-    """A turn ends when all its commands are answered, at the latest when its time is up: nobody waits for long ones."""
+    """The sandboxes' turns: each ends when all its commands are answered, or when its time is up."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Turns:
         self._waiting: dict[str, list[asyncio.Future[Turn]]] = {}
 
     async def enter(self, lane: str) -> Turn | None:
-        """Returns when a command may be forwarded to this sandbox; None at once where nobody need wait."""
+        """Wait until a command may be forwarded to this sandbox; None at once if no core is saturated."""
         if not self._waiting and not self._wanted():
             return None
         turn = self._turns.get(lane)
@@ -60,13 +60,13 @@ class Turns:
         return await begun
 
     def leave(self, turn: Turn) -> None:
-        """A command was answered, or its client has gone."""
+        """Record that a command was answered or its client has gone."""
         turn.running -= 1
         if turn.over:
             return
         self._running -= 1
         if turn.running == 0:
-            # Not from here: the one who got this answer often sends the sandbox's next command at once.
+            # Deferred: the client often sends the sandbox's next command as soon as it has this answer.
             asyncio.get_running_loop().call_soon(self._end_if_idle, turn)
 
     def _begin(self, lane: str, commands: int) -> Turn:
@@ -88,7 +88,7 @@ class Turns:
         self._running -= turn.running
         while self._waiting and self._running < self._room:
             lane = next(iter(self._waiting))
-            # A client that has gone leaves its future cancelled.
+            # The future of a client that has gone is cancelled.
             waiting = [begun for begun in self._waiting.pop(lane) if not begun.done()]
             if waiting:
                 new = self._begin(lane, len(waiting))

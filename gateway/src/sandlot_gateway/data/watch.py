@@ -1,4 +1,4 @@
-"""Notices that the client went away while its request is at an upstream, and carries the rest of its body there."""
+"""Detects that the client left during a request, and sends the rest of the body to the upstream."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from .leaving import PATIENCE
 
 
 class ClientWatch:
-    """Closes the upstream connection once the client is gone: that is how the sidecar learns it.
+    """Closes the upstream connection when the client leaves, which tells the sidecar.
 
-    With `chunked` not None the request body is still arriving, and is written to the upstream first, waiting
-    for each side in turn.
+    If `chunked` is not None, the request's body is still arriving, and is first written to the upstream, with
+    back-pressure.
     """
 
     __slots__ = ("_chunked", "_connection", "_done", "_receive", "_task", "_timer", "body_sent", "gone")
@@ -33,7 +33,7 @@ class ClientWatch:
             self._begin()
 
     def finish(self) -> None:
-        """The exchange is over: from here on the connection may belong to somebody else."""
+        """Stop watching; another request may use the connection from here on."""
         self._done = True
         if self._timer is not None:
             self._timer.cancel()
@@ -41,7 +41,7 @@ class ClientWatch:
             self._task.cancel()
 
     async def ended(self) -> None:
-        """Wait until nothing of it runs any more."""
+        """Wait until the watching task has ended."""
         task = self._task
         if task is not None:
             await asyncio.wait([task])
@@ -60,7 +60,7 @@ class ClientWatch:
                 return
             if not self.body_sent:
                 await self._forward(message.get("body", b""), last=not message.get("more_body", False))
-        if not self._done:  # a finished response also reads as a disconnect
+        if not self._done:  # the server also reports a disconnect after a finished response
             self.gone = True
             self._connection.close()
 

@@ -1,4 +1,4 @@
-"""Reads HTTP/1.1 responses out of bytes, without sockets: framing, keep-alive, 1xx, upgrades, limits."""
+"""Parses HTTP/1.1 responses, without I/O: framing, keep-alive, 1xx, upgrades, limits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sandlot_contract.framing import Framing
 
 from .errors import WireError
 
-# Only of interest between two neighbours on the wire (RFC 9110 section 7.6.1): never passed on.
+# Valid for one hop only (RFC 9110 section 7.6.1): never forwarded.
 HOP_BY_HOP = frozenset(
     {
         b"connection",
@@ -29,10 +29,10 @@ Headers = list[tuple[bytes, bytes]]
 
 
 class ResponseReader:
-    """One connection's responses, one at a time.
+    """A parser of one connection's responses, one at a time.
 
-    `expect` begins a response, `feed` and `eof` take what arrives, and the attributes say where it stands.
-    Raises WireError from `feed` and `eof` when the response cannot become whole.
+    `expect` begins a response, `feed` and `eof` take input, and the attributes are the state. `feed` and `eof`
+    raise WireError for an invalid response.
     """
 
     __slots__ = (
@@ -60,14 +60,14 @@ class ResponseReader:
         self._parser: Any = httptools.HttpResponseParser(self)
         self._framing = Framing()
         self._stale = False
-        self.pieces: list[bytes] = []  # body bytes that nobody has taken yet
-        self.excess = False  # bytes arrived that belong to no response: the connection is not to be trusted
+        self.pieces: list[bytes] = []  # body bytes not yet taken
+        self.excess = False  # bytes arrived outside a response: the connection must not be reused
         self.expect(no_body=False)
 
     def expect(self, *, no_body: bool, upgrade: bool = False) -> None:
-        """Begin a response; `no_body` for the answer to HEAD, whose length headers describe nothing sent.
+        """Begin a response; `no_body` for the response to HEAD, whose length headers describe no body.
 
-        `upgrade`: the request asks for another protocol, and only then may a 101 turn the connection into it.
+        `upgrade`: the request asks for another protocol; only then may a 101 switch to it.
         """
         if self._stale:
             self._parser = httptools.HttpResponseParser(self)
@@ -111,10 +111,10 @@ class ResponseReader:
         if not self.head_complete and self._head_size > MAX_HEAD:
             raise WireError(f"the head is larger than {MAX_HEAD} bytes")
         if self._framing.size > MAX_HEAD:
-            raise WireError(f"more than {MAX_HEAD} bytes between the body's parts, or after them")
+            raise WireError(f"chunk extensions or trailers are larger than {MAX_HEAD} bytes")
 
     def eof(self) -> None:
-        """The peer will send no more."""
+        """Process the end of file. Raises WireError inside a response."""
         if self.complete or self.upgraded:
             return
         if not self.head_complete or not self._until_eof:
@@ -122,7 +122,7 @@ class ResponseReader:
         self.complete = True
 
     def take(self) -> bytes:
-        """All body bytes that have arrived since the last call."""
+        """Return all body bytes that have arrived since the last call."""
         pieces = self.pieces
         data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         pieces.clear()
@@ -130,14 +130,14 @@ class ResponseReader:
         return data
 
     def close(self) -> None:
-        """Break the cycle with the parser, so that memory does not wait for the garbage collector."""
+        """Break the reference cycle with the parser, which would otherwise wait for the garbage collector."""
         self._parser = None
 
     def _take(self, data: bytes) -> None:
         self.pieces.append(data)
         self.body_size += len(data)
 
-    # What follows is called by httptools.
+    # Callbacks of httptools.
 
     def on_message_begin(self) -> None:
         if self.complete:
@@ -164,16 +164,16 @@ class ResponseReader:
         if status < 200:
             if status == 101:
                 if not self._upgrade:
-                    raise WireError("101 to a request that asks for no other protocol")
+                    raise WireError("status 101 without a request for another protocol")
                 if not self._parser.should_upgrade() or not self._until_eof:
-                    raise WireError("101 without an upgrade")
+                    raise WireError("status 101 without an Upgrade header")
                 self.upgraded = True
             else:
                 if status < 100 or not self._until_eof:
                     raise WireError("a 1xx response with a body" if status >= 100 else f"status {status}")
                 self._informational = True
                 return
-        elif status > 599:  # the server in front of us has no status line for it
+        elif status > 599:  # uvicorn has no status line for it
             raise WireError(f"status {status}")
         self.status = status
         self.head_complete = True
@@ -182,7 +182,7 @@ class ResponseReader:
             named = {token.strip() for token in self.connection.split(b",")}
             self.headers = [header for header in self.headers if header[0] not in named]
         if self._no_body or status in (204, 304):
-            # The parser would wait for a body that is never sent; a new one reads the next response.
+            # The parser would wait for a body that never comes; a new one parses the next response.
             self._stale = True
             self.complete = True
             self._framing.end()

@@ -1,1 +1,1 @@
-"""The RPC generation of Prime's clients: command sessions over Connect, with a sidecar's ops underneath."""
+"""Serves the RPC generation of Prime's clients: command sessions over Connect, mapped to a sidecar's ops."""

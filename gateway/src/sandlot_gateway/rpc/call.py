@@ -1,4 +1,4 @@
-"""One RPC on its way: which sandbox it is for, how its sidecar is reached, where its answer goes."""
+"""Holds the state of one RPC: its sandbox, the way to its sidecar, and its response."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from .generated.command_session_pb2 import CommandSessionEvent
 from .outbox import Outbox
 
 _ERROR_BODY = 64 * 1024
-# Seconds for the rest of a character from a command that somebody talks to, who may have to answer what has come.
+# Seconds to wait for the rest of a character: an interactive user may have to answer what has come.
 _REST = 0.1
 
 current: ContextVar[Call] = ContextVar("current")
 
 
 class Call:
-    """What the service needs of one request; Connect passes on only the message."""
+    """The context of one request; Connect passes only the message to the service."""
 
     __slots__ = ("_headers", "_outbox", "_pool", "door", "route", "timeout_ms", "verdict")
 
@@ -49,13 +49,13 @@ class Call:
         self._headers = [(b"authorization", b"Bearer " + route.token.encode()), *headers]
         self.door = door
         self.route = route
-        self.timeout_ms = timeout_ms  # of Start: the command's time limit
+        self.timeout_ms = timeout_ms  # of Start: the command's time limit; None without one
         self.verdict = b""
 
     async def fetch(
         self, method: str, target: str, *, json: Any = None, body: bytes = b"", timeout: float = 3600.0
     ) -> Answer:
-        """One small exchange with the sidecar, whatever its status."""
+        """Send a request to the sidecar and return its answer, whatever the status."""
         return await self._pool.fetch(
             self.route.address,
             method,
@@ -67,18 +67,18 @@ class Call:
         )
 
     async def json(self, method: str, target: str, *, json: Any = None) -> Any:
-        """The answer's JSON; raises ConnectError when it is no success."""
+        """Send a request and return the answer's JSON. Raises ConnectError for an error status."""
         answer = await self.fetch(method, target, json=json)
         if answer.status != 200:
             raise failures.of_sidecar(answer.status, answer.body)
         return answer.json()
 
     async def open(self, method: str, target: str, *, json: Any = None) -> Connection:
-        """A connection on which an op's frames come; `close` it. Raises ConnectError, DialError, UpstreamError."""
+        """Open a stream of an op's frames, to be closed with `close`. Raises ConnectError, DialError, UpstreamError."""
         body = b"" if json is None else msgspec.json.encode(json)
         address = self.route.address
         data = request_bytes(method, target, host=host_header(address), headers=self._headers, body=body)
-        # A command that never ran must not be told as one that took too long: this ends before Connect's deadline.
+        # Expires before Connect's deadline: a command that never ran must not be reported as one that timed out.
         patience = None if self.timeout_ms is None else self.timeout_ms / 1000
         connection = await self._pool.acquire(address, known_alive=True, timeout=patience)
         try:
@@ -95,13 +95,13 @@ class Call:
         return connection
 
     def close(self, connection: Connection) -> None:
-        """Give it back; one with frames still to come is closed, which is how the sidecar learns it."""
+        """Release the connection; one with unread frames is closed, which tells the sidecar."""
         self._pool.release(connection)
 
     async def events(
         self, connection: Connection, *, pty: bool, session: bool, has_input: bool
     ) -> AsyncGenerator[CommandSessionEvent, None]:
-        """The op's events to its end. Raises ConnectError for an end that is not the command's own."""
+        """Yield the op's events to its end. Raises ConnectError for an end that is not the command's own."""
         reader, characters = FrameReader(), Characters()
         last: bytes | None = None
         while True:
@@ -128,11 +128,11 @@ class Call:
         for kind, payload in characters.rest():
             yield events.of_output(kind, payload, pty=pty)
         if last is None:
-            raise UpstreamError("the op's stream ended without its end")
+            raise UpstreamError("the op's stream closed before its end frame")
         yield self.end(events.document(last), session=session)
 
     def end(self, op: dict[str, Any], *, session: bool) -> CommandSessionEvent:
-        """The event of an op's end, whose verdict is the request's in the metrics."""
+        """Return the end event of an op, and record its verdict for the metrics."""
         verdict = op.get("verdict")
         self.verdict = verdict.encode() if isinstance(verdict, str) else b""
         return events.end(op, session=session)

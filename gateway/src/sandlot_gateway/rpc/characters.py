@@ -1,4 +1,4 @@
-"""Keeps a stream's UTF-8 characters whole: one that a frame cuts off waits for its rest, without I/O."""
+"""Keeps UTF-8 characters whole: an incomplete one is held until its rest arrives, without I/O."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import codecs
 
 
 class Characters:
-    """Feed the payloads of an op's output frames; each one that comes out can be decoded alone.
+    """A filter for the payloads of an op's output frames, after which each payload can be decoded alone.
 
-    Prime's clients as late as 0.4.0 do that. Bytes that are no UTF-8 come out as they went in, and at once: only
-    the valid beginning of a character is held, at most three bytes of each stream.
+    Prime's clients up to 0.4.0 do that. Invalid UTF-8 passes unchanged and at once: only the valid beginning of a
+    character is held, at most three bytes per stream.
     """
 
     __slots__ = ("_held",)
@@ -18,11 +18,11 @@ class Characters:
         self._held: dict[int, bytes] = {}
 
     def feed(self, kind: int, payload: bytes) -> bytes:
-        """What can be sent of a stream now; b"" when all of it waits."""
+        """Return what can be sent of a stream now; b"" if all of it is held."""
         data = self._held.pop(kind, b"") + payload
         if not data or data[-1] < 0x80:
             return data
-        # A character has four bytes at most, so that its beginning is among the last three.
+        # A character has at most four bytes, so an incomplete one begins in the last three.
         tail = data[-3:]
         held = len(tail) - codecs.utf_8_decode(tail, "replace", False)[1]
         if held:
@@ -30,12 +30,12 @@ class Characters:
         return data[: len(data) - held]
 
     def rest(self) -> list[tuple[int, bytes]]:
-        """What waits, when nothing comes that could complete it: (kind, payload) of each stream."""
+        """Return and clear what is held, as (kind, payload) of each stream."""
         rest = list(self._held.items())
         self._held.clear()
         return rest
 
     @property
     def waiting(self) -> bool:
-        """Whether anything is held."""
+        """Whether bytes are held."""
         return bool(self._held)

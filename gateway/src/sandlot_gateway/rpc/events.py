@@ -1,4 +1,4 @@
-"""Turns an op's frames and document into a session's events, without I/O."""
+"""Converts an op's frames and result into a session's events, without I/O."""
 
 from __future__ import annotations
 
@@ -21,37 +21,37 @@ _KEEPALIVE = CommandSessionEvent(keepalive=CommandSessionEvent.KeepAlive())
 
 
 def document(payload: bytes) -> dict[str, Any]:
-    """The JSON of a frame. Raises WireError."""
+    """Parse a frame's JSON. Raises WireError."""
     try:
         found = msgspec.json.decode(payload)
     except msgspec.DecodeError as error:
-        raise WireError(f"a frame that is no JSON: {error}") from error
+        raise WireError(f"a frame is not valid JSON: {error}") from error
     if not isinstance(found, dict):
-        raise WireError("a frame that is no object")
+        raise WireError("a frame is not a JSON object")
     return found
 
 
 def start(pid: int | None) -> CommandSessionEvent:
-    """A pid of 0 where none is known: a command that ended before it was told."""
+    """Return the start event; pid is 0 for a command that ended before its pid was reported."""
     return CommandSessionEvent(start=CommandSessionEvent.StartEvent(pid=pid or 0))
 
 
 def of_output(kind: int, payload: bytes, *, pty: bool) -> CommandSessionEvent:
-    """The event of a frame of OUTPUT."""
+    """Return the event of a frame of OUTPUT."""
     if kind == STDERR:
         return CommandSessionEvent(data=_Data(stderr=payload))
     return CommandSessionEvent(data=_Data(pty=payload) if pty else _Data(stdout=payload))
 
 
 def of_frame(kind: int, payload: bytes) -> CommandSessionEvent | None:
-    """The event of any other frame but the last; None for one that a later sidecar may know."""
+    """Return the event of another frame, except the last; None for one of a later sidecar."""
     if kind == START:
         return start(document(payload).get("pid"))
     return _KEEPALIVE if kind == KEEP_ALIVE else None
 
 
 def end(op: dict[str, Any], *, session: bool) -> CommandSessionEvent:
-    """The end event of an op's document. Raises ConnectError for an end that is not the command's own."""
+    """Return the end event of an op. Raises ConnectError for an end that is not the command's own."""
     verdict, number = op.get("verdict"), op.get("signal")
     message = op.get("message")
     text = f"{verdict}: {message}" if message else str(verdict)
@@ -62,11 +62,11 @@ def end(op: dict[str, Any], *, session: bool) -> CommandSessionEvent:
     if verdict == CommandVerdict.START_FAILED:
         raise ConnectError(Code.INVALID_ARGUMENT, message or text)
     if verdict in (CommandVerdict.SANDBOX_BROKEN, CommandVerdict.SIDECAR_LOST):
-        # A session that is gone must not be attached again; a command's not_found would mean a lost sandbox.
+        # Clients do not reattach to a session that is not_found; for a command it would mean a lost sandbox.
         raise ConnectError(Code.NOT_FOUND if session else Code.ABORTED, text)
     code = op.get("exit_code")
     if number is None and code is None:
-        number = signal.SIGKILL  # killed before it ran
+        number = signal.SIGKILL  # killed before it started
     event = CommandSessionEvent.EndEvent(
         exit_code=-number if number else code,
         exited=not number,

@@ -1,4 +1,4 @@
-"""What can go wrong with a session, as the Connect errors that clients act upon."""
+"""Maps failures of a session to the Connect errors that clients act upon."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from ..data.errors import DialError, UpstreamError, WireError
 
 _log = logging.getLogger(__name__)
 
-# By HTTP status, of the gateway's refusals and a sidecar's answers. Clients look for not_found to ask why a sandbox
-# has ended, and repeat what is unavailable; Connect's own reading of a plain 404 or 502 would be neither.
+# HTTP status (of a Refusal or a sidecar's answer) -> Connect code. On not_found clients ask why the sandbox ended;
+# on unavailable they retry. Connect's own mapping of a plain 404 or 502 would cause neither.
 _CODES = {
     400: Code.INVALID_ARGUMENT,
     401: Code.UNAUTHENTICATED,
@@ -42,7 +42,7 @@ _STATUS = {
 
 
 def bad(field: str, message: str) -> ConnectError:
-    """A request that cannot be; the message begins with the field's name."""
+    """Return the error of an invalid request; its message begins with the field's name."""
     return ConnectError(Code.INVALID_ARGUMENT, f"{field}: {message}")
 
 
@@ -51,7 +51,7 @@ def of_refusal(refusal: Refusal) -> ConnectError:
 
 
 def of_sidecar(status: int, body: bytes) -> ConnectError:
-    """A sidecar's answer that is no success."""
+    """Return the error of a sidecar's error response."""
     try:
         document: Any = msgspec.json.decode(body)
     except msgspec.DecodeError:
@@ -67,7 +67,7 @@ def of_sidecar(status: int, body: bytes) -> ConnectError:
 
 @contextmanager
 def translated(door: Door, sandbox_id: SandboxId) -> Iterator[None]:
-    """Around a call of the service: every failure leaves it as a ConnectError, none as Connect's HTTP 500."""
+    """Convert every failure within into a ConnectError, so that none becomes Connect's HTTP 500."""
     try:
         yield
     except ConnectError:
@@ -84,14 +84,14 @@ def translated(door: Door, sandbox_id: SandboxId) -> Iterator[None]:
     except TimeoutError:
         raise  # Connect's own deadline
     except Exception as error:
-        _log.exception("a session failed")
+        _log.exception("unexpected failure of a command session")
         raise ConnectError(Code.ABORTED, "internal") from error
 
 
 async def send_error(
     send: Send, error: ConnectError, *, status: int | None, headers: list[tuple[bytes, bytes]]
 ) -> int:
-    """Answers before Connect has the request, in its words; the HTTP status."""
+    """Send an error in Connect's format, before Connect has the request; return the HTTP status."""
     if status is None:
         status = _STATUS.get(error.code, 503)
     body = msgspec.json.encode({"code": error.code.value, "message": error.message})

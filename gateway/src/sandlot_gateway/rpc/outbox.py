@@ -1,4 +1,4 @@
-"""What stands between Connect and the server: events that belong together leave in one write."""
+"""Buffers a response between Connect and the server, so that related events leave in one write."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from ..data.answers import Message, Receive, Send
 
 
 class Outbox:
-    """An ASGI `send` that holds the response until `flush`, or its end.
+    """An ASGI `send` that buffers the response until `flush` or its end.
 
-    A short command's start, output and end arrive in one piece from the sidecar. Sent one by one they would cost
-    the gateway and the client five system calls and wake-ups more.
+    A short command's start, output and end arrive together from the sidecar. Sending them one by one would cost the
+    gateway and the client five more system calls and wake-ups.
     """
 
     __slots__ = ("_head", "_pieces", "_send", "status")
@@ -32,7 +32,7 @@ class Outbox:
             await self._finish()
 
     async def flush(self) -> None:
-        """Let the client see what there is; waits for one that does not read."""
+        """Send what is buffered; wait for a client that does not read."""
         if self._head is not None:
             head, self._head = self._head, None
             await self._send(head)
@@ -55,7 +55,7 @@ class Outbox:
 
 
 class Inbox:
-    """An ASGI `receive` that gives a body that was read already, then waits for the client to leave."""
+    """An ASGI `receive` that returns a body that was read already, then waits for a disconnect."""
 
     __slots__ = ("_body", "_receive", "gone")
 

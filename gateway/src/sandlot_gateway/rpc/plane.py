@@ -1,4 +1,4 @@
-"""Serves `/sbx/{sandbox_id}/command_session.CommandSession/{method}`: the door first, then Connect."""
+"""Serves `/sbx/{sandbox_id}/command_session.CommandSession/{method}`: admission first, then Connect."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ _STREAMS = frozenset({"Start", "Connect", "StreamInput"})
 _UNARY = frozenset({"SendInput", "SendSignal", "Update", "List"})
 _STREAM_TYPES = frozenset({b"application/connect+proto", b"application/connect+json"})
 _UNARY_TYPES = frozenset({b"application/proto", b"application/json"})
-_MAX_MESSAGE = 16 << 20  # bytes; of a request
+_MAX_MESSAGE = 16 << 20  # bytes of a request
 _TIMEOUT = b"connect-timeout-ms"
-# The sidecar ends a command at its time limit, with a verdict; Connect would end the stream only. This much later
-# (ms) it does, should the sidecar be lost.
+# The sidecar ends a command at its time limit, with a verdict; Connect would only end the stream. Milliseconds
+# after which Connect's deadline ends it, in case the sidecar is lost.
 _GRACE = 1000
-# A client that offers gzip, as all do, would get every event through it.
+# All clients offer gzip; Connect would then compress every event.
 _NOT_FOR_CONNECT = frozenset({b"accept-encoding", b"connect-accept-encoding"})
 _PASSED_ON = frozenset({b"x-request-id", b"traceparent", b"tracestate"})
 
 
 class RpcPlane:
-    """Like SandboxHttp: a Start takes a place until its stream ends, what steers or watches takes none."""
+    """Serves RPCs; as in SandboxHttp, a Start holds a permit until its stream ends, other methods take none."""
 
     def __init__(self, *, door: Door, pool: HttpPool, turns: Turns) -> None:
         self._door = door
@@ -53,7 +53,7 @@ class RpcPlane:
         parts: list[bytes],
         queued: list[float],
     ) -> tuple[int, bytes]:
-        """The HTTP status and the verdict of the command, if it ended here. Raises ClientGone."""
+        """Serve one RPC; return the HTTP status, and the verdict if the command ended here. Raises ClientGone."""
         try:
             self._door.check_open()
             return await self._http(
@@ -82,7 +82,7 @@ class RpcPlane:
         method = parts[3][len(SERVICE) + 1 :].decode("latin-1")
         kinds = _STREAM_TYPES if method in _STREAMS else _UNARY_TYPES if method in _UNARY else None
         if kinds is None:
-            raise _Unfit(501, Code.UNIMPLEMENTED, f"no method {method[:100]!r}")
+            raise _Unfit(501, Code.UNIMPLEMENTED, f"unknown method {method[:100]!r}")
         if scope["method"] != "POST":
             raise _Unfit(405, Code.UNIMPLEMENTED, "the method must be POST")
         headers, timeout_ms = _sorted(scope, kinds=kinds, is_start=method == "Start")
@@ -102,7 +102,7 @@ class RpcPlane:
         turn = None
         inbox, outbox = Inbox(receive, body=body), Outbox(send)
         try:
-            if waited:  # it may have ended meanwhile
+            if waited:  # the sandbox may have ended meanwhile
                 route = await door.ready(sandbox_id, tenant, receive=watched)
             if takes_place and route.address.startswith("unix:"):
                 turn = await self._turns.enter(sandbox_id)
@@ -131,7 +131,7 @@ class RpcPlane:
 
 
 class _Unfit(Exception):
-    """A request that Connect would answer without a word, or not at all."""
+    """Raised for a request that Connect would answer without a message, or not at all."""
 
     def __init__(self, status: int, code: Code, message: str) -> None:
         super().__init__(message)
@@ -142,7 +142,7 @@ class _Unfit(Exception):
 def _sorted(
     scope: Scope, *, kinds: frozenset[bytes], is_start: bool
 ) -> tuple[list[tuple[bytes, bytes]], int | None]:
-    """The headers for Connect, and a Start's time limit, which is the sidecar's to hold. Raises _Unfit."""
+    """Return the headers for Connect, and a Start's time limit, which the sidecar enforces. Raises _Unfit."""
     headers: list[tuple[bytes, bytes]] = []
     content_type = b""
     timeout_ms: int | None = None
@@ -163,7 +163,7 @@ def _sorted(
 
 
 async def _read(receive: Receive) -> bytes:
-    """The whole body. Raises ClientGone, _Unfit."""
+    """Read the whole body. Raises ClientGone, _Unfit."""
     pieces: list[bytes] = []
     size = 0
     while True:

@@ -1,4 +1,4 @@
-"""Turns the messages of a session into what the sidecar is asked, and checks them, without I/O."""
+"""Validates a session's messages and converts them to sidecar requests, without I/O."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _SH = ("/bin/sh", "sh")
 
 
 def identifier(field: str, value: str) -> str:
-    """An id that can be an op's. Raises ConnectError."""
+    """Return an id that is valid for an op. Raises ConnectError."""
     if not _ID.match(value) or value in (".", ".."):
-        raise bad(field, "must be 1 to 128 of A-Z a-z 0-9 . _ : -")
+        raise bad(field, "must be 1 to 128 characters of A-Z a-z 0-9 . _ : -")
     return value
 
 
 def op_spec(request: StartRequest, *, timeout_ms: int | None) -> dict[str, Any]:
-    """The body of `POST /v1/ops`. Raises ConnectError.
+    """Return the body of `POST /v1/ops`. Raises ConnectError.
 
-    The time limit is the caller's own number and not what is left of it: a repeated Start has to be equal.
+    It has the caller's time limit, not the remaining time: a repeated Start must be equal.
     """
     command = request.command
     if not command.cmd:
@@ -37,7 +37,7 @@ def op_spec(request: StartRequest, *, timeout_ms: int | None) -> dict[str, Any]:
     spec: dict[str, Any] = {"env": dict(command.envs)}
     args = command.args
     if command.cmd in _BASH + _SH and len(args) == 2 and args[0] == "-c":
-        # In the sidecar's words: it takes sh where there is no bash, and carries what is too long for an argv.
+        # As `command`, for which the sidecar uses sh without bash, and which may be longer than an argv allows.
         spec["command"] = args[1]
         if command.cmd in _SH:
             spec["shell"] = "sh"
@@ -70,12 +70,12 @@ def terminal_size(pty: PTY) -> dict[str, int]:
 def input_bytes(given: CommandInput) -> bytes:
     kind = given.WhichOneof("input")
     if kind is None:
-        raise bad("input", "one of stdin and pty is needed")
+        raise bad("input", "set either stdin or pty")
     return given.stdin if kind == "stdin" else given.pty
 
 
 def session_info(op: dict[str, Any]) -> CommandSessionInfo:
-    """What List says of an op whose document has its spec."""
+    """Return List's entry for an op whose document has its spec."""
     spec = op["spec"]
     command = spec["command"]
     argv = command if isinstance(command, list) else [_program(spec["shell"]), "-c", command]
@@ -88,7 +88,7 @@ def session_info(op: dict[str, Any]) -> CommandSessionInfo:
 
 
 def _program(shell: str | None) -> str:
-    """What a client would have named to get this shell."""
+    """Return the program that a client would have named for this shell."""
     if shell is None:
         return _BASH[0]
     return shell if shell.startswith("/") else f"/bin/{shell}"

@@ -1,4 +1,4 @@
-"""The command sessions themselves: each method of the service as requests to the sandbox's sidecar."""
+"""Implements command sessions: each method as requests to the sandbox's sidecar."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from .generated.command_session_connect import CommandSession
 from .requests import identifier, input_bytes, op_spec, session_info, terminal_size
 
 _SIGNALS = {
-    messages.SIGNAL_SIGTERM: {"signal": 15, "tree": False},  # as a user's kill: the command ends its children
-    messages.SIGNAL_SIGKILL: {"signal": 9, "tree": True},  # which a killed one cannot
+    messages.SIGNAL_SIGTERM: {"signal": 15, "tree": False},  # the command can end its children itself
+    messages.SIGNAL_SIGKILL: {"signal": 9, "tree": True},  # the command cannot
 }
 
 
 class Sessions(CommandSession):
-    """A session is an op whose id is the session's uuid; a plain command is an op that ends with its stream."""
+    """Maps a session to an op with the session's uuid as id, a plain command to an op that ends with its stream."""
 
     async def start(
         self, request: messages.StartRequest, ctx: Any, /
@@ -34,7 +34,7 @@ class Sessions(CommandSession):
             if call.timeout_ms == 0:
                 raise ConnectError(
                     Code.DEADLINE_EXCEEDED,
-                    "timeout: the time limit is 0: give more, or leave it out for none",
+                    "timeout: must be more than 0; leave it out for no limit",
                 )
             spec = op_spec(request, timeout_ms=call.timeout_ms)
             connection = await call.open("POST", "/v1/ops", json=spec)
@@ -55,7 +55,7 @@ class Sessions(CommandSession):
         with failures.translated(call.door, call.route.sandbox_id):
             op_id = await _op_id(call, request.session)
             op = await call.json("GET", f"/v1/ops/{op_id}?spec=1")
-            # What was sent before is not sent again: the client would take it for new.
+            # Earlier output is not sent again: the client would take it for new.
             connection = await call.open("GET", f"/v1/ops/{op_id}/stream?resume=1")
             try:
                 told = op["state"] != "queued"
@@ -92,7 +92,7 @@ class Sessions(CommandSession):
                 asked = asked | {"id": identifier("signal_uuid", request.signal_uuid)}
             op_id = await _op_id(call, request.session)
             answer = await call.fetch("POST", f"/v1/ops/{op_id}/signal", json=asked)
-            # A process that has ended meanwhile, perhaps of the first try of this very request, needs none.
+            # The process may have ended meanwhile, perhaps because of this very request's first try.
             if answer.status != 200 and answer.json().get("error") != "op_ended":
                 raise failures.of_sidecar(answer.status, answer.body)
         return messages.SendSignalResponse()
@@ -116,10 +116,10 @@ class Sessions(CommandSession):
                 kind = message.WhichOneof("event")
                 if kind == "start":
                     if op_id is not None:
-                        raise bad("start", "was sent already")
+                        raise bad("start", "must be sent only once")
                     op_id = await _op_id(call, message.start.session)
                 elif op_id is None:
-                    raise bad("start", "has to come first")
+                    raise bad("start", "must be the first message")
                 elif kind == "data":
                     data = input_bytes(message.data.input)
                     await _write(call, op_id, data, repeat=secrets.token_hex(16))
@@ -134,12 +134,12 @@ class Sessions(CommandSession):
 
 
 async def _op_id(call: Call, session: messages.CommandSessionSelector) -> str:
-    """The op of a session. Raises ConnectError."""
+    """Return the id of a session's op. Raises ConnectError."""
     kind = session.WhichOneof("selector")
     if kind == "session_uuid":
         return identifier("session.session_uuid", session.session_uuid)
     if kind is None or not session.pid:
-        raise bad("session", "one of session_uuid and pid is needed")
+        raise bad("session", "set either session_uuid or pid")
     for op in (await call.json("GET", "/v1/ops"))["ops"]:
         if op["state"] == "running" and op["pid"] == session.pid:
             return op["op_id"]

@@ -1,1 +1,1 @@
-"""SSH into sandboxes: the gateway is the server, so an image needs none. Only here is asyncssh loaded."""
+"""SSH into sandboxes: the gateway is the server, so images need none. Only this package loads asyncssh."""

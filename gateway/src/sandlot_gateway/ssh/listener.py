@@ -1,4 +1,4 @@
-"""Accepts SSH connections: Prime's line before the first byte of SSH, then the key, then shells and ports of a sandbox."""
+"""Accepts SSH connections: reads Prime's preamble, checks the key, serves shells and ports of a sandbox."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from .sessions import SshSession, SshSessions
 from .shell import Shell
 
 log = logging.getLogger("sandlot.ssh")
-# It logs every command, and what users type there is not for the gateway's log.
+# At lower levels asyncssh logs every command; users' input does not belong in the gateway's log.
 asyncssh.set_log_level(logging.WARNING)
 
 MAX_CONNECTIONS = 512  # further ones are closed at once
 _PREAMBLE = b"PRIME-SSH-SESSION "
 _LINE = 128  # bytes of the preamble, at most
-_LOGIN = 20.0  # seconds until somebody has to be let in
-_APPEAR = 10.0  # of them for a sandbox that another gateway has made to be known here
+_LOGIN = 20.0  # seconds for authentication
+_APPEAR = 10.0  # seconds of these for another gateway's sandbox to become known here
 _PIECE = 64 * 1024
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 class Listener:
-    """One TCP port for all sandboxes; the user name says which session is meant."""
+    """One TCP port for all sandboxes; the user name selects the session."""
 
     def __init__(self, *, sessions: SshSessions, routes: Routes, pool: HttpPool, host_key: bytes) -> None:
         self._sessions = sessions
@@ -57,18 +57,18 @@ class Listener:
 
     @staticmethod
     def fingerprint(public_key: str) -> str | None:
-        """None for what is no public key."""
+        """Return the key's fingerprint, or None if it is not a public key."""
         try:
             return asyncssh.import_public_key(public_key).get_fingerprint()
         except (asyncssh.KeyImportError, ValueError, RecursionError):
             return None
 
     async def open(self, host: str, port: int) -> None:
-        """Raises OSError."""
+        """Start listening. Raises OSError."""
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._socket = socket.create_server((host, port), family=family, backlog=128)
         self._socket.setblocking(False)
-        # Else every line of the log would name the request that opened the port.
+        # In its own context: else every log line would carry the id of the request that opened the port.
         context = contextvars.Context()
         self._accepting = asyncio.get_running_loop().create_task(self._accept(), context=context)
 
@@ -88,8 +88,8 @@ class Listener:
             try:
                 sock, _ = await loop.sock_accept(self._socket)
             except OSError as error:
-                log.warning("an SSH connection could not be accepted: %s", error)
-                await asyncio.sleep(0.1)  # out of descriptors: the kernel would say so without end
+                log.warning("cannot accept an SSH connection: %s", error)
+                await asyncio.sleep(0.1)  # out of descriptors: without a pause this would loop
                 continue
             if len(self._tasks) >= MAX_CONNECTIONS:
                 sock.close()
@@ -115,7 +115,7 @@ class Listener:
                     kbdint_auth=False,
                     host_based_auth=False,
                     gss_host=None,
-                    # Both would make sockets on the gateway's machine.
+                    # Both would open sockets on the gateway's machine.
                     agent_forwarding=False,
                     x11_forwarding=False,
                     encoding=None,
@@ -134,22 +134,22 @@ class Listener:
 
 
 async def _preamble(sock: socket.socket) -> str | None:
-    """The session that Prime's line names, None without the line; what follows stays to be read."""
+    """Return the session in Prime's preamble, or None without one; leaves the rest unread."""
     loop = asyncio.get_running_loop()
     line = b""
     while not line.endswith(b"\n"):
-        # Byte by byte: SSH begins right behind the line, and has to find its first byte there.
+        # Byte by byte: the SSH protocol starts right after the line, and must find its first byte unread.
         byte = await loop.sock_recv(sock, 1) if line or await _announced(sock) else b""
         if not byte:
             return None
         line += byte
         if len(line) > _LINE or not line.startswith(_PREAMBLE[: len(line)]):
-            raise ValueError("neither SSH nor the line before it")
+            raise ValueError("neither an SSH connection nor a preamble")
     return line[len(_PREAMBLE) : -1].decode("latin-1").strip()
 
 
 async def _announced(sock: socket.socket) -> bool:
-    """Whether the first byte is the line's; SSH itself begins with an S."""
+    """Return whether a preamble follows; the SSH protocol itself begins with an S."""
     loop = asyncio.get_running_loop()
     readable = loop.create_future()
     loop.add_reader(sock, lambda: readable.done() or readable.set_result(None))
@@ -161,7 +161,7 @@ async def _announced(sock: socket.socket) -> bool:
 
 
 class _Server(asyncssh.SSHServer):
-    """One connection. It may reach the session's sandbox and nothing else."""
+    """One connection, which may reach only its session's sandbox."""
 
     def __init__(self, named: str | None, *, sessions: SshSessions, routes: Routes, pool: HttpPool) -> None:
         self._named = named
@@ -193,13 +193,13 @@ class _Server(asyncssh.SSHServer):
             or not hmac.compare_digest(key.get_fingerprint(), session.fingerprint)
         ):
             return False
-        # What follows asks for its route at once.
+        # The shell needs the route at once.
         await self._routes.wait_ready(session.sandbox_id, _APPEAR)
         return True
 
     def auth_completed(self) -> None:
         session = self._sessions.find(self._connection.get_extra_info("username"))
-        if session is None:  # revoked between the proof of its key and now
+        if session is None:  # deleted after its key was verified
             self._connection.abort()
             return
         self._session = session
@@ -212,7 +212,7 @@ class _Server(asyncssh.SSHServer):
     def connection_requested(
         self, dest_host: str, dest_port: int, orig_host: str, orig_port: int
     ) -> Callable[..., Awaitable[None]] | bool:
-        """A forwarded port (`ssh -L`): of the sandbox, since to connect from here would open the gateway's network."""
+        """Forward a port (`ssh -L`) of the sandbox; the gateway's own network stays closed."""
         route = self._route()
         if route is None or dest_host not in _LOOPBACK:
             return False
@@ -228,7 +228,7 @@ class _Server(asyncssh.SSHServer):
                     both.create_task(_up(reader, tunnel))
                     both.create_task(_down(tunnel, writer))
             except* (OSError, PoolError, asyncssh.Error):
-                pass  # one side broke: both are closed
+                pass  # one side failed: close both
             finally:
                 tunnel.close()
                 writer.close()

@@ -1,4 +1,4 @@
-"""Who may come in by SSH: sessions of one key for one sandbox, and the listener that lets them in."""
+"""Manages SSH sessions, each of one key for one sandbox, and the listener for them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from ..data.routes import Routes
 from ..tokens import Tokens
 
 MAX_PER_SANDBOX = 64
-_PATIENCE = 2.0  # seconds until another gateway's session is known here; it takes some 30 ms
+_PATIENCE = 2.0  # seconds to wait for a session of another gateway, which takes some 30 ms
 
 
 class SshError(Exception):
-    """A session that cannot be made; `field` names the argument at fault, or is None when the gateway is."""
+    """Raised when a session cannot be created; `field` is the argument at fault, None if the gateway is."""
 
     def __init__(self, message: str, *, field: str | None = None) -> None:
         super().__init__(message)
@@ -30,24 +30,24 @@ class SshError(Exception):
 
 
 class NotInstalled(SshError):
-    """The gateway lacks a package that only SSH needs."""
+    """Raised when the gateway lacks the package for SSH."""
 
 
 @dataclass(slots=True, eq=False)
 class SshSession:
-    """`id` is the user name of its connections; only the holder of the key of this fingerprint gets in."""
+    """A session; `id` is the user name, and only the owner of the key with this fingerprint may log in."""
 
     id: str
     sandbox_id: SandboxId
     tenant: str
-    fingerprint: str  # of the public key, as `ssh-keygen -l` shows it
+    fingerprint: str  # of the public key, in the format of `ssh-keygen -l`
     ttl: int  # seconds
-    expires_at: float  # on the clock of `Tokens.now`; no connection can begin from then on
-    connections: set[Any] = field(default_factory=set)  # asyncssh.SSHServerConnection, of this gateway
+    expires_at: float  # on the clock of `Tokens.now`; no connection may begin after it
+    connections: set[Any] = field(default_factory=set)  # asyncssh.SSHServerConnection, at this gateway
 
 
 class Listener(Protocol):
-    """Lets in whom `SshSessions` knows."""
+    """Accepts the connections of sessions that `SshSessions` knows."""
 
     @property
     def port(self) -> int: ...
@@ -60,10 +60,10 @@ class Listener(Protocol):
 
 
 class Shared(Protocol):
-    """Where several gateways keep their sessions."""
+    """The sessions that several gateways share."""
 
     def subscribe(self, told: Callable[[SandboxId, list[SshSession]], None]) -> None:
-        """`told` hears of all sessions of a sandbox, each time that they may have changed."""
+        """Call `told` with all sessions of a sandbox each time that they may have changed."""
 
     async def put(self, session: SshSession) -> None: ...
 
@@ -73,8 +73,8 @@ class Shared(Protocol):
 class SshSessions:
     """All sessions. Connections end with this process.
 
-    Without `shared` sessions do too, and the listener is there from the first one on. With it every gateway lets in
-    what any of them has made, and so listens from the start.
+    Without `shared`, sessions do too, and the listener starts with the first one. With it, every gateway accepts
+    the sessions of all, and so listens from the start.
     """
 
     def __init__(
@@ -94,10 +94,8 @@ class SshSessions:
         self._port = port
         self._shared = shared
         self._all: dict[str, SshSession] = {}
-        self._unconfirmed: set[str] = set()  # written by this gateway, not yet told of
-        self._removed: dict[
-            str, SandboxId
-        ] = {}  # ids and their sandboxes: one told of late must not come back
+        self._unconfirmed: set[str] = set()  # stored by this gateway, not yet reported back
+        self._removed: dict[str, SandboxId] = {}  # id -> sandbox: a late report must not restore one of these
         self._awaited: dict[str, asyncio.Event] = {}
         self._listener: Listener | None = None
         self._lock = asyncio.Lock()
@@ -106,11 +104,11 @@ class SshSessions:
 
     @property
     def port(self) -> int:
-        assert self._listener is not None, "a session was made"
+        assert self._listener is not None, "no session was created"
         return self._listener.port
 
     async def start(self) -> None:
-        """Raises BackendError."""
+        """Start listening if sessions are shared. Raises BackendError."""
         if self._shared is not None:
             try:
                 await self._listening()
@@ -118,7 +116,7 @@ class SshSessions:
                 raise BackendError(str(error)) from error
 
     async def add(self, sandbox_id: SandboxId, tenant: str, *, public_key: str, ttl: int) -> SshSession:
-        """Let the holder of a key in. Raises SshError, and BackendError when other gateways cannot be told."""
+        """Create a session. Raises SshError, and BackendError if it cannot be shared with other gateways."""
         listener = await self._listening()
         fingerprint = listener.fingerprint(public_key)
         if fingerprint is None:
@@ -143,7 +141,7 @@ class SshSessions:
         return session
 
     async def found(self, session_id: str) -> SshSession | None:
-        """One that another gateway has just made is waited for."""
+        """Find a session; wait for one that another gateway has just created."""
         known = self._all.get(session_id)
         if known is not None or self._shared is None or session_id in self._removed:
             return known
@@ -158,14 +156,14 @@ class SshSessions:
         return self._all.get(session_id)
 
     def is_open(self, session: SshSession) -> bool:
-        """Whether connections can begin."""
+        """Return whether connections may begin."""
         return self._tokens.now() < session.expires_at
 
     def find(self, session_id: str) -> SshSession | None:
         return self._all.get(session_id)
 
     async def remove(self, session: SshSession) -> None:
-        """Let nobody in any more, and cut who is. Raises BackendError when other gateways cannot be told."""
+        """Delete a session and close its connections. Raises BackendError if other gateways cannot be notified."""
         if self._shared is not None:
             await self._shared.take(session)
             self._removed[session.id] = session.sandbox_id
@@ -187,7 +185,7 @@ class SshSessions:
         return [session for session in self._all.values() if session.sandbox_id == sandbox_id]
 
     async def _make_room(self, sandbox_id: SandboxId) -> None:
-        """Sessions whose time is over stay for the connections that they have, until there are too many."""
+        """Remove expired sessions without connections if there are too many sessions. Raises SshError."""
         known = self._of(sandbox_id)
         if len(known) < MAX_PER_SANDBOX:
             return
@@ -198,7 +196,7 @@ class SshSessions:
             await self.remove(session)
 
     def _told(self, sandbox_id: SandboxId, sessions: list[SshSession]) -> None:
-        """All that other gateways and this one have made for a sandbox."""
+        """Apply a report of all sessions that gateways have made for a sandbox."""
         ids = {session.id for session in sessions}
         for session in self._of(sandbox_id):
             if session.id not in ids and session.id not in self._unconfirmed:
@@ -222,13 +220,13 @@ class SshSessions:
         async with self._lock:
             if self._listener is None:
                 try:
-                    # Half a second, and 10 MiB that a gateway without SSH has no use for.
+                    # Takes half a second and 10 MiB, which a gateway without SSH should not spend.
                     module = await asyncio.to_thread(importlib.import_module, "sandlot_gateway.ssh.listener")
                 except ModuleNotFoundError as error:
                     if error.name != "asyncssh":
                         raise
                     raise NotInstalled(
-                        "SSH sessions need the package asyncssh (sandlot-gateway[ssh])"
+                        "SSH sessions need the package asyncssh: install sandlot-gateway[ssh]"
                     ) from error
                 listener: Listener = module.Listener(
                     sessions=self,

@@ -1,4 +1,4 @@
-"""SSH sessions that several gateways let in: their keys' fingerprints are kept where all can read them, their ids are not."""
+"""Shares SSH sessions between gateways: stores their keys' fingerprints, not their ids."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..notes import follow
 from ..tokens import Tokens
 from .sessions import SshSession
 
-_PREFIX = "ssh-"  # of the notes' keys: exposures have notes too
+_PREFIX = "ssh-"  # of the notes' keys, to tell them from exposures
 
 
 class _Kept(msgspec.Struct, frozen=True):
@@ -24,18 +24,18 @@ class _Kept(msgspec.Struct, frozen=True):
 
 
 class SharedSessions:
-    """An id is made from a nonce by the gateways' common key: who can only write notes can let nobody in."""
+    """Derives ids from nonces with the gateways' common key: write access to notes gives no access to sandboxes."""
 
     def __init__(self, notes: Notes, *, tokens: Tokens) -> None:
         self._notes = notes
         self._tokens = tokens
 
     def subscribe(self, told: Callable[[SandboxId, list[SshSession]], None]) -> None:
-        """`told` hears of all sessions of a sandbox, each time that its notes have changed."""
+        """Call `told` with all sessions of a sandbox each time that its notes change."""
         follow(self._notes, read=self._session, told=told)
 
     async def put(self, session: SshSession) -> None:
-        """Raises BackendError."""
+        """Store a session. Raises BackendError."""
         kept = _Kept(
             tenant=session.tenant,
             fingerprint=session.fingerprint,
@@ -45,7 +45,7 @@ class SharedSessions:
         await self._notes.put(session.sandbox_id, self._key(session), msgspec.to_builtins(kept), port=None)
 
     async def take(self, session: SshSession) -> None:
-        """Raises BackendError."""
+        """Remove a stored session. Raises BackendError."""
         await self._notes.take(session.sandbox_id, self._key(session), port=None)
 
     def _key(self, session: SshSession) -> str:

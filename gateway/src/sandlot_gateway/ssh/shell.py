@@ -1,4 +1,4 @@
-"""One channel of an SSH connection: a shell, a command or a subsystem as one op of the sandbox."""
+"""Serves one SSH channel: a shell, a command or a subsystem as one op of the sandbox."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from ..data.routes import Route
 
 log = logging.getLogger("sandlot.ssh")
 
-_HELD = 256 * 1024  # bytes of input that may wait for a command that does not read
-_PIECE = 256 * 1024  # of one stdin request
+_HELD = 256 * 1024  # bytes of input buffered for a command that does not read
+_PIECE = 256 * 1024  # bytes of one stdin request
 _ERROR_BODY = 64 * 1024
-_FAILED = 255  # what ssh itself ends with when it could not run the command
+_FAILED = 255  # ssh's own exit status for a command that could not run
 _LOGIN_SHELL = 'exec "$(command -v bash || echo sh)" -l'
 _SFTP = """for each in /usr/lib/openssh /usr/lib/ssh /usr/libexec/openssh /usr/libexec; do
 [ -x "$each/sftp-server" ] && exec "$each/sftp-server"
 done
-echo "no sftp-server in this image: use scp -O, rsync or a pipe" >&2
+echo "this image has no sftp-server: use scp -O, rsync or a pipe" >&2
 exit 127"""
 _NAMES = ("ABRT", "ALRM", "FPE", "HUP", "ILL", "INT", "KILL", "PIPE", "QUIT", "SEGV", "TERM", "USR1", "USR2")
 
 
 class Shell(asyncssh.SSHServerSession):
-    """The op lives as long as the channel: a client that leaves takes its command with it, as a hang-up does."""
+    """A session whose op ends with its channel: a client that leaves ends its command, like a hang-up."""
 
     def __init__(self, *, pool: HttpPool, route: Route) -> None:
         self._pool = pool
@@ -48,12 +48,12 @@ class Shell(asyncssh.SSHServerSession):
         self._task: asyncio.Task[None] | None = None
         self._input = bytearray()
         self._input_ended = False
-        self._news = asyncio.Event()  # of the input
+        self._news = asyncio.Event()  # set when the input changes
         self._writable = asyncio.Event()
         self._writable.set()
         self._side: set[asyncio.Task[Any]] = set()
 
-    # What asyncssh tells.
+    # Callbacks of asyncssh.
 
     def connection_made(self, chan: asyncssh.SSHServerChannel[bytes]) -> None:
         self._chan = chan
@@ -99,7 +99,7 @@ class Shell(asyncssh.SSHServerSession):
     def eof_received(self) -> bool:
         self._input_ended = True
         self._news.set()
-        return True  # half open: the command's output is still to come
+        return True  # half-open: the command's output follows
 
     def pause_writing(self) -> None:
         self._writable.clear()
@@ -107,7 +107,7 @@ class Shell(asyncssh.SSHServerSession):
     def resume_writing(self) -> None:
         self._writable.set()
 
-    # What becomes of it.
+    # The op.
 
     def _begin(self, command: str) -> bool:
         self._spec["command"] = command
@@ -140,7 +140,7 @@ class Shell(asyncssh.SSHServerSession):
             if feeding is not None:
                 feeding.cancel()
                 await asyncio.wait({feeding})
-            # With frames still to come it is closed, which is how the sidecar learns that nobody is there.
+            # A connection with unread frames is closed, which tells the sidecar that the client is gone.
             self._pool.release(connection)
 
     async def _show(self, connection: Connection) -> None:
@@ -155,7 +155,7 @@ class Shell(asyncssh.SSHServerSession):
                     self._end(msgspec.json.decode(payload))
                     return
             await self._writable.wait()
-        self._fail("the command's end was not seen")
+        self._fail("the stream ended before the command's end")
 
     def _end(self, op: dict[str, Any]) -> None:
         verdict, number = op.get("verdict"), op.get("signal")
@@ -169,7 +169,7 @@ class Shell(asyncssh.SSHServerSession):
             self._chan.exit(_FAILED if code is None else code)
 
     async def _feed(self) -> None:
-        """Input to the op, until it ended or takes no more."""
+        """Send input to the op until it ends or takes no more."""
         offset = 0
         while True:
             await self._news.wait()
@@ -178,7 +178,7 @@ class Shell(asyncssh.SSHServerSession):
                 data = bytes(self._input[:_PIECE])
                 answer = await self._fetch(f"/stdin?offset={offset}", data)
                 if answer.status == 408:
-                    continue  # it does not read; what it took already is dropped from the repeat
+                    continue  # the command does not read; the sidecar drops from the repeat what it has already
                 if answer.status != 200:
                     return
                 offset += len(data)
@@ -223,12 +223,12 @@ class Shell(asyncssh.SSHServerSession):
         self._chan.exit(_FAILED)
 
     def _say(self, text: str) -> None:
-        # In raw mode a line feed alone would leave the cursor where it is.
+        # In raw mode a bare line feed would not return the cursor to the first column.
         self._chan.write_stderr(f"sandlot: {text}\r\n".encode())
 
 
 def _size(width: int, height: int) -> dict[str, int]:
-    """A client without a terminal of its own says 0."""
+    """Return a valid terminal size; a client without a terminal sends 0."""
     return {"cols": min(width, 10_000) or 80, "rows": min(height, 10_000) or 24}
 
 

@@ -1,1 +1,1 @@
-"""Self-contained HTML reports with plots drawn as SVG: no script, no font, no file beside the page."""
+"""Self-contained HTML reports with SVG plots: no script, font or other file."""

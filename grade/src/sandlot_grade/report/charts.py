@@ -1,4 +1,4 @@
-"""The three charts of a report: distribution curves, stacked bars, and lines over time."""
+"""Draws a report's charts: distribution curves, stacked bars, and lines over time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Point = tuple[float, float]
 
 
 def distributions(series: Mapping[str, Sequence[float]]) -> str:
-    """Cumulative distributions of durations in seconds on a logarithmic axis, one line a series."""
+    """Draw cumulative distributions of durations in seconds on a logarithmic axis, one line a series."""
     filled = {name: values for name, values in series.items() if values}
     if not filled:
         return _nothing()
@@ -42,7 +42,7 @@ def distributions(series: Mapping[str, Sequence[float]]) -> str:
 
 
 def stacked_bars(rows: Mapping[str, Mapping[str, int]]) -> str:
-    """One horizontal bar a row, divided by the counts of its parts; each bar fills the width."""
+    """Draw a horizontal bar for each row, divided by the counts of its parts; each bar fills the width."""
     if not rows:
         return _nothing()
     parts_seen = list(dict.fromkeys(part for counts in rows.values() for part in counts))
@@ -68,7 +68,7 @@ def stacked_bars(rows: Mapping[str, Mapping[str, int]]) -> str:
 
 
 def over_time(series: Mapping[str, Sequence[Point]], *, unit: str, steps: bool = False) -> str:
-    """Lines over seconds since the start; with `steps` a value holds until the next."""
+    """Draw lines over seconds since the start; with `steps`, a value holds until the next."""
     filled = {name: points for name, points in series.items() if points}
     if not filled:
         return _nothing()
@@ -90,7 +90,7 @@ def over_time(series: Mapping[str, Sequence[Point]], *, unit: str, steps: bool =
 
 
 def bounds(rows: Sequence[tuple[str, float, bool]]) -> str:
-    """One bar a measurement: what share of its bound it uses, the bound being the line at 100 %."""
+    """Draw a bar for each measurement: the share of its bound that it uses, with the bound at 100 %."""
     if not rows:
         return _nothing()
     step, left = 30.0, 12.0
@@ -112,4 +112,4 @@ def bounds(rows: Sequence[tuple[str, float, bool]]) -> str:
 
 
 def _nothing() -> str:
-    return '<p class="note">nothing was measured</p>'
+    return '<p class="note">no measurements</p>'

@@ -1,4 +1,4 @@
-"""One HTML page: heading, key figures, tables and charts, readable on a phone, in light and in dark."""
+"""Builds one HTML page: heading, key figures, tables and charts; responsive, in light and dark."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _COLORS = "".join(
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A number to see first. `good` colours it: True, False, or None for neither."""
+    """A key figure. `good` colours it: True, False, or None for neither."""
 
     value: str
     label: str
@@ -52,7 +52,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """`bad` holds the indexes of rows to mark; `words` the indexes of columns that are text."""
+    """A table. `bad` holds the indexes of rows to mark, `words` those of text columns."""
 
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -76,7 +76,7 @@ class Table:
 
 @dataclass(slots=True)
 class Page:
-    """Sections are added in reading order; `write` puts the page on disk."""
+    """A page; sections appear in the order of `add`."""
 
     title: str
     summary: str
@@ -84,7 +84,7 @@ class Page:
     _sections: list[str] = field(default_factory=list[str])
 
     def add(self, heading: str, content: str | Table, *, note: str = "", wide: bool = False) -> None:
-        """A card with a chart (HTML made by `charts`) or a table; `note` is plain text."""
+        """Add a card with a chart (HTML from `charts`) or a table; `note` is plain text."""
         body = content.html() if isinstance(content, Table) else content
         below = f'<p class="note">{escape(note)}</p>' if note else ""
         kind = ' class="wide"' if wide else ""
@@ -106,6 +106,6 @@ class Page:
         )
 
     def write(self, path: Path) -> None:
-        """Write the page, making the folder. Raises OSError."""
+        """Write the page, and create its directory. Raises OSError."""
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(self.html(), encoding="utf-8")

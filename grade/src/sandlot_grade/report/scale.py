@@ -1,4 +1,4 @@
-"""Axes: maps values to pixels, linearly or by logarithm, and chooses round tick values."""
+"""Maps values to pixels, linearly or logarithmically, and selects round tick values."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """From values `low`..`high` to pixels `start`..`end`."""
+    """Maps values `low`..`high` to pixels `start`..`end`."""
 
     low: float
     high: float
@@ -25,20 +25,20 @@ class Scale:
         return self.start + (self.end - self.start) * share
 
     def ticks(self) -> list[float]:
-        """Round values inside the range, at most about eight."""
+        """Return round values inside the range, at most about eight."""
         return _log_ticks(self.low, self.high) if self.log else _linear_ticks(self.low, self.high)
 
 
 def linear(*, high: float, start: float, end: float, low: float = 0.0) -> Scale:
-    """A linear scale that never is empty."""
+    """Return a linear scale that is never empty."""
     return Scale(low=low, high=high if high > low else low + 1.0, start=start, end=end)
 
 
 def logarithmic(*, low: float, high: float, start: float, end: float) -> Scale:
-    """A logarithmic scale over the positive range that holds `low` and `high`, widened to half decades."""
+    """Return a logarithmic scale that includes `low` and `high`, widened to half decades."""
     low = max(low, 1e-9)
     high = max(high, low)
-    # A value a rounding error beside a step takes that step: without min and max it would be drawn outside.
+    # A value within a rounding error of a step takes that step: without min and max it would be drawn outside.
     first = min(_round_log(low, down=True), low)
     last = max(_round_log(high, down=False), high)
     return Scale(low=first, high=last if last > first else first * 10, start=start, end=end, log=True)
@@ -68,7 +68,7 @@ def _log_ticks(low: float, high: float) -> list[float]:
 
 
 def short(value: float) -> str:
-    """A number for an axis: 0.05, 20, 5k, 2M."""
+    """Format a number for an axis: 0.05, 20, 5k, 2M."""
     for limit, unit in ((1e6, "M"), (1e4, "k")):
         if abs(value) >= limit:
             return f"{value / (1e6 if unit == 'M' else 1e3):g}{unit}"
@@ -76,7 +76,7 @@ def short(value: float) -> str:
 
 
 def seconds(value: float) -> str:
-    """A duration given in seconds, in the unit that reads best."""
+    """Format a duration in seconds, in the most readable unit."""
     if value < 0.9995e-3:
         return f"{value * 1e6:.0f} µs"
     if value < 0.9995:

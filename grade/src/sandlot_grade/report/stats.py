@@ -1,4 +1,4 @@
-"""Percentiles, distribution curves and rates of plain lists of numbers."""
+"""Computes percentiles, distributions and rates of lists of numbers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The value below which `share` (0 to 1) of `values` lie, interpolated. Raises ValueError when empty."""
+    """Return the value below which `share` (0 to 1) of `values` lie, interpolated. Raises ValueError if empty."""
     if not values:
         raise ValueError("no values")
     if not 0 <= share <= 1:
@@ -19,12 +19,12 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 
 def median(values: Sequence[float]) -> float:
-    """The middle value. Raises ValueError when empty."""
+    """Return the median. Raises ValueError if empty."""
     return percentile(values, 0.5)
 
 
 def distribution(values: Sequence[float], *, points: int = 200) -> list[tuple[float, float]]:
-    """At most about `points` steps (value, share of values up to it) of the cumulative distribution."""
+    """Return the cumulative distribution as at most about `points` steps (value, share of values up to it)."""
     ordered = sorted(values)
     count = len(ordered)
     wanted = (
@@ -34,7 +34,7 @@ def distribution(values: Sequence[float], *, points: int = 200) -> list[tuple[fl
 
 
 def rate(moments: Sequence[float], *, start: float, end: float, bins: int = 40) -> list[tuple[float, float]]:
-    """Events per second over time, as (seconds since `start` at a bin's middle, rate)."""
+    """Return events per second over time, as (seconds since `start` at a bin's middle, rate)."""
     width = (end - start) / bins
     if width <= 0:
         return []
@@ -46,7 +46,7 @@ def rate(moments: Sequence[float], *, start: float, end: float, bins: int = 40) 
 
 
 def level(spans: Sequence[tuple[float, float]], *, start: float) -> list[tuple[float, float]]:
-    """How many of the (begin, end) spans are open, as (seconds since `start`, number) at each change."""
+    """Return how many of the (begin, end) spans are open, as (seconds since `start`, number) at each change."""
     changes = sorted([(begin, 1) for begin, _ in spans] + [(end, -1) for _, end in spans])
     steps: list[tuple[float, float]] = []
     current = 0

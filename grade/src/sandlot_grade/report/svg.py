@@ -1,4 +1,4 @@
-"""The frame that every chart shares: the SVG element, axes with grid lines, and a legend."""
+"""Draws the parts that all charts share: the SVG element, axes with grid lines, and a legend."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from html import escape
 
 from sandlot_grade.report.scale import Scale
 
-# Narrow, so that text set in user units is still readable when a phone shrinks the drawing to its width.
+# Narrow, so that text in user units stays readable when a phone shrinks the drawing.
 WIDTH = 460.0
 LEFT, RIGHT, TOP, BOTTOM = 52.0, 12.0, 12.0, 38.0
 
 
 def document(parts: Sequence[str], *, height: float, label: str) -> str:
-    """An `<svg>` element that scales to its container; `label` is read aloud in its place."""
+    """Return an `<svg>` element that scales to its container; `label` is for screen readers."""
     body = "".join(parts)
     return (
         f'<svg viewBox="0 0 {WIDTH:g} {height:g}" role="img" aria-label="{escape(label)}" '
@@ -22,7 +22,7 @@ def document(parts: Sequence[str], *, height: float, label: str) -> str:
 
 
 def x_axis(scale: Scale, *, bottom: float, top: float, title: str, form: Callable[[float], str]) -> str:
-    """Grid lines and numbers along the bottom edge."""
+    """Draw grid lines and numbers along the bottom edge."""
     parts: list[str] = []
     for tick in scale.ticks():
         x = scale(tick)
@@ -33,7 +33,7 @@ def x_axis(scale: Scale, *, bottom: float, top: float, title: str, form: Callabl
 
 
 def y_axis(scale: Scale, *, left: float, right: float, form: Callable[[float], str]) -> str:
-    """Grid lines and numbers along the left edge."""
+    """Draw grid lines and numbers along the left edge."""
     parts: list[str] = []
     for tick in scale.ticks():
         y = scale(tick)
@@ -47,13 +47,13 @@ def text(content: str, *, x: float, y: float, anchor: str = "start", kind: str =
 
 
 def line(points: Sequence[tuple[float, float]], *, color: int, title: str) -> str:
-    """A line through pixel positions in the page's colour number `color`."""
+    """Draw a line through pixel positions in the page's colour number `color`."""
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
     return f'<polyline class="line c{color % 8}" points="{path}"><title>{escape(title)}</title></polyline>'
 
 
 def stairs(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The same positions joined by level steps instead of slopes."""
+    """Return the positions with level steps between them instead of slopes."""
     stepped: list[tuple[float, float]] = []
     for x, y in points:
         if stepped:
@@ -63,6 +63,6 @@ def stairs(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
 
 
 def legend(names: Sequence[tuple[str, int]]) -> str:
-    """Names with their colours, as HTML under a chart, so that it wraps on a narrow screen."""
+    """Return the names with their colours, as HTML below a chart, so that it wraps on a narrow screen."""
     items = "".join(f'<li><i class="c{color % 8}"></i>{escape(name)}</li>' for name, color in names)
     return f'<ul class="legend">{items}</ul>'
