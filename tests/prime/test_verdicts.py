@@ -76,7 +76,7 @@ async def test_every_surface_says_of_every_end_what_the_table_says(
 
 def test_the_page_has_the_same_table() -> None:
     page = (Path(__file__).parents[2] / "docs" / "failures.md").read_text()
-    table = page.partition("\n## What each surface says\n")[2].partition("\n## ")[0]
+    table = page.partition("\n## What each interface reports\n")[2].partition("\n## ")[0]
     lines = [line for line in table.splitlines() if line.startswith("| ")]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     assert rows[1:] == [row.cells() for row in ROWS]
