@@ -1,4 +1,4 @@
-# What a person does with this repository. Every target sets up what it needs; see `make help`.
+# The developers' targets; `make help` lists them. Each one sets up what it needs.
 .DEFAULT_GOAL := help
 .PHONY: help setup demo demo-cluster test test-cluster test-outages cluster cluster-images cluster-down check bench bench-cluster loadtest loadtest-cluster format generate lock clean model mutation site
 
@@ -8,41 +8,41 @@ export PYTHONDONTWRITEBYTECODE :=
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup:  ## make .venv with the pinned dependencies and the packages
+setup:  ## create .venv with the pinned dependencies and the packages
 	@bash tools/setup.sh
 
 demo: setup  ## grade about 1,000 HumanEval rollouts in local sandboxes; report in reports/
 	$(RUN)/sandlot demo
 
-test: setup  ## all tests that need nothing but this machine
+test: setup  ## run the tests that need only this machine
 	bash tools/test.sh
 
-cluster: setup  ## a kind cluster with gVisor for the tests; prints its kubeconfig's path
+cluster: setup  ## start a kind cluster with gVisor for the tests; prints its kubeconfig's path
 	$(RUN)/python -m tests.cluster up
 
-cluster-images: setup  ## make the images and bring them to the cluster's nodes
+cluster-images: setup  ## build the images and load them on the cluster's nodes
 	$(RUN)/python -m tests.cluster load-image $$($(RUN)/python -m images build)
 
-test-cluster: setup  ## the tests that need a Kubernetes or its programs: cluster up, images, chart, tests, down
+test-cluster: setup  ## run the tests that need a cluster or Kubernetes' programs: cluster up, images, chart, tests, down
 	bash tools/test_cluster.sh
 
-test-outages: setup  ## of these, only the ones that kill nodes, the API server and etcd
+test-outages: setup  ## run only those that kill nodes, the API server and etcd
 	bash tools/test_outages.sh
 
-demo-cluster: setup  ## the demo in gVisor sandboxes on a real Kubernetes: cluster up, images, chart, demo, down
+demo-cluster: setup  ## run the demo in gVisor sandboxes on a cluster: cluster up, images, chart, demo, down
 	bash tools/demo_cluster.sh
 
-cluster-down: setup  ## take the cluster away; what was built stays in the cache
+cluster-down: setup  ## remove the cluster; builds stay in the cache
 	$(RUN)/python -m tests.cluster down
 
 MINUTES := 10
-model: setup  ## run the models of state machines for MINUTES=10, each with new examples
+model: setup  ## run the state machine models for MINUTES=10 with new examples
 	$(RUN)/python tools/model.py --minutes $(MINUTES) $(ARGS)
 
-mutation: setup  ## change the code in small ways and see which changes no test notices: GROUP=sdk-retry (or all)
+mutation: setup  ## run mutation tests, which find code without a test: GROUP=sdk-retry (or all)
 	nice -n 10 $(RUN)/python tools/mutation.py $(GROUP) $(ARGS)
 
-check: setup  ## lint, types, architecture contracts, generated files, links of the documentation
+check: setup  ## check lint, types, import rules, generated files, links of the documentation
 	$(RUN)/ruff format --check .
 	$(RUN)/ruff check .
 	$(RUN)/python tools/async_to_sync.py --check
@@ -56,35 +56,35 @@ check: setup  ## lint, types, architecture contracts, generated files, links of 
 	$(RUN)/python tools/check_text.py
 	bash tools/site.sh
 
-bench: setup  ## measure against floors in the same run; fails when a bound is missed
+bench: setup  ## measure ratios to floors of the same run; fails if a bound is missed
 	$(RUN)/python -m loadtests.bench
 
-bench-cluster: setup  ## measure the chart on a real Kubernetes against pods/exec and spawns in the pod
+bench-cluster: setup  ## compare the chart on a cluster with pods/exec and spawns in the pod
 	bash tools/bench_cluster.sh
 
-loadtest: setup  ## load a stack as a training run does: PROFILE=steady (or all), ARGS="--short"
+loadtest: setup  ## load a stack like a training run: PROFILE=steady (or all), ARGS="--short"
 	$(RUN)/python -m loadtests.run $(PROFILE) $(ARGS)
 
-loadtest-cluster: setup  ## the same on a real Kubernetes: cluster up, images, chart, load, down
+loadtest-cluster: setup  ## run the load tests on a cluster: cluster up, images, chart, load, down
 	bash tools/loadtest_cluster.sh $(PROFILE) $(ARGS)
 
 format: setup  ## format the code
 	$(RUN)/ruff check --fix .
 	$(RUN)/ruff format .
 
-generate: setup  ## write the generated files again
+generate: setup  ## write the generated files
 	$(RUN)/python tools/async_to_sync.py
 	$(RUN)/python tools/protobuf.py
 	$(RUN)/python tools/chart_docs.py
 	$(RUN)/python tools/error_page.py
 	$(RUN)/python -m images generate
 
-site: setup  ## the documentation as a site that needs no network, in site/; broken links and anchors fail
+site: setup  ## build the documentation in site/, usable without a network; fails on broken links
 	bash tools/site.sh
 
 lock: setup  ## resolve the dependencies again
 	bash tools/lock.sh
 
-clean:  ## remove what the targets made inside the tree
+clean:  ## remove what the targets created in the tree
 	rm -rf .venv .venv-site site .pytest_cache .ruff_cache .hypothesis .import_linter_cache .coverage reports
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

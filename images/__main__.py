@@ -14,7 +14,7 @@ from images.rootfs import ImageError
 
 
 def generate(*, check: bool) -> int:
-    """Write the Dockerfiles and the images' pinned lists, or report those that differ from the contents."""
+    """Write the Dockerfiles and the images' pinned lists; with `check`, report those that are out of date."""
     wanted = {**dockerfiles.generated(), **requirements.generated()}
     there = {*(ROOT / "images").glob("Dockerfile.*"), *(ROOT / "images" / "requirements").glob("*.txt")}
     drifted = [path for path, text in wanted.items() if not path.exists() or path.read_text() != text]
@@ -22,7 +22,7 @@ def generate(*, check: bool) -> int:
     if check:
         for path in [*drifted, *left_over]:
             print(
-                f"{path.relative_to(ROOT)}: is not what images/contents.py gives: run `python -m images generate`"
+                f"{path.relative_to(ROOT)}: out of date with images/contents.py; run `python -m images generate`"
             )
         return 1 if drifted or left_over else 0
     for path in left_over:
@@ -35,15 +35,15 @@ def generate(*, check: bool) -> int:
 
 
 def main() -> int:
-    """Run one command."""
+    """Run the command line and return its exit code."""
     top = argparse.ArgumentParser(prog="python -m images", description="Sandlot's container images")
     commands = top.add_subparsers(dest="command", required=True)
-    archives = commands.add_parser("build", help="make OCI archives, without Docker; prints their paths")
+    archives = commands.add_parser("build", help="build OCI archives without Docker and print their paths")
     names = [image.name for image in IMAGES]
     archives.add_argument("names", nargs="*", metavar="IMAGE", help=f"{', '.join(names)} (default: all)")
     archives.add_argument("--out", type=Path, default=CACHE / "archives")
     files = commands.add_parser("generate", help="write the Dockerfiles and the images' pinned lists")
-    files.add_argument("--check", action="store_true", help="write nothing; fail when one is not up to date")
+    files.add_argument("--check", action="store_true", help="write nothing; fail if a file is out of date")
     arguments = top.parse_args()
     try:
         if arguments.command == "generate":

@@ -1,4 +1,4 @@
-"""Makes the OCI archives without Docker: a Debian by mmdebstrap, packages by uv, bytecode by the image's own Python."""
+"""Builds the OCI archives without Docker: a Debian by mmdebstrap, packages by uv, bytecode by the image's own Python."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from images.requirements import ROOT, of_image
 from images.rootfs import bootstrap, run
 
 CACHE = Path(os.environ.get("SANDLOT_CLUSTER_CACHE", Path.home() / ".cache" / "sandlot-cluster")) / "images"
-# Logs and caches of the package manager, which hold the time of the build.
+# Logs and caches of the package manager, which contain the build time.
 SKIPPED = re.compile(
     r"(var/log/.+|var/cache/(apt|debconf|ldconfig)/.+|var/lib/apt/lists/.+|dev/.+|run/.+|etc/(machine-id|hostname|resolv\.conf))$"
 )
 
 
 def build(image: Image, *, out: Path) -> Path:
-    """Build one image's archive in the directory `out`, unless it is up to date."""
+    """Build an image's archive in the directory `out`, unless its fingerprint is unchanged, and return its path."""
     out.mkdir(parents=True, exist_ok=True)
     CACHE.mkdir(parents=True, exist_ok=True)
     with (CACHE / "lock").open("w") as lock:
-        # Two builds at once would write the same layers under the same names.
+        # Concurrent builds would write the same layer files.
         fcntl.flock(lock, fcntl.LOCK_EX)
         return _build(image, out=out)
 
@@ -69,7 +69,7 @@ def fingerprint(image: Image) -> str:
 
 
 def config(image: Image) -> dict[str, object]:
-    """How the image starts, in OCI's words."""
+    """Return the image's OCI config."""
     settings: dict[str, object] = {
         "Env": [f"{name}={value}" for name, value in image.environment.items()],
         "User": image.user,
@@ -85,7 +85,7 @@ def config(image: Image) -> dict[str, object]:
 
 
 def base_layer(packages: Sequence[str]) -> Path:
-    """Build the layer of Debian packages, which images with the same packages share."""
+    """Return the layer of Debian packages, which images with the same packages share."""
     key = hashlib.sha256(
         repr((sorted(packages), DEBIAN, EPOCH, LEFT_OUT, SKIPPED.pattern)).encode()
     ).hexdigest()[:12]
@@ -99,7 +99,7 @@ def base_layer(packages: Sequence[str]) -> Path:
         root = work / "root"
         root.mkdir()
         run(["tar", "-C", root, "-xf", archive, "--numeric-owner"])
-        # Debian's scripts write bytecode with times in it: written again, by hash, it is the same every time.
+        # Debian's scripts write bytecode with timestamps; hash-based bytecode is reproducible.
         for path in (root / "usr").rglob("*.pyc"):
             path.unlink()
         _compile(root, places=["/usr/lib/python3", STDLIB], levels=(0,))
@@ -108,7 +108,7 @@ def base_layer(packages: Sequence[str]) -> Path:
 
 
 def _compile(root: Path, *, places: Sequence[str], levels: Sequence[int]) -> None:
-    """Compiles with the Python of the root file system; a hash instead of a time, so that bytes depend on sources alone."""
+    """Compile with the root file system's Python, with hashes instead of timestamps, so that the output is reproducible."""
     options = [word for level in levels for word in ("-o", str(level))]
     command = ["chroot", root, "/usr/bin/python3", "-m", "compileall", "-q", *options]
     run(
@@ -118,7 +118,7 @@ def _compile(root: Path, *, places: Sequence[str], levels: Sequence[int]) -> Non
 
 
 def _application(image: Image, *, base: Path, work: Path) -> Path:
-    """Build the layer of Python packages."""
+    """Return the layer of Python packages."""
     root = work / "root"
     root.mkdir()
     run(["tar", "-C", root, "-xf", base, "--numeric-owner"])
@@ -135,7 +135,7 @@ def _application(image: Image, *, base: Path, work: Path) -> Path:
         source = work / package
         shutil.copytree(ROOT / package, source, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
         run([*uv, "--no-deps", "--no-build-isolation", source], env=env)
-    # Of our own packages uv notes where and when they were built.
+    # uv records the path and time of the build of our own packages.
     notes = [
         path
         for name in ("direct_url.json", "uv_cache.json", "RECORD")

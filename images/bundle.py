@@ -1,8 +1,8 @@
-"""Bytecode of many modules in one file, which Python's zipimport reads: `python3 images/bundle.py ROOT OUT NAME...`.
+"""Writes the bytecode of modules into one file for Python's zipimport: `python3 images/bundle.py ROOT OUT NAME...`.
 
-Under gVisor each module that was ever imported keeps four descriptors open, of its source and its bytecode, which every
-process of the sandbox shares; the kubelet reads all of them of each process every 10 s (docs/adr/0010).
-It needs nothing but the library, since a Dockerfile runs it too.
+Under gVisor each imported module keeps four descriptors open, for its source and its bytecode, which all processes of
+the sandbox share; the kubelet reads those of each process every 10 s (docs/adr/0010).
+It imports only the standard library, since a Dockerfile runs it, too.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-PLACES = ("opt/sandlot", "usr/lib/python3.11")  # where modules are looked for, the first that has one
+PLACES = ("opt/sandlot", "usr/lib/python3.11")  # searched for modules in this order
 MARK = ".cpython-311.opt-2.pyc"
-_TIME = (2026, 1, 1, 0, 0, 0)  # of every member: the same modules give the same bytes
+_TIME = (2026, 1, 1, 0, 0, 0)  # of every member, for reproducible archives
 
 
 def modules(root: Path, name: str) -> Iterator[tuple[str, Path]]:
-    """Collect a module, or a whole package without its tests, with bytecode. Raises FileNotFoundError."""
+    """Yield archive member and bytecode of a module, or of a package without its tests. Raises FileNotFoundError."""
     for place in PLACES:
         package = root / place / name
         if package.is_dir():
@@ -31,11 +31,11 @@ def modules(root: Path, name: str) -> Iterator[tuple[str, Path]]:
         if single.exists():
             yield f"{name}.pyc", single
             return
-    raise FileNotFoundError(f"{name}: no bytecode of it in {' or '.join(PLACES)} below {root}")
+    raise FileNotFoundError(f"{name}: no bytecode in {' or '.join(PLACES)} below {root}")
 
 
 def write(root: Path, out: Path, names: Sequence[str]) -> None:
-    """Not compressed: the modules are read once, at a start that somebody waits for."""
+    """Write the archive uncompressed, since a sandbox's start waits for the imports."""
     with zipfile.ZipFile(out, "w", zipfile.ZIP_STORED) as archive:
         for name in sorted(names):
             for member, path in modules(root, name):

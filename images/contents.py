@@ -1,4 +1,4 @@
-"""What is in each image: the one list that the Dockerfiles and the OCI archives are both made from."""
+"""Defines the content of each image, for the Dockerfiles and the OCI archives."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from sandlot_contract.ports import CONTROLLER_PORT, GATEWAY_PORT, SIDECAR_PORT, 
 DEBIAN = "bookworm"
 REGISTRY = "sandlot.test"
 TAG = "dev"
-# Where Python packages are in an image: on PYTHONPATH, because the sidecar's `-S` leaves out site-packages.
+# Python packages of an image, on PYTHONPATH because the sidecar's `-S` omits site-packages.
 TARGET = "/opt/sandlot"
-# Of Debian's Python.
+# The paths of Debian's Python.
 STDLIB = "/usr/lib/python3.11"
-# Before TARGET, where an image has one: the bytecode of modules in one file.
+# The bytecode bundle, before TARGET on PYTHONPATH.
 BUNDLE = "/opt/sandlot.zip"
-# The first process of every sandbox's container, in a directory of its own: pods mount that and nothing else.
+# The first process of every sandbox's container, in a directory of its own, since pods mount only that.
 HOLDER = "/opt/sandlot-holder/holder"
-# 2026-01-01: no file of an image is younger, so that the same sources give the same bytes.
+# 2026-01-01: the maximum mtime in an image, for reproducible builds.
 EPOCH = 1767225600
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-# Files of Debian's packages that no image needs.
+# Files of Debian packages that no image needs.
 LEFT_OUT = (
     "/usr/share/doc/*",
     "/usr/share/man/*",
@@ -32,7 +32,7 @@ LEFT_OUT = (
 
 @dataclass(frozen=True, kw_only=True)
 class Image:
-    """One image: Debian packages, our Python packages in order of dependency, and how it starts."""
+    """An image: Debian packages, our Python packages in dependency order, and its entry point."""
 
     name: str
     title: str
@@ -44,30 +44,30 @@ class Image:
     user: str = "0:0"
     ports: tuple[int, ...] = ()
     optimise: tuple[int, ...] = (0,)
-    bundle: tuple[str, ...] = ()  # modules and whole packages of which BUNDLE has the bytecode of level 2
-    holder: bool = False  # has HOLDER
+    bundle: tuple[str, ...] = ()  # modules and packages whose bytecode of level 2 is in BUNDLE
+    holder: bool = False  # contains HOLDER
     env: dict[str, str] = field(default_factory=dict)
 
     @property
     def reference(self) -> str:
-        """The name under which the test cluster knows it."""
+        """Return the image's name in the test cluster."""
         return f"{REGISTRY}/{self.name}:{TAG}"
 
     @property
     def optimised(self) -> tuple[int, ...]:
-        """The levels of bytecode that Debian's library does not come with."""
+        """Return the bytecode levels that Debian's library lacks."""
         return tuple(level for level in self.optimise if level > 0)
 
     @property
     def environment(self) -> dict[str, str]:
-        """The image's whole environment."""
+        """Return the image's environment."""
         places = [BUNDLE, TARGET] if self.bundle else [TARGET]
         python = {"PYTHONPATH": ":".join(places), "PYTHONUNBUFFERED": "1"} if self.packages else {}
         return {"PATH": PATH, **python, **self.env}
 
 
 RUNTIME = ("python3", "ca-certificates")
-# What a sidecar imports of the library. `encodings` is not there: a codec is looked for where the package was found.
+# The sidecar's imports from the library, without `encodings`, which finds codecs only in its own directory.
 LIBRARY = (
     "__future__",
     "_weakrefset",
@@ -120,7 +120,7 @@ IMAGES = (
         packages=("contract", "sidecar"),
         entrypoint=("python3", "-S", "-P", "-OO", "-m", "sandlot_sidecar", "--config-env"),
         ports=(SIDECAR_PORT,),
-        # `-OO` reads bytecode of its own: without it every one of 256 sidecars on a node compiles the library at start.
+        # `-OO` needs its own bytecode: otherwise each of a node's 256 sidecars compiles the library at start.
         optimise=(0, 2),
         bundle=("sandlot_contract", "sandlot_sidecar", *LIBRARY),
         holder=True,
@@ -135,8 +135,8 @@ IMAGES = (
 
 
 def by_name(name: str) -> Image:
-    """Return the image of that name."""
+    """Return the image of that name. Raises KeyError."""
     for image in IMAGES:
         if image.name == name:
             return image
-    raise KeyError(f"image {name!r}: there is none; known are {', '.join(image.name for image in IMAGES)}")
+    raise KeyError(f"unknown image {name!r}; use one of {', '.join(image.name for image in IMAGES)}")

@@ -14,7 +14,7 @@ UV = "0.13.8"
 
 
 def path_of(image: Image) -> Path:
-    """Where an image's Dockerfile is kept."""
+    """Return the path of an image's Dockerfile."""
     return ROOT / "images" / f"Dockerfile.{image.name}"
 
 
@@ -68,7 +68,7 @@ def _holder() -> str:
 
 
 def render(image: Image) -> str:
-    """One Dockerfile, to be built with the repository's root as its context."""
+    """Return a Dockerfile whose build context is the repository's root."""
     lines = [HEADER, f"# {image.title}. docker build -f images/Dockerfile.{image.name} .\n"]
     if image.packages:
         lines.append(_builder(image))
@@ -94,5 +94,5 @@ def render(image: Image) -> str:
 
 
 def generated() -> dict[Path, str]:
-    """Every Dockerfile by its path."""
+    """Return every Dockerfile by its path."""
     return {path_of(image): render(image) for image in IMAGES}

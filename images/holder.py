@@ -1,9 +1,8 @@
-"""The static program that is the first process of a sandbox's container: `python3 images/holder.py OUT [MACHINE]`.
+"""Writes the static program that is the first process of a sandbox's container: `python3 images/holder.py OUT [MACHINE]`.
 
-Nothing of the user's image runs outside of a sandbox's walls, so that the container cannot begin with its shell. This
-program stops itself, and again whenever somebody lets it go on. It needs no library, no file and no memory of its own.
-It is written byte by byte, so that an image is built without a compiler. It needs nothing but Python's library, since a
-Dockerfile runs it too.
+No program of the user's image may run unconfined, so the container cannot start with its shell. This program stops
+itself, and again after each SIGCONT. It needs no library, file or heap. Its machine code is written here as bytes, so
+that no build needs a compiler. This module imports only the standard library, since a Dockerfile runs it, too.
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ import sys
 from pathlib import Path
 
 _LOAD_AT = 0x400000
-_HEADERS = 64 + 56  # of the file and of its one segment
+_HEADERS = 64 + 56  # ELF header and one program header
 
-# ELF's number of the machine, and: again: kill(getpid(), SIGSTOP); goto again.
+# ELF machine number and code: again: kill(getpid(), SIGSTOP); goto again.
 _PROGRAMS = {
     "x86_64": (
         62,
@@ -46,14 +45,14 @@ _PROGRAMS = {
 
 
 def program(machine: str) -> bytes:
-    """Return the whole file for a machine type of `uname -m`. Raises ValueError for an unsupported one."""
+    """Return the file for a machine (`uname -m`). Raises ValueError for an unsupported one."""
     if machine not in _PROGRAMS:
-        raise ValueError(f"no holder for the machine {machine!r}; there are {', '.join(_PROGRAMS)}")
+        raise ValueError(f"no holder for the machine {machine!r}; supported are {', '.join(_PROGRAMS)}")
     number, code = _PROGRAMS[machine]
     size = _HEADERS + len(code)
     identity = b"\x7fELF\x02\x01\x01" + bytes(9)  # 64 bits, little endian
     header = struct.pack("<HHIQQQIHHHHHH", 2, number, 1, _LOAD_AT + _HEADERS, 64, 0, 0, 64, 56, 1, 64, 0, 0)
-    # One segment, to be read and run: the whole file.
+    # One segment with the whole file, readable and executable.
     segment = struct.pack("<IIQQQQQQ", 1, 5, 0, _LOAD_AT, _LOAD_AT, size, size, 0x10000)
     return identity + header + segment + code
 

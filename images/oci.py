@@ -1,4 +1,4 @@
-"""Writes file trees as layers and layers as OCI image archives, the same bytes every time."""
+"""Writes file trees as layers and layers as OCI image archives, reproducibly."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LAYER = "application/vnd.oci.image.layer.v1.tar"
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """A file that is on this machine under `source` and in the image under `path` (without a leading slash)."""
+    """A file at `source` on this machine and at `path` in the image (without a leading slash)."""
 
     path: str
     source: Path
@@ -29,7 +29,7 @@ class Entry:
 
 
 def tree(root: Path, *, prefix: str = "", owner: tuple[int, int] | None = None) -> list[Entry]:
-    """Every file and directory under `root`, as the image is to have it under `prefix`."""
+    """Yield every file and directory under `root`, as in the image under `prefix`."""
     found = []
     for directory, names, files in os.walk(root):
         for name in (*names, *files):
@@ -42,7 +42,7 @@ def tree(root: Path, *, prefix: str = "", owner: tuple[int, int] | None = None) 
 def write_layer(
     out: Path, *, entries: Sequence[Entry], epoch: int, skip: Callable[[str], bool] | None = None
 ) -> None:
-    """Write a layer: sorted by name, numeric owners, no time later than `epoch`, missing parents owned by root."""
+    """Write a layer: sorted by name, numeric owners, no mtime after `epoch`, missing parents owned by root."""
     seen: dict[tuple[int, int], str] = {}
     directories: set[str] = set()
     part = out.with_suffix(".part")
@@ -168,10 +168,10 @@ def _time(epoch: int) -> str:
 
 
 def archive_index(path: Path) -> tuple[str, str]:
-    """Return an archive's image name and manifest digest."""
+    """Return an archive's image name and manifest digest. Raises ValueError."""
     with tarfile.open(path) as tar:
         member = tar.extractfile("index.json")
         if member is None:
-            raise ValueError(f"{path}: its index.json is no file")
+            raise ValueError(f"{path}: its index.json is not a file")
         manifest = json.load(member)["manifests"][0]
     return manifest["annotations"]["io.containerd.image.name"], manifest["digest"]

@@ -1,4 +1,4 @@
-"""Picks what an image needs from the workspace's pinned list, hashes and all, so that there is no second resolution."""
+"""Selects an image's requirements, with hashes, from the workspace's pinned list, without a second resolution."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from images.rootfs import ImageError
 ROOT = Path(__file__).resolve().parent.parent
 PINNED = ROOT / "requirements" / "dev.txt"
 OUT = ROOT / "images" / "requirements"
-# What the builder stage of a Dockerfile needs to install the rest and to build our packages.
+# Build backend of our packages, for the builder stage of a Dockerfile.
 BUILDER = ("hatchling",)
 
 
@@ -26,7 +26,7 @@ def distribution_name(package: str) -> str:
 
 
 def closure(requirements: Iterable[str]) -> set[str]:
-    """Return the third-party distributions that these need, as installed in this environment."""
+    """Return the third-party distributions that these require, as installed in this environment."""
     found: set[str] = set()
     seen: set[tuple[str, str]] = set()
     waiting = [Requirement(text) for text in requirements]
@@ -57,16 +57,16 @@ def blocks(text: str) -> dict[str, list[str]]:
 
 
 def select(names: set[str]) -> str:
-    """Those entries of the workspace's list."""
+    """Return the entries of these names in the workspace's list. Raises ImageError."""
     pinned = blocks(PINNED.read_text())
     unknown = sorted(names - set(pinned))
     if unknown:
-        raise ImageError(f"{PINNED.relative_to(ROOT)} does not pin {', '.join(unknown)}: run `make lock`")
+        raise ImageError(f"{PINNED.relative_to(ROOT)} does not pin {', '.join(unknown)}; run `make lock`")
     return "".join(entry.rstrip() + "\n" for name in sorted(names) for entry in pinned[name])
 
 
 def of_image(image: Image) -> str:
-    """Return the pinned list of one image."""
+    """Return the pinned list of an image."""
     extras = f"[{','.join(image.extras)}]" if image.extras else ""
     *others, last = image.packages
     wanted = [*map(distribution_name, others), distribution_name(last) + extras]
@@ -74,7 +74,7 @@ def of_image(image: Image) -> str:
 
 
 def generated() -> dict[Path, str]:
-    """Every list that is kept in the repository, by its path."""
+    """Return every list in the repository by its path."""
     files = {OUT / f"{image.name}.txt": of_image(image) for image in IMAGES if image.packages}
     files[OUT / "builder.txt"] = select(closure(BUILDER))
     return files

@@ -1,4 +1,4 @@
-"""Root file systems from Debian packages, the same bytes every time for the same packages."""
+"""Builds root file systems from Debian packages, reproducibly."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from images.contents import DEBIAN, EPOCH, LEFT_OUT
 
 
 class ImageError(Exception):
-    """An image cannot be made; the message says why."""
+    """Raised if an image cannot be built; the message has the reason."""
 
 
 def run(command: Sequence[str | Path], *, env: dict[str, str] | None = None) -> str:
-    """Run a program and return its output; an error carries the end of it."""
+    """Run a program and return its standard output. Raises ImageError with the end of its output."""
     words = [str(word) for word in command]
     if shutil.which(words[0]) is None and not Path(words[0]).exists():
-        raise ImageError(f"{words[0]}: not found")
+        raise ImageError(f"{words[0]}: not found; install it")
     done = subprocess.run(
         words,
         env={**os.environ, **(env or {})},
@@ -36,10 +36,10 @@ def run(command: Sequence[str | Path], *, env: dict[str, str] | None = None) -> 
 
 
 def bootstrap(out: Path, *, packages: Sequence[str], variant: str) -> None:
-    """Write a root file system of Debian packages as a tar archive."""
+    """Write a root file system of Debian packages as a tar archive. Raises ImageError."""
     if os.geteuid() != 0:
         raise ImageError(
-            "a root file system is made by mmdebstrap as root; Dockerfiles are in images/ as well"
+            "building an image needs root, for mmdebstrap; run as root, or use the Dockerfiles in images/"
         )
     out.parent.mkdir(parents=True, exist_ok=True)
     part = out.with_name(f".{out.stem}.part.tar")

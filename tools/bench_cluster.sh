@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The benchmark on a real Kubernetes. With SANDLOT_TEST_CONTEXT a cluster of your own is used, and left as it was.
+# Runs the benchmark on a cluster. SANDLOT_TEST_CONTEXT selects a cluster of your own, which stays unchanged.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 if [ -n "${SANDLOT_TEST_CONTEXT:-}" ]; then

@@ -18,7 +18,7 @@ BEGIN, END = "<!-- values: written by tools/chart_docs.py -->", "<!-- end of val
 
 def table(values: list[Value]) -> str:
     """Markdown, one row a setting."""
-    rows = ["| value | default | what it does |", "|---|---|---|"]
+    rows = ["| value | default | description |", "|---|---|---|"]
     stack = list(reversed(values))
     while stack:
         value = stack.pop()

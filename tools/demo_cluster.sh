@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The HumanEval demo in gVisor sandboxes on a real Kubernetes. Arguments go to `sandlot demo`; without any, the first
-# 20 problems: a gVisor pod takes about a core-second to start, and all 164 problems are 1,354 of them.
-# With SANDLOT_TEST_CONTEXT a cluster of your own is used, and left as it was.
+# Runs the HumanEval demo in gVisor sandboxes on a cluster. Arguments go to `sandlot demo`; the default is 20 problems,
+# since a gVisor pod takes about a core-second to start and all 164 problems need 1,354 pods.
+# SANDLOT_TEST_CONTEXT selects a cluster of your own, which stays unchanged.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 if [ $# -eq 0 ]; then

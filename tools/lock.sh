@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Resolves every dependency again and writes the pinned, hashed lists that setup and the site install.
+# Resolves all dependencies and writes the pinned lists with hashes for setup and site.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 .venv/bin/uv lock --upgrade

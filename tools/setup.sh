@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes .venv with everything pinned by hash: uv from PyPI, the third-party packages, our own packages editable.
+# Creates .venv: uv, the third-party packages pinned by hash, our own packages editable.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 UV_VERSION=0.13.8
@@ -11,7 +11,7 @@ for candidate in "${PYTHON:-}" python3.11 python3.12 python3.13 python3; do
     fi
 done
 if [ -z "$python" ]; then
-    echo "sandlot: Python 3.11 or newer is needed; set PYTHON=/path/to/python3.11" >&2
+    echo "tools/setup.sh: found no Python 3.11 or newer; install it, or set PYTHON=/path/to/python3.11" >&2
     exit 1
 fi
 stamp=.venv/.stamp

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the site of docs/ into site/, or into the folder named. Fails on a broken link or anchor, and where a page
-# would load something from elsewhere.
+# Builds the site of docs/ into site/, or into the directory argument. Fails on a broken link or anchor, and on a page
+# that loads a file from another host.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=$(realpath -m "${1:-site}")
@@ -12,10 +12,10 @@ if [ ! -f "$stamp" ] || [ "$(cat "$stamp")" != "$want" ]; then
     VIRTUAL_ENV="$PWD/.venv-site" .venv/bin/uv pip install --quiet --require-hashes -r requirements/site.txt
     echo "$want" > "$stamp"
 fi
-export NO_MKDOCS_2_WARNING=1  # an advertisement of its successor on each run
+export NO_MKDOCS_2_WARNING=1  # otherwise each run prints an advertisement
 .venv-site/bin/mkdocs build --strict --clean --site-dir "$out"
 if grep -rE '<(script|link|img)[^>]+(src|href)="https?:' --include='*.html' "$out"; then
-    echo "tools/site.sh: these pages load something from elsewhere; the site has to work without a network" >&2
+    echo "tools/site.sh: these pages load files from other hosts, but the site must work without a network; remove the URLs" >&2
     exit 1
 fi
 echo "$out/index.html"

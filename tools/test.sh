@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Tests on this machine, in random order: by many parallel workers, then by few those that keep a core busy, then alone
-# those that measure the machine or its time. Most tests wait more than they work, so there are more workers than cores;
-# with four times as many they take as long and time out more. SEED repeats the order of an earlier run. SCOPE: which
-# tests; those that need nothing but Python, or `programs` for those that need what `make cluster` builds.
+# Runs the tests of this machine in random order: in many parallel workers, then `heavy` ones in one worker per core, then
+# `alone` ones, which measure the machine or its time. Most tests wait, so there are three workers per core; four per core
+# are no faster and cause timeouts. SEED repeats the order of an earlier run. SCOPE selects the tests: by default those
+# that need only Python, `programs` for those that need what `make cluster` builds.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seed=${SEED:-$RANDOM$RANDOM}
@@ -13,9 +13,9 @@ run() { # run WORKERS MARKS WORD...
     local code=0
     .venv/bin/python -m pytest -p randomly --randomly-seed="$seed" -n "$1" --dist worksteal -m "$scope and $2" "${@:3}" ||
         code=$?
-    [ "$code" = 0 ] || [ "$code" = 5 ] || failed=$code # 5: no test is of this kind
+    [ "$code" = 0 ] || [ "$code" = 5 ] || failed=$code # 5: no tests collected
 }
-# run_marked WORKERS MARK MARKS WORD...: of the files that have such a test, since to collect all of them takes seconds.
+# run_marked WORKERS MARK MARKS WORD...: only files with such a test, since collecting all takes seconds.
 run_marked() {
     local files
     mapfile -t files < <(grep -rl --include='test_*.py' "pytest\.mark\.$2\b" tests)

@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
-# The tests that need the programs of a Kubernetes (the chart's, those beside a real API server, gVisor's), then those on
-# a real cluster, in the order of the files: one release serves them all, and the outages come last. With arguments, only
-# what they choose of the latter. With SANDLOT_TEST_CONTEXT a cluster of your own is used, none of its nodes is killed,
-# and it is left as it was.
+# Runs the tests that need Kubernetes' programs (the chart, a real API server, gVisor), then those on a cluster in file
+# order: they share one release, and the outages come last. Arguments select tests of the latter. SANDLOT_TEST_CONTEXT
+# selects a cluster of your own, which stays unchanged and whose nodes no test kills.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 .venv/bin/python -m tests.prime.environments

@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# A part of tools/test_cluster.sh: what follows when nodes, the API server and etcd are killed, and the test cluster's
-# own kills and heals.
+# Runs a part of tools/test_cluster.sh: kills of nodes, the API server and etcd, and the test cluster's own faults.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 exec bash tools/with_cluster.sh .venv/bin/python -m pytest -p no:randomly \

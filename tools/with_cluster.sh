@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A command on a real Kubernetes, from nothing to nothing: cluster up, images on its nodes, the command in its network
-# (kubectl and helm in PATH, KUBECONFIG set), down. A cluster that is up stays up.
+# Runs a command on the test cluster: cluster up, images on its nodes, the command in its network (kubectl and helm in
+# PATH, KUBECONFIG set), down. A running cluster stays up.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 cluster=".venv/bin/python -m tests.cluster"

@@ -60,16 +60,16 @@ def test_the_schema_names_the_field(values: dict[str, Any], named: str) -> None:
     [
         (
             {"gateway": {"autoscaling": {"enabled": True, "min": 9}}},
-            "gateway.autoscaling.min (9) is more than",
+            "gateway.autoscaling.min (9) exceeds",
         ),
         (
             {"pools": {"p": {"minSize": 3, "maxSize": 2, "template": {"image": "x"}}}},
-            "pools.p.minSize (3) is more than",
+            "pools.p.minSize (3) exceeds",
         ),
         *(
             (
                 {"pools": {"p": {"template": {"image": "x"}} | sizes}},
-                "pools.p: give either size, or minSize and maxSize",
+                "pools.p: set either size, or minSize and maxSize",
             )
             for sizes in (
                 {},
@@ -82,7 +82,7 @@ def test_the_schema_names_the_field(values: dict[str, Any], named: str) -> None:
         ({"gvisor": {"installer": {"enabled": True}}}, "gvisor.installer.image is empty"),
         (
             {"commonLabels": {"app.kubernetes.io/name": "x"}},
-            "commonLabels: app.kubernetes.io/name is the chart's own",
+            "commonLabels: app.kubernetes.io/name is one of the chart's selector labels",
         ),
         ({"scheduler": {"enabled": True}}, "scheduler.image is empty"),
         (
@@ -92,23 +92,23 @@ def test_the_schema_names_the_field(values: dict[str, Any], named: str) -> None:
         ({"sandboxes": {"namespace": "sandlot-system"}}, "sandboxes.namespace is the release's own"),
         (
             {"networkPolicy": {"egress": {"custom": [{"name": "all", "cidrs": ["0.0.0.0/0"]}]}}},
-            "networkPolicy.egress.custom, rule all: 0.0.0.0/0 holds the metadata address",
+            "networkPolicy.egress.custom, rule all: 0.0.0.0/0 contains the metadata address",
         ),
         (
             {"networkPolicy": {"egress": {"pypi": True, "pypiCIDRs": ["151.101.0.0/16", "169.254.0.0/16"]}}},
-            "networkPolicy.egress.pypiCIDRs: 169.254.0.0/16 holds the metadata address",
+            "networkPolicy.egress.pypiCIDRs: 169.254.0.0/16 contains the metadata address",
         ),
         (
             {"networkPolicy": {"dns": {"cidrs": ["169.254.169.254/32"]}}},
-            "networkPolicy.dns.cidrs: 169.254.169.254/32 holds the metadata address",
+            "networkPolicy.dns.cidrs: 169.254.169.254/32 contains the metadata address",
         ),
         (
             {"networkPolicy": {"egress": {"custom": [{"name": "x", "cidrs": ["10.0.0.300/32"]}]}}},
-            "10.0.0.300/32 is no IPv4 block",
+            "10.0.0.300/32 is not an IPv4 block",
         ),
         (
             {"networkPolicy": {"egress": {"custom": [{"name": "six", "cidrs": ["::/0"]}]}}},
-            "rule six: ::/0 is no IPv6 block, or so wide that it may hold a metadata address",
+            "rule six: ::/0 is not an IPv6 block, or so wide that it may contain a metadata address",
         ),
     ],
 )

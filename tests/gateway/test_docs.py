@@ -72,7 +72,9 @@ def test_every_failure_is_shown_by_tests_that_exist() -> None:
     root = Path(__file__).parents[2]
     page = (DOCS / "failures.md").read_text()
     # The third table is held by a test of its own.
-    tables = re.findall(r"(?:^\|.*\n)+", page.partition("\n## What each interface reports\n")[0], re.MULTILINE)
+    tables = re.findall(
+        r"(?:^\|.*\n)+", page.partition("\n## What each interface reports\n")[0], re.MULTILINE
+    )
     assert len(tables) == 2  # one machine, Kubernetes
     missing = []
     for line in [line for table in tables for line in table.splitlines()[2:]]:

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Puts gVisor on a node and tells its containerd: install-runsc.sh HOST_ROOT SOURCE HANDLER NET_RAW STATS RESTART_COMMAND...
-# May run any number of times; containerd is restarted only when its configuration has changed.
+# Installs gVisor on a node and configures its containerd: install-runsc.sh HOST_ROOT SOURCE HANDLER NET_RAW STATS RESTART_COMMAND...
+# Idempotent; it restarts containerd only if its configuration has changed.
 set -eu
 host=$1 source=$2 handler=$3 net_raw=$4 stats=$5
 shift 5
@@ -24,14 +24,14 @@ mkdir -p "$host/usr/local/bin"
 for name in runsc containerd-shim-runsc-v1; do
     target=$host/usr/local/bin/$name
     cmp -s "$source/$name" "$target" && continue
-    # Renamed into place: a running runsc cannot be written to, and half a file must never be started.
+    # Renamed, because a running runsc is not writable and a partial file must never start.
     cp "$source/$name" "$target.new"
     chmod 755 "$target.new"
     mv -f "$target.new" "$target"
     echo "installed $name"
 done
 
-# gVisor does not find out by itself who manages the control groups; with the wrong one its pods have no limits.
+# gVisor does not detect the cgroup driver; with the wrong one its pods have no limits.
 systemd=false
 runc=$(sed -n "/runtimes\.[\"']\{0,1\}runc[\"']\{0,1\}\.options\]/,/^[[:space:]]*\[/p" "$config")
 if echo "$runc" | grep -Eq '^[[:space:]]*SystemdCgroup[[:space:]]*=[[:space:]]*true'; then
@@ -41,8 +41,8 @@ settings=/etc/containerd/sandlot-$handler.toml
 printf '[runsc_config]\nsystemd-cgroup = "%s"\nnet-raw = "%s"\n' "$systemd" "$net_raw" > "$host$settings.new"
 mv -f "$host$settings.new" "$host$settings"
 cp -p "$config" "$config.new"
-# By them a pod tells gVisor to keep its volume itself; without, a sandbox's files are 4 to 12 times slower, and its disk
-# is held by looks.
+# With these annotations gVisor keeps a pod's volume itself; without, a sandbox's files are 4 to 12 times slower, and the
+# sidecar has to measure its disk.
 annotations='pod_annotations = ["dev.gvisor.*"]'
 if ! grep -Eq "runtimes\.[\"']?$handler[\"']?\]" "$config"; then
     {
@@ -56,7 +56,7 @@ if ! grep -Eq "runtimes\.[\"']?$handler[\"']?\]" "$config"; then
     } >> "$config.new"
     echo "adding the runtime $handler"
 fi
-# One that an earlier version of this script has added lacks them.
+# Entries of an earlier version of this script lack them.
 own="^[[:space:]]*\[plugins\..*runtimes\.[\"']\{0,1\}$handler[\"']\{0,1\}\]"
 if grep -qF "$settings" "$config.new" && ! sed -n "/$own/,/^[[:space:]]*\[.*options/p" "$config.new" | grep -q pod_annotations; then
     sed "/$own/a\\
@@ -65,8 +65,8 @@ if grep -qF "$settings" "$config.new" && ! sed -n "/$own/,/^[[:space:]]*\[.*opti
     rm "$config.newer"
     echo "letting pods' gVisor annotations through"
 fi
-# containerd looks at every container's processor time, each second if nobody says otherwise. For each look gVisor's shim
-# starts a runsc: three a pod, 20 pods took half a core. A runtime that somebody else has set up is left as it is.
+# containerd reads every container's CPU time, by default every second, and gVisor's shim starts a runsc each time: three
+# per pod, half a core for 20 pods. An existing setting stays.
 table="^[[:space:]]*\[plugins\.[\"']\{0,1\}io\.containerd\.cri\.v1\.runtime[\"']\{0,1\}\]"
 if [ -n "$stats" ] && grep -qF "$settings" "$config.new"; then
     if ! grep -q "$table" "$config.new"; then
@@ -83,7 +83,7 @@ fi
 if cmp -s "$config" "$config.new"; then
     rm "$config.new"
 else
-    # A node that dies, or a restart that fails, after the next line must not be taken for done.
+    # Marks the restart as pending in case the node or the restart fails after the next line.
     : > "$pending"
     mv -f "$config.new" "$config"
 fi

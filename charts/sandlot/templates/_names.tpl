@@ -32,7 +32,7 @@ app.kubernetes.io/managed-by: {{ $root.Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version }}
 {{- range $key, $value := $root.Values.commonLabels }}
 {{- if regexMatch "^(app\\.kubernetes\\.io|helm\\.sh)/" $key }}
-{{- fail (printf "commonLabels: %s is the chart's own, by which its parts find each other" $key) }}
+{{- fail (printf "commonLabels: %s is one of the chart's selector labels; remove it" $key) }}
 {{- end }}
 {{ $key }}: {{ quote $value }}
 {{- end }}

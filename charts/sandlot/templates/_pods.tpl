@@ -1,4 +1,4 @@
-{{- /* What the pods of gateway and controller have in common: they satisfy the Pod Security level `restricted`. */ -}}
+{{- /* Shared by the pods of gateway and controller, which satisfy the Pod Security level `restricted`. */ -}}
 
 {{- define "sandlot.podSecurity" -}}
 runAsNonRoot: true
@@ -14,7 +14,7 @@ readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
 {{- end -}}
 
-{{- /* Takes a list: the root, the component. Where its pods may and should run. */ -}}
+{{- /* Takes a list: the root, the component. Node selector, tolerations and affinity of its pods. */ -}}
 {{- define "sandlot.placement" -}}
 {{- $root := index . 0 -}}
 {{- $own := get $root.Values (index . 1) -}}
@@ -56,7 +56,7 @@ affinity:
 {{- end }}
 {{- end -}}
 
-{{- /* A mapping of settings as SANDLOT_… in the environment; null means that the program's default holds. */ -}}
+{{- /* A mapping of settings as SANDLOT_… environment variables; null: the program's default. */ -}}
 {{- define "sandlot.settings" -}}
 {{- range $name, $value := . }}
 {{- if not (kindIs "invalid" $value) }}

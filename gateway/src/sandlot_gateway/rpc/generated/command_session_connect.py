@@ -48,7 +48,7 @@ class CommandSession(Protocol):
 
     def connect(self, request: ConnectRequest, ctx: RequestContext[ConnectRequest, ConnectResponse], /) -> AsyncIterator[ConnectResponse]:
         """
-        Attaches to a session: its start again, output from now on, its end.
+        Attaches to a session: start event, undelivered output, end event.
         """
         raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
 
@@ -60,19 +60,19 @@ class CommandSession(Protocol):
 
     async def update(self, request: UpdateRequest, ctx: RequestContext[UpdateRequest, UpdateResponse], /) -> UpdateResponse:
         """
-        Changes a terminal's size.
+        Resizes a terminal.
         """
         raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
 
     async def stream_input(self, request: AsyncIterator[StreamInputRequest], ctx: RequestContext[StreamInputRequest, StreamInputResponse], /) -> StreamInputResponse:
         """
-        Input as a stream: its first message names the session.
+        Streams input; the first message names the session.
         """
         raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
 
     async def list(self, request: ListRequest, ctx: RequestContext[ListRequest, ListResponse], /) -> ListResponse:
         """
-        What runs now.
+        Lists running sessions and commands.
         """
         raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
 
@@ -236,7 +236,7 @@ class CommandSessionClient(ConnectClient):
         timeout_ms: int | None = None,
     ) -> AsyncIterator[ConnectResponse]:
         """
-        Attaches to a session: its start again, output from now on, its end.
+        Attaches to a session: start event, undelivered output, end event.
         """
         return self.execute_server_stream(
             request=request,
@@ -299,7 +299,7 @@ class CommandSessionClient(ConnectClient):
         timeout_ms: int | None = None,
     ) -> UpdateResponse:
         """
-        Changes a terminal's size.
+        Resizes a terminal.
         """
         return await self.execute_unary(
             request=request,
@@ -322,7 +322,7 @@ class CommandSessionClient(ConnectClient):
         timeout_ms: int | None = None,
     ) -> StreamInputResponse:
         """
-        Input as a stream: its first message names the session.
+        Streams input; the first message names the session.
         """
         return await self.execute_client_stream(
             request=request,
@@ -346,7 +346,7 @@ class CommandSessionClient(ConnectClient):
         use_get: bool = False,
     ) -> ListResponse:
         """
-        What runs now.
+        Lists running sessions and commands.
         """
         return await self.execute_unary(
             request=request,
