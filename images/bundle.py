@@ -31,7 +31,7 @@ def modules(root: Path, name: str) -> Iterator[tuple[str, Path]]:
         if single.exists():
             yield f"{name}.pyc", single
             return
-    raise FileNotFoundError(f"{name}: no bytecode in {' or '.join(PLACES)} below {root}")
+    raise FileNotFoundError(f"{name}: no bytecode of it in {' or '.join(PLACES)} below {root}")
 
 
 def write(root: Path, out: Path, names: Sequence[str]) -> None:
