@@ -1,4 +1,4 @@
-"""Brings pages and files that live outside of docs/ into the site, and turns links between both into the site's own."""
+"""Adds pages and files from outside docs/ to the site, and rewrites links to them."""
 
 from __future__ import annotations
 
