@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 from sandlot_gateway.sandboxes import Sandbox
 
+from tests.gateway.api_server import SANDBOXES
 from tests.gateway.lives_gateway import Gateway
 from tests.gateway.lives_kubernetes import KubernetesWorld
 from tests.gateway.lives_messages import Call, Sidecar
@@ -190,6 +191,30 @@ def test_a_promise_that_has_ended_is_told_to_gateways_that_start_later(world: Ku
         known = gateway.directory.get(sandbox.id)
         assert known is not None
         assert known.verdict == "deleted"
+
+
+def test_a_cold_start_whose_sandbox_resource_is_deleted_is_offered_to_no_create(
+    world: KubernetesWorld,
+) -> None:
+    """Its gateway gave it up and died; the controller, which is late, deletes the pod."""
+    maker, other = world.gateways
+    maker.create()
+    [post] = [call for call in world.calls if call.kind == "api"]
+    world.arrive(post)
+    world.control()
+    [sidecar] = world.sidecars.values()
+    world.api.delete(SANDBOXES, sidecar.instance_id)
+    world.kill(maker)
+    world.kill(other)
+    gateway = world.gateways[0]
+    sandbox = gateway.create()
+    world.get_ready(sidecar)
+    while world.words:
+        world.hear(world.words.pop(0))
+    assert not [call for call in world.calls if call.kind == "claim"]
+    goes_on(world)
+    assert sidecar.claim is None
+    assert gateway.directory.get(sandbox.id).status == "RUNNING"
 
 
 def claimed_unheard(world: KubernetesWorld) -> tuple[Sandbox, Sidecar, Call]:

@@ -96,6 +96,7 @@ class KubernetesBackend:
             pools=self._pools,
             pool=pool,
             reporter=self._reporter,
+            watching=lambda: self._watches.sandboxes_synced and self._watches.failure is None,
             claimed_within=settings.claimed_within,
             starting_for=settings.starting_for,
         )

@@ -47,6 +47,10 @@ class Recorded:
         known = self._known.of_pod(instance_id)
         return known is not None and known.claimed
 
+    def exists(self, instance_id: InstanceId) -> bool:
+        """Return whether the instance has a Sandbox: the controller deletes a cold start's pod without one."""
+        return self._known.of_pod(instance_id) is not None
+
     def is_made_for_one(self, instance_id: InstanceId) -> bool:
         """Return whether a gateway started it for one sandbox: the Sandbox alone tells other gateways."""
         known = self._known.of_pod(instance_id)

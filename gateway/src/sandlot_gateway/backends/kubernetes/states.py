@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from typing import Any
 
 from sandlot_contract.ids import InstanceId
@@ -28,17 +29,20 @@ class SidecarStates:
         pools: Pools,
         pool: HttpPool,
         reporter: Reporter,
+        watching: Callable[[], bool],
         claimed_within: float,
         starting_for: float,
     ) -> None:
-        """`claimed_within`: seconds for another gateway to claim the instance that it started. `starting_for`: seconds
-        after which a pool's pod with a silent sidecar no longer counts as starting.
+        """`watching`: whether the watches work now, so that what they do not show does not exist. `claimed_within`:
+        seconds for another gateway to claim the instance that it started. `starting_for`: seconds after which a pool's
+        pod with a silent sidecar no longer counts as starting.
         """
         self._instances = instances
         self._recorded = recorded
         self._pools = pools
         self._starts: dict[InstanceId, Seen] = {}  # starting pods of pools
         self._reporter = reporter
+        self._watching = watching
         self._claimed_within = claimed_within
         self._starting_for = starting_for
         # instance id -> loop time of its first report, while it is left to the gateway that started it
@@ -53,8 +57,8 @@ class SidecarStates:
         seen = self._instances.from_state(instance_id, state, template=template)
         if seen is None:
             raise Unavailable(f"the template of {instance_id} is not known yet")
-        if self._is_stale(seen, state):
-            # Another gateway started it for its own create; offered here, a create of this gateway would claim it.
+        if self._is_not_ours(seen, state):
+            # Offered here, a create of this gateway would claim it at once.
             self._asker.ask(seen.instance)
             raise LeftAlone
         if state.get("phase") != Phase.STARTING:
@@ -101,21 +105,24 @@ class SidecarStates:
         seen = self._instances.get(instance.id)
         if seen is None:
             return True
-        if self._is_stale(seen, state):
+        if self._is_not_ours(seen, state):
             return False
         self._instances.from_state(instance.id, state, template=instance.template)
         self.forget(instance.id)
         self._reporter.events.instance_found(instance, state)
         return True
 
-    def _is_stale(self, seen: Seen, state: dict[str, Any]) -> bool:
-        """Return whether the report predates a recorded claim, whose owner it would hide."""
+    def _is_not_ours(self, seen: Seen, state: dict[str, Any]) -> bool:
+        """Return whether a warm instance is not to be offered here: claimed, another gateway's start, or deleted."""
         if state.get("phase") != Phase.WARM:
             return False
         instance_id = seen.instance.id
-        return self._recorded.is_claimed(instance_id) or (
-            self._recorded.is_made_for_one(instance_id) and self._is_left(seen)
-        )
+        if self._recorded.is_claimed(instance_id):
+            return True  # the report predates the recorded claim
+        if self._recorded.is_made_for_one(instance_id):
+            return self._is_left(seen)
+        unrecorded = seen.origin in (Origin.UNKNOWN, Origin.OTHERS_START)
+        return unrecorded and self._watching() and not self._recorded.exists(instance_id)
 
     def _is_left(self, seen: Seen) -> bool:
         """Return whether the gateway that started it may still be about to claim it."""
