@@ -24,7 +24,7 @@ from loadtests.load import peers_in_pod, pods_exec
 from loadtests.load.baselines import Baselines, MakeSandbox, Taken
 from loadtests.load.kubelet import BARE, Account, NodeStats
 from loadtests.load.peers import Peer
-from loadtests.load.places import Door, PlaceFailed
+from loadtests.load.places import Listener, PlaceFailed
 from loadtests.load.proc import ProcProbe
 from loadtests.load.profile import Baseline
 from loadtests.load.sampling import Counts, Probe, Usage
@@ -213,10 +213,10 @@ class Cluster:
     async def peer(self, found: Taken, plan: Baseline, box: AsyncSandbox, peer: Peer) -> None:
         await peers_in_pod.measure(found, plan, box, peer)
 
-    async def door(self) -> Door:
+    async def listener(self) -> Listener:
         """The port that sidecars report to, of each gateway by its pod's own address."""
         pods = await self.site.pods(component="gateway")
-        return Door([(pod["status"]["podIP"], WEBHOOK_PORT) for pod in pods], WEBHOOK_PATH)
+        return Listener([(pod["status"]["podIP"], WEBHOOK_PORT) for pod in pods], WEBHOOK_PATH)
 
     async def gateway_memory(self) -> dict[str, int]:
         found: dict[str, int] = {}

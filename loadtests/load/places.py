@@ -34,7 +34,7 @@ class PlaceFailed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
+class Listener:
     """What code in a sandbox reaches of the gateways: (host, port) of each, and a path that wants a credential."""
 
     addresses: list[tuple[str, int]]
@@ -87,7 +87,7 @@ class Place(Protocol):
         """Measure another system's agent in one of our sandboxes. Raises PeerFailed."""
         ...
 
-    async def door(self) -> Door:
+    async def listener(self) -> Listener:
         """Return the gateway's listener for clients. Raises PlaceFailed if the gateways are not this run's."""
         ...
 
@@ -175,9 +175,9 @@ class Local:
     async def peer(self, found: Taken, plan: Baseline, box: AsyncSandbox, peer: Peer) -> None:
         await peers_here.measure(found, plan, box, peer)
 
-    async def door(self) -> Door:
+    async def listener(self) -> Listener:
         """Return the clients' listener: sandboxes reach this machine's network, not the socket for webhooks."""
-        return Door([("127.0.0.1", self._stack.port)], "/api/v1/sandbox")
+        return Listener([("127.0.0.1", self._stack.port)], "/api/v1/sandbox")
 
     async def gateway_memory(self) -> dict[str, int]:
         return {"gateway": psutil.Process(self._pid()).memory_info().rss}
@@ -234,7 +234,7 @@ class Server:
     async def peer(self, found: Taken, plan: Baseline, box: AsyncSandbox, peer: Peer) -> None:
         await peers_in_pod.measure(found, plan, box, peer)
 
-    async def door(self) -> Door:
+    async def listener(self) -> Listener:
         raise PlaceFailed(f"{self.name} is another's: its gateway is not attacked")
 
     async def gateway_memory(self) -> dict[str, int]:

@@ -12,7 +12,7 @@ import msgspec
 from sandlot import AsyncSandbox, Stdout
 
 from loadtests.load.baselines import MakeSandbox
-from loadtests.load.places import Door, Place, PlaceFailed
+from loadtests.load.places import Listener, Place, PlaceFailed
 from loadtests.load.profile import Strangers
 from loadtests.load.schedule import share
 
@@ -72,8 +72,8 @@ async def during(plan: Strangers | None, *, place: Place, make: MakeSandbox) -> 
     if plan is None:
         yield None
         return
-    door = await place.door()
-    wanted = plan.connections * len(door.addresses)
+    listener = await place.listener()
+    wanted = plan.connections * len(listener.addresses)
     found = Attack(connections=wanted)
     reports = _Reports(sandboxes=plan.sandboxes, wanted=wanted)
     async with AsyncExitStack() as stack:
@@ -83,7 +83,7 @@ async def during(plan: Strangers | None, *, place: Place, make: MakeSandbox) -> 
         before = await place.gateway_memory()
         async with asyncio.TaskGroup() as group:
             tasks = [
-                group.create_task(_attack(plan, number, box, door=door, reports=reports))
+                group.create_task(_attack(plan, number, box, listener=listener, reports=reports))
                 for number, box in enumerate(boxes)
             ]
             try:
@@ -102,10 +102,12 @@ async def during(plan: Strangers | None, *, place: Place, make: MakeSandbox) -> 
         found.refused = sum(counts.refused for counts in reports.counts)
 
 
-async def _attack(plan: Strangers, number: int, box: AsyncSandbox, *, door: Door, reports: _Reports) -> None:
+async def _attack(
+    plan: Strangers, number: int, box: AsyncSandbox, *, listener: Listener, reports: _Reports
+) -> None:
     """Run the code of one sandbox until cancelled. Raises PlaceFailed."""
-    mine = share(plan.connections, process=number, processes=plan.sandboxes) * len(door.addresses)
-    words = {"connections": mine, "addresses": door.addresses, "path": door.path, "body": plan.body}
+    mine = share(plan.connections, process=number, processes=plan.sandboxes) * len(listener.addresses)
+    words = {"connections": mine, "addresses": listener.addresses, "path": listener.path, "body": plan.body}
     said = b""
     async with await box.start(["python3", "-c", PROGRAM, json.dumps(words)]) as process:
         async for event in process:

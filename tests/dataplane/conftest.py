@@ -13,8 +13,8 @@ import pytest
 import uvloop
 
 from tests.dataplane.gateway import Client, Gateway
-from tests.dataplane.line_owner import owner
 from tests.dataplane.pools import pool
+from tests.dataplane.queue_owner import owner
 from tests.dataplane.sidecar import tcp_to
 from tests.dataplane.upstreams import Behaviour, Upstream
 from tests.waiting import until_empty

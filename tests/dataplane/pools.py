@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from sandlot_gateway.data.connection_queue import ConnectionQueueSettings
 from sandlot_gateway.data.dial import DialSettings
-from sandlot_gateway.data.line import LineSettings
 from sandlot_gateway.data.pool import HttpPool, PoolSettings
 
 QUICK = DialSettings(timeout=0.3, first_timeout=0.1, backoff=0.001, max_backoff=0.01)
-SHORT = LineSettings(refused_for=0.1, refused_for_others=0.01, silent_for=0.5, silent_for_others=0.2)
+SHORT = ConnectionQueueSettings(
+    refused_for=0.1, refused_for_others=0.01, silent_for=0.5, silent_for_others=0.2
+)
 
 
 class Dials:

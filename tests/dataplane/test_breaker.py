@@ -127,10 +127,10 @@ async def test_a_place_is_not_lost_with_the_one_who_waited_for_it(moment):
     await breaker.enter("a")
     gone = asyncio.Event()
 
-    async def until_gone() -> None:
+    async def wait_for_disconnect() -> None:
         await gone.wait()
 
-    waiting = asyncio.create_task(breaker.enter("a", gone=until_gone))
+    waiting = asyncio.create_task(breaker.enter("a", gone=wait_for_disconnect))
     await loop_turns()
     behind = asyncio.create_task(breaker.enter("a"))
     await loop_turns()

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 from sandlot_contract.statuses import Status
+from sandlot_gateway.data.connection_queue import ConnectionQueueSettings
 from sandlot_gateway.data.dial import DialSettings
-from sandlot_gateway.data.line import LineSettings
 from sandlot_gateway.data.pool import DialError, HttpPool, PoolSettings
 
 from tests.dataplane.slow import SlowUpstream
@@ -19,7 +19,7 @@ from tests.ports import free_port
 from tests.waiting import until
 
 QUICK = DialSettings(timeout=0.2, first_timeout=0.02, backoff=0.001, max_backoff=0.02)
-TENTHS = LineSettings(refused_for=0.3, silent_for=0.6)
+TENTHS = ConnectionQueueSettings(refused_for=0.3, silent_for=0.6)
 
 
 @pytest.fixture
@@ -163,7 +163,7 @@ async def test_a_silent_sandbox_is_told_as_such(gateway, client, slow):
 
 async def test_a_heartbeat_tells_that_a_silent_sandbox_is_only_slow(slow, stack):
     server = slow(echo())
-    pool = HttpPool(settings=PoolSettings(dial=QUICK, line=LineSettings(silent_for=2.0)))
+    pool = HttpPool(settings=PoolSettings(dial=QUICK, line=ConnectionQueueSettings(silent_for=2.0)))
     stack.push_async_callback(pool.close)
     waiting = asyncio.create_task(pool.acquire(server.address, known_alive=True, timeout=3.0))
     while not waiting.done():

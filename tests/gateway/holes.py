@@ -13,9 +13,9 @@ from unittest.mock import patch
 from hypothesis.stateful import RuleBasedStateMachine
 from sandlot_gateway.backends.kubernetes.destroyer import Destroyer
 from sandlot_gateway.backends.kubernetes.records import Records
-from sandlot_gateway.core.slots import Heard, Loss, Phase, Slots
+from sandlot_gateway.core.slots import Loss, Phase, ReportOutcome, Slots
 from sandlot_gateway.core.starts import Starts
-from sandlot_gateway.engine.learning import Learning
+from sandlot_gateway.engine.adoption import Adoption
 from sandlot_gateway.sandboxes import Sandbox
 
 from tests.gateway.lives_gateway import Wire
@@ -60,29 +60,29 @@ def ended_whoever_owns_it() -> AbstractContextManager[Any]:
 
 def another_gateways_claim_is_not_heard_while_ones_own_is_under_way() -> AbstractContextManager[Any]:
     """The sandbox was not found here for a whole heartbeat, and then by chance."""
-    heard_owned = Slots.heard_owned
+    report_owned = Slots.report_owned
 
-    def deaf(self: Slots, instance: Any, generation: int, sandbox_id: str | None) -> Heard:
+    def deaf(self: Slots, instance: Any, generation: int, sandbox_id: str | None) -> ReportOutcome:
         slot = self.get(instance.id)
-        if slot is not None and slot.phase is not Phase.UNHEARD:
-            return Heard.LATE
-        return heard_owned(self, instance, generation, sandbox_id)
+        if slot is not None and slot.phase is not Phase.UNREPORTED:
+            return ReportOutcome.LATE
+        return report_owned(self, instance, generation, sandbox_id)
 
     return patch.object(Slots, "heard_owned", deaf)
 
 
 def an_end_that_was_heard_of_is_the_sandboxs_whatever_came_after() -> AbstractContextManager[Any]:
     """A gateway that had heard of a claim in vain ended the sandbox's second instance."""
-    adopt = Learning._adopt
+    adopt = Adoption._adopt
 
-    def hasty(self: Learning, instance: Any, sandbox: Sandbox) -> None:
+    def hasty(self: Adoption, instance: Any, sandbox: Sandbox) -> None:
         known = self._directory.get(sandbox.id)
         if known is not None and not known.live:
             self._ends.retire(instance.id, known.id, verdict=known.verdict or "deleted")
         else:
             adopt(self, instance, sandbox)
 
-    return patch.object(Learning, "_adopt", hasty)
+    return patch.object(Adoption, "_adopt", hasty)
 
 
 def a_start_that_is_given_up_is_the_sandboxs_end() -> AbstractContextManager[Any]:

@@ -16,7 +16,7 @@ from sandlot_contract.template import Template
 from sandlot_gateway.checkpoints.service import RestoreFailed
 from sandlot_gateway.core.backend import BackendError, Unavailable
 from sandlot_gateway.core.instances import ImageCheck, Instance, PoolSpec, PoolStatus
-from sandlot_gateway.core.owners import Claim, Promise
+from sandlot_gateway.core.owners import Claim, PendingCreate
 from sandlot_gateway.core.slots import Loss, Slots
 from sandlot_gateway.core.supply import SupplySettings
 from sandlot_gateway.core.supply_events import CannotStart, QueueFull
@@ -65,7 +65,7 @@ class Below:
     """A gateway's backend, over the world. Pods are everybody's: one that cannot be asked is left to whoever has it."""
 
     name = "world"
-    finds_all = False
+    single_gateway = False
     shared_notes = None
     others = None
 
@@ -75,7 +75,7 @@ class Below:
         self.gone: set[str] = set()
 
     async def launch(
-        self, template: Template, *, pool: str | None = None, wanted: Promise | None = None
+        self, template: Template, *, pool: str | None = None, wanted: PendingCreate | None = None
     ) -> Instance:
         self._gateway.world.made += 1
         instance_id = f"i-{self._gateway.world.made:016x}"
@@ -131,10 +131,10 @@ class Below:
     def claimed(self, instance: Instance, claim: Claim, *, ours: bool) -> None:
         return
 
-    async def promise(self, promise: Promise) -> None:
+    async def share_pending_create(self, pending_create: PendingCreate) -> None:
         return
 
-    def promise_ended(self, sandbox_id: str, *, verdict: str, message: str | None) -> None:
+    def pending_create_ended(self, sandbox_id: str, *, verdict: str, message: str | None) -> None:
         return
 
     def ended(self, instance_id: str, end: Loss, *, claim: Claim | None, heard: bool) -> None:
@@ -199,7 +199,7 @@ class Gateway:
             supply=self.supply,
             directory=self.directory,
             ends=self.lifecycle.ends,
-            learning=self.lifecycle.learning,
+            adoption=self.lifecycle.adoption,
             counted=self._count,
         )
         await self.begin()
@@ -260,7 +260,7 @@ class Gateway:
 
     def resume(self) -> None:
         """All that its sidecars have to say has been heard."""
-        self._run(self.lifecycle.learning.resume)
+        self._run(self.lifecycle.adoption.resume)
 
     def receive(self, word: Word) -> None:
         body = json.dumps(word.state).encode()

@@ -79,7 +79,7 @@ class KubernetesGateway(Gateway):
                 supply=self.supply, lifecycle=self.lifecycle, found=self.webhooks.found, refused=self._count
             )
         )
-        self.lifecycle.learning.resume()
+        self.lifecycle.adoption.resume()
 
     def clock(self) -> float:
         world: Any = self.world
@@ -93,7 +93,7 @@ class KubernetesGateway(Gateway):
 
         async def answer() -> None:
             await self.lifecycle.wait(sandbox, timeout=0.0)
-            await self.lifecycle.promise(sandbox)
+            await self.lifecycle.share_pending_create(sandbox)
 
         self._run(lambda: self._tasks.append(asyncio.create_task(answer())))
 

@@ -11,7 +11,7 @@ from typing import Any
 from sandlot_contract.template import Template
 from sandlot_gateway.core.backend import BackendError, Events
 from sandlot_gateway.core.instances import ImageCheck, Instance, PoolSpec, PoolStatus
-from sandlot_gateway.core.owners import Claim, Promise
+from sandlot_gateway.core.owners import Claim, PendingCreate
 from sandlot_gateway.core.slots import Loss
 from sandlot_gateway.tokens import Tokens
 
@@ -27,7 +27,9 @@ class Machine:
     instances: dict[str, Instance] = field(default_factory=dict)
     pools: dict[str, PoolSpec] = field(default_factory=dict)
     launched: int = 0
-    launched_for: list[Promise | None] = field(default_factory=list)  # whom each launch was said to be for
+    launched_for: list[PendingCreate | None] = field(
+        default_factory=list
+    )  # whom each launch was said to be for
     fail_launch: list[Exception] = field(default_factory=list)
     hold_ready: asyncio.Event | None = None  # launched instances get ready when it is set
     begun: float | None = 0.0  # of every start; None: it waits for its turn
@@ -54,7 +56,7 @@ class StubBackend:
     """Implements core.backend.Backend over a Machine."""
 
     name = "stub"
-    finds_all = True
+    single_gateway = True
     shared_notes = None
     others = None
 
@@ -66,7 +68,7 @@ class StubBackend:
         self.destroyed: list[str] = []
         self.claims: list[tuple[str, Claim]] = []
         self.ends: list[tuple[str, str]] = []
-        self.promises: list[Promise] = []
+        self.pending_creates: list[PendingCreate] = []
         self.starting: dict[str, set[str]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -84,7 +86,7 @@ class StubBackend:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def launch(
-        self, template: Template, *, pool: str | None = None, wanted: Promise | None = None
+        self, template: Template, *, pool: str | None = None, wanted: PendingCreate | None = None
     ) -> Instance:
         self.machine.launched += 1
         self.machine.launched_for.append(wanted)
@@ -152,10 +154,10 @@ class StubBackend:
     def claimed(self, instance: Instance, claim: Claim, *, ours: bool) -> None:
         self.claims.append((instance.id, claim))
 
-    async def promise(self, promise: Promise) -> None:
-        self.promises.append(promise)
+    async def share_pending_create(self, pending_create: PendingCreate) -> None:
+        self.pending_creates.append(pending_create)
 
-    def promise_ended(self, sandbox_id: str, *, verdict: str, message: str | None) -> None:
+    def pending_create_ended(self, sandbox_id: str, *, verdict: str, message: str | None) -> None:
         self.ends.append((sandbox_id, verdict))
 
     def ended(self, instance_id: str, end: Loss, *, claim: Claim | None, heard: bool) -> None:

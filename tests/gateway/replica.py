@@ -51,7 +51,7 @@ class Replica:
 
     def offer(self, sidecar: StubSidecar, *, pool: str = "p") -> None:
         instance = Instance(sidecar.instance_id, TEMPLATE, sidecar.address, sidecar.token, pool)
-        self.supply.heard_warm(instance, sidecar.generation)
+        self.supply.report_warm(instance, sidecar.generation)
 
     def phase(self, sidecar: StubSidecar) -> Phase | None:
         slot = self.supply.slots.get(sidecar.instance_id)

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from sandlot_contract.template import Template
-from sandlot_gateway.backends.kubernetes.asking import Asker
+from sandlot_gateway.backends.kubernetes.prober import Prober
 from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.data.pool import HttpPool
 
@@ -40,12 +40,12 @@ class Sidecar:
 
 @asynccontextmanager
 async def asking(
-    told: Callable[[Asker, Instance, dict[str, Any]], bool],
-) -> AsyncIterator[tuple[Asker, Instance, Sidecar]]:
+    told: Callable[[Prober, Instance, dict[str, Any]], bool],
+) -> AsyncIterator[tuple[Prober, Instance, Sidecar]]:
     sidecar = Sidecar()
     server = await asyncio.start_server(sidecar.serve, "127.0.0.1", 0)
     pool = HttpPool()
-    asker = Asker(pool=pool, told=lambda instance, state: told(asker, instance, state))
+    asker = Prober(pool=pool, told=lambda instance, state: told(asker, instance, state))
     host, port = server.sockets[0].getsockname()
     instance = Instance(ID, Template("python:3.12"), f"{host}:{port}", token="secret")
     try:
@@ -61,7 +61,7 @@ async def test_a_question_in_the_moment_of_an_answer_is_asked() -> None:
     phases: list[str] = []
     both = asyncio.Event()
 
-    def told(asker: Asker, instance: Instance, state: dict[str, Any]) -> bool:
+    def told(asker: Prober, instance: Instance, state: dict[str, Any]) -> bool:
         phases.append(state["phase"])
         if len(phases) == 1:
             sidecar.phase = "claimed"
@@ -79,7 +79,7 @@ async def test_a_question_in_the_moment_of_an_answer_is_asked() -> None:
 async def test_a_question_right_after_one_was_given_up_is_asked() -> None:
     answered = asyncio.Event()
 
-    def told(asker: Asker, instance: Instance, state: dict[str, Any]) -> bool:
+    def told(asker: Prober, instance: Instance, state: dict[str, Any]) -> bool:
         answered.set()
         return True
 
@@ -98,7 +98,7 @@ async def test_one_that_is_being_asked_is_not_asked_twice() -> None:
     answers: list[dict[str, Any]] = []
     answered = asyncio.Event()
 
-    def told(asker: Asker, instance: Instance, state: dict[str, Any]) -> bool:
+    def told(asker: Prober, instance: Instance, state: dict[str, Any]) -> bool:
         answers.append(state)
         answered.set()
         return True

@@ -115,7 +115,7 @@ async def test_who_lost_its_instance_goes_to_the_front_of_a_line_that_is_full(
         await until(lambda: machine.launched == 2)
         assert (one.claimer.position(loser.id), one.claimer.position(later.id)) == (1, 2)
         # The backend notes of the second start whom it is for, so that other gateways know of the sandbox.
-        assert machine.launched_for[1] == loser.promise()
+        assert machine.launched_for[1] == loser.pending_create()
         one.offer(good)
         assert (await claiming).instance.id == good.instance_id
         one.claimer.cancel(later.id)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sandlot_gateway.core.backend import Unavailable
 from sandlot_gateway.core.instances import Instance
-from sandlot_gateway.core.slots import Heard
+from sandlot_gateway.core.slots import ReportOutcome
 from sandlot_gateway.sidecars import ClaimAnswer
 from sandlot_kube import paths
 
@@ -117,7 +117,7 @@ async def test_what_is_claimed_while_a_slow_sidecar_is_asked_to_end_is_not_given
         try:
             giving_up = asyncio.create_task(backend.destroy(pod))
             await loop_turns()
-            assert slots.heard_owned(instance, 1, made["id"]) is Heard.NEWS
+            assert slots.report_owned(instance, 1, made["id"]) is ReportOutcome.NEWS
             await asyncio.wait_for(giving_up, 60)
         finally:
             sidecar.signal(signal.SIGCONT)

@@ -12,7 +12,7 @@ from sandlot_gateway.sidecars import EndAnswer
 
 KEEP, ASK, LEAVE, DROP, GIVE_BACK, WRITE_END = Outcome
 BOTH = (False, True)
-ON_OFFER = (Phase.UNHEARD, Phase.WARM, Phase.CLAIMING)
+ON_OFFER = (Phase.UNREPORTED, Phase.WARM, Phase.CLAIMING)
 GIVEN_UP = (None, Phase.ENDING, Phase.GONE)
 
 

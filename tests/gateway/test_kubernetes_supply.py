@@ -69,7 +69,7 @@ async def test_a_start_that_somebody_else_claimed_is_not_waited_for(box) -> None
     creating = asyncio.create_task(post(box))
     await until(lambda: box.machine.instances)
     [taken] = box.machine.instances
-    box.gateway.supply.heard_owned(box.machine.instances[taken], 1, "sb-another")
+    box.gateway.supply.report_owned(box.machine.instances[taken], 1, "sb-another")
     await until(lambda: len(box.machine.instances) == 2)
     del box.machine.instances[taken]
     box.machine.hold_ready.set()

@@ -137,7 +137,7 @@ async def test_one_that_was_answered_pending_costs_two_more(world: World) -> Non
 
 async def test_a_create_whose_gateway_dies_is_a_failed_start_at_the_others(world: World) -> None:
     async with world.gateway("b") as other, controller(world, webhook=other.webhook):
-        async with world.gateway("a", backend={"promise": 3.0}) as one:
+        async with world.gateway("a", backend={"pending_create_lasts": 3.0}) as one:
             made = (await one.create(wait_seconds=0)).json()
             assert made["status"] == "PENDING"
             await until(lambda: other.gateway.directory.get(made["id"]))

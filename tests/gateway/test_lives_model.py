@@ -189,7 +189,7 @@ class LivesModel(RuleBasedStateMachine):
                 if (slot := gateway.supply.slots.get(sidecar.instance_id)) is not None
             }
             for instance_id, phase in phases.items():
-                assert phase in (Phase.WARM, Phase.OWNED, Phase.UNHEARD), (instance_id, phase)
+                assert phase in (Phase.WARM, Phase.OWNED, Phase.UNREPORTED), (instance_id, phase)
                 assert self.world.sidecars[instance_id].phase != "ended", (instance_id, phase)
 
     def all_are_deleted(self) -> None:

@@ -14,7 +14,7 @@ from tests.gateway.conftest import KEY, running
 from tests.waiting import until
 
 
-class Lines:
+class ConnectionQueues:
     """What the gateway would write to stderr; the test's own client logs too."""
 
     def __init__(self) -> None:
@@ -33,8 +33,8 @@ class Lines:
 
 
 @pytest.fixture
-def lines() -> Iterator[Lines]:
-    found = Lines()
+def lines() -> Iterator[ConnectionQueues]:
+    found = ConnectionQueues()
     root = logging.getLogger()
     level = root.level
     root.addHandler(found.handler)
@@ -44,7 +44,9 @@ def lines() -> Iterator[Lines]:
     root.setLevel(level)
 
 
-async def test_a_command_s_line_names_request_sandbox_and_op(state_dir, machine, lines: Lines) -> None:
+async def test_a_command_s_line_names_request_sandbox_and_op(
+    state_dir, machine, lines: ConnectionQueues
+) -> None:
     async with running(state_dir, machine, access_log=1.0) as box:
         made = await box.create(secrets={"S": "a-secret-value"})
         token = made["gatewayAuth"]["token"]
@@ -75,7 +77,7 @@ async def test_a_command_s_line_names_request_sandbox_and_op(state_dir, machine,
         assert secret not in lines.text
 
 
-def test_an_exception_and_odd_values_are_one_line(lines: Lines) -> None:
+def test_an_exception_and_odd_values_are_one_line(lines: ConnectionQueues) -> None:
     log = logging.getLogger("sandlot.test")
     try:
         raise ValueError("two\nlines")

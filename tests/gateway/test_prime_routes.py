@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from sandlot_gateway.control.missing import MISSING
+from sandlot_gateway.control.unsupported import MISSING
 
 from tests.gateway.conftest import Running
 

@@ -8,7 +8,7 @@ import pytest
 from sandlot_contract.template import Template
 from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.core.ready import first_come
-from sandlot_gateway.core.slots import Generation, Heard, Loss, Phase, Slots
+from sandlot_gateway.core.slots import Generation, Loss, Phase, ReportOutcome, Slots
 
 TEMPLATE = Template("host")
 INSTANCE = Instance("i-1", TEMPLATE, "unix:/1", "token")
@@ -17,15 +17,20 @@ LOSS = Loss("node_lost", "its node is gone")
 # Of generation 2, each by its name; what is claimed or owned is sb-mine's.
 MAKE: dict[str, Callable[[Slots], object]] = {
     "absent": lambda slots: None,
-    "unheard": lambda slots: slots.heard_warm(INSTANCE, 2),
-    "warm": lambda slots: (slots.heard_warm(INSTANCE, 2), slots.wait(INSTANCE)),
-    "granted": lambda slots: (slots.heard_warm(INSTANCE, 2), slots.grant(INSTANCE)),
+    "unheard": lambda slots: slots.report_warm(INSTANCE, 2),
+    "warm": lambda slots: (slots.report_warm(INSTANCE, 2), slots.wait(INSTANCE)),
+    "granted": lambda slots: (slots.report_warm(INSTANCE, 2), slots.grant(INSTANCE)),
     "claiming": lambda slots: (MAKE["granted"](slots), slots.claim("i-1", "sb-mine")),
-    "owned": lambda slots: slots.heard_owned(INSTANCE, 2, "sb-mine"),
+    "owned": lambda slots: slots.report_owned(INSTANCE, 2, "sb-mine"),
     "ending": lambda slots: (MAKE["owned"](slots), slots.end("i-1", "sb-mine")),
     "lost": lambda slots: slots.lost("i-1", LOSS),
 }
-LATE, KNOWN, NEWS, IMPOSSIBLE = Heard.LATE, Heard.KNOWN, Heard.NEWS, Heard.IMPOSSIBLE
+LATE, KNOWN, NEWS, IMPOSSIBLE = (
+    ReportOutcome.LATE,
+    ReportOutcome.KNOWN,
+    ReportOutcome.NEWS,
+    ReportOutcome.IMPOSSIBLE,
+)
 
 
 def made(name: str) -> Slots:
@@ -53,15 +58,17 @@ def phase(slots: Slots) -> Phase | None:
         ("lost", LATE, LATE, LATE),
     ],
 )
-def test_a_word_of_one_that_is_ready(name: str, older: Heard, same: Heard, newer: Heard) -> None:
+def test_a_word_of_one_that_is_ready(
+    name: str, older: ReportOutcome, same: ReportOutcome, newer: ReportOutcome
+) -> None:
     for generation, heard in ((1, older), (2, same), (3, newer)):
         slots = made(name)
         before = phase(slots)
-        assert slots.heard_warm(INSTANCE, generation) is heard
+        assert slots.report_warm(INSTANCE, generation) is heard
         slot = slots.get("i-1")
         if heard is NEWS:
             assert slot is not None
-            assert (slot.phase, slot.generation, slot.sandbox_id) == (Phase.UNHEARD, generation, None)
+            assert (slot.phase, slot.generation, slot.sandbox_id) == (Phase.UNREPORTED, generation, None)
         else:
             assert phase(slots) is before
 
@@ -80,7 +87,12 @@ def test_a_word_of_one_that_is_ready(name: str, older: Heard, same: Heard, newer
     ],
 )
 def test_a_word_of_one_that_has_an_owner(
-    name: str, older: Heard, mine: Heard, anothers: Heard, newer_mine: Heard, newer: Heard
+    name: str,
+    older: ReportOutcome,
+    mine: ReportOutcome,
+    anothers: ReportOutcome,
+    newer_mine: ReportOutcome,
+    newer: ReportOutcome,
 ) -> None:
     for generation, owner, heard in (
         (1, "sb-mine", older),
@@ -91,7 +103,7 @@ def test_a_word_of_one_that_has_an_owner(
     ):
         slots = made(name)
         before = phase(slots)
-        assert slots.heard_owned(INSTANCE, generation, owner) is heard
+        assert slots.report_owned(INSTANCE, generation, owner) is heard
         if heard in (NEWS, KNOWN):
             slot = slots.get("i-1")
             assert slot is not None
@@ -108,7 +120,7 @@ def test_a_loss(name: str) -> None:
     assert (was.phase if was is not None else None) is before
     kept = name in ("granted", "claiming")
     assert (slots.get("i-1") is not None) == kept, "one that is being claimed is kept until its answer"
-    assert slots.heard_warm(INSTANCE, 9) is LATE
+    assert slots.report_warm(INSTANCE, 9) is LATE
 
 
 def claimed() -> tuple[Slots, Generation]:
@@ -144,7 +156,7 @@ def test_one_that_was_lost_while_it_was_claimed_tells_how() -> None:
 def test_an_answer_that_comes_too_late_changes_nothing() -> None:
     for answer in ("accepted", "outdone", "failed"):
         slots, claim = claimed()
-        assert slots.heard_owned(INSTANCE, 3, "sb-another") is NEWS
+        assert slots.report_owned(INSTANCE, 3, "sb-another") is NEWS
         result = getattr(slots, answer)(claim)
         assert result if answer == "accepted" else not result
         assert slots.owner("i-1") == "sb-another"
@@ -153,12 +165,12 @@ def test_an_answer_that_comes_too_late_changes_nothing() -> None:
 def test_what_becomes_of_one_whose_claim_is_not_accepted() -> None:
     slots, claim = claimed()
     assert slots.outdone(claim)
-    assert phase(slots) is Phase.UNHEARD
-    assert slots.heard_owned(INSTANCE, 2, "sb-another") is NEWS
+    assert phase(slots) is Phase.UNREPORTED
+    assert slots.report_owned(INSTANCE, 2, "sb-another") is NEWS
     slots, claim = claimed()
     assert slots.failed(claim)
     assert phase(slots) is Phase.ENDING
-    assert slots.heard_owned(INSTANCE, 2, "sb-mine") is LATE, "it may have been accepted, and is taken away"
+    assert slots.report_owned(INSTANCE, 2, "sb-mine") is LATE, "it may have been accepted, and is taken away"
     for answer in ("outdone", "failed"):
         slots, claim = claimed()
         slots.lost("i-1", LOSS)
@@ -187,11 +199,11 @@ def test_one_that_was_reset_is_of_the_next_generation() -> None:
     slots.was_reset("i-1", 1)
     assert phase(slots) is Phase.ENDING, "that was another end"
     slots.was_reset("i-1", 2)
-    assert phase(slots) is Phase.UNHEARD
-    assert slots.heard_warm(INSTANCE, 2) is LATE
-    assert slots.heard_warm(INSTANCE, 3) is NEWS
+    assert phase(slots) is Phase.UNREPORTED
+    assert slots.report_warm(INSTANCE, 2) is LATE
+    assert slots.report_warm(INSTANCE, 3) is NEWS
     slots = made("ending")
-    assert slots.heard_warm(INSTANCE, 3) is NEWS
+    assert slots.report_warm(INSTANCE, 3) is NEWS
     slots.grant(INSTANCE)
     slots.was_reset("i-1", 2)
     assert phase(slots) is Phase.CLAIMING, "its word was faster, and somebody has it"
@@ -202,7 +214,7 @@ def test_one_that_was_taken_away_is_forgotten_unless_it_has_gone_on() -> None:
     slots.gone("i-1")
     assert slots.get("i-1") is None
     slots = made("ending")
-    slots.heard_owned(INSTANCE, 3, "sb-another")
+    slots.report_owned(INSTANCE, 3, "sb-another")
     slots.gone("i-1")
     assert slots.owner("i-1") == "sb-another"
 

@@ -43,7 +43,7 @@ def test_a_launch_that_is_slow_to_return_gives_nobody_anothers_start() -> None:
     for number in (1, 2):
         core.step(Launched(StartId(number), f"i-{number}"), 2.5)
     later = Instance("i-2", ONE, "unix:/i-2", "token")
-    slots.heard_warm(later, 1)
+    slots.report_warm(later, 1)
     [effect] = core.step(Offered(later), 2.8)
     assert isinstance(effect, Grant)
     assert effect.ask == AskId(2)
@@ -61,6 +61,6 @@ def test_what_is_told_of_others_is_not_kept_for_ever() -> None:
         assert isinstance(launch, Launch)
         launches += core.step(Launched(launch.start, f"i-{number}"), now + 0.5)
         instance = new_instance(f"i-{number}", OTHER)
-        core.slots.heard_warm(instance, 1)
+        core.slots.report_warm(instance, 1)
         core.step(Offered(instance), now + 0.5)
     assert len(core._starts._early) < 10

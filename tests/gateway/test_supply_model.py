@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from sandlot_contract.template import Template
 from sandlot_gateway.core.instances import Instance, PoolSpec
 from sandlot_gateway.core.ready import first_come
-from sandlot_gateway.core.slots import Heard, Loss, Slots
+from sandlot_gateway.core.slots import Loss, ReportOutcome, Slots
 from sandlot_gateway.core.supply import SupplyCore
 from sandlot_gateway.core.supply_events import (
     Asked,
@@ -123,7 +123,7 @@ class SupplyModel(RuleBasedStateMachine):
         if end is not None:
             self.lose(start.instance.id, end)
         elif taken:
-            self.core.slots.heard_owned(start.instance, 1, "sb-another")
+            self.core.slots.report_owned(start.instance, 1, "sb-another")
             self.step(Taken(start.instance.id))
         else:
             self.offer(start.instance)
@@ -153,7 +153,7 @@ class SupplyModel(RuleBasedStateMachine):
         if taken:
             slot = self.core.slots.get(gone)
             assert slot is not None
-            assert self.core.slots.heard_owned(slot.instance, 1, "sb-another") is Heard.NEWS
+            assert self.core.slots.report_owned(slot.instance, 1, "sb-another") is ReportOutcome.NEWS
             self.step(Taken(gone))
         else:
             self.lose(gone, "node_lost")
@@ -224,7 +224,7 @@ class SupplyModel(RuleBasedStateMachine):
 
     def offer(self, instance: Instance) -> None:
         self.offered.add(instance.id)
-        assert self.core.slots.heard_warm(instance, 1) is Heard.NEWS
+        assert self.core.slots.report_warm(instance, 1) is ReportOutcome.NEWS
         self.step(Offered(instance))
 
     def lose(self, instance_id: str, verdict: str) -> None:

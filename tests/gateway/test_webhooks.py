@@ -8,7 +8,7 @@ import time
 import pytest
 from sandlot_contract.template import Template
 from sandlot_gateway.core.instances import Instance, PoolSpec
-from sandlot_gateway.core.slots import Heard
+from sandlot_gateway.core.slots import ReportOutcome
 
 from tests.gateway.conftest import Running
 from tests.gateway.sidecars import StubSidecar, new_instance_id
@@ -163,7 +163,7 @@ async def test_another_gateways_claim_is_heard_while_ones_own_is_under_way(box: 
     instance, slots = box.machine.instances[sidecar.instance_id], box.gateway.supply.slots
     slots.discard(instance.id)
     slots.gone(instance.id)
-    slots.heard_warm(instance, 1)
+    slots.report_warm(instance, 1)
     slots.grant(instance)
     assert slots.claim(instance.id, "sb-another") is not None
     await sidecar.push("heartbeat")
@@ -179,7 +179,7 @@ async def test_an_old_generation_changes_nothing(box: Running) -> None:
     slots = box.gateway.supply.slots
     slots.discard(instance.id)
     slots.gone(instance.id)
-    assert slots.heard_warm(instance, 2) is Heard.NEWS
+    assert slots.report_warm(instance, 2) is ReportOutcome.NEWS
     assert await sidecar.send(old) == 200
     assert instance.id not in box.gateway.supply.slots.warm
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from sandlot_gateway.control.missing import MISSING
+from sandlot_gateway.control.unsupported import MISSING
 
 from tests.prime.test_versions import CASES
 

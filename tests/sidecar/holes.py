@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 from hypothesis.stateful import RuleBasedStateMachine
 from sandlot_sidecar.core.ends import End
-from sandlot_sidecar.core.instance import Heard, Life, Phase
+from sandlot_sidecar.core.instance import Life, Phase, ReportOutcome
 from sandlot_sidecar.core.op import Do, Op, State
 
 from tests.gateway.holes import Hole
@@ -41,7 +41,7 @@ def an_end_of_before_a_reset_ends_the_next_owner() -> AbstractContextManager[Any
     """A deadline that had waited for the reset to be over."""
     end = Life.end
 
-    def careless(self: Life, why: End, *, generation: int | None = None, **conditions: Any) -> Heard:
+    def careless(self: Life, why: End, *, generation: int | None = None, **conditions: Any) -> ReportOutcome:
         return end(self, why, **conditions)
 
     return patch.object(Life, "end", careless)
@@ -50,9 +50,9 @@ def an_end_of_before_a_reset_ends_the_next_owner() -> AbstractContextManager[Any
 def a_claim_that_fails_keeps_others_out() -> AbstractContextManager[Any]:
     """Its owner was never told, and nobody else could have the instance."""
 
-    def forgetful(self: Life) -> Heard:
+    def forgetful(self: Life) -> ReportOutcome:
         self.phase = Phase.WARM
-        return Heard.NEWS
+        return ReportOutcome.NEWS
 
     return patch.object(Life, "claim_failed", forgetful)
 

@@ -9,10 +9,15 @@ import pytest
 from sandlot_contract.verdicts import SANDBOX_VERDICTS
 from sandlot_sidecar.core import ends
 from sandlot_sidecar.core.errors import ApiError
-from sandlot_sidecar.core.instance import CALLED, Heard, Life, Phase
+from sandlot_sidecar.core.instance import CALLED, Life, Phase, ReportOutcome
 from sandlot_sidecar.core.record import Record
 
-NEWS, KNOWN, LATE, IMPOSSIBLE = Heard.NEWS, Heard.KNOWN, Heard.LATE, Heard.IMPOSSIBLE
+NEWS, KNOWN, LATE, IMPOSSIBLE = (
+    ReportOutcome.NEWS,
+    ReportOutcome.KNOWN,
+    ReportOutcome.LATE,
+    ReportOutcome.IMPOSSIBLE,
+)
 
 
 def claim_of(sandbox_id: str, *, restore: bool = False, tenant: str | None = "t") -> dict[str, Any]:
@@ -117,7 +122,7 @@ def outcome(life: Life, happens: Callable[[Life], object]) -> str:
     except ApiError as error:
         text = f"impossible:{error.code}" if life.impossible else error.code
     else:
-        if isinstance(result, Heard):
+        if isinstance(result, ReportOutcome):
             text = result.name.lower()
             assert (result is IMPOSSIBLE) == (life.impossible is not None)
         else:

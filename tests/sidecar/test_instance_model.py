@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from sandlot_sidecar.core import ends
 from sandlot_sidecar.core.errors import ApiError
-from sandlot_sidecar.core.instance import OWNED, Heard, Life, Phase
+from sandlot_sidecar.core.instance import OWNED, Life, Phase, ReportOutcome
 from sandlot_sidecar.core.record import Record
 
 
@@ -44,7 +44,7 @@ class InstanceModel(RuleBasedStateMachine):
     @precondition(lambda self: self.phase(Phase.STARTING))
     @rule()
     def is_built(self) -> None:
-        assert self.life.built() is Heard.NEWS
+        assert self.life.built() is ReportOutcome.NEWS
         assert self.phase(Phase.WARM if self.life.record.claim is None else Phase.CLAIMED)
 
     # The driver takes one claim after the other.
@@ -71,11 +71,11 @@ class InstanceModel(RuleBasedStateMachine):
     @rule(holds=st.booleans())
     def claim_is_applied(self, holds: bool) -> None:
         if not holds:
-            assert self.life.claim_failed() is Heard.NEWS
+            assert self.life.claim_failed() is ReportOutcome.NEWS
             assert self.phase(Phase.WARM)
             return
         self.store()
-        assert self.life.claimed() is Heard.NEWS
+        assert self.life.claimed() is ReportOutcome.NEWS
         assert self.life.record.claim is not None
         self.served[self.life.record.generation] = self.life.record.claim["sandbox_id"]
         self.uses.append(self.life.record.generation)
@@ -93,7 +93,7 @@ class InstanceModel(RuleBasedStateMachine):
     @precondition(lambda self: self.phase(Phase.RESTORING))
     @rule()
     def files_are_there(self) -> None:
-        assert self.life.restored(generation=self.life.record.generation) is Heard.NEWS
+        assert self.life.restored(generation=self.life.record.generation) is ReportOutcome.NEWS
         self.life.gate()
 
     @precondition(lambda self: not self.phase(Phase.RESETTING))
@@ -118,10 +118,10 @@ class InstanceModel(RuleBasedStateMachine):
             return
         heard = self.life.emptied()
         if keeps:
-            assert heard is Heard.KNOWN
+            assert heard is ReportOutcome.KNOWN
             assert (self.life.record.generation, self.life.record.claim) == (before, owner)
         else:
-            assert heard is Heard.NEWS
+            assert heard is ReportOutcome.NEWS
             assert (self.life.record.generation, self.life.record.claim) == (before + 1, None)
             self.store()
 
@@ -139,7 +139,7 @@ class InstanceModel(RuleBasedStateMachine):
         before = self.life.phase
         heard = self.end(end, generation=generation)
         if generation != self.life.record.generation:
-            assert heard is not Heard.NEWS
+            assert heard is not ReportOutcome.NEWS
             assert self.life.phase is before
 
     @rule(
@@ -175,9 +175,9 @@ class InstanceModel(RuleBasedStateMachine):
         self.life = Life(record)
         assert self.life.over == (self.verdict is not None)
 
-    def end(self, end: ends.End, **conditions: Any) -> Heard:
+    def end(self, end: ends.End, **conditions: Any) -> ReportOutcome:
         heard = self.life.end(end, **conditions)
-        if heard is Heard.NEWS:
+        if heard is ReportOutcome.NEWS:
             assert self.verdict is None, "it ended twice"
             self.verdict = end.verdict
             self.store()
@@ -195,7 +195,7 @@ class InstanceModel(RuleBasedStateMachine):
             assert life.record.claim is None
         if life.over:
             for event in (life.built, life.claimed, life.claim_failed, life.emptied):
-                assert event() is Heard.LATE
+                assert event() is ReportOutcome.LATE
 
     def teardown(self) -> None:
         """Whatever it was: it can be ended, and is over then."""

@@ -71,7 +71,7 @@ class Gateway:
         self.directory = Directory(
             keep=settings.record_keep,
             limit=settings.record_limit,
-            patience=0.0 if self.backend.finds_all else _PATIENCE,
+            patience=0.0 if self.backend.single_gateway else _PATIENCE,
             ended=self._sandbox_ended,
             unreachable=lambda address: self.pool.give_up(address, "the sandbox has ended"),
             touched=lambda sandbox_id: self.lifecycle.ends.orphans.used(sandbox_id),
@@ -80,7 +80,7 @@ class Gateway:
         )
         self.supply = Supply(
             backend=self.backend,
-            slots=Slots(rank=first_come() if self.backend.finds_all else by_chance()),
+            slots=Slots(rank=first_come() if self.backend.single_gateway else by_chance()),
             settings=SupplySettings(
                 max_starts=settings.max_starts,
                 max_waiting=settings.max_waiting,
@@ -121,7 +121,7 @@ class Gateway:
             supply=self.supply,
             directory=self.directory,
             ends=self.lifecycle.ends,
-            learning=self.lifecycle.learning,
+            adoption=self.lifecycle.adoption,
             counted=self.counters.webhook,
             readied=self.metrics.ready_seconds.observe,
             heard=self.pool.heard,
@@ -216,7 +216,7 @@ class Gateway:
         )
         for spec in self.settings.pools():
             await self.backend.set_pool(spec)
-        self.lifecycle.learning.resume()
+        self.lifecycle.adoption.resume()
         await self.exposures.start()
         self.exposures.prune()
         if self.ssh is not None:
@@ -235,7 +235,7 @@ class Gateway:
         self.leaving = True
         self.directory.release()
         waits: list[Awaitable[object]] = [self.data.drain(self.settings.drain)]
-        if not self.backend.finds_all:
+        if not self.backend.single_gateway:
             waits.append(self.lifecycle.bringup.settled(timeout=self.settings.drain))
         await asyncio.gather(*waits)
 

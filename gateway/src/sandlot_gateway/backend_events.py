@@ -36,11 +36,11 @@ class BackendEvents:
     def instance_lost(self, instance_id: InstanceId, loss: Loss) -> None:
         self._lifecycle.ends.gone(instance_id, loss)
 
-    def promise_found(self, sandbox_id: SandboxId, request: dict[str, Any]) -> None:
-        self._lifecycle.learning.promised(sandbox_id, request)
+    def pending_create_found(self, sandbox_id: SandboxId, request: dict[str, Any]) -> None:
+        self._lifecycle.adoption.pending_create_found(sandbox_id, request)
 
-    def sandbox_over(self, end: RecordedEnd) -> None:
-        self._lifecycle.learning.over(end)
+    def sandbox_ended_elsewhere(self, end: RecordedEnd) -> None:
+        self._lifecycle.adoption.over(end)
 
     def record_refused(self, what: str) -> None:
         self._refused(what)

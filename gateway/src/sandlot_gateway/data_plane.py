@@ -14,7 +14,6 @@ from sandlot_contract.headers import VERDICT_KEY
 from .data.access import AccessLog, request_ids
 from .data.answers import Receive, Refusal, Scope, Send, send_json, unauthorized
 from .data.breaker import Limits
-from .data.door import Door
 from .data.errors import ClientGone
 from .data.expose import Exposures
 from .data.expose_http import ExposedHttp
@@ -22,11 +21,12 @@ from .data.forward import Truncated
 from .data.pacing import Pacing
 from .data.pool import HttpPool
 from .data.request import Parsed, bearer, sandbox_in, sort_headers
+from .data.request_gate import RequestGate
 from .data.routes import ApiKeys, Route, Routes
 from .data.sandbox_http import ROUTES, SandboxHttp
 from .data.server import DROPPED
 from .data.socket_plane import SocketPlane
-from .data.turns import Turns
+from .data.time_slices import TimeSlices
 from .data.wire import Headers
 from .metrics import Metrics
 from .rpc.plane import SERVICE, RpcPlane
@@ -51,16 +51,18 @@ class DataPlane:
     ) -> None:
         self.limits = limits or Limits()
         self._metrics = metrics
-        door = self._door = Door(
+        request_gate = self._request_gate = RequestGate(
             routes=routes, tokens=tokens, api_keys=api_keys, metrics=metrics, limits=self.limits
         )
-        self.breaker = door.breaker
+        self.breaker = request_gate.breaker
         self._pacing = Pacing()
-        turns = Turns(cores=len(os.sched_getaffinity(0)), wanted=lambda: self._pacing.starved)
-        self._sandbox = SandboxHttp(door=door, pool=pool, turns=turns)
-        self._rpc = RpcPlane(door=door, pool=pool, turns=turns)
+        turns = TimeSlices(cores=len(os.sched_getaffinity(0)), wanted=lambda: self._pacing.starved)
+        self._sandbox = SandboxHttp(request_gate=request_gate, pool=pool, turns=turns)
+        self._rpc = RpcPlane(request_gate=request_gate, pool=pool, turns=turns)
         self._exposed = ExposedHttp(exposures=exposures, routes=routes, pool=pool)
-        self._sockets = SocketPlane(door=door, pool=pool, metrics=metrics, exposed=self._exposed)
+        self._sockets = SocketPlane(
+            request_gate=request_gate, pool=pool, metrics=metrics, exposed=self._exposed
+        )
         self._access = AccessLog(self.limits.access_log)
         self._request_ids = (b"%b-%x" % (os.urandom(4).hex().encode(), n) for n in count(1))
         self._tasks: set[asyncio.Task[None]] = set()
@@ -96,14 +98,14 @@ class DataPlane:
             return True
         authorization = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
         try:
-            self._door.authenticate(bearer(authorization), sandbox_in(parts[2]))
+            self._request_gate.authenticate(bearer(authorization), sandbox_in(parts[2]))
         except Refusal:
             return False
         return True
 
     async def drain(self, timeout: float) -> int:
         """Reject new requests, wait up to `timeout` seconds for those in flight; return how many were cancelled."""
-        self._door.draining = True
+        self._request_gate.draining = True
         if self._tasks:
             await asyncio.wait(set(self._tasks), timeout=timeout)
         left = set(self._tasks)
@@ -139,7 +141,7 @@ class DataPlane:
                 ):  # its key became valid after its body was dropped
                     raise unauthorized()
                 if not rpc:
-                    self._door.check_open()
+                    self._request_gate.check_open()
                 if exposed:
                     status, _ = await self._serve_exposed(scope, receive, send, request, parts)
                 elif rpc:
@@ -162,7 +164,7 @@ class DataPlane:
             except Refusal as refusal:
                 status = refusal.status
                 refusal.headers.append((b"x-request-id", request_id))
-                if self._door.draining:
+                if self._request_gate.draining:
                     refusal.headers.append((b"connection", b"close"))
                 await send_json(send, status, refusal.document, headers=refusal.headers)
             if isinstance(status, int):
@@ -176,7 +178,7 @@ class DataPlane:
             ids = request_ids(request_id, sandbox=b"" if exposed else parts[2], op=request.op)
             log.warning("response truncated: %s", error, extra=ids)
         except asyncio.CancelledError:
-            if self._door.draining:
+            if self._request_gate.draining:
                 status = "cut"
                 metrics.unfinished("cut")
                 await _say_cut(send, request_id=request_id)
@@ -205,7 +207,7 @@ class DataPlane:
             lane = (
                 f"{route.sandbox_id}/expose"  # a lane of its own: a page's long polls must not block commands
             )
-            self._door.enter_now(lane, tenant=route.tenant)
+            self._request_gate.enter_now(lane, tenant=route.tenant)
             lanes.append(lane)
 
         try:
@@ -215,12 +217,12 @@ class DataPlane:
                 send,
                 request=request,
                 parts=parts,
-                authorization=self._door.for_the_app(request.authorization),
+                authorization=self._request_gate.for_the_app(request.authorization),
                 admit=admit,
             )
         finally:
             for lane in lanes:
-                self._door.leave(lane)
+                self._request_gate.leave(lane)
 
 
 async def _say_cut(send: Send, *, request_id: bytes) -> None:

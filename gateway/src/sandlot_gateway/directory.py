@@ -13,7 +13,7 @@ from sandlot_contract.statuses import Status
 
 from sandlot_gateway.data.routes import Route
 from sandlot_gateway.sandboxes import Sandbox, pending_route
-from sandlot_gateway.shelf import Shelf
+from sandlot_gateway.tenant_index import TenantIndex
 
 # A sandbox of another gateway that is younger than this (seconds) is waited for longer than other unknown ones: its
 # record may be late on a busy cluster, and "no such sandbox" would make the caller give it up.
@@ -62,7 +62,7 @@ class Directory:
         self._on_missed = missed
         self._clock = clock
         self._sandboxes: dict[SandboxId, Sandbox] = {}
-        self._shelves: dict[str, Shelf] = {}
+        self._shelves: dict[str, TenantIndex] = {}
         self._routes: dict[SandboxId, Route] = {}
         self._by_key: dict[tuple[str, str], SandboxId] = {}
         self._changes: dict[SandboxId, asyncio.Event] = {}
@@ -113,8 +113,10 @@ class Directory:
         return [sandbox for sandbox in self._sandboxes.values() if sandbox.live]
 
     def statuses(self, tenant: str) -> Counter[Status]:
-        shelf = self._shelves.get(tenant)
-        return Counter(sandbox.status for sandbox in shelf.by_id.values()) if shelf else Counter()
+        tenant_index = self._shelves.get(tenant)
+        return (
+            Counter(sandbox.status for sandbox in tenant_index.by_id.values()) if tenant_index else Counter()
+        )
 
     def all_statuses(self) -> Counter[Status]:
         """Return the counts over all tenants, with zeros."""
@@ -132,13 +134,13 @@ class Directory:
         active: bool | None = None,
     ) -> Page:
         """List sandboxes, newest first. `labels`: all must match; `active`: True only live ones, False only ended."""
-        shelf = self._shelves.get(tenant)
-        if shelf is None:
+        tenant_index = self._shelves.get(tenant)
+        if tenant_index is None:
             return Page([], 0, False)
         first = (page - 1) * per_page
         found: list[Sandbox] = []
         total = 0
-        for sandbox in shelf.newest_first(labels):
+        for sandbox in tenant_index.newest_first(labels):
             if status is not None and sandbox.status != status:
                 continue
             if active is not None and sandbox.live is not active:
@@ -206,7 +208,7 @@ class Directory:
     def add(self, sandbox: Sandbox) -> None:
         """Add a new or recovered sandbox, whatever its status."""
         self._sandboxes[sandbox.id] = sandbox
-        self._shelves.setdefault(sandbox.tenant, Shelf()).add(sandbox)
+        self._shelves.setdefault(sandbox.tenant, TenantIndex()).add(sandbox)
         if sandbox.spec.key is not None:
             self._by_key[sandbox.tenant, sandbox.spec.key] = sandbox.id
         if sandbox.live:
@@ -277,9 +279,9 @@ class Directory:
     def _remove(self, sandbox: Sandbox) -> None:
         self._sandboxes.pop(sandbox.id, None)
         self._routes.pop(sandbox.id, None)
-        shelf = self._shelves.get(sandbox.tenant)
-        if shelf is not None:
-            shelf.remove(sandbox)
+        tenant_index = self._shelves.get(sandbox.tenant)
+        if tenant_index is not None:
+            tenant_index.remove(sandbox)
         self.release_key(sandbox)
 
     def _wake(self, sandbox_id: SandboxId) -> None:

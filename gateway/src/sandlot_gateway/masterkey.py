@@ -8,9 +8,9 @@ from pathlib import Path
 
 from sandlot_contract.tokens import MIN_KEY
 
+from sandlot_gateway.atomic_file import write_atomic
 from sandlot_gateway.core.backend import BackendError
 from sandlot_gateway.settings import Settings
-from sandlot_gateway.wholefile import write_whole
 
 
 def master_key(settings: Settings) -> bytes:
@@ -36,5 +36,5 @@ def secret_file(path: Path, make: Callable[[], bytes]) -> bytes:
     try:
         return path.read_bytes()
     except FileNotFoundError:
-        write_whole(path, make(), durable=True)
+        write_atomic(path, make(), durable=True)
         return path.read_bytes()

@@ -11,7 +11,7 @@ from sandlot_contract.statuses import TERMINAL, Status
 from sandlot_contract.template import PIDS, Template
 from sandlot_contract.verdicts import SandboxVerdict
 
-from sandlot_gateway.core.owners import Claim, Promise
+from sandlot_gateway.core.owners import Claim, PendingCreate
 from sandlot_gateway.data.routes import Route
 from sandlot_gateway.egress import Egress
 
@@ -116,7 +116,7 @@ class Sandbox(msgspec.Struct, gc=False, omit_defaults=True):
     claim: float = 0.0  # seconds of the claim
     asked_at: float = 0.0  # time of the claim request, by the clock of the gateway that sent it
     notes: list[str] = []
-    promised: bool = False  # a pending create of another gateway, which had no instance yet
+    pending_elsewhere: bool = False  # a pending create of another gateway, which had no instance yet
 
     @property
     def cold_reason(self) -> str | None:
@@ -166,10 +166,10 @@ class Sandbox(msgspec.Struct, gc=False, omit_defaults=True):
         at = self.started_at or self.created_at
         return Claim(self.id, self.tenant, at=at, labels=tuple(self.spec.labels), request=self.request())
 
-    def promise(self) -> Promise:
+    def pending_create(self) -> PendingCreate:
         """Return the pending create, for a backend that shares it with other gateways."""
         spec = self.spec
-        return Promise(
+        return PendingCreate(
             self.id, self.tenant, spec.template(), labels=tuple(spec.labels), request=self.request()
         )
 
@@ -185,7 +185,7 @@ class _Meta(msgspec.Struct):
     asked_at: float = 0.0
 
 
-class NotOurs(ValueError):
+class ForeignClaim(ValueError):
     """Raised for a state document whose claim was not made by a Sandlot gateway."""
 
 
@@ -196,13 +196,13 @@ def owner_in(state: dict[str, Any]) -> SandboxId | None:
 
 
 def recovered(state: dict[str, Any], *, now: float) -> Sandbox:
-    """Recover the sandbox from a claimed sidecar's state document. Raises NotOurs if its metadata is invalid."""
+    """Recover the sandbox from a claimed sidecar's state document. Raises ForeignClaim if its metadata is invalid."""
     try:
         meta = msgspec.convert(state.get("meta"), _Meta)
         sandbox_id = msgspec.convert(state.get("sandbox_id"), SandboxId)
         instance_id = msgspec.convert(state.get("instance_id"), InstanceId)
     except msgspec.ValidationError as error:
-        raise NotOurs(str(error)) from error
+        raise ForeignClaim(str(error)) from error
     return Sandbox(
         id=sandbox_id,
         tenant=meta.tenant,
@@ -221,19 +221,19 @@ def recovered(state: dict[str, Any], *, now: float) -> Sandbox:
     )
 
 
-def promised(sandbox_id: SandboxId, request: dict[str, Any], *, now: float) -> Sandbox:
-    """Return the sandbox of another gateway's pending create. Raises NotOurs if `request` is invalid."""
+def from_pending_create(sandbox_id: SandboxId, request: dict[str, Any], *, now: float) -> Sandbox:
+    """Return the sandbox of another gateway's pending create. Raises ForeignClaim if `request` is invalid."""
     try:
         meta = msgspec.convert(request, _Meta)
     except msgspec.ValidationError as error:
-        raise NotOurs(str(error)) from error
+        raise ForeignClaim(str(error)) from error
     return Sandbox(
         id=sandbox_id,
         tenant=meta.tenant,
         spec=meta.spec,
         created_at=meta.created_at,
         updated_at=now,
-        promised=True,
+        pending_elsewhere=True,
     )
 
 

@@ -20,11 +20,12 @@ from pathlib import Path
 import uvicorn
 
 from sandlot_gateway.app import Gateway, MakeBackend
+from sandlot_gateway.atomic_file import write_atomic
 from sandlot_gateway.backends.local.layout import check_length
 from sandlot_gateway.backends.local.lock import StateLock
 from sandlot_gateway.core.backend import Backend
 from sandlot_gateway.data.pool import HttpPool
-from sandlot_gateway.data.server import with_judge
+from sandlot_gateway.data.server import with_authentication
 from sandlot_gateway.keyfile import KeyFile
 from sandlot_gateway.keys import Keys
 from sandlot_gateway.masterkey import secret_file
@@ -32,7 +33,6 @@ from sandlot_gateway.settings import Settings
 from sandlot_gateway.tasks import Tasks
 from sandlot_gateway.tls import TlsServer
 from sandlot_gateway.tokens import Tokens
-from sandlot_gateway.wholefile import write_whole
 
 _log = logging.getLogger(__name__)
 
@@ -91,7 +91,7 @@ async def serve(
             uvicorn.Config(
                 gateway.edge,
                 loop="none",
-                http=with_judge(gateway.edge.is_known),
+                http=with_authentication(gateway.edge.is_known),
                 ws="websockets-sansio",
                 # A compressor takes 40 KB per terminal, and more loop time than sending the bytes uncompressed.
                 ws_per_message_deflate=False,
@@ -275,7 +275,7 @@ def _url(host: str, port: int) -> str:
 def _write_endpoint(path: Path, url: str, entries: list[str]) -> None:
     """Write URL and API key for clients on this machine; `entries` are those of API keys."""
     api_key = entries[0].partition(":")[0]
-    write_whole(path, json.dumps({"url": url, "api_key": api_key, "pid": os.getpid()}).encode())
+    write_atomic(path, json.dumps({"url": url, "api_key": api_key, "pid": os.getpid()}).encode())
 
 
 def _raise_descriptor_limit() -> None:

@@ -18,10 +18,10 @@ from sandlot_contract.verdicts import SandboxVerdict
 
 from sandlot_gateway.core.backend import Backend, LeftAlone, Unavailable
 from sandlot_gateway.core.instances import Instance
-from sandlot_gateway.core.slots import Heard, Loss
+from sandlot_gateway.core.slots import Loss, ReportOutcome
 from sandlot_gateway.directory import Directory
+from sandlot_gateway.engine.adoption import Adoption
 from sandlot_gateway.engine.ends import Ends
-from sandlot_gateway.engine.learning import Learning
 from sandlot_gateway.engine.supply import Supply
 from sandlot_gateway.tokens import Tokens
 
@@ -73,7 +73,7 @@ class Webhooks:
         supply: Supply,
         directory: Directory,
         ends: Ends,
-        learning: Learning,
+        adoption: Adoption,
         counted: Callable[[Event | WebhookFault], None] = lambda event: None,
         readied: Callable[[float], None] = lambda seconds: None,
         heard: Callable[[str], None] = lambda address: None,
@@ -83,7 +83,7 @@ class Webhooks:
         self._supply = supply
         self._directory = directory
         self._ends = ends
-        self._learning = learning
+        self._adoption = adoption
         self._counted = counted
         self._readied = readied
         self._heard = heard
@@ -168,21 +168,21 @@ class Webhooks:
             self._ends.gone(document.instance_id, loss, heard=True)
         elif instance is not None and document.phase == Phase.CLAIMED:
             before = self._supply.slots.owner(instance.id)
-            heard = self._supply.heard_owned(instance, document.generation, document.sandbox_id)
-            if heard is Heard.IMPOSSIBLE:
+            heard = self._supply.report_owned(instance, document.generation, document.sandbox_id)
+            if heard is ReportOutcome.IMPOSSIBLE:
                 self._counted(WebhookFault.TWO_OWNERS)
                 _log.error("a slot has two owners: %s and %s", before, document.sandbox_id)
-            elif heard is not Heard.LATE:
+            elif heard is not ReportOutcome.LATE:
                 # Not if LATE, as for a released claim: a record would make the instance the sandbox's.
                 if before is not None and before != document.sandbox_id:
                     self._ends.over_elsewhere(before, instance.id)
-                self._learning.owned(instance, state)
+                self._adoption.owned(instance, state)
         elif instance is not None and document.phase == Phase.WARM:
             self._warm(instance, document)
 
     def _warm(self, instance: Instance, document: _Document) -> None:
         before = self._supply.slots.owner(instance.id)
-        if self._supply.heard_warm(instance, document.generation) is Heard.NEWS:
+        if self._supply.report_warm(instance, document.generation) is ReportOutcome.NEWS:
             if before is not None:
                 self._ends.over_elsewhere(before, instance.id)
             self._backend.ready(instance.id)

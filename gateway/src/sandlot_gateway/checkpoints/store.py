@@ -18,8 +18,8 @@ from pathlib import Path
 import msgspec
 from sandlot_contract.ids import SandboxId
 
+from sandlot_gateway.atomic_file import write_atomic
 from sandlot_gateway.checkpoints.quota import Quota, StoreFull, StoreLimits
-from sandlot_gateway.wholefile import write_whole
 
 
 class State(StrEnum):
@@ -68,7 +68,7 @@ class Store:
         """Write a document atomically."""
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         checkpoint.updated_at = time.time()
-        write_whole(self._document(checkpoint.id), msgspec.json.encode(checkpoint), durable=True)
+        write_atomic(self._document(checkpoint.id), msgspec.json.encode(checkpoint), durable=True)
 
     def get(self, checkpoint_id: str) -> Checkpoint | None:
         if not _ID.match(checkpoint_id):

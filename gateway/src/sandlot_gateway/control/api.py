@@ -14,12 +14,12 @@ from sandlot_gateway.control import (
     exposing,
     health,
     identity,
-    missing,
     peers,
     pools,
     sandboxes,
     ssh,
     templates,
+    unsupported,
 )
 from sandlot_gateway.control.services import Services
 
@@ -43,7 +43,7 @@ def control_api(services: Services) -> FastAPI:
         batches,
         checkpoints,
         exposing,
-        missing,
+        unsupported,
         sandboxes,
         access,
         ssh,

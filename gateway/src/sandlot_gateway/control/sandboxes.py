@@ -82,7 +82,7 @@ async def create(
         raise _cannot_start(error, have=have) from error
     # Not for a client that has left: its retry would find, at another gateway, a sandbox that this one is to delete.
     if not await request.is_disconnected():
-        await have.lifecycle.promise(sandbox)
+        await have.lifecycle.share_pending_create(sandbox)
     if await request.is_disconnected():
         have.lifecycle.ends.orphans.hung_up(sandbox)
     document = sandbox_document(

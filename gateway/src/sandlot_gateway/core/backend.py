@@ -13,7 +13,7 @@ from sandlot_contract.ids import InstanceId, SandboxId
 from sandlot_contract.template import Template
 
 from .instances import ImageCheck, Instance, PoolSpec, PoolStatus
-from .owners import Claim, KeyAnswer, KeyQuestion, Promise, RecordedEnd
+from .owners import Claim, KeyAnswer, KeyQuestion, PendingCreate, RecordedEnd
 from .slots import Loss, Phase
 
 
@@ -51,14 +51,14 @@ class Events(Protocol):
     def instance_lost(self, instance_id: InstanceId, loss: Loss) -> None:
         """Report an instance that died or could not start, and will send no `ended` webhook."""
 
-    def promise_found(self, sandbox_id: SandboxId, request: dict[str, Any]) -> None:
+    def pending_create_found(self, sandbox_id: SandboxId, request: dict[str, Any]) -> None:
         """Report another gateway's pending create; `request` is the Promise's."""
 
-    def sandbox_over(self, end: RecordedEnd) -> None:
+    def sandbox_ended_elsewhere(self, end: RecordedEnd) -> None:
         """Report a sandbox whose record says that it has ended."""
 
     def record_refused(self, what: str) -> None:
-        """Report a record write that was rejected for good: `claim`, `end`, `removal` or `promise`."""
+        """Report a record write that was rejected for good: `claim`, `end`, `removal` or `pending_create`."""
 
     def phase(self, instance_id: InstanceId) -> Phase | None:
         """Return `Slots.phase`: only the gateway's ledger knows whose an instance is."""
@@ -118,7 +118,7 @@ class Backend(Protocol):
     name: str
     shared_notes: Notes | None  # None: there is only this gateway
     others: OtherGateways | None  # None: there is only this gateway, or it cannot reach others
-    finds_all: bool  # only one gateway at a time: an instance that `start` does not find is gone
+    single_gateway: bool  # only one gateway at a time: an instance that `start` does not find is gone
 
     async def start(self, events: Events) -> None:
         """Find existing instances (calls `instance_found`), clean up dead ones and begin to fill pools."""
@@ -129,7 +129,7 @@ class Backend(Protocol):
         ...
 
     async def launch(
-        self, template: Template, *, pool: str | None = None, wanted: Promise | None = None
+        self, template: Template, *, pool: str | None = None, wanted: PendingCreate | None = None
     ) -> Instance:
         """Begin one start and return once the sidecar process exists; it sends a `ready` webhook later.
 
@@ -180,14 +180,14 @@ class Backend(Protocol):
     def claimed(self, instance: Instance, claim: Claim, *, ours: bool) -> None:
         """Record an accepted claim, made by this gateway (`ours`) or reported by the sidecar. Return at once."""
 
-    async def promise(self, promise: Promise) -> None:
+    async def share_pending_create(self, pending_create: PendingCreate) -> None:
         """Share a pending create with other gateways before its caller gets the id.
 
-        Return once they can read it, or after a short timeout. The record stays until `claimed` or `promise_ended`.
+        Return once they can read it, or after a short timeout. The record stays until `claimed` or `pending_create_ended`.
         """
         ...
 
-    def promise_ended(self, sandbox_id: SandboxId, *, verdict: str, message: str | None) -> None:
+    def pending_create_ended(self, sandbox_id: SandboxId, *, verdict: str, message: str | None) -> None:
         """Record the end of a sandbox without an instance, of any gateway. Return at once."""
 
     def ended(self, instance_id: InstanceId, end: Loss, *, claim: Claim | None, heard: bool) -> None:

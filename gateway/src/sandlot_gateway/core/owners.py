@@ -21,7 +21,7 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class Promise:
+class PendingCreate:
     """A pending create: its caller has the sandbox's id, and it has no instance yet.
 
     `request` is the create request without fields that may hold a secret, because the backend's records are readable by
@@ -39,7 +39,7 @@ class Promise:
 class RecordedEnd:
     """The end of a sandbox, read from its record.
 
-    `promised`: from the record of its pending create, so that no end of an instance follows. `request` as in Promise, if
+    `of_pending_create`: from the record of its pending create, so that no end of an instance follows. `request` as in Promise, if
     the record has it: the sandbox may be unknown to this gateway. `at` in Unix seconds.
     """
 
@@ -47,7 +47,7 @@ class RecordedEnd:
     verdict: str
     message: str | None
     exit_code: int | None
-    promised: bool
+    of_pending_create: bool
     request: dict[str, Any] | None = None
     at: float | None = None
 

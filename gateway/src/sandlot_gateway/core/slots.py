@@ -23,7 +23,9 @@ _REMEMBERED = 10_000  # lost slots; without it a late webhook would bring back a
 class Phase(enum.Enum):
     """The phase of a slot's current generation, as far as this gateway knows."""
 
-    UNHEARD = enum.auto()  # just started, just reset, or claimed by another gateway: the next webhook decides
+    UNREPORTED = (
+        enum.auto()
+    )  # just started, just reset, or claimed by another gateway: the next webhook decides
     WARM = enum.auto()  # ready, without an owner
     CLAIMING = enum.auto()  # granted to a create, which is asking the sidecar
     OWNED = enum.auto()
@@ -31,7 +33,7 @@ class Phase(enum.Enum):
     GONE = enum.auto()  # lost
 
 
-class Heard(enum.Enum):
+class ReportOutcome(enum.Enum):
     """The result of one report from a sidecar."""
 
     NEWS = enum.auto()
@@ -55,7 +57,7 @@ class Slot:
 
     instance: Instance
     generation: int
-    phase: Phase = Phase.UNHEARD
+    phase: Phase = Phase.UNREPORTED
     sandbox_id: SandboxId | None = None
     loss: Loss | None = None  # set when the slot was lost during a claim
 
@@ -108,42 +110,44 @@ class Slots:
 
     # Reports from sidecars.
 
-    def heard_warm(self, instance: Instance, generation: int) -> Heard:
+    def report_warm(self, instance: Instance, generation: int) -> ReportOutcome:
         """Record a report of an unowned generation. After NEWS the caller must `grant` the slot or let it `wait`."""
         if instance.id in self._lost:
-            return Heard.LATE
+            return ReportOutcome.LATE
         slot = self._slots.get(instance.id)
         if slot is None:
             self._slots[instance.id] = Slot(instance, generation)
-            return Heard.NEWS
+            return ReportOutcome.NEWS
         if generation < slot.generation:
-            return Heard.LATE
+            return ReportOutcome.LATE
         if slot.phase is Phase.WARM:
             slot.generation = generation
-            return Heard.KNOWN
-        if slot.phase is not Phase.UNHEARD and generation == slot.generation:
-            return Heard.LATE
+            return ReportOutcome.KNOWN
+        if slot.phase is not Phase.UNREPORTED and generation == slot.generation:
+            return ReportOutcome.LATE
         # A later generation than the claim's or the owner's: another gateway has ended and reset it.
-        self._move(slot, Phase.UNHEARD, generation=generation)
-        return Heard.NEWS
+        self._move(slot, Phase.UNREPORTED, generation=generation)
+        return ReportOutcome.NEWS
 
-    def heard_owned(self, instance: Instance, generation: int, sandbox_id: SandboxId | None) -> Heard:
+    def report_owned(
+        self, instance: Instance, generation: int, sandbox_id: SandboxId | None
+    ) -> ReportOutcome:
         """Record a report of an owner. After NEWS the sandbox owns the slot, even if the directory lacks it."""
         if instance.id in self._lost:
-            return Heard.LATE
+            return ReportOutcome.LATE
         slot = self._slots.setdefault(instance.id, Slot(instance, generation))
         if generation < slot.generation:
-            return Heard.LATE
+            return ReportOutcome.LATE
         if slot.sandbox_id is not None and slot.sandbox_id == sandbox_id:
             if slot.phase is not Phase.OWNED:
                 # The answer to the claim says the same, or the report predates the end in progress.
-                return Heard.LATE
+                return ReportOutcome.LATE
             slot.generation = generation
-            return Heard.KNOWN
+            return ReportOutcome.KNOWN
         if slot.phase is Phase.OWNED and generation == slot.generation:
-            return Heard.IMPOSSIBLE
+            return ReportOutcome.IMPOSSIBLE
         self._move(slot, Phase.OWNED, generation=generation, sandbox_id=sandbox_id)
-        return Heard.NEWS
+        return ReportOutcome.NEWS
 
     def lost(self, instance_id: InstanceId, loss: Loss) -> Slot | None:
         """Remove a lost slot and return it. A slot in CLAIMING stays until its claim is answered."""
@@ -165,13 +169,13 @@ class Slots:
     def wait(self, instance: Instance) -> None:
         """Move an UNHEARD slot that no create needs to WARM."""
         slot = self._slots[instance.id]
-        assert slot.phase is Phase.UNHEARD, slot.phase
+        assert slot.phase is Phase.UNREPORTED, slot.phase
         self._move(slot, Phase.WARM)
 
     def grant(self, instance: Instance) -> None:
         """Move an UNHEARD slot to CLAIMING for a create, which asks the sidecar next."""
         slot = self._slots[instance.id]
-        assert slot.phase is Phase.UNHEARD, slot.phase
+        assert slot.phase is Phase.UNREPORTED, slot.phase
         self._move(slot, Phase.CLAIMING)
 
     def take(
@@ -220,7 +224,7 @@ class Slots:
 
     def outdone(self, claim: Generation) -> bool:
         """Move to UNHEARD: another sandbox owns the slot, or it has been reset."""
-        return self._answered(claim, Phase.UNHEARD)
+        return self._answered(claim, Phase.UNREPORTED)
 
     def failed(self, claim: Generation) -> bool:
         """Move to ENDING: the sidecar may have accepted the owner, or can accept none."""
@@ -234,7 +238,7 @@ class Slots:
         if slot.loss is not None:
             del self._slots[instance_id]
             return None
-        self._move(slot, Phase.UNHEARD)
+        self._move(slot, Phase.UNREPORTED)
         return slot.instance
 
     def _answered(self, claim: Generation, phase: Phase, *, sandbox_id: SandboxId | None = None) -> bool:
@@ -271,7 +275,7 @@ class Slots:
         """Begin the next generation as UNHEARD, unless its own report came first."""
         slot = self._slots.get(instance_id)
         if slot is not None and slot.phase is Phase.ENDING and slot.generation == generation:
-            self._move(slot, Phase.UNHEARD, generation=generation + 1)
+            self._move(slot, Phase.UNREPORTED, generation=generation + 1)
 
     def gone(self, instance_id: InstanceId) -> None:
         """Forget an ENDING slot: it is removed, or another sandbox owns it and a report will say so."""

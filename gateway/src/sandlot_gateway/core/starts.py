@@ -12,7 +12,7 @@ from sandlot_contract.ids import InstanceId
 from .supply_events import AskId, Lost, Offered, StartId, Taken
 from .waiting import Waiter
 
-Told = Offered | Lost | Taken
+StartReport = Offered | Lost | Taken
 
 
 @dataclass(slots=True)
@@ -49,7 +49,7 @@ class Starts:
             InstanceId, StartId
         ] = {}  # instance id -> start, once the launch call has returned
         # instance id -> (time, report) for instances that no launch call has returned, the oldest first
-        self._early: dict[InstanceId, tuple[float, Told]] = {}
+        self._early: dict[InstanceId, tuple[float, StartReport]] = {}
         self._numbers = count(1)
 
     def __len__(self) -> int:
@@ -69,7 +69,9 @@ class Starts:
             waiter.value.started_at = waiter.value.started_at or now
         return start
 
-    def launched(self, start_id: StartId, instance_id: InstanceId, *, now: float, due: float) -> Told | None:
+    def launched(
+        self, start_id: StartId, instance_id: InstanceId, *, now: float, due: float
+    ) -> StartReport | None:
         """Note the launch call's result; return an earlier report of the instance, if any."""
         start = self._starts[start_id]
         start.instance_id, start.began, start.due = instance_id, now, due
@@ -80,7 +82,7 @@ class Starts:
             return None
         return early[1]
 
-    def arrived(self, instance_id: InstanceId, told: Told, *, now: float) -> Start | None:
+    def arrived(self, instance_id: InstanceId, told: StartReport, *, now: float) -> Start | None:
         """Return the start that this report ends; else keep the report for a launch call that may yet return."""
         start_id = self._start_of.get(instance_id)
         if start_id is not None:

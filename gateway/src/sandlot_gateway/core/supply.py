@@ -15,7 +15,7 @@ from .demand import Demand, Seen
 from .instances import Instance
 from .matching import Matching
 from .slots import Slots
-from .starts import Ask, Start, Starts, Told
+from .starts import Ask, Start, StartReport, Starts
 from .supply_events import (
     Asked,
     AskId,
@@ -200,7 +200,7 @@ class SupplyCore:
         if start is not None:
             self._fail_if_lost(start, event)
 
-    def _fail_if_lost(self, start: Start, told: Told) -> None:
+    def _fail_if_lost(self, start: Start, told: StartReport) -> None:
         # Only an owned instance ends with such a verdict: another gateway's create had it. Counted as failed starts,
         # two such ends would fail a create that waits here, with the other sandbox's verdict.
         if isinstance(told, Lost) and not told.had_owner:

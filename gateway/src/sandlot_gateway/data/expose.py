@@ -17,8 +17,8 @@ from typing import Protocol
 from sandlot_contract.ids import SandboxId
 from sandlot_contract.statuses import Status
 
+from ..atomic_file import write_atomic
 from ..tasks import Tasks
-from ..wholefile import write_whole
 from .exposure import ExposeError, Exposure, checked
 from .pool import HttpPool
 from .routes import Routes
@@ -275,7 +275,7 @@ class Exposures:
             return
         rows = [asdict(exposure) for exposure in self._all.values()]
         try:
-            write_whole(self._store, json.dumps(rows).encode())
+            write_atomic(self._store, json.dumps(rows).encode())
         except OSError as error:
             log.warning(
                 "cannot write the exposures to %s: %s; they will not survive a restart", self._store, error

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from .answers import Message, Receive, Send
+from .disconnect_watcher import DisconnectWatcher
+from .disconnects import ReadAhead, cancel_on_disconnect
 from .errors import ClientGone, UpstreamError
-from .leaving import ReadAhead, unless_gone
 from .pool import Dial, HttpPool
-from .watch import ClientWatch
 from .wire import Headers
 
 
@@ -69,13 +69,13 @@ async def forward(
         # A slow sandbox makes this slow: a client that leaves meanwhile must not run a command.
         receive = ahead = ReadAhead(receive)
         connecting = pool.acquire(key, dial_with, known_alive=True)
-        connection = await unless_gone(connecting, ahead, more=more, undo=pool.release)
-    watch: ClientWatch | None = None
+        connection = await cancel_on_disconnect(connecting, ahead, more=more, undo=pool.release)
+    watch: DisconnectWatcher | None = None
     started = False
     try:
         data, chunked = head.finish(body=body, more=more)
         connection.begin(data, no_body=head.method == "HEAD")
-        watch = ClientWatch(receive, connection, chunked=chunked)
+        watch = DisconnectWatcher(receive, connection, chunked=chunked)
         response = await connection.head()
         status, headers = response.status, response.headers
         if status in (204, 304):

@@ -11,11 +11,11 @@ from typing import Any, Protocol
 import msgspec
 
 from .conn import Connection
+from .connection_queue import ConnectionQueueSettings
+from .connection_queues import ConnectionQueues, Dial
 from .dial import DialSettings
 from .errors import DialError, PoolError, UpstreamError
 from .idle import IdleConnections
-from .line import LineSettings
-from .lines import Dial, Lines
 from .outgoing import host_header, request_bytes
 from .wire import Headers
 
@@ -42,7 +42,7 @@ class PoolSettings:
     max_idle: int = 20_000
     max_fetch: int = 64 << 20  # bytes of a response to `fetch`
     dial: DialSettings = field(default_factory=DialSettings)
-    line: LineSettings = field(default_factory=LineSettings)
+    line: ConnectionQueueSettings = field(default_factory=ConnectionQueueSettings)
 
 
 class PoolObserver(Protocol):
@@ -88,7 +88,7 @@ class HttpPool:
             max_all=self._settings.max_idle,
         )
         self._busy: set[Connection] = set()
-        self._lines = Lines(
+        self._lines = ConnectionQueues(
             settings=self._settings.line,
             dialling=self._settings.dial,
             free=self._offer,

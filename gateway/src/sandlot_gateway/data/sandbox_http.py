@@ -18,12 +18,12 @@ from .answers import (
     token_rejected,
     unreachable,
 )
-from .door import Door
 from .errors import ClientGone, DialError, UpstreamError
 from .forward import RequestHead, forward
 from .pool import HttpPool
 from .request import Parsed, bearer, climbs, sandbox_in
-from .turns import Turns
+from .request_gate import RequestGate
+from .time_slices import TimeSlices
 from .wire import Headers
 
 # First segment after /sbx/{id}/ -> route class. The sidecar's other routes (claim, reset, end, state, metrics,
@@ -46,8 +46,8 @@ class SandboxHttp:
     queued behind 256 commands that wait for their stdin, they would deadlock.
     """
 
-    def __init__(self, *, door: Door, pool: HttpPool, turns: Turns) -> None:
-        self._door = door
+    def __init__(self, *, request_gate: RequestGate, pool: HttpPool, turns: TimeSlices) -> None:
+        self._request_gate = request_gate
         self._pool = pool
         self._turns = turns
 
@@ -68,24 +68,24 @@ class SandboxHttp:
         rest = parts[3]
         if climbs(rest):
             raise Refusal(400, "bad_path", "the path must not contain '.' or '..' segments", field="path")
-        door = self._door
+        request_gate = self._request_gate
         sandbox_id = sandbox_in(parts[2])
-        tenant = door.authenticate(bearer(request.authorization), sandbox_id)
+        tenant = request_gate.authenticate(bearer(request.authorization), sandbox_id)
         first = await receive()
         if first["type"] == "http.disconnect":
             raise ClientGone
         watched = None if first.get("more_body", False) else receive
-        route = await door.ready(sandbox_id, tenant, receive=watched)
+        route = await request_gate.ready(sandbox_id, tenant, receive=watched)
         method: str = scope["method"]
         takes_place = name in ("exec", "files") or (method == "POST" and rest == b"ops")
-        waited = takes_place and not door.try_enter(sandbox_id, tenant=tenant)
+        waited = takes_place and not request_gate.try_enter(sandbox_id, tenant=tenant)
         if waited:
-            queued[0] = await door.enter(sandbox_id, tenant=tenant, receive=watched)
+            queued[0] = await request_gate.enter(sandbox_id, tenant=tenant, receive=watched)
             request.lines.append(b"%b: %.6f\r\n" % (QUEUED_KEY, queued[0]))
         turn = None
         try:
             if waited:  # the sandbox may have ended meanwhile
-                route = await door.ready(sandbox_id, tenant, receive=watched)
+                route = await request_gate.ready(sandbox_id, tenant, receive=watched)
             query: bytes = scope["query_string"]
             lines = [
                 b"%b /v1/%b HTTP/1.1\r\nhost: sidecar\r\nauthorization: Bearer %b\r\n"
@@ -105,16 +105,16 @@ class SandboxHttp:
                 edit=_edit,
             )
         except DialError as error:
-            door.check_alive(sandbox_id, may_have_run=False)
+            request_gate.check_alive(sandbox_id, may_have_run=False)
             raise unreachable(error) from error
         except UpstreamError as error:
-            door.check_alive(sandbox_id, may_have_run=True)
+            request_gate.check_alive(sandbox_id, may_have_run=True)
             raise sidecar_lost(error) from error
         finally:
             if turn is not None:
                 self._turns.leave(turn)
             if takes_place:
-                door.leave(sandbox_id)
+                request_gate.leave(sandbox_id)
 
 
 def _edit(status: int, headers: Headers, body: bytes | None) -> tuple[int, Headers, bytes | None]:

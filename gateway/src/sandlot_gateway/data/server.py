@@ -68,7 +68,7 @@ class OneWriteProtocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def is_known(self, scope: dict[str, Any]) -> bool:
-        """Return whether this request has a valid credential; `with_judge` overrides it."""
+        """Return whether this request has a valid credential; `with_authentication` overrides it."""
         return True
 
     def on_message_complete(self) -> None:
@@ -121,14 +121,14 @@ class OneWriteProtocol(HttpToolsProtocol):
         super().handle_websocket_upgrade()
 
 
-def with_judge(judge: Callable[[dict[str, Any]], bool]) -> type[OneWriteProtocol]:
+def with_authentication(judge: Callable[[dict[str, Any]], bool]) -> type[OneWriteProtocol]:
     """Return the protocol class with `judge` as its check of credentials."""
 
-    class Judged(OneWriteProtocol):
+    class AuthenticatedProtocol(OneWriteProtocol):
         def is_known(self, scope: dict[str, Any]) -> bool:
             return judge(scope)
 
-    return Judged
+    return AuthenticatedProtocol
 
 
 class _HeadHolder(asyncio.Transport):

@@ -9,11 +9,11 @@ from contextlib import closing, contextmanager
 
 from ..metrics import Metrics
 from .answers import Receive, Refusal, Scope, Send, no_such_route
-from .door import Door
 from .expose_http import ExposedHttp
 from .expose_ws import ExposedSocket, Handshake
 from .pool import HttpPool
 from .request import bearer, sandbox_in, sort_headers
+from .request_gate import RequestGate
 from .routes import Route
 from .sockets import refuse
 from .terminal import Terminal, TerminalRequest
@@ -22,8 +22,10 @@ from .terminal import Terminal, TerminalRequest
 class SocketPlane:
     """Counts and serves WebSockets, each from its handshake to its end."""
 
-    def __init__(self, *, door: Door, pool: HttpPool, metrics: Metrics, exposed: ExposedHttp) -> None:
-        self._door = door
+    def __init__(
+        self, *, request_gate: RequestGate, pool: HttpPool, metrics: Metrics, exposed: ExposedHttp
+    ) -> None:
+        self._request_gate = request_gate
         self._pool = pool
         self._metrics = metrics
         self._exposed = exposed
@@ -41,9 +43,9 @@ class SocketPlane:
         status = 101
         try:
             try:
-                self._door.check_open()
-                if self._open > self._door.limits.sockets:
-                    raise self._door.unavailable(
+                self._request_gate.check_open()
+                if self._open > self._request_gate.limits.sockets:
+                    raise self._request_gate.unavailable(
                         "busy", "the gateway has too many open WebSockets: try again after Retry-After"
                     )
                 if (await receive())["type"] != "websocket.connect":
@@ -66,11 +68,15 @@ class SocketPlane:
     @contextmanager
     def _one_of(self, route: Route) -> Iterator[None]:
         """Count a WebSocket against its sandbox's and tenant's limits, so that none can take all. Raises Refusal."""
-        limits = self._door.limits
+        limits = self._request_gate.limits
         if self._open_of[route.sandbox_id] >= limits.sockets_per_sandbox:
-            raise self._door.unavailable("busy", "this sandbox has too many open WebSockets: close some")
+            raise self._request_gate.unavailable(
+                "busy", "this sandbox has too many open WebSockets: close some"
+            )
         if self._open_of_tenant[route.tenant] >= limits.sockets - limits.sockets // 10:
-            raise self._door.unavailable("busy", "this tenant has too many open WebSockets: close some")
+            raise self._request_gate.unavailable(
+                "busy", "this tenant has too many open WebSockets: close some"
+            )
         counts = ((self._open_of, route.sandbox_id), (self._open_of_tenant, route.tenant))
         for counter, name in counts:
             counter[name] += 1
@@ -89,7 +95,7 @@ class SocketPlane:
             scope=scope,
             request=request,
             rest=parts[3] if len(parts) == 4 else b"",
-            authorization=self._door.for_the_app(request.authorization),
+            authorization=self._request_gate.for_the_app(request.authorization),
         )
         session = ExposedSocket(pool=self._pool, route=route, exposure=exposure, asked=asked)
         return route, session
@@ -100,6 +106,6 @@ class SocketPlane:
         asked = TerminalRequest.parse(scope["query_string"])
         sandbox_id = sandbox_in(parts[2])
         token = bearer(sort_headers(scope["headers"]).authorization) or asked.token or ""
-        tenant = self._door.authenticate(token, sandbox_id)
-        route = await self._door.ready(sandbox_id, tenant, receive=None)
+        tenant = self._request_gate.authenticate(token, sandbox_id)
+        route = await self._request_gate.ready(sandbox_id, tenant, receive=None)
         return route, Terminal(pool=self._pool, route=route, request=asked)

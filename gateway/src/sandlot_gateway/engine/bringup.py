@@ -186,7 +186,7 @@ class BringUp:
             self._directory.release_key(sandbox)
         else:
             self._directory.drop(sandbox)
-            self._backend.promise_ended(sandbox.id, verdict=SandboxVerdict.START_FAILED, message=text)
+            self._backend.pending_create_ended(sandbox.id, verdict=SandboxVerdict.START_FAILED, message=text)
             sandbox.finish(SandboxVerdict.START_FAILED, at=self._clock(), message=text)
             self._ends.orphans.ended(sandbox.id)
 

@@ -84,7 +84,7 @@ class Claimer:
             template=sandbox.spec.template(),
             tenant=sandbox.tenant,
             pool=sandbox.spec.pool,
-            wanted=sandbox.promise,
+            wanted=sandbox.pending_create,
             again=again,
             patient=patient,
             at_once=at_once,

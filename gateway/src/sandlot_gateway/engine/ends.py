@@ -108,7 +108,7 @@ class Ends:
             end = Loss(verdict, message, exit_code)
             self._backend.ended(sandbox.instance_id, end, claim=sandbox.ownership(), heard=heard)
         else:
-            self._backend.promise_ended(sandbox.id, verdict=verdict, message=message)
+            self._backend.pending_create_ended(sandbox.id, verdict=verdict, message=message)
         _log.info("a sandbox ended", extra={"sandbox": sandbox.id, "verdict": verdict, "why": message})
         return True
 
@@ -146,7 +146,7 @@ class Ends:
 
     def _unlearn(self, sandbox: Sandbox) -> None:
         """Forget a claim that its own gateway gave up: the sandbox is pending again there."""
-        if sandbox.promised:
+        if sandbox.pending_elsewhere:
             self._directory.pending_again(sandbox)
         else:
             self._directory.drop(sandbox)

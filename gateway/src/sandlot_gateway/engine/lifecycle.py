@@ -20,12 +20,12 @@ from sandlot_gateway.sandboxes import Sandbox, Spec
 from sandlot_gateway.sidecars import ClaimOutcome, SidecarError, Sidecars, document
 from sandlot_gateway.tokens import Tokens
 
+from .adoption import Adoption
 from .bringup import BringUp
 from .claims import Claimer
 from .ends import Ends, Observer
 from .errors import QuotaReached, ResetCode, ResetFailed
 from .following import Following
-from .learning import Learning
 from .pending import PendingStore
 from .supply import Supply
 
@@ -87,7 +87,7 @@ class Lifecycle:
             clock=clock,
         )
         self.following = Following(directory=directory, backend=backend, bringup=self.bringup, ends=self.ends)
-        self.learning = Learning(
+        self.adoption = Adoption(
             directory=directory,
             backend=backend,
             tokens=tokens,
@@ -144,10 +144,10 @@ class Lifecycle:
                 _log.error("a pending create is in memory only: %s", error, extra={"sandbox": sandbox.id})
         return sandbox
 
-    async def promise(self, sandbox: Sandbox) -> None:
+    async def share_pending_create(self, sandbox: Sandbox) -> None:
         """Share a PENDING sandbox with the other gateways before its caller gets the id."""
         if sandbox.status is Status.PENDING and self._secrets(sandbox) is not None:
-            await self._backend.promise(sandbox.promise())
+            await self._backend.share_pending_create(sandbox.pending_create())
 
     def _secrets(self, sandbox: Sandbox) -> dict[str, str] | None:
         """Return the secrets of a sandbox that this gateway brings up or follows."""
@@ -184,7 +184,7 @@ class Lifecycle:
 
     async def deleted_everywhere(self, *sandboxes: Sandbox) -> None:
         """Wait until no gateway can bring the deleted sandboxes back, 2 s at most."""
-        if self._backend.finds_all:
+        if self._backend.single_gateway:
             return
         loop = asyncio.get_running_loop()
         until = loop.time() + DELETE_WAIT
@@ -194,7 +194,7 @@ class Lifecycle:
 
     async def close(self, *, timeout: float = 10.0) -> None:
         """Wait up to `timeout` seconds for cleanups, then cancel what is left."""
-        parts = (self.following, self.learning, self.bringup)
+        parts = (self.following, self.adoption, self.bringup)
         await asyncio.gather(*(part.close(timeout=timeout) for part in parts))
         await self.ends.close(timeout=timeout)
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import msgspec
 from sandlot_contract.ids import SandboxId
 
+from sandlot_gateway.atomic_file import write_atomic
 from sandlot_gateway.sandboxes import Sandbox
 from sandlot_gateway.sealing import BadSeal, Seal
-from sandlot_gateway.wholefile import write_whole
 
 _log = logging.getLogger(__name__)
 _SUFFIX = ".sealed"
@@ -36,7 +36,7 @@ class PendingStore:
         """Write the pending create to disk. Raises OSError."""
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         sealed = self._seal.seal(msgspec.json.encode(_Entry(sandbox, secrets)), name=sandbox.id)
-        write_whole(self._path(sandbox.id), sealed)
+        write_atomic(self._path(sandbox.id), sealed)
         self._kept.add(sandbox.id)
 
     def remove(self, sandbox_id: SandboxId) -> None:

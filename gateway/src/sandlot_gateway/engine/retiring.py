@@ -117,7 +117,7 @@ class Retirer:
         """Release the failed claim; return whether the sidecar confirmed that this sandbox does not own it."""
         answer = await self._ask(instance, sandbox_id)
         # With other gateways around, an unreachable sidecar is not dead: another may be using it.
-        tries = 0 if self._backend.finds_all else TRIES
+        tries = 0 if self._backend.single_gateway else TRIES
         while answer == EndAnswer.UNKNOWN and tries and self._backend.instance(instance.id) is not None:
             await asyncio.sleep(PAUSE)
             answer = await self._ask(instance, sandbox_id)

@@ -15,8 +15,8 @@ from sandlot_contract.verdicts import SandboxVerdict
 
 from sandlot_gateway.core.backend import Backend, BackendError, Unavailable
 from sandlot_gateway.core.instances import Instance
-from sandlot_gateway.core.owners import Promise
-from sandlot_gateway.core.slots import Heard, Loss, Slot, Slots
+from sandlot_gateway.core.owners import PendingCreate
+from sandlot_gateway.core.slots import Loss, ReportOutcome, Slot, Slots
 from sandlot_gateway.core.supply import SupplyCore, SupplySettings
 from sandlot_gateway.core.supply_events import (
     Asked,
@@ -95,7 +95,7 @@ class Supply:
         self._prime = prime
         self._numbers = count(1)
         self._futures: dict[AskId, asyncio.Future[Grant]] = {}
-        self._wanted: dict[AskId, Callable[[], Promise]] = {}
+        self._wanted: dict[AskId, Callable[[], PendingCreate]] = {}
         self._tasks = Tasks()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: float | None = None
@@ -109,7 +109,7 @@ class Supply:
         template: Template,
         tenant: str,
         pool: str | None = None,
-        wanted: Callable[[], Promise] | None = None,
+        wanted: Callable[[], PendingCreate] | None = None,
         again: bool = False,
         patient: bool = False,
         at_once: bool = True,
@@ -151,17 +151,19 @@ class Supply:
 
     # Reports from sidecars and the backend.
 
-    def heard_warm(self, instance: Instance, generation: int) -> Heard:
+    def report_warm(self, instance: Instance, generation: int) -> ReportOutcome:
         """Handle a sidecar's report that it is ready without an owner."""
-        heard = self.slots.heard_warm(instance, generation)
-        if heard is Heard.NEWS:
+        heard = self.slots.report_warm(instance, generation)
+        if heard is ReportOutcome.NEWS:
             self._step(Offered(instance))
         return heard
 
-    def heard_owned(self, instance: Instance, generation: int, sandbox_id: SandboxId | None) -> Heard:
+    def report_owned(
+        self, instance: Instance, generation: int, sandbox_id: SandboxId | None
+    ) -> ReportOutcome:
         """Handle a sidecar's report that this sandbox owns it, perhaps through another gateway."""
-        heard = self.slots.heard_owned(instance, generation, sandbox_id)
-        if heard is Heard.NEWS:
+        heard = self.slots.report_owned(instance, generation, sandbox_id)
+        if heard is ReportOutcome.NEWS:
             self._step(Taken(instance.id))
         return heard
 
@@ -233,7 +235,7 @@ class Supply:
         self._wanted.pop(ask, None)
         return self._futures.pop(ask, None)
 
-    async def _launch(self, launch: Launch, wanted: Promise | None) -> None:
+    async def _launch(self, launch: Launch, wanted: PendingCreate | None) -> None:
         start = launch.start
         try:
             instance = await self._backend.launch(launch.template, wanted=wanted)

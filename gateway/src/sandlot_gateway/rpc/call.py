@@ -11,11 +11,11 @@ import msgspec
 from sandlot_contract.frames import END
 
 from ..data.conn import Connection
-from ..data.door import Door
 from ..data.errors import UpstreamError
 from ..data.frames import FrameReader
 from ..data.outgoing import host_header, request_bytes
 from ..data.pool import Answer, HttpPool
+from ..data.request_gate import RequestGate
 from ..data.routes import Route
 from . import events, failures
 from .characters import Characters
@@ -32,13 +32,13 @@ current: ContextVar[Call] = ContextVar("current")
 class Call:
     """The context of one request; Connect passes only the message to the service."""
 
-    __slots__ = ("_headers", "_outbox", "_pool", "door", "route", "timeout_ms", "verdict")
+    __slots__ = ("_headers", "_outbox", "_pool", "request_gate", "route", "timeout_ms", "verdict")
 
     def __init__(
         self,
         *,
         pool: HttpPool,
-        door: Door,
+        request_gate: RequestGate,
         route: Route,
         outbox: Outbox,
         headers: list[tuple[bytes, bytes]],
@@ -47,7 +47,7 @@ class Call:
         self._pool = pool
         self._outbox = outbox
         self._headers = [(b"authorization", b"Bearer " + route.token.encode()), *headers]
-        self.door = door
+        self.request_gate = request_gate
         self.route = route
         self.timeout_ms = timeout_ms  # of Start: the command's time limit; None without one
         self.verdict = b""

@@ -13,8 +13,8 @@ from connectrpc.errors import ConnectError
 from sandlot_contract.ids import SandboxId
 
 from ..data.answers import TOKEN_REJECTED, Refusal, Send
-from ..data.door import Door
 from ..data.errors import DialError, UpstreamError, WireError
+from ..data.request_gate import RequestGate
 
 _log = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ def of_sidecar(status: int, body: bytes) -> ConnectError:
 
 
 @contextmanager
-def translated(door: Door, sandbox_id: SandboxId) -> Iterator[None]:
+def translated(request_gate: RequestGate, sandbox_id: SandboxId) -> Iterator[None]:
     """Convert every failure within into a ConnectError, so that none becomes Connect's HTTP 500."""
     try:
         yield
@@ -77,7 +77,7 @@ def translated(door: Door, sandbox_id: SandboxId) -> Iterator[None]:
     except (DialError, UpstreamError, WireError) as error:
         may_have_run = not isinstance(error, DialError)
         try:
-            door.check_alive(sandbox_id, may_have_run=may_have_run)
+            request_gate.check_alive(sandbox_id, may_have_run=may_have_run)
         except Refusal as refusal:
             raise of_refusal(refusal) from error
         raise ConnectError(Code.ABORTED if may_have_run else Code.UNAVAILABLE, str(error)) from error

@@ -7,11 +7,11 @@ from connectrpc.errors import ConnectError
 from sandlot_contract.headers import QUEUED_KEY
 
 from ..data.answers import Receive, Refusal, Scope, Send
-from ..data.door import Door
 from ..data.errors import ClientGone
 from ..data.pool import HttpPool
 from ..data.request import Parsed, bearer, sandbox_in
-from ..data.turns import Turns
+from ..data.request_gate import RequestGate
+from ..data.time_slices import TimeSlices
 from .call import Call, current
 from .failures import of_refusal, send_error
 from .generated.command_session_connect import CommandSessionASGIApplication
@@ -36,8 +36,8 @@ _PASSED_ON = frozenset({b"x-request-id", b"traceparent", b"tracestate"})
 class RpcPlane:
     """Serves RPCs; as in SandboxHttp, a Start holds a permit until its stream ends, other methods take none."""
 
-    def __init__(self, *, door: Door, pool: HttpPool, turns: Turns) -> None:
-        self._door = door
+    def __init__(self, *, request_gate: RequestGate, pool: HttpPool, turns: TimeSlices) -> None:
+        self._request_gate = request_gate
         self._pool = pool
         self._turns = turns
         self._app = CommandSessionASGIApplication(Sessions(), read_max_bytes=_MAX_MESSAGE)
@@ -55,16 +55,16 @@ class RpcPlane:
     ) -> tuple[int, bytes]:
         """Serve one RPC; return the HTTP status, and the verdict if the command ended here. Raises ClientGone."""
         try:
-            self._door.check_open()
+            self._request_gate.check_open()
             return await self._http(
                 scope, receive, send, request=request, request_id=request_id, parts=parts, queued=queued
             )
-        except _Unfit as unfit:
+        except _InvalidRequest as unfit:
             error, status = unfit.error, unfit.status
         except Refusal as refusal:
             error, status = of_refusal(refusal), None
         headers = [(b"x-request-id", request_id)]
-        if self._door.draining:
+        if self._request_gate.draining:
             headers.append((b"connection", b"close"))
         return await send_error(send, error, status=status, headers=headers), b""
 
@@ -82,32 +82,37 @@ class RpcPlane:
         method = parts[3][len(SERVICE) + 1 :].decode("latin-1")
         kinds = _STREAM_TYPES if method in _STREAMS else _UNARY_TYPES if method in _UNARY else None
         if kinds is None:
-            raise _Unfit(501, Code.UNIMPLEMENTED, f"unknown method {method[:100]!r}")
+            raise _InvalidRequest(501, Code.UNIMPLEMENTED, f"unknown method {method[:100]!r}")
         if scope["method"] != "POST":
-            raise _Unfit(405, Code.UNIMPLEMENTED, "the method must be POST")
+            raise _InvalidRequest(405, Code.UNIMPLEMENTED, "the method must be POST")
         headers, timeout_ms = _sorted(scope, kinds=kinds, is_start=method == "Start")
-        door = self._door
+        request_gate = self._request_gate
         sandbox_id = sandbox_in(parts[2])
-        tenant = door.authenticate(bearer(request.authorization), sandbox_id)
+        tenant = request_gate.authenticate(bearer(request.authorization), sandbox_id)
         body = None if method == "StreamInput" else await _read(receive)
         watched = None if body is None else receive
-        route = await door.ready(sandbox_id, tenant, receive=watched)
+        route = await request_gate.ready(sandbox_id, tenant, receive=watched)
         takes_place = method == "Start"
-        waited = takes_place and not door.try_enter(sandbox_id, tenant=tenant)
+        waited = takes_place and not request_gate.try_enter(sandbox_id, tenant=tenant)
         passed = [(b"x-request-id", request_id)]
         passed += [pair for pair in scope["headers"] if pair[0] in _PASSED_ON and pair[0] != b"x-request-id"]
         if waited:
-            queued[0] = await door.enter(sandbox_id, tenant=tenant, receive=watched)
+            queued[0] = await request_gate.enter(sandbox_id, tenant=tenant, receive=watched)
             passed.append((QUEUED_KEY, b"%.6f" % queued[0]))
         turn = None
         inbox, outbox = Inbox(receive, body=body), Outbox(send)
         try:
             if waited:  # the sandbox may have ended meanwhile
-                route = await door.ready(sandbox_id, tenant, receive=watched)
+                route = await request_gate.ready(sandbox_id, tenant, receive=watched)
             if takes_place and route.address.startswith("unix:"):
                 turn = await self._turns.enter(sandbox_id)
             call = Call(
-                pool=self._pool, door=door, route=route, outbox=outbox, headers=passed, timeout_ms=timeout_ms
+                pool=self._pool,
+                request_gate=request_gate,
+                route=route,
+                outbox=outbox,
+                headers=passed,
+                timeout_ms=timeout_ms,
             )
             token = current.set(call)
             try:
@@ -124,13 +129,13 @@ class RpcPlane:
             if turn is not None:
                 self._turns.leave(turn)
             if takes_place:
-                door.leave(sandbox_id)
+                request_gate.leave(sandbox_id)
         if inbox.gone:
             raise ClientGone
         return outbox.status, call.verdict
 
 
-class _Unfit(Exception):
+class _InvalidRequest(Exception):
     """Raised for a request that Connect would answer without a message, or not at all."""
 
     def __init__(self, status: int, code: Code, message: str) -> None:
@@ -151,14 +156,16 @@ def _sorted(
             content_type = value = value.partition(b";")[0].strip().lower()
         elif name == _TIMEOUT and is_start:
             if not value.isdigit() or len(value) > 10:
-                raise _Unfit(400, Code.INVALID_ARGUMENT, "connect-timeout-ms: must be at most 10 digits")
+                raise _InvalidRequest(
+                    400, Code.INVALID_ARGUMENT, "connect-timeout-ms: must be at most 10 digits"
+                )
             timeout_ms = int(value)
             value = b"%d" % min(timeout_ms + _GRACE, 9_999_999_999)
         if name not in _NOT_FOR_CONNECT:
             headers.append((name, value))
     if content_type not in kinds:
         wanted = b" or ".join(sorted(kinds)).decode()
-        raise _Unfit(415, Code.INVALID_ARGUMENT, f"content-type: must be {wanted}")
+        raise _InvalidRequest(415, Code.INVALID_ARGUMENT, f"content-type: must be {wanted}")
     return headers, timeout_ms
 
 
@@ -173,6 +180,8 @@ async def _read(receive: Receive) -> bytes:
         pieces.append(message.get("body", b""))
         size += len(pieces[-1])
         if size > _MAX_MESSAGE + 5:
-            raise _Unfit(413, Code.RESOURCE_EXHAUSTED, f"the request is larger than {_MAX_MESSAGE} bytes")
+            raise _InvalidRequest(
+                413, Code.RESOURCE_EXHAUSTED, f"the request is larger than {_MAX_MESSAGE} bytes"
+            )
         if not message.get("more_body", False):
             return pieces[0] if len(pieces) == 1 else b"".join(pieces)

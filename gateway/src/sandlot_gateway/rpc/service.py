@@ -30,7 +30,7 @@ class Sessions(CommandSession):
         self, request: messages.StartRequest, ctx: Any, /
     ) -> AsyncIterator[messages.StartResponse]:
         call = current.get()
-        with failures.translated(call.door, call.route.sandbox_id):
+        with failures.translated(call.request_gate, call.route.sandbox_id):
             if call.timeout_ms == 0:
                 raise ConnectError(
                     Code.DEADLINE_EXCEEDED,
@@ -52,7 +52,7 @@ class Sessions(CommandSession):
         self, request: messages.ConnectRequest, ctx: Any, /
     ) -> AsyncIterator[messages.ConnectResponse]:
         call = current.get()
-        with failures.translated(call.door, call.route.sandbox_id):
+        with failures.translated(call.request_gate, call.route.sandbox_id):
             op_id = await _op_id(call, request.session)
             op = await call.json("GET", f"/v1/ops/{op_id}?spec=1")
             # Earlier output is not sent again: the client would take it for new.
@@ -72,7 +72,7 @@ class Sessions(CommandSession):
 
     async def send_input(self, request: messages.SendInputRequest, ctx: Any, /) -> messages.SendInputResponse:
         call = current.get()
-        with failures.translated(call.door, call.route.sandbox_id):
+        with failures.translated(call.request_gate, call.route.sandbox_id):
             data = input_bytes(request.input)
             repeat = secrets.token_hex(16)
             if request.HasField("input_uuid"):
@@ -84,7 +84,7 @@ class Sessions(CommandSession):
         self, request: messages.SendSignalRequest, ctx: Any, /
     ) -> messages.SendSignalResponse:
         call = current.get()
-        with failures.translated(call.door, call.route.sandbox_id):
+        with failures.translated(call.request_gate, call.route.sandbox_id):
             asked = _SIGNALS.get(request.signal)
             if asked is None:
                 raise bad("signal", "must be SIGNAL_SIGTERM or SIGNAL_SIGKILL")
@@ -99,7 +99,7 @@ class Sessions(CommandSession):
 
     async def update(self, request: messages.UpdateRequest, ctx: Any, /) -> messages.UpdateResponse:
         call = current.get()
-        with failures.translated(call.door, call.route.sandbox_id):
+        with failures.translated(call.request_gate, call.route.sandbox_id):
             if not request.HasField("pty"):
                 raise bad("pty", "is required")
             size = terminal_size(request.pty)
@@ -111,7 +111,7 @@ class Sessions(CommandSession):
     ) -> messages.StreamInputResponse:
         call = current.get()
         op_id: str | None = None
-        with failures.translated(call.door, call.route.sandbox_id):
+        with failures.translated(call.request_gate, call.route.sandbox_id):
             async for message in request:
                 kind = message.WhichOneof("event")
                 if kind == "start":
@@ -127,7 +127,7 @@ class Sessions(CommandSession):
 
     async def list(self, request: messages.ListRequest, ctx: Any, /) -> messages.ListResponse:
         call = current.get()
-        with failures.translated(call.door, call.route.sandbox_id):
+        with failures.translated(call.request_gate, call.route.sandbox_id):
             ops = (await call.json("GET", "/v1/ops?spec=1"))["ops"]
             running = [op for op in ops if op["state"] == "running" and op["spec"] is not None]
             return messages.ListResponse(sessions=[session_info(op) for op in running])

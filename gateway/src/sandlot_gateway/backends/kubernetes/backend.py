@@ -14,7 +14,7 @@ from sandlot_kube.errors import BadKubeConfig
 
 from ...core.backend import BackendError, Events, Notes, OtherGateways
 from ...core.instances import ImageCheck, Instance, PoolSpec, PoolStatus
-from ...core.owners import Claim, Promise
+from ...core.owners import Claim, PendingCreate
 from ...core.slots import Loss
 from ...data.pool import HttpPool
 from ...sidecars import Sidecars
@@ -44,7 +44,7 @@ class KubernetesBackend:
     """The sandboxes of one namespace. Without an API server it works on with sidecars' reports and starts nothing."""
 
     name = "kubernetes"
-    finds_all = False
+    single_gateway = False
 
     def __init__(
         self,
@@ -80,11 +80,11 @@ class KubernetesBackend:
             namespace=namespace,
             seen=lambda change: self._sandbox_changes.changed(change),
             notes=notes,
-            promise_lasts=settings.promise,
-            promise_found=lambda sandbox_id, request: self._reporter.events.promise_found(
+            pending_create_lasts=settings.pending_create_lasts,
+            pending_create_found=lambda sandbox_id, request: self._reporter.events.pending_create_found(
                 sandbox_id, request
             ),
-            promise_over=partial(self._reporter.sandbox_over, promised=True),
+            pending_create_over=partial(self._reporter.sandbox_ended_elsewhere, of_pending_create=True),
             refused=lambda what: self._reporter.events.record_refused(what),
         )
         self._pools = Pools(
@@ -153,7 +153,7 @@ class KubernetesBackend:
     # Starts.
 
     async def launch(
-        self, template: Template, *, pool: str | None = None, wanted: Promise | None = None
+        self, template: Template, *, pool: str | None = None, wanted: PendingCreate | None = None
     ) -> Instance:
         return await self._launcher.launch(template, wanted=wanted)
 
@@ -208,11 +208,11 @@ class KubernetesBackend:
     def claimed(self, instance: Instance, claim: Claim, *, ours: bool) -> None:
         self._recorder.claimed(instance, claim, ours=ours)
 
-    async def promise(self, promise: Promise) -> None:
-        await self._records.promises.make(promise, timeout=self._settings.promise_wait)
+    async def share_pending_create(self, pending_create: PendingCreate) -> None:
+        await self._records.pending_creates.make(pending_create, timeout=self._settings.pending_create_wait)
 
-    def promise_ended(self, sandbox_id: SandboxId, *, verdict: str, message: str | None) -> None:
-        self._records.promises.end(sandbox_id, self._records.ending(Loss(verdict, message)))
+    def pending_create_ended(self, sandbox_id: SandboxId, *, verdict: str, message: str | None) -> None:
+        self._records.pending_creates.end(sandbox_id, self._records.ending(Loss(verdict, message)))
 
     def ended(self, instance_id: InstanceId, end: Loss, *, claim: Claim | None, heard: bool) -> None:
         self._recorder.ended(instance_id, end, claim=claim, heard=heard)

@@ -10,7 +10,7 @@ from sandlot_contract.verdicts import SandboxVerdict
 from ...core.slots import Loss, Phase
 from ...sidecars import EndAnswer, Sidecars
 from .giving_up import Outcome, Written, decide
-from .instances import Origin, Seen
+from .instances import Origin, SeenInstance
 from .recorder import Recorder
 from .view import View
 
@@ -70,6 +70,6 @@ class Destroyer:
         ]
         await asyncio.gather(*(self.destroy(instance_id) for instance_id in own))
 
-    def _remove(self, seen: Seen) -> None:
+    def _remove(self, seen: SeenInstance) -> None:
         self._view.states.forget(seen.instance.id)
         self._view.instances.remove(seen.instance.id)

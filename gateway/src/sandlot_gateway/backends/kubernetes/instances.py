@@ -24,7 +24,7 @@ from sandlot_kube.objects import Pod
 
 from ...core.instances import Instance
 from ...data.dial import split_host_port
-from ...sandboxes import NotOurs, recovered
+from ...sandboxes import ForeignClaim, recovered
 from ...tokens import Tokens
 from .translate import from_kube
 
@@ -63,7 +63,7 @@ class SeenPod:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SeenInstance:
     """The observations of one instance; `since` on the monotonic clock."""
 
     instance: Instance
@@ -83,20 +83,20 @@ class Instances:
     def __init__(self, *, tokens: Tokens, domain: str) -> None:
         self._tokens = tokens
         self._domain = domain
-        self._seen: dict[InstanceId, Seen] = {}
+        self._seen: dict[InstanceId, SeenInstance] = {}
         # instance id -> its address while the pod exists
         self._gone: OrderedDict[InstanceId, str] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._seen)
 
-    def __iter__(self) -> Iterator[Seen]:
+    def __iter__(self) -> Iterator[SeenInstance]:
         return iter(list(self._seen.values()))
 
     def __contains__(self, instance_id: object) -> bool:
         return instance_id in self._seen
 
-    def get(self, instance_id: InstanceId) -> Seen | None:
+    def get(self, instance_id: InstanceId) -> SeenInstance | None:
         return self._seen.get(instance_id)
 
     def is_gone(self, instance_id: InstanceId) -> bool:
@@ -109,12 +109,14 @@ class Instances:
             self._gone[instance_id] = ""
         return address
 
-    def add(self, instance_id: InstanceId, template: Template, *, origin: Origin = Origin.UNKNOWN) -> Seen:
+    def add(
+        self, instance_id: InstanceId, template: Template, *, origin: Origin = Origin.UNKNOWN
+    ) -> SeenInstance:
         """Add an instance, at the address that DNS will have once its pod runs."""
         # The final dot skips the resolver's search path, which makes five queries of each lookup.
         address = f"{instance_id}.{self._domain}.:{SIDECAR_PORT}"
         instance = Instance(instance_id, template, address, self._tokens.instance(instance_id))
-        seen = self._seen[instance_id] = Seen(instance, Source.DNS, origin, time.monotonic())
+        seen = self._seen[instance_id] = SeenInstance(instance, Source.DNS, origin, time.monotonic())
         return seen
 
     def remove(self, instance_id: InstanceId) -> None:
@@ -124,7 +126,7 @@ class Instances:
         if len(self._gone) > _REMEMBERED:
             self._gone.popitem(last=False)
 
-    def from_pod(self, pod: Pod) -> Seen | None:
+    def from_pod(self, pod: Pod) -> SeenInstance | None:
         """Add or update an instance from its pod; return None if it was removed or has no readable template."""
         instance_id = pod.instance_id
         seen = self._seen.get(instance_id)
@@ -154,13 +156,13 @@ class Instances:
 
     def from_state(
         self, instance_id: InstanceId, state: dict[str, Any], *, template: Template | None
-    ) -> Seen | None:
+    ) -> SeenInstance | None:
         """Add or update an instance from its sidecar's state; return None if its template is unknown."""
         seen = self._seen.get(instance_id)
         if seen is None:
             try:
                 template = recovered(state, now=0.0).spec.template()
-            except NotOurs:
+            except ForeignClaim:
                 if template is None:
                     return None
             seen = self.add(instance_id, template)
@@ -169,7 +171,7 @@ class Instances:
             seen = self._place(seen, address, Source.WEBHOOK)
         return seen
 
-    def _place(self, seen: Seen, address: str, source: Source) -> Seen:
+    def _place(self, seen: SeenInstance, address: str, source: Source) -> SeenInstance:
         if source < seen.source:
             return seen
         seen.instance.address = address

@@ -14,7 +14,7 @@ from sandlot_kube.errors import KubeError, KubeUnreachable
 from sandlot_kube.objects import SandboxState
 
 from ...core.instances import Instance
-from ...core.owners import Promise
+from ...core.owners import PendingCreate
 from .instances import Origin
 from .settings import KubernetesSettings
 from .timers import KeyedTimers
@@ -32,7 +32,7 @@ class Launcher:
         self._settings = settings
         self._unheard = KeyedTimers(after=settings.dns_after)  # starts without a report
 
-    async def launch(self, template: Template, *, wanted: Promise | None) -> Instance:
+    async def launch(self, template: Template, *, wanted: PendingCreate | None) -> Instance:
         """Start an instance, see `Backend.launch`."""
         check_image(template)
         instance_id = new_instance_id()

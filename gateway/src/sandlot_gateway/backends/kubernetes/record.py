@@ -25,7 +25,7 @@ class Record:
     node: str | None = None
     ended: Ended | None = None
     # The sandbox of the claim, also when that claim turns out to be another instance's.
-    promised: SandboxId | None = None
+    claimed_for: SandboxId | None = None
     drop: bool = False
     created: bool = False
     claim_there: bool = False
@@ -40,7 +40,7 @@ class Record:
     def turn(self) -> str:
         """Writes with the same one go one after the other: of a sandbox, or of an instance that nobody has claimed."""
         claimed = self.claim.sandbox_id if self.claim is not None else self.instance_id
-        return self.promised or claimed
+        return self.claimed_for or claimed
 
     @property
     def done(self) -> bool:

@@ -11,7 +11,7 @@ from sandlot_kube.errors import KubeError
 from sandlot_kube.objects import Sandbox
 
 from .known import Known, KnownSandboxes
-from .promises import Promises
+from .pending_creates import PendingCreates
 from .record import Record
 from .translate import asked, safe_name, sandbox_body, to_kube
 from .writes import unless_ended, unless_missing
@@ -19,12 +19,12 @@ from .writes import unless_ended, unless_missing
 
 class RecordWriter:
     def __init__(
-        self, client: KubeClient, *, namespace: str, known: KnownSandboxes, promises: Promises
+        self, client: KubeClient, *, namespace: str, known: KnownSandboxes, pending_creates: PendingCreates
     ) -> None:
         self._client = client
         self._namespace = namespace
         self._known = known
-        self._promises = promises
+        self._pending_creates = pending_creates
 
     async def step(self, record: Record) -> None:
         """Send one request and note its result. Raises KubeError."""
@@ -38,7 +38,7 @@ class RecordWriter:
             record.drop = False
             return
         if not record.created and not record.cold:
-            if claim is None or record.name not in self._promises:
+            if claim is None or record.name not in self._pending_creates:
                 made = await self._create(record)
             else:
                 made = await self._fulfil(path, record)
@@ -69,7 +69,7 @@ class RecordWriter:
             )
         )
         if claim is not None and record.claim_there:
-            self._promises.settled(claim.sandbox_id, elsewhere=name != safe_name(claim.sandbox_id))
+            self._pending_creates.settled(claim.sandbox_id, elsewhere=name != safe_name(claim.sandbox_id))
 
     async def _create(self, record: Record) -> bool:
         """Create the Sandbox; return False if it is not written yet."""
@@ -97,7 +97,9 @@ class RecordWriter:
         except KubeError as error:
             if error.status not in (404, 422):
                 raise
-            self._promises.left(record.name)  # deleted, or about another pod by now: a create will tell
+            self._pending_creates.left(
+                record.name
+            )  # deleted, or about another pod by now: a create will tell
             return False
         return True
 

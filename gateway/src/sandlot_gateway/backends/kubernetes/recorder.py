@@ -10,7 +10,7 @@ from sandlot_contract.verdicts import SandboxVerdict
 from ...core.instances import Instance
 from ...core.owners import Claim
 from ...core.slots import Loss
-from .instances import Seen
+from .instances import SeenInstance
 from .timers import KeyedTimers
 from .view import View
 
@@ -63,7 +63,7 @@ class Recorder:
         else:
             write()
 
-    def write_end(self, seen: Seen, claim: Claim | None, end: Loss) -> None:
+    def write_end(self, seen: SeenInstance, claim: Claim | None, end: Loss) -> None:
         """Record the end together with the claim, if there was one, so that the end names its owner."""
         if claim is not None:
             self._write_claim(seen, claim)
@@ -86,7 +86,7 @@ class Recorder:
     def close(self) -> None:
         self._late_records.close()
 
-    def _write_claim(self, seen: Seen, claim: Claim) -> None:
+    def _write_claim(self, seen: SeenInstance, claim: Claim) -> None:
         instance = seen.instance
         self._view.records.claim(
             instance.id, claim, template=instance.template, cold=seen.origin.cold, node=seen.node

@@ -20,10 +20,10 @@ from sandlot_kube.objects import Sandbox
 
 from ...core.owners import Claim
 from ...core.slots import Loss
+from .debouncer import Debouncer
 from .known import Known, KnownSandboxes
-from .lull import Lull
 from .notes import KubernetesNotes
-from .promises import Promises
+from .pending_creates import PendingCreates
 from .record import Record
 from .record_writer import RecordWriter
 from .recorded import Recorded
@@ -38,7 +38,7 @@ _OTHERS_RECORD = 15.0  # seconds; a loaded API server takes that long for a writ
 class Records:
     """All methods but `flush` and `close` return at once. Calls `seen` for each Sandbox that appears, gets its owner or
     ends (deleting one is an end, too), and `refused` for each write that the API server rejects for good: `claim`,
-    `end`, `removal` or `promise`.
+    `end`, `removal` or `pending_create`.
     """
 
     def __init__(
@@ -48,9 +48,9 @@ class Records:
         namespace: str,
         seen: Callable[[SandboxChange], None],
         notes: KubernetesNotes | None = None,
-        promise_lasts: float = 120.0,
-        promise_found: Callable[[SandboxId, dict[str, Any]], None] = lambda sandbox_id, request: None,
-        promise_over: Callable[
+        pending_create_lasts: float = 120.0,
+        pending_create_found: Callable[[SandboxId, dict[str, Any]], None] = lambda sandbox_id, request: None,
+        pending_create_over: Callable[
             [SandboxId, Ended, dict[str, Any] | None], None
         ] = lambda sandbox_id, ended, request: None,
         refused: Callable[[str], None] = lambda what: None,
@@ -62,19 +62,21 @@ class Records:
         self._notes = notes
         self._refused = refused
         self._writes = Writes(shortest_wait=shortest_wait, longest_wait=longest_wait)
-        self._lull = Lull()
+        self._debouncer = Debouncer()
         self._known = KnownSandboxes()
-        self.promises = Promises(
+        self.pending_creates = PendingCreates(
             client,
             namespace=namespace,
-            lasts=promise_lasts,
-            found=promise_found,
-            over=promise_over,
+            lasts=pending_create_lasts,
+            found=pending_create_found,
+            over=pending_create_over,
             refused=refused,
             record_of=self._known.name_of,
             writes=self._writes,
         )
-        self._writer = RecordWriter(client, namespace=namespace, known=self._known, promises=self.promises)
+        self._writer = RecordWriter(
+            client, namespace=namespace, known=self._known, pending_creates=self.pending_creates
+        )
         self._records: dict[InstanceId, Record] = {}  # instance id -> record that is not written yet
         self.recorded = Recorded(self._known, self._records)
 
@@ -100,16 +102,16 @@ class Records:
         for sandbox in sandboxes:
             self.changed(sandbox)
         # Last: a pending create that was replaced by its instance's record has not ended.
-        for name in [name for name in self.promises.names() if name not in names]:
-            self.promises.gone(name)
+        for name in [name for name in self.pending_creates.names() if name not in names]:
+            self.pending_creates.gone(name)
 
     def changed(self, sandbox: Sandbox) -> None:
         spec = sandbox.spec
         name = sandbox.metadata.name
         if spec.waits:
-            self.promises.changed(sandbox)
+            self.pending_creates.changed(sandbox)
             return
-        self.promises.left(name)
+        self.pending_creates.left(name)
         before = self._known.get(name)
         owner = spec.sandbox_id or sandbox.status.sandbox_id
         told = owner is not None
@@ -125,7 +127,7 @@ class Records:
 
     def deleted(self, sandbox: Sandbox) -> None:
         self._forget(sandbox.metadata.name)
-        self.promises.gone(sandbox.metadata.name)
+        self.pending_creates.gone(sandbox.metadata.name)
         if self._notes is not None:
             self._notes.deleted(sandbox)
 
@@ -151,7 +153,7 @@ class Records:
         known = self._known.of_pod(instance_id)
         if known is None or known.made_for != sandbox_id or known.owner not in (None, sandbox_id):
             return False
-        if self.promises.has(sandbox_id):
+        if self.pending_creates.has(sandbox_id):
             return False
         self._known.keep(replace(known, owner=sandbox_id))
         return True
@@ -181,9 +183,9 @@ class Records:
             return
         record = self._record(instance_id, template, cold=cold)
         if record.claim is None:
-            record.claim, record.node, record.promised = claim, node, claim.sandbox_id
-            self.promises.claimed(claim.sandbox_id)
-            self._lull.claim()
+            record.claim, record.node, record.claimed_for = claim, node, claim.sandbox_id
+            self.pending_creates.claimed(claim.sandbox_id)
+            self._debouncer.claim()
             self._work(record)
 
     def ending(self, end: Loss) -> Ended:
@@ -210,7 +212,7 @@ class Records:
     async def ends_written(self, sandbox_ids: set[SandboxId], *, timeout: float) -> None:
         """Wait until the ends of these sandboxes are written, `timeout` seconds at most."""
         records = [one for one in self._records.values() if self._owner_of(one) in sandbox_ids]
-        await self._written(records, timeout=timeout, also=map(self.promises.writing, sandbox_ids))
+        await self._written(records, timeout=timeout, also=map(self.pending_creates.writing, sandbox_ids))
 
     async def flush(self, *, timeout: float) -> None:
         """Wait until all records are written, `timeout` seconds at most."""
@@ -226,7 +228,7 @@ class Records:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         # Last: writing a record may begin to delete its pending create's resource.
-        await self.promises.close(timeout=max(deadline - loop.time(), 0.0))
+        await self.pending_creates.close(timeout=max(deadline - loop.time(), 0.0))
 
     # Inside.
 
@@ -237,7 +239,7 @@ class Records:
         timeout: float,
         also: Iterable[asyncio.Task[None] | None] = (),
     ) -> None:
-        self._lull.end()
+        self._debouncer.end()
         tasks = [task for task in (*(record.task for record in records), *also) if task is not None]
         if tasks:
             await asyncio.wait(tasks, timeout=timeout)
@@ -256,7 +258,7 @@ class Records:
 
     def _owner_of(self, record: Record) -> SandboxId | None:
         known = self._known.of_pod(record.instance_id)
-        return record.promised or (known.owner if known is not None else None)
+        return record.claimed_for or (known.owner if known is not None else None)
 
     def _work(self, record: Record) -> None:
         if record.task is None:
@@ -266,7 +268,7 @@ class Records:
         try:
             # A create is answered before its record is written: 20 records at once would take the cores that
             # their first commands need.
-            await self._lull.wait()
+            await self._debouncer.wait()
             while not record.done:
                 try:
                     await self._writes.taken(record.turn, record.name, partial(self._writer.step, record))
@@ -283,5 +285,5 @@ class Records:
                     )
         finally:
             self._records.pop(record.instance_id, None)
-            if record.promised is not None and not record.claim_there:
-                self.promises.settled(record.promised, elsewhere=False)
+            if record.claimed_for is not None and not record.claim_there:
+                self.pending_creates.settled(record.claimed_for, elsewhere=False)

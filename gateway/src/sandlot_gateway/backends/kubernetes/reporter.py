@@ -20,17 +20,22 @@ class Reporter:
         """`local_time` converts the API server's time to this machine's."""
         self._local_time = local_time
 
-    def sandbox_over(
-        self, sandbox_id: SandboxId, ended: Ended, request: dict[str, Any] | None, *, promised: bool = False
+    def sandbox_ended_elsewhere(
+        self,
+        sandbox_id: SandboxId,
+        ended: Ended,
+        request: dict[str, Any] | None,
+        *,
+        of_pending_create: bool = False,
     ) -> None:
         at = clock.seconds(ended.at)
-        self.events.sandbox_over(
+        self.events.sandbox_ended_elsewhere(
             RecordedEnd(
                 sandbox_id,
                 verdict=ended.verdict,
                 message=ended.message,
                 exit_code=ended.exit_code,
-                promised=promised,
+                of_pending_create=of_pending_create,
                 request=request,
                 at=None if at is None else self._local_time(at),
             )

@@ -32,7 +32,7 @@ class SandboxChanges:
                 self._tasks.spawn(self._end_sidecar(seen.instance, change.ended, only_of=owner))
             self._pods.lose(change.pod, ended=change.ended)
             if change.owner is not None:
-                self._view.reporter.sandbox_over(change.owner, change.ended, change.request)
+                self._view.reporter.sandbox_ended_elsewhere(change.owner, change.ended, change.request)
         elif change.owner is not None and seen is not None and owner is None:
             self._view.states.ask(seen.instance)  # another gateway's claim: poll the sidecar for its owner
 

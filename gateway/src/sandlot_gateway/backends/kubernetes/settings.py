@@ -24,8 +24,8 @@ class KubernetesSettings:
     starting_for: float = 60.0  # how long a pool's pod counts as starting
     dns_after: float = 5.0  # then a start without a report is polled by its DNS name
     # How long a pending create is valid without renewal by its gateway.
-    promise: float = 120.0
-    promise_wait: float = 2.0  # for writing one, while a caller waits
+    pending_create_lasts: float = 120.0
+    pending_create_wait: float = 2.0  # for writing one, while a caller waits
     look_pause: float = 2.0  # between two polls of all unowned sidecars
     claimed_within: float = 10.0  # for another gateway to claim what it started
     late_record: float = 10.0  # then this gateway records another's claim

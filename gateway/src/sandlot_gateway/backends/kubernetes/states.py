@@ -13,9 +13,9 @@ from sandlot_contract.phases import Phase
 from ...core.backend import LeftAlone, Unavailable
 from ...core.instances import Instance
 from ...data.pool import HttpPool
-from .asking import Asker
-from .instances import Instances, Origin, Seen
+from .instances import Instances, Origin, SeenInstance
 from .pools import Pools
+from .prober import Prober
 from .recorded import Recorded
 from .reporter import Reporter
 
@@ -40,14 +40,14 @@ class SidecarStates:
         self._instances = instances
         self._recorded = recorded
         self._pools = pools
-        self._starts: dict[InstanceId, Seen] = {}  # starting pods of pools
+        self._starts: dict[InstanceId, SeenInstance] = {}  # starting pods of pools
         self._reporter = reporter
         self._watching = watching
         self._claimed_within = claimed_within
         self._starting_for = starting_for
         # instance id -> loop time of its first report, while it is left to the gateway that started it
         self._left_since: dict[InstanceId, float] = {}
-        self._asker = Asker(pool=pool, told=self._told)
+        self._prober = Prober(pool=pool, told=self._told)
 
     def hear(self, instance_id: InstanceId, state: dict[str, Any]) -> Instance | None:
         """Handle a webhook, see `Backend.hear`."""
@@ -59,20 +59,20 @@ class SidecarStates:
             raise Unavailable(f"the template of {instance_id} is not known yet")
         if self._is_not_ours(seen, state):
             # Offered here, a create of this gateway would claim it at once.
-            self._asker.ask(seen.instance)
+            self._prober.ask(seen.instance)
             raise LeftAlone
         if state.get("phase") != Phase.STARTING:
             self.forget(instance_id)
         return seen.instance
 
-    def expect(self, seen: Seen, *, reachable: bool) -> None:
+    def expect(self, seen: SeenInstance, *, reachable: bool) -> None:
         """Wait for a running pod's sidecar to report; poll it if it is `reachable`, that is, has a known address."""
         if self._reporter.events.phase(seen.instance.id) is not None:
             return
         if seen.instance.pool is not None:
             self._starts[seen.instance.id] = seen
         if reachable:
-            self._asker.ask(seen.instance)
+            self._prober.ask(seen.instance)
 
     def starting(self, pool: str) -> int:
         """Count the pool's starting instances."""
@@ -81,24 +81,24 @@ class SidecarStates:
 
     def ask(self, instance: Instance) -> None:
         """Poll the sidecar, whatever it reported before. Return at once."""
-        self._asker.ask(instance)
+        self._prober.ask(instance)
 
     def stop_asking(self, instance_id: InstanceId) -> None:
         """Stop polling this sidecar."""
-        self._asker.leave(instance_id)
+        self._prober.leave(instance_id)
 
     def forget(self, instance_id: InstanceId) -> None:
         """Stop waiting for this instance's report and counting it as starting."""
-        self._asker.leave(instance_id)
+        self._prober.leave(instance_id)
         self._starts.pop(instance_id, None)
         self._left_since.pop(instance_id, None)
 
     async def settle(self, *, timeout: float) -> None:
         """Wait until each polled sidecar has been tried once."""
-        await self._asker.settle(timeout=timeout)
+        await self._prober.settle(timeout=timeout)
 
     async def close(self) -> None:
-        await self._asker.close()
+        await self._prober.close()
 
     def _told(self, instance: Instance, state: dict[str, Any]) -> bool:
         """Handle the answer to a poll. Return False to poll again. (A webhook that came first has stopped the poll.)"""
@@ -112,7 +112,7 @@ class SidecarStates:
         self._reporter.events.instance_found(instance, state)
         return True
 
-    def _is_not_ours(self, seen: Seen, state: dict[str, Any]) -> bool:
+    def _is_not_ours(self, seen: SeenInstance, state: dict[str, Any]) -> bool:
         """Return whether a warm instance is not to be offered here: claimed, another gateway's start, or deleted."""
         if state.get("phase") != Phase.WARM:
             return False
@@ -124,7 +124,7 @@ class SidecarStates:
         unrecorded = seen.origin in (Origin.UNKNOWN, Origin.OTHERS_START)
         return unrecorded and self._watching() and not self._recorded.exists(instance_id)
 
-    def _is_left(self, seen: Seen) -> bool:
+    def _is_left(self, seen: SeenInstance) -> bool:
         """Return whether the gateway that started it may still be about to claim it."""
         if seen.origin is Origin.OWN_START:
             return False

@@ -16,7 +16,7 @@ from sandlot_contract.template import Template
 
 from ...core.backend import Events, Notes, OtherGateways
 from ...core.instances import ImageCheck, Instance, PoolSpec, PoolStatus
-from ...core.owners import Claim, Promise
+from ...core.owners import Claim, PendingCreate
 from ...core.slots import Loss
 from ...data.pool import HttpPool
 from ...tokens import Tokens
@@ -46,7 +46,7 @@ class LocalBackend:
     """The sandboxes of this machine. Holds the state directory's lock from `acquire` (or `start`) until `stop`."""
 
     name = "local"
-    finds_all = True
+    single_gateway = True
     shared_notes: Notes | None = None
     others: OtherGateways | None = None
 
@@ -169,7 +169,7 @@ class LocalBackend:
     # From a start to the end.
 
     async def launch(
-        self, template: Template, *, pool: str | None = None, wanted: Promise | None = None
+        self, template: Template, *, pool: str | None = None, wanted: PendingCreate | None = None
     ) -> Instance:
         return await self._starter.launch(template, pool=pool)
 
@@ -227,10 +227,10 @@ class LocalBackend:
     def claimed(self, instance: Instance, claim: Claim, *, ours: bool) -> None:
         """Do nothing: the sidecar keeps the only record."""
 
-    async def promise(self, promise: Promise) -> None:
+    async def share_pending_create(self, pending_create: PendingCreate) -> None:
         """Do nothing: there is no other gateway."""
 
-    def promise_ended(self, sandbox_id: SandboxId, *, verdict: str, message: str | None) -> None:
+    def pending_create_ended(self, sandbox_id: SandboxId, *, verdict: str, message: str | None) -> None:
         """Do nothing: there is no other gateway."""
 
     def ended(self, instance_id: InstanceId, end: Loss, *, claim: Claim | None, heard: bool) -> None:

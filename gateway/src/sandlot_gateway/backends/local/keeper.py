@@ -14,9 +14,9 @@ from typing import Any
 from sandlot_contract.ids import InstanceId
 from sandlot_contract.template import Template
 
+from ...atomic_file import write_atomic
 from ...core.backend import BackendError, Events
 from ...core.instances import Instance, PoolSpec, PoolStatus
-from ...wholefile import write_whole
 from .planner import Planner
 
 log = logging.getLogger(__name__)
@@ -99,7 +99,7 @@ class PoolKeeper:
 
     def _save(self) -> None:
         specs = [asdict(spec) for spec in self.planner.specs()]
-        write_whole(self._path, json.dumps({"pools": specs}, indent=1).encode())
+        write_atomic(self._path, json.dumps({"pools": specs}, indent=1).encode())
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()

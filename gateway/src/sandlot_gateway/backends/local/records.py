@@ -11,7 +11,7 @@ from typing import Any
 from sandlot_contract.ids import InstanceId
 from sandlot_contract.template import Template
 
-from ...wholefile import write_whole
+from ...atomic_file import write_atomic
 from .processes import ProcessKey
 
 
@@ -31,7 +31,7 @@ class Record:
         document: dict[str, Any] = asdict(self) | {
             "process": None if self.process is None else self.process.to_json()
         }
-        write_whole(path, json.dumps(document).encode())
+        write_atomic(path, json.dumps(document).encode())
 
 
 def load_record(path: Path) -> Record | None:

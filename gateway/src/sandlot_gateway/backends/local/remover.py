@@ -50,7 +50,7 @@ class Remover:
     def has_started(self, instance_id: InstanceId) -> bool:
         """Return whether its sidecar has reported since its start or last reset."""
         phase = self._events.phase(instance_id) if self._events is not None else None
-        return phase not in (None, Phase.UNHEARD)
+        return phase not in (None, Phase.UNREPORTED)
 
     def is_ending(self, instance_id: InstanceId) -> bool:
         """Return whether its owner is done and no next generation has reported."""

@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 from sandlot_gateway.data.conn import Connection
+from sandlot_gateway.data.connection_queue import ConnectionQueueSettings
+from sandlot_gateway.data.connection_queues import ConnectionQueues
 from sandlot_gateway.data.dial import DialSettings, dial
 from sandlot_gateway.data.errors import DialError
-from sandlot_gateway.data.line import LineSettings
-from sandlot_gateway.data.lines import Lines
 
 QUICK = DialSettings(timeout=1.0, first_timeout=0.125, backoff=0.001, max_backoff=0.002)
 KEY = "10.0.0.7:8700"
@@ -22,8 +22,8 @@ class Owner:
     def __init__(self, **settings: float) -> None:
         self.kept: list[Connection] = []
         self.dialled: list[bool] = []
-        self.lines = Lines(
-            settings=LineSettings(**settings),  # type: ignore[arg-type]
+        self.lines = ConnectionQueues(
+            settings=ConnectionQueueSettings(**settings),  # type: ignore[arg-type]
             dialling=QUICK,
             free=self.free,
             dialled=self.dialled.append,

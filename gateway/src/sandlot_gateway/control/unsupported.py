@@ -10,7 +10,7 @@ from sandlot_gateway.control.errors import ApiError
 from sandlot_gateway.control.services import Who
 
 # Missing feature -> its paths; not in the OpenAPI, which describes only what exists.
-MISSING = {
+UNSUPPORTED = {
     "volumes": (
         "/sandbox/volumes",
         "/sandbox/volumes/{name}",
@@ -41,6 +41,6 @@ def _refusal(what: str) -> Callable[..., Awaitable[Response]]:
     return refuse
 
 
-for _what, _paths in MISSING.items():
+for _what, _paths in UNSUPPORTED.items():
     for _path in _paths:
         router.add_api_route(_path, _refusal(_what), methods=["GET", "POST", "PUT", "PATCH", "DELETE"])

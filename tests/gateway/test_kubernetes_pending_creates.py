@@ -85,7 +85,9 @@ async def test_it_is_pending_everywhere_and_a_cold_start_makes_it_run_everywhere
         await kubelet.until(lambda: made["id"] not in kubelet.sandboxes)
         assert kubelet.sandboxes[await cold_name(world)].spec.sandbox_id == made["id"]
         for gateway in (one, other):
-            await until(lambda gateway=gateway: made["id"] not in gateway.gateway.backend._records.promises)
+            await until(
+                lambda gateway=gateway: made["id"] not in gateway.gateway.backend._records.pending_creates
+            )
             assert await gateway.run(made["id"], "echo on") == "on\n"
         assert (await other.client.delete(f"/api/v1/sandbox/{made['id']}")).status_code == 200
         assert (await one.is_ended(made["id"]))["verdict"] == "deleted"
@@ -188,7 +190,7 @@ async def test_a_failed_start_is_told_by_both(world: World) -> None:
 async def test_it_is_renewed_and_a_gateway_that_starts_again_goes_on_with_it(world: World) -> None:
     kubelet = world.kubelet
     kubelet.make_cold = False
-    backend = {"promise": 4.0}
+    backend = {"pending_create_lasts": 4.0}
     async with world.gateway("b") as other:
         async with world.gateway("a", backend=backend) as one:
             made = await pending(one, secrets={"KEY": SECRET})

@@ -14,7 +14,7 @@ from sandlot_gateway.core.backend import Backend
 from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.core.owners import RecordedEnd
 from sandlot_gateway.directory import Directory
-from sandlot_gateway.sandboxes import NotOurs, Sandbox, owner_in, promised, recovered
+from sandlot_gateway.sandboxes import ForeignClaim, Sandbox, from_pending_create, owner_in, recovered
 from sandlot_gateway.tasks import Tasks
 from sandlot_gateway.tokens import Tokens
 
@@ -33,7 +33,7 @@ _DECIDED: frozenset[str] = frozenset(
 _ASKED_FOR: frozenset[str] = frozenset({SandboxVerdict.DELETED, SandboxVerdict.RESET_FAILED})
 
 
-class Learning:
+class Adoption:
     """All methods but `close` return at once."""
 
     def __init__(
@@ -66,7 +66,7 @@ class Learning:
         restoring = bool(state.get("restoring"))
         try:
             sandbox = recovered(state, now=self._clock())
-        except NotOurs as error:
+        except ForeignClaim as error:
             if not restoring:
                 _log.warning("a claim cannot be read: %s", error, extra={"instance": instance.id})
                 self._ends.discard(instance, owner=owner_in(state))
@@ -100,7 +100,7 @@ class Learning:
         else:
             # Another gateway's pending create, or claimed a second time. Keep the object: callers may wait on it.
             self._ends.retire(known.instance_id, known.id, verdict=SandboxVerdict.GIVEN_BACK)
-            sandbox.promised = known.promised
+            sandbox.pending_elsewhere = known.pending_elsewhere
             for name in Sandbox.__struct_fields__:
                 setattr(known, name, getattr(sandbox, name))
             sandbox = known
@@ -109,13 +109,13 @@ class Learning:
 
     # From other gateways' records.
 
-    def promised(self, sandbox_id: SandboxId, request: dict[str, Any]) -> None:
+    def pending_create_found(self, sandbox_id: SandboxId, request: dict[str, Any]) -> None:
         """Add another gateway's pending create, so that callers can ask for it here."""
         if self._directory.get(sandbox_id) is not None:
             return
         try:
-            self._directory.add(promised(sandbox_id, request, now=self._clock()))
-        except NotOurs as error:
+            self._directory.add(from_pending_create(sandbox_id, request, now=self._clock()))
+        except ForeignClaim as error:
             _log.warning("a pending create cannot be read: %s", error, extra={"sandbox": sandbox_id})
 
     def over(self, end: RecordedEnd) -> None:
@@ -125,13 +125,13 @@ class Learning:
         record counts only while no sidecar has reported the instance, and stops a bring-up here only for a delete. An
         unknown sandbox is added as ended, if its record says enough.
         """
-        if end.verdict == SandboxVerdict.GIVEN_BACK and not end.promised:
+        if end.verdict == SandboxVerdict.GIVEN_BACK and not end.of_pending_create:
             return
         sandbox = self._directory.get(end.sandbox_id)
         if sandbox is None:
             if end.request is not None:
                 self._ended(end, end.request)
-        elif end.promised or (sandbox.status is Status.PENDING and end.verdict in _ASKED_FOR):
+        elif end.of_pending_create or (sandbox.status is Status.PENDING and end.verdict in _ASKED_FOR):
             # Also during a bring-up here: the ended instance belonged to a claim whose answer was lost.
             self._ends.delete(sandbox, verdict=end.verdict, message=end.message)
         elif sandbox.status is Status.PENDING and not self._bringup.under_way(end.sandbox_id):
@@ -140,8 +140,8 @@ class Learning:
     def _ended(self, end: RecordedEnd, request: dict[str, Any]) -> None:
         """Add a sandbox that ended before this gateway knew it, so that its caller can ask any gateway."""
         try:
-            sandbox = promised(end.sandbox_id, request, now=self._clock())
-        except NotOurs as error:
+            sandbox = from_pending_create(end.sandbox_id, request, now=self._clock())
+        except ForeignClaim as error:
             _log.warning("an ended sandbox cannot be read: %s", error, extra={"sandbox": end.sandbox_id})
             return
         sandbox.spec.key = None  # gateways that saw it live answer for its key
@@ -153,7 +153,7 @@ class Learning:
 
     def resume(self) -> None:
         """Finish recovery: continue pending creates, and end sandboxes whose sidecar is gone."""
-        if self._backend.finds_all:
+        if self._backend.single_gateway:
             self._ends.end_unconfirmed()
         for sandbox, secrets in self._pending.load():
             known = self._directory.get(sandbox.id)
@@ -163,7 +163,7 @@ class Learning:
             if known is not None:
                 self._directory.drop(known)  # read from its record, without the secrets
             self._directory.add(sandbox)
-            self._tasks.spawn(self._backend.promise(sandbox.promise()))
+            self._tasks.spawn(self._backend.share_pending_create(sandbox.pending_create()))
             if sandbox.spec.key is not None and self._following.keyed.has_others:
                 # Another gateway may have taken it over.
                 self._following.follow(sandbox, spec=sandbox.spec, secrets=secrets)

@@ -7,7 +7,7 @@ import secrets
 from pathlib import Path
 
 
-def write_whole(path: Path, data: bytes, *, durable: bool = False) -> None:
+def write_atomic(path: Path, data: bytes, *, durable: bool = False) -> None:
     """Write a file with mode 0600, so that readers see either the old or the new content. Raises OSError.
 
     `durable`: sync it before it gets its name, for what must survive a crash of the machine.

@@ -16,7 +16,7 @@ PATIENCE = 0.01
 Got = TypeVar("Got")
 
 
-async def until_gone(receive: Receive) -> None:
+async def wait_for_disconnect(receive: Receive) -> None:
     """Wait until the client disconnects; for a request whose body has been read."""
     while (await receive())["type"] != "http.disconnect":
         pass
@@ -43,7 +43,7 @@ class ReadAhead:
         return self._held
 
 
-async def unless_gone(
+async def cancel_on_disconnect(
     getting: Coroutine[Any, Any, Got], receive: ReadAhead, *, more: bool, undo: Callable[[Got], None]
 ) -> Got:
     """Return the result of `getting`, or raise ClientGone if the client leaves first; `undo` releases a late result.
@@ -78,6 +78,6 @@ async def unless_gone(
 
 async def _left(receive: ReadAhead, *, more: bool) -> None:
     if not more:
-        await until_gone(receive)
+        await wait_for_disconnect(receive)
     elif (await receive.look())["type"] != "http.disconnect":
         await asyncio.get_running_loop().create_future()  # until it is cancelled

@@ -10,7 +10,7 @@ Ticket = TypeVar("Ticket")
 
 
 @dataclass(frozen=True, slots=True)
-class LineSettings:
+class ConnectionQueueSettings:
     """Limits of a queue; times in seconds."""
 
     max_dials: int = 4  # at once, however many calls wait; connections still grow to as many as calls need
@@ -33,13 +33,13 @@ class Waiter(Generic[Ticket]):
     known_alive: bool
 
 
-class Line(Generic[Ticket]):
+class ConnectionQueue(Generic[Ticket]):
     """A first-in, first-out queue of calls, served by any new or released connection to the upstream.
 
     The owner starts `begin_dials()` dials after each `join`, and ends a dial when `is_dial_needed()` is False.
     """
 
-    def __init__(self, settings: LineSettings) -> None:
+    def __init__(self, settings: ConnectionQueueSettings) -> None:
         self._settings = settings
         self._waiting: deque[Waiter[Ticket]] = deque()
         self._refused_since: float | None = None

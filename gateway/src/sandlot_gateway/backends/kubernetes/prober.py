@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 _EAGER, _EAGER_PAUSE, _PAUSE = 10.0, 0.25, 1.0  # seconds
 
 
-class Asker:
+class Prober:
     """Polls each sidecar until `told` accepts an answer; `told` sees only phases other than `starting`.
 
     Polls four times a second at first, because a cold start for this gateway's caller may report to another gateway;

@@ -19,7 +19,7 @@ from sandlot_kube.errors import KubeError
 from sandlot_kube.objects import Sandbox, SandboxState
 from sandlot_kube.waiting import wait_set
 
-from ...core.owners import Promise
+from ...core.owners import PendingCreate
 from .translate import asked_for, safe_name, sandbox_body, to_kube
 from .writes import Writes, unless_ended, unless_missing
 
@@ -28,10 +28,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False)
 class _Work:
-    """The writes to one resource. `promise` None: another gateway's resource, which is only ended or deleted here."""
+    """The writes to one resource. `pending_create` None: another gateway's resource, which is only ended or deleted here."""
 
     sandbox_id: SandboxId
-    promise: Promise | None
+    pending_create: PendingCreate | None
     there: bool = False
     paused: bool = False  # its claim record is being written
     done: bool = False
@@ -47,7 +47,7 @@ class _Work:
         return self.dropped or self.ended is not None
 
 
-class Promises:
+class PendingCreates:
     """Calls `found` for another gateway's pending create, and `over` for each that ends or is deleted.
 
     A pending create is valid for `lasts` seconds and renewed after half of them. `record_of` returns the name of a
@@ -106,7 +106,7 @@ class Promises:
         elif name not in self._there:
             self._there[name] = sandbox_id
             work = self._works.get(name)
-            if work is not None and work.promise is not None:
+            if work is not None and work.pending_create is not None:
                 return
             request = asked_for(sandbox)
             if request is not None:
@@ -130,18 +130,19 @@ class Promises:
 
     # Writes.
 
-    async def make(self, promise: Promise, *, timeout: float) -> None:
+    async def make(self, pending_create: PendingCreate, *, timeout: float) -> None:
         """Write the resource; return after `timeout` seconds at most, while retries go on."""
-        name = safe_name(promise.sandbox_id)
+        name = safe_name(pending_create.sandbox_id)
         work = self._works.get(name)
         if work is None:
-            work = self._begin(name, _Work(promise.sandbox_id, promise))
+            work = self._begin(name, _Work(pending_create.sandbox_id, pending_create))
         try:
             async with asyncio.timeout(timeout):
                 await work.tried.wait()
         except TimeoutError:
             _log.warning(
-                "a pending create is not known to other gateways yet", extra={"sandbox": promise.sandbox_id}
+                "a pending create is not known to other gateways yet",
+                extra={"sandbox": pending_create.sandbox_id},
             )
 
     def claimed(self, sandbox_id: SandboxId) -> None:
@@ -229,8 +230,8 @@ class Promises:
             await unless_missing(self._client, "DELETE", path)
             self._there.pop(name, None)
             work.done = True
-        elif not work.there and work.promise is not None:
-            await self._create(name, work, promise=work.promise)
+        elif not work.there and work.pending_create is not None:
+            await self._create(name, work, pending_create=work.pending_create)
         elif work.ended is not None:
             await unless_ended(self._client, path, ends.status(work.ended))
             self._there.pop(name, None)
@@ -239,18 +240,18 @@ class Promises:
             await unless_missing(self._client, "PATCH", path, body={"spec": {"waitingUntil": self._until()}})
         return 0.0 if work.ended is not None else self._lasts / 2
 
-    async def _create(self, name: str, work: _Work, *, promise: Promise) -> None:
+    async def _create(self, name: str, work: _Work, *, pending_create: PendingCreate) -> None:
         body = sandbox_body(
             name,
             {
-                "template": to_kube(promise.template),
-                "sandboxId": promise.sandbox_id,
-                "tenant": promise.tenant,
-                "labels": list(promise.labels),
+                "template": to_kube(pending_create.template),
+                "sandboxId": pending_create.sandbox_id,
+                "tenant": pending_create.tenant,
+                "labels": list(pending_create.labels),
                 "state": SandboxState.PENDING,
                 "waitingUntil": self._until(),
             },
-            request=promise.request,
+            request=pending_create.request,
         )
         try:
             await self._client.request("POST", paths.sandboxes(self._namespace), body=body)
@@ -269,7 +270,7 @@ class Promises:
                 self.changed(there)
         else:
             work.there = True
-            self._there.setdefault(name, promise.sandbox_id)
+            self._there.setdefault(name, pending_create.sandbox_id)
         work.tried.set()
 
     def _until(self) -> str:

@@ -6,10 +6,10 @@ import asyncio
 
 from .answers import Receive
 from .conn import Connection
-from .leaving import PATIENCE
+from .disconnects import PATIENCE
 
 
-class ClientWatch:
+class DisconnectWatcher:
     """Closes the upstream connection when the client leaves, which tells the sidecar.
 
     If `chunked` is not None, the request's body is still arriving, and is first written to the upstream, with

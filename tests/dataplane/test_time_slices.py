@@ -6,17 +6,17 @@ import asyncio
 import time
 
 import pytest
-from sandlot_gateway.data.turns import LONGEST_WAIT, OPS_PER_CORE, TURN, Turn, Turns
+from sandlot_gateway.data.time_slices import LONGEST_WAIT, OPS_PER_CORE, TURN, TimeSlice, TimeSlices
 
 from tests.waiting import loop_turns
 
 
 @pytest.fixture
-def turns() -> Turns:
-    return Turns(cores=1, wanted=lambda: True)
+def turns() -> TimeSlices:
+    return TimeSlices(cores=1, wanted=lambda: True)
 
 
-async def enter_all(turns: Turns, lane: str, count: int) -> list[asyncio.Task[Turn | None]]:
+async def enter_all(turns: TimeSlices, lane: str, count: int) -> list[asyncio.Task[TimeSlice | None]]:
     """So many commands of one sandbox, each as far as it comes."""
     tasks = [asyncio.ensure_future(turns.enter(lane)) for _ in range(count)]
     await loop_turns()
@@ -29,12 +29,12 @@ async def steps() -> None:
 
 
 async def test_on_a_machine_with_room_nobody_waits() -> None:
-    turns = Turns(cores=1, wanted=lambda: False)
+    turns = TimeSlices(cores=1, wanted=lambda: False)
     entered = [await turns.enter(lane) for lane in "abc" for _ in range(3 * OPS_PER_CORE)]
     assert entered == [None] * len(entered)
 
 
-async def test_the_next_sandbox_begins_when_the_first_is_answered(turns: Turns) -> None:
+async def test_the_next_sandbox_begins_when_the_first_is_answered(turns: TimeSlices) -> None:
     first = await enter_all(turns, "a", OPS_PER_CORE)
     second = await enter_all(turns, "b", 3)
     assert all(task.done() for task in first)
@@ -47,7 +47,7 @@ async def test_the_next_sandbox_begins_when_the_first_is_answered(turns: Turns) 
     assert len({id(task.result()) for task in second}) == 1
 
 
-async def test_a_sandbox_keeps_its_turn_for_the_commands_that_follow(turns: Turns) -> None:
+async def test_a_sandbox_keeps_its_turn_for_the_commands_that_follow(turns: TimeSlices) -> None:
     (first,) = await enter_all(turns, "a", 1)
     filler = await enter_all(turns, "b", OPS_PER_CORE)
     waiting = await enter_all(turns, "c", 1)
@@ -60,7 +60,7 @@ async def test_a_sandbox_keeps_its_turn_for_the_commands_that_follow(turns: Turn
     assert (await waiting[0]) is not None
 
 
-async def test_commands_that_take_long_hold_nobody_up(turns: Turns) -> None:
+async def test_commands_that_take_long_hold_nobody_up(turns: TimeSlices) -> None:
     await enter_all(turns, "a", OPS_PER_CORE)
     begun = time.monotonic()
     (waiting,) = await enter_all(turns, "b", 1)
@@ -73,7 +73,7 @@ async def test_commands_that_take_long_hold_nobody_up(turns: Turns) -> None:
     assert (await asyncio.wait_for(again, 30)) is not None
 
 
-async def test_where_many_wait_turns_are_short(turns: Turns) -> None:
+async def test_where_many_wait_turns_are_short(turns: TimeSlices) -> None:
     lanes = 300
     begun = time.monotonic()
     tasks = [asyncio.ensure_future(turns.enter(f"{n}")) for n in range(lanes) for _ in range(OPS_PER_CORE)]
@@ -84,7 +84,7 @@ async def test_where_many_wait_turns_are_short(turns: Turns) -> None:
 
 
 async def test_a_client_that_has_gone_takes_no_turn() -> None:
-    turns = Turns(cores=1, wanted=lambda: True, turn=60.0, longest_wait=60.0)
+    turns = TimeSlices(cores=1, wanted=lambda: True, turn=60.0, longest_wait=60.0)
     first = await enter_all(turns, "a", OPS_PER_CORE)
     gone = await enter_all(turns, "b", OPS_PER_CORE)
     last = await enter_all(turns, "c", 1)

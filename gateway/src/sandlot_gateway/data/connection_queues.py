@@ -6,21 +6,21 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from .conn import Connection
+from .connection_queue import ConnectionQueue, ConnectionQueueSettings
 from .dial import DialSettings, dial
 from .errors import DialError
-from .line import Line, LineSettings
 
 Dial = Callable[[], Awaitable[Connection]]
 _Ticket = asyncio.Future[Connection]
 
 
-class Lines:
+class ConnectionQueues:
     """The queues of all upstreams; `free` gets each dialled connection, and calls `serve` or keeps it."""
 
     def __init__(
         self,
         *,
-        settings: LineSettings,
+        settings: ConnectionQueueSettings,
         dialling: DialSettings,
         free: Callable[[Connection], None],
         dialled: Callable[[bool], None],
@@ -29,7 +29,7 @@ class Lines:
         self._dialling = dialling
         self._free = free
         self._dialled = dialled
-        self._lines: dict[str, Line[_Ticket]] = {}
+        self._lines: dict[str, ConnectionQueue[_Ticket]] = {}
         self._dials: dict[asyncio.Task[None], str] = {}
         self._heard: dict[str, float] = {}
 
@@ -52,7 +52,7 @@ class Lines:
         loop = asyncio.get_running_loop()
         line = self._lines.get(key)
         if line is None:
-            line = self._lines[key] = Line(self._settings)
+            line = self._lines[key] = ConnectionQueue(self._settings)
         ticket: _Ticket = loop.create_future()
         waiter = line.join(ticket, now=loop.time(), known_alive=known_alive)
         for _ in range(line.begin_dials()):
@@ -117,7 +117,7 @@ class Lines:
             self.dismiss(key, "the pool is closed")
         await asyncio.gather(*dials, return_exceptions=True)
 
-    async def _dial(self, key: str, line: Line[_Ticket], dial_with: Dial | None) -> None:
+    async def _dial(self, key: str, line: ConnectionQueue[_Ticket], dial_with: Dial | None) -> None:
         failures = 0
         try:
             while line.is_dial_needed():
@@ -139,7 +139,7 @@ class Lines:
             if not line.dials and self._lines.get(key) is line:
                 del self._lines[key]
 
-    async def _attempt(self, key: str, line: Line[_Ticket], dial_with: Dial | None) -> Connection:
+    async def _attempt(self, key: str, line: ConnectionQueue[_Ticket], dial_with: Dial | None) -> Connection:
         try:
             if dial_with is not None:
                 connection = await dial_with()
@@ -155,7 +155,7 @@ class Lines:
         connection.address = key
         return connection
 
-    def _failed(self, key: str, line: Line[_Ticket], error: DialError) -> None:
+    def _failed(self, key: str, line: ConnectionQueue[_Ticket], error: DialError) -> None:
         self._dialled(False)
         now = asyncio.get_running_loop().time()
         heard = self._heard.get(key)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 
-class Lull:
+class Debouncer:
     """Fires `quiet` seconds after the last claim, at most `longest` seconds after the first."""
 
     def __init__(self, *, quiet: float = 0.1, longest: float = 0.5) -> None:

@@ -11,7 +11,7 @@ from sandlot_gateway.data.conn import Connection
 from sandlot_gateway.data.dial import DialSettings, dial
 from sandlot_gateway.data.errors import DialError
 
-from tests.dataplane.line_owner import KEY, Script, refused
+from tests.dataplane.queue_owner import KEY, Script, refused
 from tests.dataplane.upstreams import echo
 from tests.waiting import loop_turns, until
 

@@ -14,7 +14,7 @@ TURN = 0.01  # seconds
 LONGEST_WAIT = 0.1  # seconds; turns are shorter if many sandboxes wait
 
 
-class Turn:
+class TimeSlice:
     """One sandbox's turn, with the number of its commands in flight."""
 
     __slots__ = ("lane", "over", "running")
@@ -25,7 +25,7 @@ class Turn:
         self.over = False
 
 
-class Turns:
+class TimeSlices:
     """The sandboxes' turns: each ends when all its commands are answered, or when its time is up."""
 
     def __init__(
@@ -41,10 +41,10 @@ class Turns:
         self._longest_wait = longest_wait
         self._wanted = wanted
         self._running = 0  # commands of the present turns
-        self._turns: dict[str, Turn] = {}
-        self._waiting: dict[str, list[asyncio.Future[Turn]]] = {}
+        self._turns: dict[str, TimeSlice] = {}
+        self._waiting: dict[str, list[asyncio.Future[TimeSlice]]] = {}
 
-    async def enter(self, lane: str) -> Turn | None:
+    async def enter(self, lane: str) -> TimeSlice | None:
         """Wait until a command may be forwarded to this sandbox; None at once if no core is saturated."""
         if not self._waiting and not self._wanted():
             return None
@@ -55,11 +55,11 @@ class Turns:
             return turn
         if self._running < self._room and not self._waiting:
             return self._begin(lane, 1)
-        begun: asyncio.Future[Turn] = asyncio.get_running_loop().create_future()
+        begun: asyncio.Future[TimeSlice] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(lane, []).append(begun)
         return await begun
 
-    def leave(self, turn: Turn) -> None:
+    def leave(self, turn: TimeSlice) -> None:
         """Record that a command was answered or its client has gone."""
         turn.running -= 1
         if turn.over:
@@ -69,18 +69,18 @@ class Turns:
             # Deferred: the client often sends the sandbox's next command as soon as it has this answer.
             asyncio.get_running_loop().call_soon(self._end_if_idle, turn)
 
-    def _begin(self, lane: str, commands: int) -> Turn:
-        turn = self._turns[lane] = Turn(lane, running=commands)
+    def _begin(self, lane: str, commands: int) -> TimeSlice:
+        turn = self._turns[lane] = TimeSlice(lane, running=commands)
         self._running += commands
         seconds = min(self._turn, self._longest_wait * len(self._turns) / (len(self._waiting) + 1))
         asyncio.get_running_loop().call_later(seconds, self._end, turn)
         return turn
 
-    def _end_if_idle(self, turn: Turn) -> None:
+    def _end_if_idle(self, turn: TimeSlice) -> None:
         if turn.running == 0:
             self._end(turn)
 
-    def _end(self, turn: Turn) -> None:
+    def _end(self, turn: TimeSlice) -> None:
         if turn.over:
             return
         turn.over = True

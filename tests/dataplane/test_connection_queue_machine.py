@@ -9,19 +9,19 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from sandlot_gateway.data.line import Line, LineSettings, Waiter
+from sandlot_gateway.data.connection_queue import ConnectionQueue, ConnectionQueueSettings, Waiter
 
-SETTINGS = LineSettings(
+SETTINGS = ConnectionQueueSettings(
     max_dials=3, refused_for=5.0, refused_for_others=1.0, silent_for=60.0, silent_for_others=10.0
 )
 
 
-class Lines(RuleBasedStateMachine):
+class ConnectionQueues(RuleBasedStateMachine):
     """Any order of calls, dials, connections given back, failures and passing time."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.line: Line[int] = Line(SETTINGS)
+        self.line: ConnectionQueue[int] = ConnectionQueue(SETTINGS)
         self.now = 0.0
         self.heard: float | None = None
         self.next = 0
@@ -110,13 +110,15 @@ class Lines(RuleBasedStateMachine):
         assert self.line.dials or not self.waiting
 
 
-Lines.TestCase.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
-TestLine = Lines.TestCase
+ConnectionQueues.TestCase.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+TestLine = ConnectionQueues.TestCase
 
 
-def waiting(count: int, *, now: float = 0.0, known_alive: bool = True, **options: Any) -> Line[int]:
+def waiting(
+    count: int, *, now: float = 0.0, known_alive: bool = True, **options: Any
+) -> ConnectionQueue[int]:
     """A line in which 0, 1, … wait, with as many dials as they get."""
-    line: Line[int] = Line(replace(SETTINGS, **options))
+    line: ConnectionQueue[int] = ConnectionQueue(replace(SETTINGS, **options))
     for ticket in range(count):
         line.join(ticket, now=now, known_alive=known_alive)
         line.begin_dials()
@@ -157,7 +159,7 @@ def test_a_dial_goes_on_as_long_as_there_is_somebody_for_it() -> None:
 
 
 def test_who_leaves_is_passed_over_and_may_leave_twice() -> None:
-    line: Line[int] = Line(SETTINGS)
+    line: ConnectionQueue[int] = ConnectionQueue(SETTINGS)
     first, second = (line.join(ticket, now=0.0, known_alive=True) for ticket in range(2))
     line.leave(first)
     line.leave(first)

@@ -9,7 +9,7 @@ from sandlot_contract.ids import SandboxId
 from sandlot_gateway.sandboxes import Sandbox
 
 
-class Shelf:
+class TenantIndex:
     """Sandboxes of one tenant, oldest first, and by label."""
 
     __slots__ = ("by_id", "by_label", "newest", "unsorted")

@@ -11,13 +11,13 @@ from ..metrics import Metrics
 from ..tokens import Tokens
 from .answers import Receive, Refusal, sandbox_not_found, unauthorized, unavailable
 from .breaker import Abandoned, Breaker, Limits, Overloaded
+from .disconnects import wait_for_disconnect
 from .errors import ClientGone
-from .leaving import until_gone
 from .request import bearer
 from .routes import ApiKeys, Route, Routes
 
 
-class Door:
+class RequestGate:
     """Admission of requests; methods raise Refusal to reject, and ClientGone when the client left meanwhile."""
 
     def __init__(
@@ -101,7 +101,7 @@ class Door:
 
     async def enter(self, lane: str, *, tenant: str, receive: Receive | None) -> float:
         """Wait for a permit, to be released with `leave`; return the seconds waited."""
-        gone = None if receive is None else lambda: until_gone(receive)
+        gone = None if receive is None else lambda: wait_for_disconnect(receive)
         try:
             queued = await self.breaker.enter(lane, tenant=tenant, gone=gone)
         except Abandoned as error:
@@ -124,7 +124,7 @@ class Door:
         tasks: set[asyncio.Task[object]] = {
             loop.create_task(self._routes.wait_ready(sandbox_id, self.limits.pending_wait))
         }
-        leaving = None if receive is None else loop.create_task(until_gone(receive))
+        leaving = None if receive is None else loop.create_task(wait_for_disconnect(receive))
         if leaving is not None:
             tasks.add(leaving)
         try:
