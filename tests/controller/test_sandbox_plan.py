@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sandlot_controller.plan import sandboxes, status
 from sandlot_controller.plan.pod_life import Diagnosis, PodFacts, diagnose
-from sandlot_controller.plan.sandboxes import Create, Drop, End, Facts, Run, Tell
+from sandlot_controller.plan.sandboxes import Create, DeleteDuplicate, End, Facts, ReportWaiting, Run
 from sandlot_controller.settings import Settings
 from sandlot_kube import verdicts
 from sandlot_kube.objects import Pod, Sandbox
@@ -59,7 +59,7 @@ def test_one_that_waits_gets_no_pod_and_ends_with_its_gateway() -> None:
     told = status.ended(promised, late.verdict, pod=None, now=0.0)
     assert told is not None
     assert "podName" not in told["status"]
-    assert step(promised, waits_until=99.0, has_instance=True).action == Drop()
+    assert step(promised, waits_until=99.0, has_instance=True).action == DeleteDuplicate()
     claimed = sandbox(sandboxId="sb-1", podName="i-9", waitingUntil="2026-01-01T00:00:00Z")
     assert step(claimed, first_seen=99.0, waits_until=0.0).action is None
 
@@ -87,7 +87,7 @@ def test_a_start_says_what_it_waits_for_and_is_given_up() -> None:
     said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/2 nodes"}
     waits = pod(node=None, conditions=[said])
     assert step(sandbox(), pod=waits, of_pod={"first_seen": 99.0}).action is None
-    assert step(sandbox(), pod=waits, of_pod={"first_seen": 90.0}).action == Tell("0/2 nodes")
+    assert step(sandbox(), pod=waits, of_pod={"first_seen": 90.0}).action == ReportWaiting("0/2 nodes")
     given_up = step(sandbox(), pod=waits, of_pod={"first_seen": -300.0}).action
     assert isinstance(given_up, End)
     assert given_up.verdict.verdict == "start_failed"

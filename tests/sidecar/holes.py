@@ -8,8 +8,8 @@ from unittest.mock import patch
 
 from hypothesis.stateful import RuleBasedStateMachine
 from sandlot_sidecar.core.ends import End
-from sandlot_sidecar.core.instance import Life, Phase, ReportOutcome
-from sandlot_sidecar.core.op import Do, Op, State
+from sandlot_sidecar.core.instance import InstanceState, Phase, Outcome
+from sandlot_sidecar.core.op import Action, Op, State
 
 from tests.gateway.holes import Hole
 from tests.sidecar.test_instance_model import InstanceModel
@@ -20,7 +20,7 @@ def a_kill_changes_an_end_that_is_being_explained() -> AbstractContextManager[An
     """A command that somebody had killed was called a timeout that came a moment later."""
     kill = Op.kill
 
-    def hasty(self: Op, cause: str, *, message: str | None, now: float) -> Do:
+    def hasty(self: Op, cause: str, *, message: str | None, now: float) -> Action:
         if self.state is State.EXPLAINING and self.cause is None:
             self.cause = cause
         return kill(self, cause, message=message, now=now)
@@ -39,22 +39,24 @@ def an_answer_ends_what_has_ended() -> AbstractContextManager[Any]:
 
 def an_end_of_before_a_reset_ends_the_next_owner() -> AbstractContextManager[Any]:
     """A deadline that had waited for the reset to be over."""
-    end = Life.end
+    end = InstanceState.end
 
-    def careless(self: Life, why: End, *, generation: int | None = None, **conditions: Any) -> ReportOutcome:
+    def careless(
+        self: InstanceState, why: End, *, generation: int | None = None, **conditions: Any
+    ) -> Outcome:
         return end(self, why, **conditions)
 
-    return patch.object(Life, "end", careless)
+    return patch.object(InstanceState, "end", careless)
 
 
 def a_claim_that_fails_keeps_others_out() -> AbstractContextManager[Any]:
     """Its owner was never told, and nobody else could have the instance."""
 
-    def forgetful(self: Life) -> ReportOutcome:
+    def forgetful(self: InstanceState) -> Outcome:
         self.phase = Phase.WARM
-        return ReportOutcome.NEWS
+        return Outcome.NEWS
 
-    return patch.object(Life, "claim_failed", forgetful)
+    return patch.object(InstanceState, "claim_failed", forgetful)
 
 
 HOLES: list[tuple[Hole, type[RuleBasedStateMachine]]] = [

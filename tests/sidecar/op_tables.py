@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sandlot_sidecar.core.limits import OpLimits
-from sandlot_sidecar.core.op import Do, Op, State
+from sandlot_sidecar.core.op import Action, Op, State
 from sandlot_sidecar.core.table import OVERHEAD, OpTable
 from sandlot_sidecar.core.verdicts import SIGKILL
 
@@ -40,9 +40,9 @@ def table_of(*names: str, running: int = 0, now: float = 1.0) -> OpTable:
 def finish(table: OpTable, op: Op, facts: dict[str, Any], *, now: float) -> None:
     """Its process ends, and no disk was full."""
     do = op.exited(facts, now=now)
-    if do is Do.ASK:
+    if do is Action.ASK:
         do = op.disk_is_full(None, now=now)
-    assert do is Do.END
+    assert do is Action.END
     table.settle(op)
 
 

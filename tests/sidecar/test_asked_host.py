@@ -16,7 +16,7 @@ from sandlot_sidecar.server.egress.asked_host import (
     Head,
     Hello,
     Incomplete,
-    Nameless,
+    NoHostName,
     clean,
 )
 
@@ -55,13 +55,13 @@ def test_the_server_name_is_found_as_soon_as_all_of_the_hello_is_there(most: int
 
 
 def test_tls_without_a_name_has_none():
-    with pytest.raises(Nameless, match="without a server name"):
+    with pytest.raises(NoHostName, match="without a server name"):
         of_tls(hello(None))
 
 
 @pytest.mark.parametrize("head", [b"\x17\3\1", b"GET ", b"\x16\2", b"\x16\3\1\0\0", b"\x16\3\1\0\1\2"])
 def test_what_is_no_hello_is_told_early(head: bytes):
-    with pytest.raises(Nameless):
+    with pytest.raises(NoHostName):
         of_tls(head)
 
 
@@ -71,7 +71,7 @@ def test_a_broken_hello_is_no_other_error(noise: bytes, at: int):
     for data in (noise, b"\x16\3\1" + noise, whole[:at] + noise + whole[at + len(noise) :]):
         try:
             of_tls(data)
-        except (Incomplete, Nameless):
+        except (Incomplete, NoHostName):
             continue
 
 
@@ -105,7 +105,7 @@ def test_the_host_of_a_request(first: str, headers: list[str], name: str | None)
     with pytest.raises(Incomplete):
         of_http(head[:-1])
     if name is None:
-        with pytest.raises(Nameless):
+        with pytest.raises(NoHostName):
             of_http(head)
     else:
         assert of_http(head + b"body\n") == name
@@ -116,7 +116,7 @@ def test_a_broken_request_is_no_other_error(noise: bytes):
     for data in (noise, b"GET / HTTP/1.1\r\n" + noise + b"\r\n\r\n", noise + b"\r\n\r\n"):
         try:
             of_http(data)
-        except (Incomplete, Nameless):
+        except (Incomplete, NoHostName):
             continue
 
 
@@ -124,7 +124,7 @@ def test_a_broken_request_is_no_other_error(noise: bytes):
     "name", ["", ".", "a..b", "a b", "ü.org", "a" * 64, ".".join(["a" * 50] * 6), "a/b", "*"]
 )
 def test_what_is_no_name(name: str):
-    with pytest.raises(Nameless):
+    with pytest.raises(NoHostName):
         clean(name)
 
 
@@ -132,7 +132,7 @@ def counted(work: Callable[[], object]) -> int:
     """The lines of the parsers that run, whatever comes of it."""
 
     def harmless() -> None:
-        with contextlib.suppress(Incomplete, Nameless):
+        with contextlib.suppress(Incomplete, NoHostName):
             work()
 
     return lines_of(asked_host, harmless)
@@ -164,7 +164,7 @@ def test_a_hello_may_come_in_a_few_records_only(most: int, piece: int):
             except Incomplete:
                 continue
             break
-    except Nameless as error:
+    except NoHostName as error:
         assert most < 100
         assert "too many records" in str(error)
         assert fed <= RECORDS * (5 + most) + 5 + piece

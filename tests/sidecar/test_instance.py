@@ -9,14 +9,14 @@ import pytest
 from sandlot_contract.verdicts import SANDBOX_VERDICTS
 from sandlot_sidecar.core import ends
 from sandlot_sidecar.core.errors import ApiError
-from sandlot_sidecar.core.instance import CALLED, Life, Phase, ReportOutcome
+from sandlot_sidecar.core.instance import CONTRACT_PHASES, InstanceState, Phase, Outcome
 from sandlot_sidecar.core.record import Record
 
 NEWS, KNOWN, LATE, IMPOSSIBLE = (
-    ReportOutcome.NEWS,
-    ReportOutcome.KNOWN,
-    ReportOutcome.LATE,
-    ReportOutcome.IMPOSSIBLE,
+    Outcome.NEWS,
+    Outcome.KNOWN,
+    Outcome.LATE,
+    Outcome.IMPOSSIBLE,
 )
 
 
@@ -30,16 +30,16 @@ def claim_of(sandbox_id: str, *, restore: bool = False, tenant: str | None = "t"
 MINE, ANOTHERS, FILES = claim_of("sb-mine"), claim_of("sb-another"), claim_of("sb-mine", restore=True)
 
 
-def take(life: Life, claim: dict[str, Any]) -> bool:
+def take(life: InstanceState, claim: dict[str, Any]) -> bool:
     return life.claim(claim, generation=None, now=5.0)
 
 
-def begin_reset(life: Life, *, keep: bool) -> dict[str, Any] | None:
+def begin_reset(life: InstanceState, *, keep: bool) -> dict[str, Any] | None:
     return life.reset(keep_claim=keep, generation=None, overlay=True)
 
 
 # Of generation 1, each by its name; whatever is owned is sb-mine's.
-MAKE: dict[str, Callable[[Life], object]] = {
+MAKE: dict[str, Callable[[InstanceState], object]] = {
     "starting": lambda life: None,
     "warm": lambda life: life.built(),
     "claiming": lambda life: (MAKE["warm"](life), take(life, MINE)),
@@ -51,7 +51,7 @@ MAKE: dict[str, Callable[[Life], object]] = {
     "ended": lambda life: (MAKE["claimed"](life), life.end(ends.DEADLINE)),
     "failed": lambda life: life.end(ends.not_built("no")),
 }
-EVENTS: dict[str, Callable[[Life], object]] = {
+EVENTS: dict[str, Callable[[InstanceState], object]] = {
     "built": lambda life: life.built(),
     "claim": lambda life: take(life, MINE),
     "claim of files": lambda life: take(life, FILES),
@@ -107,14 +107,14 @@ TABLE: dict[str, str] = {
 }
 
 
-def made(name: str) -> Life:
-    life = Life(Record())
+def made(name: str) -> InstanceState:
+    life = InstanceState(Record())
     MAKE[name](life)
     assert life.phase.name.lower() == name.partition(" ")[0]
     return life
 
 
-def outcome(life: Life, happens: Callable[[Life], object]) -> str:
+def outcome(life: InstanceState, happens: Callable[[InstanceState], object]) -> str:
     """In the words of the table."""
     phase = life.phase
     try:
@@ -122,7 +122,7 @@ def outcome(life: Life, happens: Callable[[Life], object]) -> str:
     except ApiError as error:
         text = f"impossible:{error.code}" if life.impossible else error.code
     else:
-        if isinstance(result, ReportOutcome):
+        if isinstance(result, Outcome):
             text = result.name.lower()
             assert (result is IMPOSSIBLE) == (life.impossible is not None)
         else:
@@ -133,7 +133,7 @@ def outcome(life: Life, happens: Callable[[Life], object]) -> str:
 def test_the_table_has_every_pair() -> None:
     assert set(TABLE) == set(MAKE)
     assert {len(row.split()) for row in TABLE.values()} == {len(EVENTS)}
-    assert {made(name).phase for name in MAKE} == set(Phase) == set(CALLED)
+    assert {made(name).phase for name in MAKE} == set(Phase) == set(CONTRACT_PHASES)
 
 
 @pytest.mark.parametrize("name", TABLE)
@@ -164,7 +164,7 @@ def test_a_reset_for_its_owner_goes_on() -> None:
 def test_an_owner_of_before_a_restart_has_it_again() -> None:
     record = Record()
     record.claim = MINE
-    life = Life(record)
+    life = InstanceState(record)
     assert take(life, MINE) is False
     assert life.built() is NEWS
     assert life.phase is Phase.CLAIMED
@@ -173,7 +173,7 @@ def test_an_owner_of_before_a_restart_has_it_again() -> None:
 def test_one_that_has_ended_before_a_restart_is_over() -> None:
     record = Record()
     record.verdict = "deadline"
-    life = Life(record)
+    life = InstanceState(record)
     assert life.built() is LATE
     assert life.end(ends.IDLE) is KNOWN
     assert record.verdict == "deadline"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from sandlot_sidecar.core import ends
 from sandlot_sidecar.core.errors import ApiError
-from sandlot_sidecar.core.instance import OWNED, Life, Phase, ReportOutcome
+from sandlot_sidecar.core.instance import OWNED, InstanceState, Phase, Outcome
 from sandlot_sidecar.core.record import Record
 
 
@@ -29,7 +29,7 @@ class InstanceModel(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.life = Life(Record())
+        self.life = InstanceState(Record())
         self.disk: dict[str, Any] = self.life.record.document()
         self.served: dict[int, str] = {}  # who was told to own a generation
         self.uses: list[int] = []  # generations whose deadline, idle timeout or files may still come
@@ -44,7 +44,7 @@ class InstanceModel(RuleBasedStateMachine):
     @precondition(lambda self: self.phase(Phase.STARTING))
     @rule()
     def is_built(self) -> None:
-        assert self.life.built() is ReportOutcome.NEWS
+        assert self.life.built() is Outcome.NEWS
         assert self.phase(Phase.WARM if self.life.record.claim is None else Phase.CLAIMED)
 
     # The driver takes one claim after the other.
@@ -71,11 +71,11 @@ class InstanceModel(RuleBasedStateMachine):
     @rule(holds=st.booleans())
     def claim_is_applied(self, holds: bool) -> None:
         if not holds:
-            assert self.life.claim_failed() is ReportOutcome.NEWS
+            assert self.life.claim_failed() is Outcome.NEWS
             assert self.phase(Phase.WARM)
             return
         self.store()
-        assert self.life.claimed() is ReportOutcome.NEWS
+        assert self.life.claimed() is Outcome.NEWS
         assert self.life.record.claim is not None
         self.served[self.life.record.generation] = self.life.record.claim["sandbox_id"]
         self.uses.append(self.life.record.generation)
@@ -93,7 +93,7 @@ class InstanceModel(RuleBasedStateMachine):
     @precondition(lambda self: self.phase(Phase.RESTORING))
     @rule()
     def files_are_there(self) -> None:
-        assert self.life.restored(generation=self.life.record.generation) is ReportOutcome.NEWS
+        assert self.life.restored(generation=self.life.record.generation) is Outcome.NEWS
         self.life.gate()
 
     @precondition(lambda self: not self.phase(Phase.RESETTING))
@@ -118,10 +118,10 @@ class InstanceModel(RuleBasedStateMachine):
             return
         heard = self.life.emptied()
         if keeps:
-            assert heard is ReportOutcome.KNOWN
+            assert heard is Outcome.KNOWN
             assert (self.life.record.generation, self.life.record.claim) == (before, owner)
         else:
-            assert heard is ReportOutcome.NEWS
+            assert heard is Outcome.NEWS
             assert (self.life.record.generation, self.life.record.claim) == (before + 1, None)
             self.store()
 
@@ -139,7 +139,7 @@ class InstanceModel(RuleBasedStateMachine):
         before = self.life.phase
         heard = self.end(end, generation=generation)
         if generation != self.life.record.generation:
-            assert heard is not ReportOutcome.NEWS
+            assert heard is not Outcome.NEWS
             assert self.life.phase is before
 
     @rule(
@@ -172,12 +172,12 @@ class InstanceModel(RuleBasedStateMachine):
         record = Record()
         for name, value in self.disk.items():
             setattr(record, name, value)
-        self.life = Life(record)
+        self.life = InstanceState(record)
         assert self.life.over == (self.verdict is not None)
 
-    def end(self, end: ends.End, **conditions: Any) -> ReportOutcome:
+    def end(self, end: ends.End, **conditions: Any) -> Outcome:
         heard = self.life.end(end, **conditions)
-        if heard is ReportOutcome.NEWS:
+        if heard is Outcome.NEWS:
             assert self.verdict is None, "it ended twice"
             self.verdict = end.verdict
             self.store()
@@ -195,7 +195,7 @@ class InstanceModel(RuleBasedStateMachine):
             assert life.record.claim is None
         if life.over:
             for event in (life.built, life.claimed, life.claim_failed, life.emptied):
-                assert event() is ReportOutcome.LATE
+                assert event() is Outcome.LATE
 
     def teardown(self) -> None:
         """Whatever it was: it can be ended, and is over then."""

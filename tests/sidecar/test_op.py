@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 from sandlot_sidecar.core.errors import ApiError
-from sandlot_sidecar.core.op import Do, Op, State, Stdin
+from sandlot_sidecar.core.op import Action, Op, State, Stdin
 
 NOTHING, TELL, KILL, ASK, END, IMPOSSIBLE = (
-    Do.NOTHING, Do.TELL_START, Do.KILL, Do.ASK, Do.END, Do.IMPOSSIBLE,
+    Action.NOTHING, Action.TELL_START, Action.KILL, Action.ASK, Action.END, Action.IMPOSSIBLE,
 )  # fmt: skip
 DIED, FAILED = {"signal": 9}, {"exit_code": 3}
 
@@ -28,7 +28,7 @@ MAKE: dict[str, Callable[[Op], object]] = {
     "asks alive of a lost one": lambda op: (MAKE["asks counters"](op), op.counted({}, now=2.0)),
     "ended": lambda op: (MAKE["running"](op), op.exited({"exit_code": 0}, now=2.0)),
 }
-EVENTS: dict[str, Callable[[Op], Do]] = {
+EVENTS: dict[str, Callable[[Op], Action]] = {
     "launch": lambda op: op.launch(now=3.0),
     "has_started": lambda op: op.has_started(8, at=3.0),
     "kill": lambda op: op.kill("killed", message="asked for", now=3.0),

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from sandlot_sidecar.core.errors import ApiError
 from sandlot_sidecar.core.limits import OpLimits
-from sandlot_sidecar.core.op import Do, Op, State
+from sandlot_sidecar.core.op import Action, Op, State
 from sandlot_sidecar.core.table import OpTable
-from sandlot_sidecar.core.verdicts import Ask
+from sandlot_sidecar.core.verdicts import Question
 
 from tests.sidecar.op_tables import DIED, WITH_RUNNER, new_op
 
@@ -33,26 +33,26 @@ class Ops(RuleBasedStateMachine):
         self.started: set[str] = set()
         self.told: set[str] = set()
         self.killed: set[str] = set()  # ops whose runner was told to kill them
-        self.asked: list[tuple[Op, Ask]] = []  # of the executor, not answered yet
+        self.asked: list[tuple[Op, Question]] = []  # of the executor, not answered yet
         self.ended: dict[str, str] = {}
 
-    def do(self, op: Op, do: Do) -> None:
+    def do(self, op: Op, do: Action) -> None:
         """As the driver does."""
-        assert do is not Do.IMPOSSIBLE, (op.state, op.impossible)
-        if do is Do.END:
+        assert do is not Action.IMPOSSIBLE, (op.state, op.impossible)
+        if do is Action.END:
             assert op.op_id not in self.ended
             assert op.verdict is not None
             self.table.settle(op)
             self.ended[op.op_id] = op.verdict
             if op.op_id in self.order:
                 self.order.remove(op.op_id)
-        elif do is Do.TELL_START:
+        elif do is Action.TELL_START:
             assert op.op_id not in self.told
             self.told.add(op.op_id)
-        elif do is Do.KILL:
+        elif do is Action.KILL:
             assert op.state is State.ENDING
             self.killed.add(op.op_id)
-        elif do is Do.ASK:
+        elif do is Action.ASK:
             assert op.asked is not None
             self.asked.append((op, op.asked))
 
@@ -121,13 +121,13 @@ class Ops(RuleBasedStateMachine):
         """Also of an op that has ended meanwhile."""
         op, ask = self.asked.pop(choice % len(self.asked))
         late = op.state is State.ENDED
-        if ask is Ask.DISK:
+        if ask is Question.DISK:
             do = op.disk_is_full("sandbox" if yes else None, now=self.now)
-        elif ask is Ask.COUNTERS:
+        elif ask is Question.COUNTERS:
             do = op.counted({**DIED, "oom": True} if yes else {}, now=self.now)
         else:
             do = op.init_lives(yes, mortal=mortal, now=self.now)
-        assert (do is Do.NOTHING) == late
+        assert (do is Action.NOTHING) == late
         self.do(op, do)
 
     @rule(mortal=st.booleans())

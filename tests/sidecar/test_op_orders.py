@@ -7,18 +7,18 @@ import itertools
 import pytest
 from sandlot_sidecar.core.errors import ApiError
 from sandlot_sidecar.core.limits import OpLimits
-from sandlot_sidecar.core.op import Do, Op, State
+from sandlot_sidecar.core.op import Action, Op, State
 from sandlot_sidecar.core.table import OVERHEAD, OpTable
 
 from tests.sidecar.op_tables import DIED, WITH_RUNNER, new_op
 
 
 def finish(table: OpTable, op: Op, *, now: float) -> None:
-    assert op.exited({"exit_code": 0}, now=now) is Do.END
+    assert op.exited({"exit_code": 0}, now=now) is Action.END
     table.settle(op)
 
 
-class Life:
+class InstanceState:
     """One op id, two callers, a runner that dies a while after it is told to, and whatever order it comes in."""
 
     def __init__(self) -> None:
@@ -62,11 +62,11 @@ class Life:
     def _kill(self, op: Op, cause: str) -> None:
         self._do(op, op.kill(cause, message=None, now=self.now))
 
-    def _do(self, op: Op, do: Do) -> None:
-        assert do in (Do.NOTHING, Do.KILL, Do.END)
-        if do is Do.KILL:
+    def _do(self, op: Op, do: Action) -> None:
+        assert do in (Action.NOTHING, Action.KILL, Action.END)
+        if do is Action.KILL:
             self.told_to_kill = True
-        elif do is Do.END:
+        elif do is Action.END:
             self.table.settle(op)
             self.ends.append(op.verdict)
 
@@ -96,7 +96,7 @@ EVENTS = ("create", "create", "start", "leave", "grace_over", "timeout", "exits"
 def test_every_order_of_events_runs_it_at_most_once_and_ends_it_at_most_once() -> None:
     verdicts = set()
     for order in set(itertools.permutations(EVENTS)):
-        life = Life()
+        life = InstanceState()
         for event in order:
             getattr(life, event)()
             life.check()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from sandlot_sidecar.core.errors import ApiError
-from sandlot_sidecar.core.op import ANY, Do, Op, State, Stdin
+from sandlot_sidecar.core.op import ANY, Action, Op, State, Stdin
 from sandlot_sidecar.core.table import OVERHEAD, OpTable
 
 from tests.sidecar.op_tables import LIMITS, Log, finish, new_op, table_of
@@ -163,7 +163,7 @@ def test_who_needs_no_watcher_is_not_left_alone(why: str) -> None:
 def test_one_that_waits_ends_where_it_is() -> None:
     table = table_of("a", "b", running=1)
     queued = table.ops["b"]
-    assert queued.kill("client_gone", now=6.0, message="left") is Do.END
+    assert queued.kill("client_gone", now=6.0, message="left") is Action.END
     table.settle(queued)
     assert (queued.finished, queued.exit_code, queued.started) == (6.0, None, None)
     assert (table.running, list(table.queue)) == (1, [])
@@ -178,7 +178,7 @@ def test_an_end_has_what_the_runner_saw_and_there_is_one() -> None:
     said = (op.state, op.verdict, op.exit_code, op.signal, op.finished, op.cpu, op.peak_memory, op.weight)
     assert said == (State.ENDED, "exited", 3, None, 9.0, 1.5, 42, OVERHEAD + 100)
     assert (table.held, table.read) == (OVERHEAD + 100, 0)
-    assert op.exited({"exit_code": 0}, now=10.0) is Do.IMPOSSIBLE
+    assert op.exited({"exit_code": 0}, now=10.0) is Action.IMPOSSIBLE
     assert (op.exit_code, op.finished, table.running, table.held) == (3, 9.0, 0, OVERHEAD + 100)
     other = table_of("b", running=1)
     lost = other.ops["b"]

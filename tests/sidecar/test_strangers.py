@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sandlot_sidecar.server.http import Http
-from sandlot_sidecar.server.strangers import MOST_INSIDE, MOST_OUTSIDE
+from sandlot_sidecar.server.untrusted_connections import MOST_INSIDE, MOST_OUTSIDE
 
 
 class Wire:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from sandlot_sidecar.core.verdicts import SIGKILL, Ask, exit_code, judge, question
+from sandlot_sidecar.core.verdicts import SIGKILL, Question, exit_code, judge, question
 
 
 @pytest.mark.parametrize("cause", [None, "timeout", "killed", "client_gone", "sandbox_broken"])
@@ -120,16 +120,16 @@ def test_what_an_end_is_called(
     ("facts", "ask"),
     [
         ({"exit_code": 0}, None),
-        ({"exit_code": 1}, Ask.DISK),
+        ({"exit_code": 1}, Question.DISK),
         ({"signal": 15}, None),
-        ({"signal": 9}, Ask.ALIVE),
+        ({"signal": 9}, Question.ALIVE),
         ({"signal": 9, "oom": True}, None),
         ({"signal": 9, "node_oom": True}, None),
-        ({"failed": "oom", "exit_code": 126}, Ask.ALIVE),
+        ({"failed": "oom", "exit_code": 126}, Question.ALIVE),
         ({"failed": "not_found", "exit_code": 127}, None),
     ],
 )
 def test_only_an_end_that_its_runner_cannot_explain_is_asked_for(
-    facts: dict[str, Any], ask: Ask | None
+    facts: dict[str, Any], ask: Question | None
 ) -> None:
     assert question(facts) is ask

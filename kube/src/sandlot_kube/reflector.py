@@ -80,7 +80,7 @@ class Reflector(Generic[T]):
         self.path = path
         self.synced = asyncio.Event()  # after the first list
         self.failure: str | None = None  # of the last attempt; None while the watch runs
-        self.well_since: float | None = (
+        self.watching_since: float | None = (
             None  # loop time; everything written before a gap in the watch is older
         )
         self._client = client
@@ -201,8 +201,8 @@ class Reflector(Generic[T]):
             _log.exception("%s: a callback failed; its change is lost", self.path)
 
     def _well(self) -> None:
-        if self.failure is not None or self.well_since is None:
-            self.well_since = asyncio.get_running_loop().time()
+        if self.failure is not None or self.watching_since is None:
+            self.watching_since = asyncio.get_running_loop().time()
         if self.failure is not None:
             _log.info("watching %s again", self.path)
             self.failure = None

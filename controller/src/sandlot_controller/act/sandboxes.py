@@ -16,7 +16,7 @@ from ..metrics import Metrics
 from ..plan import sandboxes as plan
 from ..plan import status
 from ..plan.pod_life import PodFacts
-from ..plan.sandboxes import MISSING_GRACE, Create, Drop, End, Run, Tell
+from ..plan.sandboxes import MISSING_GRACE, Create, DeleteDuplicate, End, ReportWaiting, Run
 from ..settings import Settings
 from ..tokens import InstanceTokens
 from ..world.world import World
@@ -147,9 +147,9 @@ class SandboxLoop:
             case Run():
                 assert facts.pod is not None
                 self._write(sandbox, status.running(sandbox, facts.pod.pod, now=self._api.client.now()))
-            case Tell(message):
+            case ReportWaiting(message):
                 self._write(sandbox, status.pending(sandbox, message=message, now=self._api.client.now()))
-            case Drop():
+            case DeleteDuplicate():
                 self._tasks.spawn(name, until_done(lambda: self._api.delete_sandbox(sandbox)))
             case End(verdict):
                 self._end(sandbox, verdict)

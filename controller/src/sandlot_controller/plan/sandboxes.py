@@ -41,14 +41,14 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Tell:
+class ReportWaiting:
     """Action: report in the status what it waits for."""
 
     message: str
 
 
 @dataclass(frozen=True, slots=True)
-class Drop:
+class DeleteDuplicate:
     """Action: delete this resource, which another one duplicates."""
 
 
@@ -59,7 +59,7 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    action: Create | Run | Tell | Drop | End | None = None
+    action: Create | Run | ReportWaiting | DeleteDuplicate | End | None = None
     again_at: float | None = None
 
 
@@ -69,7 +69,7 @@ def step(sandbox: Sandbox, facts: Facts, *, now: float, settings: Settings) -> S
     if sandbox.spec.waits:
         if now < facts.waits_until:
             return Step(again_at=facts.waits_until)
-        return Step(Drop()) if facts.has_instance else Step(End(verdicts.of_lost_gateway()))
+        return Step(DeleteDuplicate()) if facts.has_instance else Step(End(verdicts.of_lost_gateway()))
     if facts.pod is None:
         return _without_pod(sandbox, facts, now=now)
     return _with_pod(sandbox, facts.pod, now=now, settings=settings)
@@ -88,11 +88,11 @@ def _with_pod(sandbox: Sandbox, facts: PodFacts, *, now: float, settings: Settin
             return Step(again_at=again)  # the gateway has written so, and nothing here contradicts it
         return _when(Run(), facts.ready_since + settings.status_delay, now=now, again_at=again)
     if (message := _no_node_for(facts.pod)) is not None:
-        return _when(Tell(message), facts.first_seen + _UNSCHEDULED_TELL, now=now, again_at=again)
+        return _when(ReportWaiting(message), facts.first_seen + _UNSCHEDULED_TELL, now=now, again_at=again)
     return Step(again_at=again)
 
 
-def _when(action: Run | Tell, due: float, *, now: float, again_at: float | None) -> Step:
+def _when(action: Run | ReportWaiting, due: float, *, now: float, again_at: float | None) -> Step:
     return Step(action, again_at) if now >= due else Step(again_at=min(due, again_at or due))
 
 

@@ -87,12 +87,12 @@ class World:
         ]
 
     @property
-    def told_since(self) -> float:
+    def watch_complete_since(self) -> float:
         """Time since which the watch of Sandboxes is complete; now, while it is not."""
         watch = self._sandbox_watch
-        if watch is None or watch.failure is not None or watch.well_since is None:
+        if watch is None or watch.failure is not None or watch.watching_since is None:
             return self.clock()
-        return watch.well_since
+        return watch.watching_since
 
     def claimed(self, pod: str) -> bool:
         return pod in self.claims or pod in self.unrecorded_since

@@ -37,7 +37,7 @@ class Phase(enum.Enum):
 
 # Phase -> its name in the contract. A claim in progress may still fail: a gateway that saw the new owner too early
 # would count the instance as both claimed and free.
-CALLED = {
+CONTRACT_PHASES = {
     Phase.STARTING: phases.Phase.STARTING,
     Phase.WARM: phases.Phase.WARM,
     Phase.CLAIMING: phases.Phase.WARM,
@@ -51,7 +51,7 @@ CALLED = {
 OWNED = frozenset((Phase.AWAITING, Phase.RESTORING, Phase.CLAIMED))
 
 
-class Heard(enum.Enum):
+class Outcome(enum.Enum):
     """Outcome of an event."""
 
     NEWS = enum.auto()
@@ -60,7 +60,7 @@ class Heard(enum.Enum):
     IMPOSSIBLE = enum.auto()  # the event cannot happen in this phase; nothing has changed
 
 
-class Life:
+class InstanceState:
     """The instance's phase and `record`, the part that survives the process.
 
     Only this class changes the record (except its egress policy); the driver writes it to disk. Methods that raise
@@ -84,20 +84,20 @@ class Life:
 
     # Start.
 
-    def built(self) -> Heard:
+    def built(self) -> Outcome:
         """Record that a first command has run: move to WARM, or CLAIMED if the instance has an owner."""
         if self.over:
-            return Heard.LATE
+            return Outcome.LATE
         if self.phase is not Phase.STARTING:
             return self._cannot("built")
         self.phase = Phase.WARM if self.record.claim is None else Phase.CLAIMED
-        return Heard.NEWS
+        return Outcome.NEWS
 
     # Ownership.
 
     def claim(self, claim: dict[str, Any], *, generation: int | None, now: float) -> bool:
         """Claim by compare-and-set; return True if this claim wins now (CLAIMING), False if it is already held."""
-        self.refuse_over()
+        self.check_not_ended()
         record, held = self.record, self.record.claim
         if held is None and self.phase is not Phase.WARM:
             raise starting("the sandbox is not ready yet: try again after Retry-After")
@@ -116,49 +116,49 @@ class Life:
             extra["sandbox_id"] = held["sandbox_id"]
         raise ApiError(409, "already_claimed", "this instance has another owner: claim another one", **extra)
 
-    def claimed(self) -> Heard:
+    def claimed(self) -> Outcome:
         """Record that the whole claim is in force: move to CLAIMED, or AWAITING if it restores files."""
         if self.over:
-            return Heard.LATE
+            return Outcome.LATE
         if self.phase is not Phase.CLAIMING or self.record.claim is None:
             return self._cannot("claimed")
         self.phase = Phase.AWAITING if self.record.claim["restore"] else Phase.CLAIMED
-        return Heard.NEWS
+        return Outcome.NEWS
 
-    def claim_failed(self) -> Heard:
+    def claim_failed(self) -> Outcome:
         """Move back to WARM, since a claim that failed must not block others."""
         if self.over:
-            return Heard.LATE
+            return Outcome.LATE
         if self.phase is not Phase.CLAIMING:
             return self._cannot("claim_failed")
         self.record.disown()
         self.phase = Phase.WARM
-        return Heard.NEWS
+        return Outcome.NEWS
 
     # Restore of a checkpoint.
 
     def restore(self) -> None:
         """Begin to restore: move to RESTORING. Raises ApiError."""
-        self.refuse_over()
+        self.check_not_ended()
         if self.phase is not Phase.AWAITING:
             text = "files can be restored only once, and only into a sandbox claimed with `restore`"
             raise ApiError(409, "conflict", text)
         self.phase = Phase.RESTORING
 
-    def restored(self, *, generation: int) -> Heard:
+    def restored(self, *, generation: int) -> Outcome:
         """Record that all files have arrived: move to CLAIMED."""
         if self.over or generation != self.record.generation:
-            return Heard.LATE
+            return Outcome.LATE
         if self.phase is not Phase.RESTORING:
             return self._cannot("restored")
         self.phase = Phase.CLAIMED
-        return Heard.NEWS
+        return Outcome.NEWS
 
     # Reset.
 
     def reset(self, *, keep_claim: bool, generation: int | None, overlay: bool) -> dict[str, Any] | None:
         """Begin a reset (RESETTING) and return the claim that it keeps. Without `overlay` it raises a 409."""
-        self.refuse_over()
+        self.check_not_ended()
         self._check_generation(generation)
         if self.phase is not Phase.WARM and self.phase not in OWNED:
             raise starting("the sandbox is not ready yet: try again after Retry-After")
@@ -175,18 +175,18 @@ class Life:
         self.phase, self.keeps = Phase.RESETTING, kept is not None
         return kept
 
-    def emptied(self) -> Heard:
+    def emptied(self) -> Outcome:
         """Record that the reset's proof holds (STARTING); NEWS if no owner keeps the instance, else KNOWN."""
         if self.over:
-            return Heard.LATE
+            return Outcome.LATE
         if self.phase is not Phase.RESETTING:
             return self._cannot("emptied")
         self.phase = Phase.STARTING
         if self.keeps:
-            return Heard.KNOWN
+            return Outcome.KNOWN
         self.record.generation += 1
         self.record.disown()
-        return Heard.NEWS
+        return Outcome.NEWS
 
     # End.
 
@@ -197,41 +197,41 @@ class Life:
         generation: int | None = None,
         only_unclaimed: bool = False,
         only_of: str | None = None,
-    ) -> Heard:
+    ) -> Outcome:
         """End the instance; the first end wins. Raises 409 `claimed` where it has another owner.
 
         `generation`: the one that this end is about. `only_of`: the only sandbox that may own it.
         """
         if self.over:
-            return Heard.KNOWN
+            return Outcome.KNOWN
         if generation is not None and generation != self.record.generation:
-            return Heard.LATE
+            return Outcome.LATE
         claim = self.record.claim
         anothers = only_of is not None and claim is not None and claim["sandbox_id"] != only_of
         if anothers or (only_unclaimed and claim is not None):
             raise ApiError(409, "claimed", "this instance has an owner: only that sandbox may end it")
         self.phase = Phase.FAILED if end.failed else Phase.ENDED
         self.record.verdict, self.record.message = end.verdict, end.message
-        return Heard.NEWS
+        return Outcome.NEWS
 
     # Admission.
 
     def gate(self) -> None:
         """Check that the owner may use the instance. Raises 410 or 503."""
         if self.phase is not Phase.CLAIMED:
-            self.refuse_over()
+            self.check_not_ended()
             if self.restoring:
                 raise starting("the sandbox's files are being restored: try again after Retry-After")
             raise starting("the sandbox is still starting: try again after Retry-After")
 
     def owned(self) -> dict[str, Any]:
         """Return the owner's claim. Raises 410, or 409 if there is none."""
-        self.refuse_over()
+        self.check_not_ended()
         if self.phase not in OWNED or self.record.claim is None:
             raise ApiError(409, "not_claimed", "this instance has no owner: claim it first")
         return self.record.claim
 
-    def refuse_over(self) -> None:
+    def check_not_ended(self) -> None:
         """Raise a 410 if the instance has ended."""
         if self.over:
             raise ApiError(410, "ended", "the sandbox has ended: create another", verdict=self.record.verdict)
@@ -245,9 +245,9 @@ class Life:
             text = f"this instance is at generation {present}: read its state and name that one"
             raise ApiError(409, "stale_generation", text, field="generation", generation=present)
 
-    def _cannot(self, event: str) -> Heard:
+    def _cannot(self, event: str) -> Outcome:
         self.impossible = event
-        return Heard.IMPOSSIBLE
+        return Outcome.IMPOSSIBLE
 
 
 def starting(message: str) -> ApiError:

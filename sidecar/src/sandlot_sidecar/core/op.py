@@ -10,7 +10,7 @@ import enum
 from sandlot_contract.verdicts import CommandVerdict
 
 from .errors import ApiError
-from .verdicts import INIT_LOST, LIMITS_REACHED, RUNNER_LOST, SIGKILL, Ask, exit_code, judge, question
+from .verdicts import INIT_LOST, LIMITS_REACHED, RUNNER_LOST, SIGKILL, Question, exit_code, judge, question
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class State(enum.Enum):
     ENDED = enum.auto()
 
 
-class Do(enum.Enum):
+class Action(enum.Enum):
     """Action that an event asks of the driver."""
 
     NOTHING = enum.auto()
@@ -78,7 +78,7 @@ class Op:
         self.cause: str | None = None  # why we are ending it
         self.cause_message: str | None = None
         self.impossible: str | None = None  # the last event that cannot happen in its state
-        self.asked: Ask | None = None
+        self.asked: Question | None = None
         self.facts: dict[str, Any] | None = None  # what the runner saw, while the executor is asked for more
         self.sent_signal: int | None = None  # the last signal the caller sent
         self.pid: int | None = None
@@ -94,14 +94,14 @@ class Op:
 
     # Start.
 
-    def launch(self, *, now: float) -> Do:
+    def launch(self, *, now: float) -> Action:
         """Record that a runner has the op."""
         if self.state is not State.QUEUED:
             return self._cannot("launch")
         self.state, self.started = State.STARTING, now
-        return Do.NOTHING
+        return Action.NOTHING
 
-    def has_started(self, pid: int | None, *, at: float) -> Do:
+    def has_started(self, pid: int | None, *, at: float) -> Action:
         """Record its start, reported by its runner or implied by output (then without a pid)."""
         if self.state is State.STARTING:
             self.state = State.RUNNING
@@ -110,41 +110,41 @@ class Op:
         if pid is not None:
             self.pid = pid
         if self.started_at is not None:
-            return Do.NOTHING
+            return Action.NOTHING
         self.started_at = at
-        return Do.TELL_START
+        return Action.TELL_START
 
     # Ends by us.
 
-    def kill(self, cause: str, *, message: str | None, now: float) -> Do:
+    def kill(self, cause: str, *, message: str | None, now: float) -> Action:
         """End the op for its timeout, by its caller, or because its client has gone. The first cause wins."""
         if self.state in (State.EXPLAINING, State.ENDED):
-            return Do.NOTHING  # it ended by itself first
+            return Action.NOTHING  # it ended by itself first
         self._ended_by(cause, message)
         if self.state is State.QUEUED:
             return self._end({}, now=now)
         self.state = State.ENDING
-        return Do.KILL
+        return Action.KILL
 
-    def at_limit(self, limit: str) -> Do:
+    def at_limit(self, limit: str) -> Action:
         """Record the limit that it reached; its runner is about to kill it, and may not live to report the end."""
         if self.state not in (State.STARTING, State.RUNNING, State.ENDING):
             return self._cannot("at_limit")
         self._ended_by(limit, LIMITS_REACHED[limit])
         self.state = State.ENDING
-        return Do.NOTHING
+        return Action.NOTHING
 
-    def abandon(self, cause: str, *, message: str, now: float) -> Do:
+    def abandon(self, cause: str, *, message: str, now: float) -> Action:
         """End the op without waiting for its processes: the sandbox ends or is reset."""
         if self.state is State.ENDED:
-            return Do.NOTHING
+            return Action.NOTHING
         self._ended_by(cause, message)
         return self._end({}, now=now)
 
-    def init_lost(self, message: str, *, mortal: bool, now: float) -> Do:
+    def init_lost(self, message: str, *, mortal: bool, now: float) -> Action:
         """End an op that the sandbox's init took down. `mortal`: user code can kill the init, so it did."""
         if self.state in (State.QUEUED, State.ENDED):
-            return Do.NOTHING  # the op will run under the new init
+            return Action.NOTHING  # the op will run under the new init
         if mortal:
             return self._end({"signal": SIGKILL}, now=now)
         self._ended_by(CommandVerdict.SANDBOX_BROKEN, message)
@@ -152,7 +152,7 @@ class Op:
 
     # Reports of its runner.
 
-    def exited(self, facts: dict[str, Any], *, now: float) -> Do:
+    def exited(self, facts: dict[str, Any], *, now: float) -> Action:
         """Record that the op's process ended or could not start, and that none of its processes is left."""
         if self.state is State.ENDING:
             return self._end(facts, now=now)
@@ -161,31 +161,31 @@ class Op:
         ask = question(facts)
         return self._end(facts, now=now) if ask is None else self._explain(ask, facts)
 
-    def runner_lost(self, *, now: float) -> Do:
+    def runner_lost(self, *, now: float) -> Action:
         """Record the loss of its runner, which the OOM killer may choose in place of the op that fills the memory."""
         if self.state is State.ENDING:
             return self._end({}, now=now)
         if self.state not in (State.STARTING, State.RUNNING):
             return self._cannot("runner_lost")
-        return self._explain(Ask.COUNTERS, {})
+        return self._explain(Question.COUNTERS, {})
 
     # Answers of the executor.
 
-    def disk_is_full(self, whose: str | None, *, now: float) -> Do:
+    def disk_is_full(self, whose: str | None, *, now: float) -> Action:
         """Record whose disk is full: `sandbox`, `node` or None."""
-        if not self._was_asked(Ask.DISK):
+        if not self._was_asked(Question.DISK):
             return self._late("disk_is_full")
         return self._end({**(self.facts or {}), "disk_full": whose}, now=now)
 
-    def counted(self, facts: dict[str, Any], *, now: float) -> Do:
+    def counted(self, facts: dict[str, Any], *, now: float) -> Action:
         """Record the facts from the cgroup's counters; empty if they are inconclusive."""
-        if not self._was_asked(Ask.COUNTERS):
+        if not self._was_asked(Question.COUNTERS):
             return self._late("counted")
-        return self._end(facts, now=now) if facts else self._explain(Ask.ALIVE, {})
+        return self._end(facts, now=now) if facts else self._explain(Question.ALIVE, {})
 
-    def init_lives(self, lives: bool, *, mortal: bool, now: float) -> Do:
+    def init_lives(self, lives: bool, *, mortal: bool, now: float) -> Action:
         """Record whether the init is alive or took the op down; `mortal` as for `init_lost`."""
-        if not self._was_asked(Ask.ALIVE):
+        if not self._was_asked(Question.ALIVE):
             return self._late("init_lives")
         if lives and self.facts:
             return self._end(self.facts, now=now)
@@ -220,22 +220,22 @@ class Op:
         if self.cause is None:
             self.cause, self.cause_message = cause, message
 
-    def _explain(self, ask: Ask, facts: dict[str, Any]) -> Do:
+    def _explain(self, ask: Question, facts: dict[str, Any]) -> Action:
         self.state, self.asked, self.facts = State.EXPLAINING, ask, facts
-        return Do.ASK
+        return Action.ASK
 
-    def _was_asked(self, ask: Ask) -> bool:
+    def _was_asked(self, ask: Question) -> bool:
         return self.state is State.EXPLAINING and self.asked is ask
 
-    def _late(self, event: str) -> Do:
+    def _late(self, event: str) -> Action:
         """Reject an answer that is not expected; harmless if the op has ended meanwhile."""
-        return Do.NOTHING if self.state is State.ENDED else self._cannot(event)
+        return Action.NOTHING if self.state is State.ENDED else self._cannot(event)
 
-    def _cannot(self, event: str) -> Do:
+    def _cannot(self, event: str) -> Action:
         self.impossible = event
-        return Do.IMPOSSIBLE
+        return Action.IMPOSSIBLE
 
-    def _end(self, facts: dict[str, Any], *, now: float) -> Do:
+    def _end(self, facts: dict[str, Any], *, now: float) -> Action:
         """End the op by `facts`, which are empty if it never ran or was lost."""
         self.state, self.finished = State.ENDED, now
         self.asked = self.facts = None
@@ -246,4 +246,4 @@ class Op:
         self.exit_code = exit_code(facts)
         self.cpu = float(facts.get("cpu") or 0.0)
         self.peak_memory = int(facts.get("peak_memory") or 0)
-        return Do.END
+        return Action.END

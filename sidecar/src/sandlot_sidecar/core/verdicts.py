@@ -19,7 +19,7 @@ RUNNER_LOST = "the runner of the command was lost"
 INIT_LOST = "the sandbox's init process was lost"
 
 
-class Ask(enum.Enum):
+class Question(enum.Enum):
     """Question to the executor about an op that ended for a reason its runner could not see."""
 
     DISK = enum.auto()  # it failed: is the disk of the sandbox or the node full?
@@ -27,16 +27,16 @@ class Ask(enum.Enum):
     COUNTERS = enum.auto()  # its runner was lost: did its cgroup reach a limit?
 
 
-def question(facts: dict[str, Any]) -> Ask | None:
+def question(facts: dict[str, Any]) -> Question | None:
     """Return the question that these facts leave open, for an op that we did not end."""
     if facts.get("failed"):
         return (
-            Ask.ALIVE if facts["failed"] == "oom" else None
+            Question.ALIVE if facts["failed"] == "oom" else None
         )  # a fork in a dead PID namespace fails with this
     if facts.get("signal"):
         explained = facts["signal"] != SIGKILL or facts.get("oom") or facts.get("node_oom")
-        return None if explained else Ask.ALIVE
-    return Ask.DISK if facts.get("exit_code") else None
+        return None if explained else Question.ALIVE
+    return Question.DISK if facts.get("exit_code") else None
 
 
 def exit_code(facts: dict[str, Any]) -> int | None:

@@ -9,7 +9,7 @@ from httptools.parser.errors import HttpParserError, HttpParserUpgrade
 from httptools.parser.parser import HttpRequestParser
 
 from ..core.errors import ApiError, bad_input
-from . import log, strangers
+from . import log, untrusted_connections
 from .bounds import HEADER_TIMEOUT, Bounds, too_slow
 from .flow import Flow
 from .request import LINES, MAX_JSON, BodyStream, Request
@@ -58,8 +58,10 @@ class Connection(Flow):
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
         transport.set_write_buffer_limits(high=256 * 1024)
-        self.inside = strangers.is_inside(transport)
-        self._stay = asyncio.get_running_loop().call_later(strangers.stay(self.inside), self.abort)
+        self.inside = untrusted_connections.is_inside(transport)
+        self._stay = asyncio.get_running_loop().call_later(
+            untrusted_connections.stay(self.inside), self.abort
+        )
         self.http.opened(self)
 
     def trust(self) -> None:

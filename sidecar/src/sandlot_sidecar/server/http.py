@@ -8,8 +8,8 @@ from _operator import _compare_digest as compare_digest
 from ..core.errors import ApiError, ClientGone
 from . import log
 from .connection import Connection
-from .strangers import Strangers
 from .tasks import Tasks
+from .untrusted_connections import UntrustedConnections
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Http:
         self._routes: dict[str, dict[str, Route]] = {}
         self._late: dict[str, Callable[[], None]] = {}
         self._connections: set[Connection] = set()
-        self._strangers = Strangers()
+        self._strangers = UntrustedConnections()
         self._tasks = Tasks()
         self.requests = 0
         self.draining = False

@@ -10,9 +10,9 @@ from sandlot_contract.verdicts import CommandVerdict
 
 from ..core import ends
 from ..core.errors import ApiError, SidecarError
-from ..core.instance import CALLED, Heard, Life, Phase
+from ..core.instance import CONTRACT_PHASES, InstanceState, Outcome, Phase
 from . import claim as claims
-from . import log, nameservers, proving, statedoc
+from . import log, nameservers, readiness, statedoc
 from . import record as records
 from .disk import Disk
 from .egress import body as egress
@@ -45,7 +45,7 @@ class Instance:
     def __init__(self, *, config: Config, executor: ExecutorClient) -> None:
         self.config = config
         self.executor = executor
-        self.life = Life(records.load(config.state_dir))
+        self.life = InstanceState(records.load(config.state_dir))
         self.record = self.life.record
         self.sandbox = Sandbox(config, executor)
         self.ready_at: float | None = None
@@ -81,18 +81,18 @@ class Instance:
     @property
     def phase(self) -> str:
         """Name of the phase in the contract."""
-        return CALLED[self.life.phase]
+        return CONTRACT_PHASES[self.life.phase]
 
     def state(self) -> dict[str, Any]:
         """Return the contract's state document."""
         return statedoc.state(self)
 
-    def _heard(self, heard: Heard) -> bool:
+    def _heard(self, heard: Outcome) -> bool:
         """Return whether an event was news; log and count an impossible one."""
-        if heard is Heard.IMPOSSIBLE:
+        if heard is Outcome.IMPOSSIBLE:
             self.impossible += 1
             log.event("impossible", phase=self.life.phase.name, event=self.life.impossible)
-        return heard is Heard.NEWS
+        return heard is Outcome.NEWS
 
     # -- start -----------------------------------------------------------------------------------------------
 
@@ -113,7 +113,7 @@ class Instance:
             await self._egress.again()
             self.sandbox.prepare(self.ops, claim)
             self.ops.pool.open()
-            await proving.prove(self.ops, owned=claim is not None)
+            await readiness.run_first_command(self.ops, owned=claim is not None)
         except SidecarError as error:
             async with self._lock:
                 await self._end(ends.not_built(str(error)))
@@ -240,7 +240,7 @@ class Instance:
         self.ops.forget(made)
         self.disk.emptied()
         stores = [beside(self._store)] if over else []  # while the command runs
-        await asyncio.gather(proving.prove(self.ops, owned=kept), *stores)
+        await asyncio.gather(readiness.run_first_command(self.ops, owned=kept), *stores)
         self._heard(self.life.built())
         log.event("reset", generation=self.record.generation)
         self._go_on()
@@ -256,7 +256,7 @@ class Instance:
         only_unclaimed: bool = False,
         only_of: str | None = None,
     ) -> None:
-        """End the sandbox, see `Life.end`; the webhook is retried for `patience` seconds. Raises ApiError."""
+        """End the sandbox, see `InstanceState.end`; the webhook is retried for `patience` seconds. Raises ApiError."""
         async with self._lock:  # waits for a claim in progress, which then counts
             await self._end(
                 end, generation=generation, patience=patience, only_unclaimed=only_unclaimed, only_of=only_of

@@ -71,5 +71,5 @@ class Losses:
         mortal = kernel.init_is_mortal()
         end = ends.init_given_up(mortal=mortal, out_of_memory=self._sandbox.memory.exhausted())
         if mortal:
-            self._ops.all_died(str(end.message))
+            self._ops.init_died(str(end.message))
         self._end(end)

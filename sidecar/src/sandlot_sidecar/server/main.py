@@ -11,7 +11,7 @@ import socket
 
 from ..core import ends
 from ..core.instance import Phase
-from . import late_routes, log, mark
+from . import lazy_routes, log, mark
 from .executor_client import ExecutorClient
 from .http import Http
 from .instance import Instance
@@ -44,7 +44,7 @@ async def _serve(config: Config, executor: socket.socket) -> int:
     http.gate = instance.life.gate
     InstanceRoutes(instance, http).add_to(http)
     OpRoutes(instance).add_to(http)
-    late_routes.add_to(http, instance)
+    lazy_routes.add_to(http, instance)
     listener, path = _listen(config.listen)
     server = await (
         loop.create_unix_server(http.connect, sock=listener, backlog=ACCEPTED_AT_ONCE)

@@ -10,10 +10,10 @@ from sandlot_contract.frames import START
 from sandlot_contract.verdicts import CommandVerdict
 
 from ..core.errors import busy
-from ..core.op import Do, State, Stdin
+from ..core.op import Action, State, Stdin
 from . import command
+from .dedupe_cache import DedupeCache
 from .output import OpOutput
-from .recent import Recent
 from .spec import QUIET
 
 TYPE_CHECKING = False
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
         def has_started(self) -> None: ...
 
-        def move(self, op: Op, do: Do) -> None: ...
+        def move(self, op: Op, do: Action) -> None: ...
 
         def kill(self, op: Op, cause: str, *, message: str | None = None) -> None: ...
 
@@ -74,7 +74,7 @@ class OpRun:
         self._deadline: asyncio.TimerHandle | None = None
         self._killing: asyncio.TimerHandle | None = None
         self._look: asyncio.TimerHandle | None = None
-        self._signals: Recent | None = None
+        self._signals: DedupeCache | None = None
         self.watchers: list[asyncio.Future[None]] = []
         terminal = op.spec.pty is not None
         if terminal or op.spec.stdin is True:
@@ -167,7 +167,9 @@ class OpRun:
         """Handle a channel that broke in the middle of the op."""
         self._give_back(clean=False)
         do = self.op.runner_lost(now=monotonic())
-        if do is Do.END:  # the executor is not asked for the cgroup's counters, which would kill what is left
+        if (
+            do is Action.END
+        ):  # the executor is not asked for the cgroup's counters, which would kill what is left
             self._ops.kill_runner_tree(self.runner_pid)
         self._ops.move(self.op, do)
 
@@ -250,7 +252,7 @@ class OpRun:
         if not sent and runner is not None and runner.unsent >= MOST_UNSENT:
             raise busy(f"{runner.unsent} signals to this op are pending: try again after Retry-After")
         if dedupe is not None:
-            known = self._signals = known or Recent()
+            known = self._signals = known or DedupeCache()
             known.put(dedupe, 1)
         if sent:
             return

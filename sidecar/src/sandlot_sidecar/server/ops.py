@@ -9,14 +9,14 @@ import time
 from sandlot_contract.verdicts import CommandVerdict
 
 from .. import kernel
-from ..core.op import ANY, Do, Op
+from ..core.op import ANY, Action, Op
 from ..core.table import OpTable
 from ..core.verdicts import LIMITS_REACHED
 from . import log
+from .diagnosis import OpDiagnosis
 from .framelog import FrameLog, spill_file
 from .oprun import OpRun
 from .pace import Pace
-from .reasons import Reasons
 from .runners import RunnerPool
 from .spec import Spec
 from .tasks import Tasks
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 monotonic = time.monotonic
 # Verdicts repeated as the last line of stderr: a client that knows no verdicts would see the exit code only.
-TOLD: frozenset[str] = frozenset(
+REPEATED_ON_STDERR: frozenset[str] = frozenset(
     (*LIMITS_REACHED, CommandVerdict.START_FAILED, CommandVerdict.TIMEOUT, CommandVerdict.DISK_FULL)
 )
 
@@ -51,7 +51,7 @@ class Ops:
         self.workdir: str | None = None
         self.user: str | int | None = None
         self.devnull = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
-        self.reasons = Reasons(executor)
+        self.reasons = OpDiagnosis(executor)
         self._made_before = 0
         self.pool: RunnerPool = self._new_pool()
         self.tasks = Tasks()
@@ -63,7 +63,7 @@ class Ops:
         self._sweep: asyncio.TimerHandle | None = None
         # Limit on ops that are starting. More of them than cores evict each other from the caches, and let some callers
         # wait for seconds while others are served twice.
-        self.abreast = 2
+        self.max_starting = 2
         self.pace = Pace()
         # Elsewhere a command's CPU time does not show whether it had to wait.
         self._learns = kernel.is_gvisor()
@@ -156,7 +156,7 @@ class Ops:
     def pump(self) -> None:
         """Start queued ops for which there is room."""
         table = self.table
-        while table.queue and table.running < self.limits.max_running and self._starting < self.abreast:
+        while table.queue and table.running < self.limits.max_running and self._starting < self.max_starting:
             runner = self.pool.take()
             if runner is None:
                 self.pool.want()
@@ -176,7 +176,7 @@ class Ops:
 
     def _waiting(self) -> int:
         table = self.table
-        room = min(self.limits.max_running - table.running, self.abreast - self._starting)
+        room = min(self.limits.max_running - table.running, self.max_starting - self._starting)
         return min(len(table.queue), room)
 
     def _no_runner(self, error: RunnersFailed) -> None:
@@ -188,17 +188,17 @@ class Ops:
 
     # -- ends ------------------------------------------------------------------------------------------------
 
-    def move(self, op: Op, do: Do) -> None:
+    def move(self, op: Op, do: Action) -> None:
         """Carry out the action that an event returned."""
-        if do is Do.END:
+        if do is Action.END:
             self._ended(op)
-        elif do is Do.TELL_START:
+        elif do is Action.TELL_START:
             op.io.tell_start()
-        elif do is Do.KILL:
+        elif do is Action.KILL:
             op.io.kill()
-        elif do is Do.ASK:
+        elif do is Action.ASK:
             self.tasks.spawn(self._explain(op))
-        elif do is Do.IMPOSSIBLE:
+        elif do is Action.IMPOSSIBLE:
             self.impossible += 1
             log.event("impossible", op=op.op_id, state=op.state.name, event=op.impossible)
 
@@ -226,7 +226,7 @@ class Ops:
             self.move(op, op.abandon(cause, message=message, now=monotonic()))
         await self.pool.close()
 
-    def all_died(self, message: str) -> None:
+    def init_died(self, message: str) -> None:
         """End all ops that the sandbox's init took down."""
         for op in list(self.table.ops.values()):
             op.io.drain()
@@ -235,7 +235,7 @@ class Ops:
     def broken(self, message: str) -> None:
         """Handle the loss of the sandbox's init: what ran is dead, and runners are restarted."""
         pool = self._replace_pool()
-        self.all_died(message)
+        self.init_died(message)
         self.tasks.spawn(pool.close())
         self.pool.open()
 
@@ -251,7 +251,7 @@ class Ops:
         self.counts[verdict] = self.counts.get(verdict, 0) + 1
         if op.chosen and self.journal is not None:
             self.journal("-", op.op_id)
-        if verdict in TOLD and op.message:
+        if verdict in REPEATED_ON_STDERR and op.message:
             op.log.say(f"sandlot: {op.message}\n".encode("utf-8", "replace"))
         op.spec = None
         self.watchers.tell_end(op)

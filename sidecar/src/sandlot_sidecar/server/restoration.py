@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..core.ends import End
-    from ..core.instance import Heard, Life
+    from ..core.instance import InstanceState, Outcome
 
 PATIENCE = 60.0  # seconds for the archive to begin to arrive; then its gateway counts as dead
 MARK = "restored"  # file in the state directory that tells a restarted sidecar that the files have arrived
@@ -23,11 +23,11 @@ class Restoration:
 
     def __init__(
         self,
-        life: Life,
+        life: InstanceState,
         *,
         state_dir: str,
         late: Callable[[End], None],
-        heard: Callable[[Heard], bool],
+        heard: Callable[[Outcome], bool],
         ready: Callable[[], None],
     ) -> None:
         self._life = life

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from typing import Any
 
+    from .diagnosis import OpDiagnosis
     from .executor_client import ExecutorClient
-    from .reasons import Reasons
 
     Made = tuple[int, int]  # a runner's pid as the executor knows it, and its channel
 
@@ -114,7 +114,7 @@ class RunnersFailed(SidecarError):
 class RunnerPool:
     """Idle runners and those being forked. `on_ready` is called when an op may get one."""
 
-    def __init__(self, executor: ExecutorClient, reasons: Reasons) -> None:
+    def __init__(self, executor: ExecutorClient, reasons: OpDiagnosis) -> None:
         self._executor = executor
         self._reasons = reasons
         self._loop = asyncio.get_running_loop()

@@ -89,7 +89,7 @@ class Sandbox:
             claim=claim,
             threads=cpu if config.target else None,
         )
-        ops.abreast = max(1 if kernel.is_gvisor() else 2, round(cpu or os.cpu_count() or 1))
+        ops.max_starting = max(1 if kernel.is_gvisor() else 2, round(cpu or os.cpu_count() or 1))
         workdir = root.get("workdir") or self.setup.get("workdir")
         ops.workdir = (claim["workdir"] if claim is not None else None) or workdir or "/"
         ops.user = root.get("user")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from typing import Any, Protocol
 
     from ..config import Config
-    from ..core.instance import Life
+    from ..core.instance import InstanceState
     from .ops import Ops
     from .sandbox import Sandbox
     from .use import Use
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         """The parts of an instance that its state document shows."""
 
         config: Config
-        life: Life
+        life: InstanceState
         use: Use
         ops: Ops
 
@@ -41,7 +41,7 @@ def state(instance: Instance) -> dict[str, Any]:
     record, use = instance.life.record, instance.use
     claim = (
         record.claim if instance.phase != Phase.WARM else None
-    )  # a claim in progress may still fail, see Life
+    )  # a claim in progress may still fail, see InstanceState
     start = use.start_command
     return {
         "instance_id": instance.config.instance_id,

@@ -6,7 +6,7 @@ import asyncio
 import os
 
 from ..core.errors import ApiError
-from .recent import Recent
+from .dedupe_cache import DedupeCache
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class OpInput:
         self._run = run
         self._terminal = terminal
         self._lock = asyncio.Lock()
-        self._inputs = Recent()  # input id -> bytes accepted
+        self._inputs = DedupeCache()  # input id -> bytes accepted
         self.offset = 0
         self._theirs = self._pipe = -1
         if not terminal:

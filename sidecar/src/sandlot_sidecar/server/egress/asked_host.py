@@ -20,7 +20,7 @@ class Incomplete(Exception):
     """More bytes are needed."""
 
 
-class Nameless(Exception):
+class NoHostName(Exception):
     """The connection names no host, or none that can be relied on."""
 
 
@@ -32,7 +32,7 @@ def clean(name: str) -> str:
     if len(name) > 253 or not all(
         0 < len(label) < 64 and _LETTERS.issuperset(label) for label in name.split(".")
     ):
-        raise Nameless("invalid host name")
+        raise NoHostName("invalid host name")
     return name
 
 
@@ -59,7 +59,7 @@ class Hello:
             self._at = end
             size = int.from_bytes(message[1:4], "big")
             if message[:1] not in (b"", _CLIENT_HELLO) or (len(message) >= 4 and size > MOST):
-                raise Nameless("not TLS")
+                raise NoHostName("not TLS")
             if len(message) >= 4 + size:
                 return _server_name(bytes(message[4 : 4 + size]))
             if self._left:
@@ -68,11 +68,11 @@ class Hello:
     def _begin_record(self) -> None:
         head = self.said[self._at : self._at + 5]
         if not _RECORD.startswith(head[:2]) or (len(head) == 5 and head[3:] == b"\0\0"):
-            raise Nameless("not TLS")
+            raise NoHostName("not TLS")
         if len(head) < 5:
             raise Incomplete
         if not self._records:
-            raise Nameless("a TLS ClientHello split into too many records")
+            raise NoHostName("a TLS ClientHello split into too many records")
         self._records -= 1
         self._at += 5
         self._left = int.from_bytes(head[3:], "big")
@@ -86,7 +86,7 @@ def _server_name(message: bytes) -> str:
     hello.take(hello.number(2))  # ciphers
     hello.take(hello.number(1))  # compression
     if not hello.left:
-        raise Nameless("TLS without a server name")
+        raise NoHostName("TLS without a server name")
     extensions = _Bytes(hello.take(hello.number(2)))
     for _ in range(EXTENSIONS):
         if not extensions.left:
@@ -98,7 +98,7 @@ def _server_name(message: bytes) -> str:
         if names.number(1) != _HOST_NAME:
             break
         return _text(names.take(names.number(2)))
-    raise Nameless("TLS without a server name")
+    raise NoHostName("TLS without a server name")
 
 
 class Head:
@@ -119,13 +119,13 @@ class Head:
 
 def _host(head: bytes) -> str:
     if head.count(b"\n") != head.count(b"\r\n") or head.count(b"\r") != head.count(b"\r\n"):
-        raise Nameless("an HTTP head with ambiguous line ends")
+        raise NoHostName("an HTTP head with ambiguous line ends")
     first, *lines = head.split(b"\r\n")
     if len(lines) > LINES:
-        raise Nameless(f"HTTP with more than {LINES} headers")
+        raise NoHostName(f"HTTP with more than {LINES} headers")
     parts = first.split(b" ")
     if len(parts) != 3 or not parts[2].startswith(b"HTTP/1."):
-        raise Nameless("not HTTP/1")
+        raise NoHostName("not HTTP/1")
     method, target, _ = parts
     names = {_authority(value) for value in _hosts(lines)}
     # A server prefers a host in the request target.
@@ -134,7 +134,7 @@ def _host(head: bytes) -> str:
     elif not target.startswith(b"/") and b"://" in target:
         names.add(_authority(target.partition(b"://")[2].partition(b"/")[0].partition(b"?")[0]))
     if len(names) != 1:
-        raise Nameless("HTTP with several hosts" if names else "HTTP without a Host")
+        raise NoHostName("HTTP with several hosts" if names else "HTTP without a Host")
     return names.pop()
 
 
@@ -143,7 +143,7 @@ def _hosts(lines: list[bytes]) -> list[bytes]:
     for line in lines:
         name, colon, value = line.partition(b":")
         if not colon or not name or name != name.strip():
-            raise Nameless("an invalid HTTP header")
+            raise NoHostName("an invalid HTTP header")
         if name.lower() == b"host":
             found.append(value.strip())
     return found
@@ -153,7 +153,7 @@ def _authority(value: bytes) -> str:
     """Return a host without its port. Raises Nameless."""
     host, colon, port = value.partition(b":")
     if colon and not port.isdigit():
-        raise Nameless("invalid host name")
+        raise NoHostName("invalid host name")
     return _text(host)
 
 
@@ -161,7 +161,7 @@ def _text(name: bytes) -> str:
     try:
         return clean(name.decode("ascii"))
     except UnicodeDecodeError as error:
-        raise Nameless("invalid host name") from error
+        raise NoHostName("invalid host name") from error
 
 
 class _Bytes:
@@ -177,7 +177,7 @@ class _Bytes:
 
     def take(self, count: int) -> bytes:
         if count > self.left:
-            raise Nameless("not TLS")
+            raise NoHostName("not TLS")
         self._at += count
         return self._data[self._at - count : self._at]
 

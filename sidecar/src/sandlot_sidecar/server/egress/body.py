@@ -52,11 +52,11 @@ def _good_name(name: Any, port: Any) -> bool:
     if not isinstance(name, str) or port not in (0, *PORTS):
         return False
     # Imported by the first policy with hosts, as is the proxy.
-    from .asked_host import Nameless, clean
+    from .asked_host import NoHostName, clean
 
     try:
         return clean(name.removeprefix("*.")) == name.removeprefix("*.")
-    except Nameless:
+    except NoHostName:
         return False
 
 

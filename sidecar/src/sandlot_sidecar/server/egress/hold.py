@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _LOOPBACK = "127.0.0.1"
 
 
-class EgressHold:
+class EgressEnforcer:
     """Enforces one policy at a time; `hold` replaces it."""
 
     def __init__(self, executor: ExecutorClient, names: NameServers) -> None:

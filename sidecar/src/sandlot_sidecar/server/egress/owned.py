@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ...core.record import Record
     from ..executor_client import ExecutorClient
     from ..nameservers import NameServers
-    from .hold import EgressHold
+    from .hold import EgressEnforcer
 
 
 class OwnedPolicy:
@@ -27,7 +27,7 @@ class OwnedPolicy:
         self._store = store
         self._executor = executor
         self._names = names
-        self._holding: EgressHold | None = None  # imported by the first policy
+        self._holding: EgressEnforcer | None = None  # imported by the first policy
         self.by_tables = False  # under gVisor
 
     async def begin(self, policy: dict[str, Any] | None) -> None:
@@ -77,7 +77,7 @@ class OwnedPolicy:
 
     async def _hold(self, policy: dict[str, Any], *, instead_of: dict[str, Any]) -> None:
         if self._holding is None:
-            from .hold import EgressHold
+            from .hold import EgressEnforcer
 
-            self._holding = EgressHold(self._executor, self._names)
+            self._holding = EgressEnforcer(self._executor, self._names)
         await self._holding.hold(policy, instead_of=instead_of, by_tables=self.by_tables)

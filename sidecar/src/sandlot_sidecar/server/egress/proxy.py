@@ -13,7 +13,7 @@ import struct
 
 from .. import mark
 from . import asked_host
-from .asked_host import Incomplete, Nameless
+from .asked_host import Incomplete, NoHostName
 from .body import PORTS
 from .policy import Policy
 from .resolver import Resolver
@@ -167,7 +167,7 @@ class Proxy:
                         "the connection does not name its host",
                         forbidden=True,
                     ) from None
-            except Nameless as error:
+            except NoHostName as error:
                 raise Refused(
                     f"cannot read a host name for the sandbox's egress policy: {error}",
                     forbidden=True,

@@ -12,7 +12,7 @@ KEEP = 120.0  # seconds; the most patient client retries for 92
 MOST = 65_536
 
 
-class Recent:
+class DedupeCache:
     """Maps an id to a number for KEEP seconds after its last `put`; holds the latest MOST ids."""
 
     __slots__ = ("_clock", "_known")

@@ -8,8 +8,8 @@ from sandlot_contract.verdicts import CommandVerdict
 
 from .. import kernel
 from ..core.errors import SidecarError
-from ..core.op import Do, Op, State
-from ..core.verdicts import Ask
+from ..core.op import Action, Op, State
+from ..core.verdicts import Question
 from . import log
 
 TYPE_CHECKING = False
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
 monotonic = time.monotonic
 
 
-class Reasons:
+class OpDiagnosis:
     """Asks the executor; a question that it does not answer keeps no op from its end."""
 
     def __init__(self, executor: ExecutorClient) -> None:
         self._executor = executor
 
-    async def explain(self, op: Op) -> Do:
+    async def explain(self, op: Op) -> Action:
         """Ask the executor until the op has a verdict; return the action that is left."""
-        do = Do.ASK
+        do = Action.ASK
         try:
-            while do is Do.ASK:
-                if op.asked is Ask.DISK:
+            while do is Action.ASK:
+                if op.asked is Question.DISK:
                     do = op.disk_is_full(await self.disk_full(), now=monotonic())
-                elif op.asked is Ask.COUNTERS:
+                elif op.asked is Question.COUNTERS:
                     do = op.counted(await self.counters(op.io.runner_pid), now=monotonic())
                 else:
                     lives = await self.init_lives()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 TIMEOUT = 30.0  # seconds for the first command of a fresh sandbox
 
 
-async def prove(ops: Ops, *, owned: bool) -> None:
+async def run_first_command(ops: Ops, *, owned: bool) -> None:
     """Run it, in the owner's working directory if the sandbox is `owned`. Raises SidecarError."""
     spec = Spec(command="exit 0")
     spec.timeout = TIMEOUT

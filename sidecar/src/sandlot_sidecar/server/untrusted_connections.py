@@ -27,7 +27,7 @@ STAY_OUTSIDE = 90.0
 STAY_INSIDE = 5.0
 
 
-class Strangers:
+class UntrustedConnections:
     """All untrusted connections, oldest first; beyond the limit the oldest is closed."""
 
     def __init__(self) -> None:
