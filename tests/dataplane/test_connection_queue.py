@@ -1,4 +1,4 @@
-"""The lines of the upstreams with dials of a test's choice: who is served, who is told what, what is tried again."""
+"""The queues of the upstreams with dials of a test's choice: who is served, who is told what, what is tried again."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import time
 
 import pytest
-from sandlot_gateway.data import lines as lines_module
+from sandlot_gateway.data import connection_queues
 from sandlot_gateway.data.conn import Connection
 from sandlot_gateway.data.dial import DialSettings, dial
 from sandlot_gateway.data.errors import DialError
@@ -70,7 +70,7 @@ async def test_an_attempt_that_fails_is_made_again_and_each_is_longer(owner, ups
             raise DialError(address, "no answer")
         return await dial(server.address, timeout=10.0)
 
-    monkeypatch.setattr(lines_module, "dial", attempt)
+    monkeypatch.setattr(connection_queues, "dial", attempt)
     one = owner()
     connection = await one.wait(None)  # type: ignore[arg-type]
     assert timeouts == [0.125, 0.375, 1.0, 1.0, 0.125, 0.375]

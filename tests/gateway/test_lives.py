@@ -193,7 +193,7 @@ def test_a_promised_sandbox_is_waited_for_when_its_claim_is_given_back(world: Wo
     """It was unknown from then on, to a caller who had been told of it."""
     maker, other = world.gateways
     sandbox = made(maker)
-    other._run(lambda: other.lifecycle.adoption.promised(sandbox.id, sandbox.request()))
+    other._run(lambda: other.lifecycle.adoption.pending_create_found(sandbox.id, sandbox.request()))
     launch(world)
     lose_claims_answer(world)
     hear(world, other)

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from sandlot_gateway.control.unsupported import MISSING
+from sandlot_gateway.control.unsupported import UNSUPPORTED
 
 from tests.gateway.conftest import Running
 
@@ -76,9 +76,9 @@ async def test_images_are_asked_about(box: Running) -> None:
     assert (nameless.status_code, nameless.json()["errors"][0]["param"]) == (422, "image")
 
 
-@pytest.mark.parametrize("what", MISSING)
+@pytest.mark.parametrize("what", UNSUPPORTED)
 async def test_what_is_missing_is_named(box: Running, what: str) -> None:
-    for template in MISSING[what]:
+    for template in UNSUPPORTED[what]:
         path = API + template.format_map(dict.fromkeys(_NAMES, "x"))
         for method in ("GET", "POST", "PUT", "PATCH", "DELETE"):
             answer = await box.client.request(method, path)

@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 from hypothesis.stateful import RuleBasedStateMachine
 from sandlot_sidecar.core.ends import End
-from sandlot_sidecar.core.instance import InstanceState, Phase, Outcome
+from sandlot_sidecar.core.instance import InstanceState, Outcome, Phase
 from sandlot_sidecar.core.op import Action, Op, State
 
 from tests.gateway.holes import Hole

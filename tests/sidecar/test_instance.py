@@ -9,7 +9,7 @@ import pytest
 from sandlot_contract.verdicts import SANDBOX_VERDICTS
 from sandlot_sidecar.core import ends
 from sandlot_sidecar.core.errors import ApiError
-from sandlot_sidecar.core.instance import CONTRACT_PHASES, InstanceState, Phase, Outcome
+from sandlot_sidecar.core.instance import CONTRACT_PHASES, InstanceState, Outcome, Phase
 from sandlot_sidecar.core.record import Record
 
 NEWS, KNOWN, LATE, IMPOSSIBLE = (

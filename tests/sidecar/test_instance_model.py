@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from sandlot_sidecar.core import ends
 from sandlot_sidecar.core.errors import ApiError
-from sandlot_sidecar.core.instance import OWNED, InstanceState, Phase, Outcome
+from sandlot_sidecar.core.instance import OWNED, InstanceState, Outcome, Phase
 from sandlot_sidecar.core.record import Record
 
 

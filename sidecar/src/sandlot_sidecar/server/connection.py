@@ -53,15 +53,12 @@ class Connection(Flow):
         """True if the connection has shown a valid token."""
         return self._bounds.trusted
 
-    # -- transport -------------------------------------------------------------------------------------------
-
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
         transport.set_write_buffer_limits(high=256 * 1024)
         self.inside = untrusted_connections.is_inside(transport)
-        self._stay = asyncio.get_running_loop().call_later(
-            untrusted_connections.stay(self.inside), self.abort
-        )
+        stay = untrusted_connections.stay(self.inside)
+        self._stay = asyncio.get_running_loop().call_later(stay, self.abort)
         self.http.opened(self)
 
     def trust(self) -> None:
