@@ -156,12 +156,12 @@ def test_who_reaches_the_gateway(peers: dict[str, Peer], defaults: list[Resource
     ids=["https", "ssh"],
 )
 def test_who_comes_by_another_door_is_a_client(
-    peers: dict[str, Peer], request_gate: dict[str, Any], port: int
+    peers: dict[str, Peer], door: dict[str, Any], port: int
 ) -> None:
     gateway = peers["gateway"]
-    assert _may(render({"gateway": request_gate}), peers["other"], gateway, port)
+    assert _may(render({"gateway": door}), peers["other"], gateway, port)
     clients = [{"podSelector": {"matchLabels": {"app": "web"}}}]
-    chosen = render({"gateway": request_gate, "networkPolicy": {"clients": clients}})
+    chosen = render({"gateway": door, "networkPolicy": {"clients": clients}})
     assert {n for n, peer in peers.items() if _may(chosen, peer, gateway, port)} == {"same namespace"}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from sandlot_gateway.control.unsupported import MISSING
+from sandlot_gateway.control.unsupported import UNSUPPORTED
 
 from tests.prime.test_versions import CASES
 
@@ -22,7 +22,7 @@ def test_every_served_route_of_primes_is_named():
 def test_every_missing_route_is_named_with_what_is_missing():
     rows = dict(re.findall(r"^\| ([a-zA-Z ]+) \| (`/.*) \|$", PAGE, re.MULTILINE))
     assert {what: set(re.findall(r"`(/[^`]+)`", routes)) for what, routes in rows.items()} == {
-        what: set(paths) for what, paths in MISSING.items()
+        what: set(paths) for what, paths in UNSUPPORTED.items()
     }
 
 
