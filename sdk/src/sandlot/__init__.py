@@ -5,7 +5,7 @@
     with Sandbox.create() as box:
         print(box.exec("echo hello").stdout)
 
-Everything is imported on first use, so that `import sandlot` costs next to nothing.
+Names are imported on first use, so that `import sandlot` is fast.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`python -m sandlot` is the same as `sandlot`."""
+"""Runs the command line for `python -m sandlot`."""
 
 from sandlot.cli import main
 

@@ -1,4 +1,4 @@
-"""Cancels the blocking calls of other threads, as asyncio cancels tasks: a cancelled thread hears of it once."""
+"""Cancels the blocking calls of other threads, as asyncio cancels tasks: each cancellation raises once."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ _local = threading.local()
 
 
 class Cancelled(BaseException):
-    """The batch that this thread works for was given up; the calls that clean up after it work as ever."""
+    """The batch of this thread was cancelled; the calls that clean up after it still work."""
 
 
 class Cancellation:
-    """The way to cancel one thread: `with` it in that thread, `cancel` in any other."""
+    """Cancels one thread: enter it with `with` in that thread, call `cancel` in any other."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -28,7 +28,7 @@ class Cancellation:
         _local.cancellation = None
 
     def cancel(self) -> None:
-        """Raises Cancelled in the blocking call that the thread is in, or else in its next one."""
+        """Raise Cancelled in the thread's current blocking call, or else in its next one."""
         with self._lock:
             self._asked = True
             # Under the lock: afterwards the socket's number may belong to another connection.
@@ -47,13 +47,13 @@ class Cancellation:
 
     def _raise_once(self) -> None:
         if self._asked:
-            # Else the calls that kill the command and delete the sandbox would raise, too.
+            # Otherwise the calls that kill the command and delete the sandbox would raise too.
             self._asked = False
             raise Cancelled
 
 
 class CancellableCall:
-    """`with CancellableCall(wake):` around a blocking call; `wake`, called from another thread, makes it return."""
+    """Context manager of one blocking call; `wake`, called from another thread, makes that call return."""
 
     __slots__ = ("_of_thread", "_wake")
 
@@ -71,7 +71,7 @@ class CancellableCall:
 
 
 def shielded(work: Callable[[], None]) -> None:
-    """Does `work` to its end even if this thread is cancelled meanwhile; its next call hears of that."""
+    """Complete `work` even if this thread is cancelled meanwhile; the thread's next blocking call raises."""
     held: Cancellation | None = getattr(_local, "cancellation", None)
     _local.cancellation = None
     try:
@@ -81,7 +81,7 @@ def shielded(work: Callable[[], None]) -> None:
 
 
 def sleep(seconds: float) -> None:
-    """`time.sleep` that can be cancelled."""
+    """Sleep like `time.sleep`, but cancellable."""
     if getattr(_local, "cancellation", None) is None:
         time.sleep(seconds)
         return

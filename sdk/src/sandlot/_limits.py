@@ -1,16 +1,16 @@
-"""How many connections a process may have: raises the limit of open files when many are about to be needed."""
+"""The number of connections a process may open; raises its soft limit of open files."""
 
 from __future__ import annotations
 
 import threading
 
-SPARE = 256  # descriptors that are left to the rest of the program
+SPARE = 256  # descriptors reserved for the rest of the program
 _lock = threading.Lock()
 _most: int | None = None
 
 
 def most_connections() -> int:
-    """Lets this process open as many files as its hard limit allows; returns how many connections that permits."""
+    """Raise the soft limit of open files to the hard limit; return how many connections that permits."""
     global _most
     with _lock:
         if _most is None:

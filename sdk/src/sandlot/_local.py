@@ -1,4 +1,4 @@
-"""The private stack: finds the gateway of this user on this machine, or starts one that ends when idle."""
+"""The private stack: finds this user's gateway on this machine, or starts one that ends when idle."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ START_SECONDS = 60.0
 
 
 def state_dir() -> Path:
-    """Where the stack keeps its state: SANDLOT_HOME, else a directory of this user that a reboot empties."""
+    """Return the stack's state directory: SANDLOT_HOME, else one of this user that a reboot empties."""
     home = os.environ.get("SANDLOT_HOME")
     if home:
         return Path(home).absolute()
@@ -43,7 +43,7 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 
 def key_of(url: str) -> str | None:
-    """The API key of the local stack, if `url` is its URL."""
+    """Return the local stack's API key if `url` is its URL, else None."""
     found = _read(state_dir() / "endpoint.json")
     if found is None or str(found.get("url", "")).rstrip("/") != url.rstrip("/"):
         return None
@@ -51,7 +51,7 @@ def key_of(url: str) -> str | None:
 
 
 def running(directory: Path) -> Endpoint | None:
-    """The stack that answers in this state directory, or None."""
+    """Return the endpoint of the stack that runs in this state directory, or None."""
     found = _read(directory / "endpoint.json")
     if found is None:
         return None
@@ -76,7 +76,7 @@ def _alive(url: str) -> bool:
 
 
 def find_or_start(*, directory: Path | None = None) -> Endpoint:
-    """The private stack's endpoint; starts it when it is not there. Raises ConfigError when that cannot work."""
+    """Return the private stack's endpoint; start the stack if it does not run. Raises ConfigError if it cannot."""
     directory = directory or state_dir()
     found = running(directory)
     if found is not None:
@@ -99,12 +99,12 @@ def find_or_start(*, directory: Path | None = None) -> Endpoint:
             f"cannot make the state directory {directory}: {os_reason(error)}; set SANDLOT_HOME"
         ) from error
     with _starting(directory):
-        return running(directory) or _start(directory)  # another starter may have been faster
+        return running(directory) or _start(directory)  # another process may have started it meanwhile
 
 
 @contextlib.contextmanager
 def _starting(directory: Path) -> Generator[None, None, None]:
-    """Holds the lock that keeps two processes from starting two stacks."""
+    """Hold the lock that prevents two processes from starting two stacks."""
     import fcntl
 
     with (directory / "start.lock").open("w") as lock:

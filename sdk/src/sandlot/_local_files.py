@@ -1,4 +1,4 @@
-"""The files of this machine that an upload reads and a download makes."""
+"""Local files: which ones an upload reads and a download writes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sandlot.models import FileInfo
 
 
 def upload_plan(source: Path, path: str) -> list[tuple[Path, str, int | None]]:
-    """What an upload makes, in order: (local, target, a directory's mode or None for a file)."""
+    """Return the uploads in order: (local path, target path, mode of a directory or None for a file)."""
     if not source.is_dir():
         return [(source, path, None)]
     plan: list[tuple[Path, str, int | None]] = []
@@ -21,8 +21,8 @@ def upload_plan(source: Path, path: str) -> list[tuple[Path, str, int | None]]:
         here, target, above = waiting.pop()
         about = here.stat()
         me = (about.st_dev, about.st_ino)
-        if me in above:  # without an end to it the same files would be sent until their path is too long
-            reason = f"this link leads back to {above[me]}, which it is in: remove it, or copy without it"
+        if me in above:  # otherwise the same files would be sent again until their path is too long
+            reason = f"this link leads back to {above[me]}, which contains it: remove it, or copy without it"
             raise OSError(errno.ELOOP, reason, str(here))
         plan.append((here, target, about.st_mode & 0o7777))
         inner = {**above, me: here}
@@ -39,18 +39,20 @@ def upload_plan(source: Path, path: str) -> list[tuple[Path, str, int | None]]:
 
 
 def _followed(path: Path) -> os.stat_result:
-    """What a path leads to; of a link to nothing the error says so."""
+    """Stat a path and follow links; the error names a dangling link's target."""
     try:
         return path.stat()
     except FileNotFoundError:
         if not path.is_symlink():
             raise
-        reason = f"this link leads to {os.readlink(path)}, which is not there: make that, or remove the link"
+        reason = (
+            f"this link leads to {os.readlink(path)}, which does not exist: create it, or remove the link"
+        )
         raise FileNotFoundError(errno.ENOENT, reason, str(path)) from None
 
 
 def download_target(target: Path, name: str) -> Path:
-    """The file a download makes: the target itself, or a new one in it when it is a directory."""
+    """Return the file that a download writes: the target, or a new file in it if it is a directory."""
     landing = target / name if target.is_dir() else target
     if landing.is_dir():
         raise FileConflict(f"{landing}: is a directory", path=str(landing))
@@ -58,8 +60,10 @@ def download_target(target: Path, name: str) -> Path:
 
 
 def safe_name(entry: FileInfo) -> str:
-    """An entry's name, refused when it could lead out of the directory it is written to."""
+    """Return an entry's name. Raises FileConflict if the name could escape the target directory."""
     name = entry.name
     if name in ("", ".", "..") or "/" in name or "\0" in name:
-        raise FileConflict(f"{entry.path}: a name that cannot be copied", path=entry.path)
+        raise FileConflict(
+            f"{entry.path}: the name is not a plain file name, so it cannot be copied", path=entry.path
+        )
     return name

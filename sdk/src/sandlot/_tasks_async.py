@@ -1,4 +1,4 @@
-"""What the asynchronous flavour needs of asyncio: a clock, owned tasks, bounded batches, per-loop clients that are closed."""
+"""Asyncio helpers: a clock, shielded tasks, bounded batches, and per-loop clients that are closed with the loop."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _scopes: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Any, Any]] = WeakKeyD
 
 
 async def shielded(work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
-    """Does `work` to its end even if the caller is cancelled (again) meanwhile. `work` must be bounded."""
+    """Complete `work` even if the caller is cancelled (again) meanwhile. `work` must be bounded."""
     task = asyncio.ensure_future(work())
     _owned.add(task)
     task.add_done_callback(_owned.discard)
@@ -32,18 +32,18 @@ async def shielded(work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
 
 
 async def run_blocking(function: Callable[[], Result]) -> Result:
-    """Runs a blocking function beside the event loop."""
+    """Run a blocking function in a thread."""
     return await asyncio.to_thread(function)
 
 
 def settle(future: asyncio.Future[None]) -> None:
-    """Ends the wait for it, unless that is over."""
+    """Set the future's result, unless it is done."""
     if not future.done():
         future.set_result(None)
 
 
 def scope() -> dict[Any, Any]:
-    """What belongs to the running event loop; a client of another loop could not be used."""
+    """Return the objects of the running event loop; a client works only in its own loop."""
     loop = asyncio.get_running_loop()
     found = _scopes.get(loop)
     if found is None:
@@ -52,10 +52,10 @@ def scope() -> dict[Any, Any]:
 
 
 async def close_at_end(close: Callable[[], Awaitable[None]]) -> None:
-    """Calls `close` when the running loop shuts down, as `asyncio.run` does before it ends."""
+    """Call `close` when the running loop shuts down, as `asyncio.run` does before it returns."""
     guard = _guard(close)
     await guard.__anext__()
-    scope()[guard] = guard  # a collected generator would close at once
+    scope()[guard] = guard  # if garbage-collected, the generator would close at once
 
 
 async def _guard(close: Callable[[], Awaitable[None]]) -> AsyncGenerator[None, None]:
@@ -73,7 +73,7 @@ async def each(
     return_exceptions: bool,
     progress: Callable[[Progress], None] | None,
 ) -> list[Any]:
-    """`function` of every item, at most `concurrency` at once, results in the order of the items."""
+    """Call `function` with every item, at most `concurrency` at once; return results in the order of the items."""
     todo = list(items)
     limit = min(checks.concurrency(concurrency), len(todo))
     results: list[Any] = [None] * len(todo)
@@ -99,7 +99,7 @@ async def each(
                     raise
                 failed += 1
                 if not return_exceptions:
-                    # A task group takes a task that was cancelled for one that has ended well.
+                    # A task group ignores a cancelled task, as if it had succeeded.
                     raise _Cancelled from error
                 results[index] = error
             except Exception as error:
@@ -117,10 +117,10 @@ async def each(
             for _ in range(limit):
                 group.create_task(worker())
     except BaseExceptionGroup as errors:
-        first = errors.exceptions[0]  # the workers raise no groups of their own
+        first = errors.exceptions[0]  # the workers raise no exception groups
         raise asyncio.CancelledError if isinstance(first, _Cancelled) else first from None
     return results
 
 
 class _Cancelled(Exception):
-    """The function of an item was cancelled, and not the batch."""
+    """The call for an item was cancelled, but not the batch."""

@@ -1,4 +1,4 @@
-"""The blocking counterparts of the asyncio helpers: the same names over threads and plain calls."""
+"""Blocking counterparts of the asyncio helpers: the same names with threads and plain calls."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 ABANDONED: tuple[type[BaseException], ...] = (KeyboardInterrupt, SystemExit, Cancelled)
-GIVE_UP = 10.0  # seconds for the threads of a batch that is given up: each ends what it started
+GIVE_UP = 10.0  # seconds for the threads of a cancelled batch to clean up what they started
 Lock = threading.Lock
 now = time.monotonic
 shielded = _cancel_sync.shielded
@@ -31,7 +31,7 @@ def run_blocking(function: Callable[[], Result]) -> Result:
 
 
 def scope() -> dict[Any, Any]:
-    """What belongs to this process; a forked child begins with nothing."""
+    """Return the objects of this process; a forked child begins with none."""
     pid = os.getpid()
     found = _scopes.get(pid)
     if found is None:
@@ -41,7 +41,7 @@ def scope() -> dict[Any, Any]:
 
 
 def close_at_end(close: Callable[[], None]) -> None:
-    """Sockets close with the process."""
+    """Do nothing: sockets close with the process."""
 
 
 def each(
@@ -52,9 +52,9 @@ def each(
     return_exceptions: bool,
     progress: Callable[[Progress], None] | None,
 ) -> list[Any]:
-    """`function` of every item in up to `concurrency` threads, results in the order of the items.
+    """Call `function` with every item in up to `concurrency` threads; return results in the order of the items.
 
-    The first error, and Ctrl-C in the calling thread, cancels the calls of the threads: each ends what it started.
+    The first error, or Ctrl-C in the calling thread, cancels the calls of all threads; each cleans up.
     """
     todo = list(items)
     count = min(checks.concurrency(concurrency), len(todo))
@@ -95,7 +95,7 @@ def each(
         with lock:
             first.append(error)
             if len(first) > 1:
-                return  # to be cancelled again would end what a thread does to clean up
+                return  # a second cancellation would interrupt a thread's cleanup
         for cancellation in cancellations:
             cancellation.cancel()
 
@@ -112,7 +112,7 @@ def each(
                 if not alive:
                     ended.set()
 
-    # Not a thread pool: it waits at the end of a block, and of the process, for code that nothing can cancel.
+    # No thread pool: at the end of its block and of the process it waits for code that cannot be cancelled.
     threads = [
         threading.Thread(target=run, args=(cancellation,), name="sandlot", daemon=True)
         for cancellation in cancellations
@@ -126,7 +126,7 @@ def each(
     except BaseException as error:
         give_up(error)
         deadline = time.monotonic() + GIVE_UP
-        # Not `join`: one that Ctrl-C interrupts takes its thread for an ended one.
+        # No `join`: after Ctrl-C interrupts it, it counts its thread as ended.
         while time.monotonic() < deadline and any(thread.is_alive() for thread in threads):
             time.sleep(0.01)
         raise

@@ -1,4 +1,4 @@
-"""Where the server is: arguments, then SANDLOT_URL and SANDLOT_API_KEY, then a private stack on this machine."""
+"""Finds the server: arguments, then SANDLOT_URL and SANDLOT_API_KEY, then a private stack on this machine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sandlot.errors import ConfigError
 
 
 def named_endpoint(*, url: str | None, api_key: str | None) -> Endpoint | None:
-    """The endpoint that arguments and environment name, or None when they name none. Raises ConfigError."""
+    """Return the endpoint that the arguments or the environment name, else None. Raises ConfigError."""
     url = url or os.environ.get("SANDLOT_URL") or None
     api_key = api_key or os.environ.get("SANDLOT_API_KEY") or None
     if url is None:
@@ -26,7 +26,7 @@ def named_endpoint(*, url: str | None, api_key: str | None) -> Endpoint | None:
 
 
 def find_endpoint(*, url: str | None = None, api_key: str | None = None) -> Endpoint:
-    """The server to use; starts a private local stack when none is named. Blocks. Raises ConfigError."""
+    """Return the server to use; start a private local stack if none is named. Blocks. Raises ConfigError."""
     found = named_endpoint(url=url, api_key=api_key)
     if found is not None:
         return found

@@ -1,4 +1,4 @@
-"""A server and the key that opens it, checked."""
+"""A validated server URL with its API key."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sandlot.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A server and the key that opens it."""
+    """The URL of a server and the API key for it."""
 
     url: str
     api_key: str
@@ -22,7 +22,7 @@ class Endpoint:
 
 
 def endpoint(*, url: str, api_key: str) -> Endpoint:
-    """A checked endpoint. A trailing slash or /api/v1 of the URL is dropped. Raises ConfigError."""
+    """Validate URL and key, and drop a trailing slash or /api/v1 from the URL. Raises ConfigError."""
     plain = url.strip().rstrip("/").removesuffix("/api/v1")
     try:
         origin, prefix = split_url(plain)

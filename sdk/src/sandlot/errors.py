@@ -1,4 +1,4 @@
-"""Every error the SDK raises: what the caller did wrong, what the server refused, and what the infrastructure lost."""
+"""Every error the SDK raises: the caller's mistakes, the server's rejections, and infrastructure failures."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ INFRASTRUCTURE = frozenset(
 
 
 class SandlotError(Exception):
-    """The base of all errors of this package."""
+    """Base class of all errors of this package."""
 
 
 class ConfigError(SandlotError):
-    """The client cannot know where its server is, or a local stack cannot be started here."""
+    """The server's URL or API key is missing or invalid, or a local stack cannot be started here."""
 
 
 class ConnectionFailed(SandlotError):
-    """No usable answer came within the time allowed; `sent` says whether the request may have reached the server."""
+    """No usable response arrived in time; `sent` is true if the request may have reached the server."""
 
     def __init__(self, message: str, *, sent: bool = False) -> None:
         super().__init__(message)
@@ -38,7 +38,7 @@ class ConnectionFailed(SandlotError):
 
 
 class ApiError(SandlotError):
-    """The server answered with an error; `status` is the HTTP status, `code` the server's name for it."""
+    """The server responded with an error; `status` is the HTTP status, `code` the server's error code."""
 
     def __init__(self, message: str, *, status: int = 0, code: str = "") -> None:
         super().__init__(message)
@@ -47,15 +47,15 @@ class ApiError(SandlotError):
 
 
 class AuthError(ApiError):
-    """The API key or the sandbox's token was not accepted, or its role does not allow the call."""
+    """The server rejected the API key or the sandbox's token, or its role does not allow the call."""
 
 
 class NotFound(ApiError):
-    """There is no such sandbox, op, pool or exposure."""
+    """The sandbox, op, pool or exposure does not exist."""
 
 
 class BadRequest(ApiError):
-    """An argument was refused; `field` names it when the server said which."""
+    """The server rejected an argument; `field` names it if the server does."""
 
     def __init__(self, message: str, *, status: int = 400, code: str = "", field: str | None = None) -> None:
         super().__init__(message, status=status, code=code)
@@ -63,23 +63,23 @@ class BadRequest(ApiError):
 
 
 class StartFailed(BadRequest):
-    """The command never ran: its user or working directory does not exist; the message says which."""
+    """The command never ran because its user or working directory does not exist; the message says which."""
 
 
 class Conflict(ApiError):
-    """The request does not fit the state of what it is about."""
+    """The request conflicts with the current state of its resource."""
 
 
 class OpConflict(Conflict):
-    """The op id is already in use by a different command."""
+    """A different command already uses this op id."""
 
 
 class OpExpired(ApiError):
-    """The op ran, but its result is no longer kept."""
+    """The op ran, but the sandbox has discarded its result."""
 
 
 class Busy(ApiError):
-    """The server is full and stayed so; it asked to come back in `retry_after` seconds."""
+    """The server had no capacity in all attempts; it asked for a retry after `retry_after` seconds."""
 
     def __init__(
         self, message: str, *, status: int = 503, code: str = "busy", retry_after: float | None = None
@@ -89,11 +89,11 @@ class Busy(ApiError):
 
 
 class ServerError(ApiError):
-    """The server failed in a way it has no better name for."""
+    """The server failed with an error that has no class of its own here."""
 
 
 class FileError(ApiError):
-    """A file operation was refused; `path` is the path asked for."""
+    """A file operation failed; `path` is the path in the request."""
 
     def __init__(self, message: str, *, status: int = 0, code: str = "", path: str = "") -> None:
         super().__init__(message, status=status, code=code)
@@ -101,7 +101,7 @@ class FileError(ApiError):
 
 
 class FileMissing(FileError):
-    """There is no such file or directory in the sandbox."""
+    """The file or directory does not exist in the sandbox."""
 
 
 class FileDenied(FileError):
@@ -113,18 +113,18 @@ class FileConflict(FileError):
 
 
 class FileTooLarge(FileError):
-    """The file is larger than this call reads."""
+    """The file is larger than this call can read."""
 
 
 class DiskFull(FileError):
-    """The sandbox's disk has no room for it."""
+    """The sandbox's disk has no space left."""
 
 
 class SandboxLost(SandlotError):
-    """The sandbox is gone, or lost the command: this is not the code's own result.
+    """The sandbox ended or lost the command, so this is not the result of the code itself.
 
-    `verdict` is why (docs/sidecar-contract.md lists them); `infrastructure` is true when neither the code nor
-    the caller caused it, so that a trainer can mask the sample instead of scoring it.
+    `verdict` is the cause (docs/sidecar-contract.md lists them); `infrastructure` is true when neither the code
+    nor the caller caused it, so that a trainer can mask the sample instead of scoring it.
     """
 
     def __init__(self, message: str, *, verdict: str = "sandbox_lost", sandbox_id: str = "") -> None:
@@ -148,4 +148,4 @@ class CommandFailed(SandlotError):
 
 
 class WaitTimeout(SandlotError):
-    """The sandbox or pool was not ready within the time the caller gave; a sandbox has been deleted again."""
+    """The sandbox or pool was not ready before the caller's timeout; a sandbox that `create` made is deleted."""

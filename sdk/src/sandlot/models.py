@@ -1,4 +1,4 @@
-"""What the SDK gives back: plain frozen records of results, events, sandboxes, files and pools."""
+"""The frozen records the SDK returns: results, events, sandboxes, files and pools."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Verdict(StrEnum):
-    """Why a command ended. `UNKNOWN` stands for a verdict newer than this client."""
+    """Why a command ended. `UNKNOWN` is a verdict that this version of the client does not know."""
 
     EXITED = "exited"
     SIGNALED = "signaled"
@@ -27,7 +27,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a command used: seconds queued, wall and CPU seconds, peak memory in bytes (0 where unknown)."""
+    """Resource use of a command: seconds queued, wall and CPU seconds, peak memory in bytes (0 if unknown)."""
 
     queued: float = 0.0
     wall: float = 0.0
@@ -37,7 +37,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class ExecResult:
-    """How a command ended and what it wrote. Bytes that are not UTF-8 are U+FFFD in `stdout` and `stderr`."""
+    """Outcome and output of a command. Bytes that are not UTF-8 are U+FFFD in `stdout` and `stderr`."""
 
     stdout: str
     stderr: str
@@ -59,7 +59,7 @@ class ExecResult:
 
 @dataclass(frozen=True, slots=True)
 class Stdout:
-    """A piece of standard output; `text` is decoded incrementally, so a character is never cut in two."""
+    """A chunk of standard output; `text` is decoded incrementally, so no character is split across chunks."""
 
     data: bytes
     text: str
@@ -67,7 +67,7 @@ class Stdout:
 
 @dataclass(frozen=True, slots=True)
 class Stderr:
-    """A piece of standard error; see `Stdout`."""
+    """A chunk of standard error; see `Stdout`."""
 
     data: bytes
     text: str
@@ -75,7 +75,7 @@ class Stderr:
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """The last event of a command; its output was in the events before."""
+    """The last event of a command; the earlier events carry its output."""
 
     exit_code: int
     verdict: Verdict
@@ -106,7 +106,7 @@ def _no_numbers() -> dict[str, float]:
 
 @dataclass(frozen=True, slots=True)
 class SandboxInfo:
-    """A sandbox as the server last described it. Sizes are bytes, durations seconds, times ISO 8601 strings."""
+    """The latest known state of a sandbox. Sizes are bytes, durations seconds, times ISO 8601 strings."""
 
     id: str
     name: str = ""
@@ -126,7 +126,7 @@ class SandboxInfo:
     ended_at: str | None = None
     exit_code: int | None = None
     pool_hit: bool = False
-    cold_reason: str | None = None  # why it started cold although the server has a pool of its image
+    cold_reason: str | None = None  # why it was a cold start although the server has a pool of its image
     timings: dict[str, float] = field(default_factory=_no_numbers)
     notes: tuple[str, ...] = field(default_factory=_no_strings)
 
@@ -137,7 +137,7 @@ class SandboxInfo:
 
 @dataclass(frozen=True, slots=True)
 class NetworkPolicy:
-    """What a sandbox may reach: `allow` and nothing else, or everything but `deny`; the other is None."""
+    """The egress policy of a sandbox: only `allow`, or everything but `deny`; the other is None."""
 
     allow: tuple[str, ...] | None
     deny: tuple[str, ...] | None
@@ -179,10 +179,10 @@ class Exposure:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointInfo:
-    """What a sandbox had written at a moment, kept on the server; a `DURABLE` one can be given to `create`.
+    """A snapshot of a sandbox's files, kept on the server; `create` accepts one that is `DURABLE`.
 
-    `size` is bytes of its files, `stored` of its archive (None until it is whole), `disk` of the disk a sandbox from
-    it gets. `parent_id` is the one before it, which it does not need.
+    In bytes: `size` of its files, `stored` of its archive (None until complete), `disk` of the disk that a sandbox
+    from it gets. `parent_id` is the previous checkpoint; this one does not depend on it.
     """
 
     id: str
@@ -200,11 +200,11 @@ class CheckpointInfo:
 
 @dataclass(frozen=True, slots=True)
 class PoolInfo:
-    """A warm pool: how many sandboxes of one kind the server keeps ready, and how many are so now.
+    """A warm pool: how many sandboxes of one kind the server keeps ready, and how many are ready now.
 
-    `memory` and `disk` are bytes; `failures` counts the starts that failed in a row, `message` is why the last did.
-    `owner` is the tenant whose creates take from it, None when all tenants' do. With `min_size` and `max_size` the size
-    follows the claims.
+    `memory` and `disk` are bytes; `failures` counts consecutive failed starts, `message` is the cause of the last.
+    `owner` is the tenant whose creates use the pool; None means all tenants. With `min_size` and `max_size` the
+    server scales the pool with its claims.
     """
 
     name: str
@@ -227,13 +227,13 @@ class PoolInfo:
 
     @property
     def warm(self) -> bool:
-        """True when as many are ready as the pool should keep."""
+        """True when the pool has all the ready sandboxes that it should keep."""
         return self.ready >= self.size
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteResult:
-    """A bulk delete: the ids that are gone, and for the others why not."""
+    """Result of a bulk delete: the deleted ids, and the error for each other id."""
 
     deleted: tuple[str, ...]
     failed: dict[str, str]
@@ -241,7 +241,7 @@ class DeleteResult:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a batch is: items finished (of which `failed` raised), running now, and in total."""
+    """Progress of a batch: items finished (of which `failed` raised), running now, and in total."""
 
     done: int
     failed: int

@@ -1,4 +1,4 @@
-"""Sizes as people write them."""
+"""Parses and formats sizes such as 1GiB."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-zA-Z]*)\s*")
 
 
 def parse_size(value: int | float | str, *, name: str = "size") -> int:
-    """Bytes of `1073741824`, `"1GiB"`, `"512m"` or `"1.5 GB"`. Raises ValueError that names the argument."""
+    """Parse `1073741824`, `"1GiB"`, `"512m"` or `"1.5 GB"` to bytes. Raises ValueError that names the argument."""
     if isinstance(value, str):
         match = _SIZE.fullmatch(value)
         factor = _FACTORS.get(match[2].lower()) if match else None
@@ -38,7 +38,7 @@ def parse_size(value: int | float | str, *, name: str = "size") -> int:
 
 
 def show_size(value: float) -> str:
-    """A size for people: 1.5 MiB."""
+    """Format a size in bytes for people, such as 1.5 MiB."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if abs(value) < 1024:
             return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.1f} {unit}"

@@ -1,1 +1,1 @@
-"""The asynchronous flavour: the source from which the synchronous one is generated."""
+"""The asynchronous API: the source from which the synchronous one is generated."""

@@ -1,4 +1,4 @@
-"""Checkpoints: what has been written in one sandbox, kept beyond its end."""
+"""Checkpoints: snapshots of one sandbox's files that outlive it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from sandlot.models import CheckpointInfo
 
 
 class AsyncCheckpoints(AsyncHandle):
-    """What of a sandbox can be kept. `AsyncSandbox` is one of these with a life of its own."""
+    """Makes, lists and deletes checkpoints; a base class of `AsyncSandbox`."""
 
     async def checkpoint(self, *, wait: float = 300.0) -> CheckpointInfo:
-        """Keeps what has been written in this sandbox (not its processes) beyond its end; it runs on meanwhile.
+        """Save the files of this sandbox (not its processes) beyond its end, while it keeps running.
 
-        `wait` is how many seconds to wait until it is DURABLE; 0 returns at once. Raises Conflict, ServerError (it
-        FAILED, or there is no room for it) or WaitTimeout.
+        `wait` is how many seconds to wait until the checkpoint is DURABLE; 0 returns at once. Raises Conflict,
+        ServerError (the checkpoint FAILED, or the server has no space for it) or WaitTimeout.
         """
         path = f"/sandbox/{self.id}/checkpoints"
         document = await self.client.call("POST", path, safe=False, sandbox_id=self.id)
@@ -37,20 +37,20 @@ class AsyncCheckpoints(AsyncHandle):
         return made
 
     async def checkpoints(self) -> list[CheckpointInfo]:
-        """Those of this sandbox, oldest first."""
+        """Return the checkpoints of this sandbox, oldest first."""
         document = await self.client.call("GET", f"/sandbox/{self.id}/checkpoints", sandbox_id=self.id)
         return [documents.checkpoint_info(item) for item in document.get("checkpoints") or ()]
 
     @classmethod
     async def get_checkpoint(cls, checkpoint_id: str, *, client: AsyncClient | None = None) -> CheckpointInfo:
-        """One checkpoint, of any sandbox. Raises NotFound."""
+        """Return a checkpoint of any sandbox. Raises NotFound."""
         client = client or await default_client()
         path = f"/sandbox/checkpoints/{checks.path_part(checkpoint_id, name='checkpoint_id')}"
         return documents.checkpoint_info(await client.call("GET", path))
 
     @classmethod
     async def delete_checkpoint(cls, checkpoint_id: str, *, client: AsyncClient | None = None) -> None:
-        """Gives its room back. Raises NotFound, or Conflict while it is being made."""
+        """Delete a checkpoint. Raises NotFound, or Conflict while the server is writing it."""
         client = client or await default_client()
         path = f"/sandbox/checkpoints/{checks.path_part(checkpoint_id, name='checkpoint_id')}"
         await client.call("DELETE", path)

@@ -19,18 +19,16 @@ from sandlot.endpoint import Endpoint
 from sandlot.errors import ConnectionFailed
 
 USER_AGENT = f"sandlot/{_version.__version__}"
-LONG_ATTEMPT = (
-    5.0  # seconds; a connection that held this long was a working one, unless we stopped waiting for it
-)
-CLEANUP = 5.0  # seconds: what is undone for a caller that has been cancelled keeps it waiting
-REFUSAL_SILENCE = 30.0  # seconds without a byte in which the rest of a refusal is given up
+LONG_ATTEMPT = 5.0  # seconds; a connection that lasted this long worked, unless we timed out
+CLEANUP = 5.0  # seconds; cleanup for a cancelled caller delays its return
+REFUSAL_SILENCE = 30.0  # seconds without a byte before the rest of an error body is skipped
 
 
 class AsyncClient:
-    """A server and the connections to it.
+    """A client of one server, with its connections.
 
     Without arguments it uses SANDLOT_URL and SANDLOT_API_KEY, and with neither set a private local stack.
-    `retry_for` is how many seconds a lost server is waited for before `ConnectionFailed` is raised.
+    `retry_for` is how many seconds a lost connection is retried before `ConnectionFailed` is raised.
     """
 
     def __init__(
@@ -53,11 +51,11 @@ class AsyncClient:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Closes all connections; calls in flight fail."""
+        """Close all connections; calls in flight fail."""
         await self.transport.aclose()
 
     async def endpoint(self) -> Endpoint:
-        """The server; the first call may start a local stack. Raises ConfigError."""
+        """Return the server; the first call may start a local stack. Raises ConfigError."""
         if self._endpoint is None:
             async with self._lock:
                 if self._endpoint is None:
@@ -78,9 +76,9 @@ class AsyncClient:
         patience: float | None = None,
         sandbox_id: str = "",
     ) -> documents.Document:
-        """A call of the control API: the JSON object it answers. Raises the matching SandlotError.
+        """Call the control API and return its JSON object. Raises the matching SandlotError.
 
-        `patience`: seconds after which it is not sent again, nor ever to a busy server.
+        `patience` is how many seconds the call is retried; with it, a busy server is not retried.
         """
         end = await self.endpoint()
         headers = {"Authorization": f"Bearer {end.api_key}", "User-Agent": USER_AGENT}
@@ -100,9 +98,9 @@ class AsyncClient:
         return documents.parse(response.body)
 
     async def send(self, request: Request, *, deadline: float | None = None, busy: bool = True) -> Response:
-        """The answer, whatever its status, after as many attempts as it takes. Raises ConnectionFailed.
+        """Send with retries and return the response, whatever its status. Raises ConnectionFailed.
 
-        `busy`: whether it is sent again to a server that is.
+        `busy` is whether to retry a busy server.
         """
         retry: Retry | None = None
         while True:
@@ -144,12 +142,12 @@ class AsyncClient:
         sandbox_id: str = "",
         path: str | None = None,
     ) -> AsyncBody:
-        """The beginning of a streamed answer with the same retries as `send`; a status of 429 and above raises.
+        """Send with the retries of `send` and return the response as a stream; a status of 429 and above raises.
 
-        `source` makes the body anew for each attempt; an unsafe request has one attempt once it was sent.
+        `source` makes a new request body for each attempt; an unsafe request is not retried once it was sent.
         """
         retry = retry or self.retry(safe=request.safe)
-        # The source of an unsafe one can be read once: a second attempt, also at a busy server, would send the rest.
+        # An unsafe request's source can be read once: a retry, also at a busy server, would send only the rest.
         repeatable = request.safe or source is None
         while True:
             begun = now()
@@ -187,7 +185,7 @@ class AsyncClient:
             await sleep(delay)
 
     async def rest(self, refusal: AsyncBody) -> bytes:
-        """The body of a refusal, or nothing when it breaks off: its status is told all the same."""
+        """Return the body of an error response, or b"" if it breaks off: its status is reported all the same."""
         try:
             return await refusal.read_all(timeout=REFUSAL_SILENCE)
         except TransportError:
@@ -196,7 +194,7 @@ class AsyncClient:
             await refusal.aclose()
 
     def retry(self, *, safe: bool, deadline: float | None = None) -> Retry:
-        """A new retry memory with this client's patience."""
+        """Return new retry state with this client's retry window."""
         return Retry(safe=safe, window=self.retry_for, deadline=deadline)
 
     def _delay(
@@ -204,7 +202,7 @@ class AsyncClient:
     ) -> float | None:
         if error is not None and error.final:
             return None
-        # A server that says nothing, or is not reached, would begin the window anew with each attempt, for ever.
+        # Attempts at a silent or unreachable server would each restart the window, and never end.
         silent = error is not None and (error.timed_out or not error.sent)
         if now() - begun > LONG_ATTEMPT and not silent:
             retry.progress()
@@ -212,7 +210,7 @@ class AsyncClient:
 
 
 async def default_client(*, url: str | None = None, api_key: str | None = None) -> AsyncClient:
-    """The shared client for these arguments; it is closed when the event loop shuts down."""
+    """Return the shared client for these arguments; it is closed when the event loop shuts down."""
     clients = scope()
     key = ("client", url, api_key)
     client = clients.get(key)

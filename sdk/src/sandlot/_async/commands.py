@@ -1,4 +1,4 @@
-"""Commands in a sandbox: run one to its end, follow its output, start one and come back to it, run many."""
+"""Commands in a sandbox: run one, stream its output, start it in the background and attach later, run many."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EXEC_SLACK = 300.0  # seconds after a command's own limit for queueing, lost con
 
 
 class AsyncCommands(AsyncHandle):
-    """What a sandbox can run. `AsyncSandbox` is one of these with a life of its own."""
+    """Runs commands in a sandbox; a base class of `AsyncSandbox`."""
 
     @overload
     async def exec(
@@ -68,15 +68,15 @@ class AsyncCommands(AsyncHandle):
         stream: bool = False,
         check: bool = False,
     ) -> ExecResult | AsyncOpStream:
-        """Runs a command (a shell's string, or a list of arguments) to its end.
+        """Run a command (a string for the shell, or a list of arguments) and wait for its result.
 
-        A string runs in the image's bash, or in its sh if it has no bash; `shell` chooses another: `sh`, `bash` or
+        A string runs in the image's bash, or in sh if it has no bash; `shell` selects another: `sh`, `bash` or
         an absolute path, called with `-c`. A list runs without a shell.
-        `timeout` is seconds the command may run; reaching it is a result with verdict `timeout` and the output so
-        far. `stream=True` gives an iterator of events instead. The request carries an op id (yours or a new one),
-        so it is sent again after a lost connection and still runs once. Cancelling ends the command.
-        Raises SandboxLost when the infrastructure ended it, StartFailed when it could not begin, CommandFailed
-        with `check` when it did not end with exit code 0.
+        A command that runs longer than `timeout` seconds is killed; its result has the verdict `timeout` and the
+        output so far. `stream=True` returns an iterator of events instead. The request carries an op id (yours or
+        a new one), so a retry after a lost connection runs the command only once. Cancelling ends the command.
+        Raises SandboxLost when the infrastructure ended it, StartFailed when it could not start and, with `check`,
+        CommandFailed when it did not exit with code 0.
         """
         op = calls.op_id_or_new(op_id)
         if stream:
@@ -137,10 +137,10 @@ class AsyncCommands(AsyncHandle):
         shell: str | None = None,
         op_id: str | None = None,
     ) -> AsyncProcess:
-        """Starts a command and returns while it runs.
+        """Start a command and return while it runs.
 
-        `pty` gives it a terminal, of 80 × 24 or the given (columns, rows). `detach` lets it live on when nobody
-        follows it; otherwise it ends soon after its caller is gone.
+        `pty` gives it a terminal, of 80 × 24 or the given (columns, rows). With `detach` it keeps running without a
+        client; otherwise the server ends it soon after its caller disconnects.
         """
         return await self._start(
             command,
@@ -156,7 +156,7 @@ class AsyncCommands(AsyncHandle):
         )
 
     async def attach(self, op_id: str, *, offset: int = 0) -> AsyncProcess:
-        """A command started earlier, here or elsewhere; its output from `offset` on. Raises NotFound, OpExpired."""
+        """Attach to a command started earlier, here or elsewhere, from `offset` on. Raises NotFound, OpExpired."""
         document = await self._plane.call("GET", f"/ops/{calls.op_id_or_new(op_id)}")
         detached = bool(document.get("detached"))
         stream = AsyncOpStream(plane=self._plane, op_id=op_id, document=None, offset=offset, keep=detached)
@@ -175,7 +175,7 @@ class AsyncCommands(AsyncHandle):
         cwd: str | None = None,
         user: str | int | None = None,
     ) -> list[Any]:
-        """Runs many commands in this sandbox, at most `concurrency` at once; results in their order."""
+        """Run commands in this sandbox, at most `concurrency` at once; return results in the order of the commands."""
 
         async def one(command: Command) -> ExecResult:
             return await self.exec(command, timeout=timeout, env=env, cwd=cwd, user=user)
@@ -213,7 +213,7 @@ class AsyncCommands(AsyncHandle):
             try:
                 await AsyncProcess(plane=self._plane, stream=stream, detached=False).feed(stdin)
             except BaseException:
-                await stream.aclose()  # its caller never gets it
+                await stream.aclose()  # the caller never receives it
                 raise
         return stream
 

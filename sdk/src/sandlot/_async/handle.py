@@ -1,4 +1,4 @@
-"""A sandbox as the client knows it: what its commands, network and checkpoints are all asked through."""
+"""The base of a sandbox's commands, network and checkpoints: its client, state and data plane."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sandlot.models import SandboxInfo
 
 
 class AsyncHandle:
-    """The client, what it last heard of the sandbox, and the sandbox's data plane."""
+    """A sandbox's client, latest known state and data plane."""
 
     def __init__(
         self, *, client: AsyncClient, info: SandboxInfo, auth: Mapping[str, Any] | None = None

@@ -1,4 +1,4 @@
-"""The data plane of one sandbox: its base address and token, and calls that fail as the right exception."""
+"""The data plane of one sandbox: its base URL and token, and calls that raise the matching exception."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KILL_SECONDS = 5.0
 
 
 class AsyncPlane:
-    """Sends to `{gateway_url}/{user_ns}/{job_id}/…` with the sandbox's token, renewed once when it is refused."""
+    """Sends to `{gateway_url}/{user_ns}/{job_id}/…` with the sandbox's token, renewed once if it is rejected."""
 
     def __init__(
         self, *, client: AsyncClient, sandbox_id: str, auth: Mapping[str, Any] | None = None
@@ -67,7 +67,7 @@ class AsyncPlane:
         path: str | None = None,
         accept: tuple[int, ...] = (),
     ) -> Response:
-        """A buffered call. Statuses of 300 and above raise, but for those in `accept`."""
+        """Send a request and return its whole response. Raises for a status of 300 and above that is not in `accept`."""
         renewed = False
         while True:
             origin = self._origin or await self._authorize()
@@ -100,7 +100,7 @@ class AsyncPlane:
         timeout: float | None = 60.0,
         path: str | None = None,
     ) -> documents.Document:
-        """A call with JSON both ways."""
+        """Send a JSON document and return the JSON response."""
         response = await self.send(
             method,
             with_query(route, query or {}),
@@ -125,7 +125,7 @@ class AsyncPlane:
         path: str | None = None,
         retry: Retry | None = None,
     ) -> AsyncBody:
-        """A streamed call: the answer's body is still to be read."""
+        """Send a request and return its response body as a stream."""
         renewed = False
         while True:
             origin = self._origin or await self._authorize()
@@ -151,7 +151,7 @@ class AsyncPlane:
             raise self._error(answer.status, answer.headers, data, path=path)
 
     async def kill(self, op_id: str) -> None:
-        """Ends an op whose caller has given up. Best effort within `KILL_SECONDS`; never raises."""
+        """Kill an op whose caller has given up. Best effort within `KILL_SECONDS`; never raises."""
         if self._origin is None:
             return
         request = Request(
@@ -159,7 +159,7 @@ class AsyncPlane:
         )
         try:
             await self.client.transport.request(request)
-        except TransportError:  # the sandbox ends its ops by itself when their caller is gone
+        except TransportError:  # the sidecar ends an op by itself when its caller is gone
             return
 
     def _error(

@@ -1,4 +1,4 @@
-"""A live command: write to it, resize it, signal it, read what it says, wait for it, leave it and come back."""
+"""A running command: write to it, resize it, signal it, read its output, wait for it, detach and reattach."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_WRITE = 256 * 1024
 
 
 class AsyncProcess:
-    """A running op. Iterate over it for its output; leaving its `async with` block ends it unless detached."""
+    """A running op. Iterate over it for its output; leaving its `async with` block kills it unless detached."""
 
     def __init__(
         self, *, plane: AsyncPlane, stream: AsyncOpStream, detached: bool, written: int | None = 0
@@ -28,17 +28,17 @@ class AsyncProcess:
         self._plane = plane
         self._stream = stream
         self._detached = detached
-        self._written = written  # bytes of input taken so far; None until the server was asked
+        self._written = written  # bytes of input the server has received; None until it was asked
         self._lock = Lock()
 
     @property
     def pid(self) -> int | None:
-        """The process id inside the sandbox, once the first output was read."""
+        """The process id inside the sandbox; None until the first output was read."""
         return self._stream.pid
 
     @property
     def offset(self) -> int:
-        """Where the output read so far ends, for `attach`."""
+        """Offset at the end of the output read so far, for `attach`."""
         return self._stream.offset
 
     def __aiter__(self) -> AsyncProcess:
@@ -56,7 +56,7 @@ class AsyncProcess:
         await self.aclose()
 
     async def write(self, data: bytes | str) -> None:
-        """Writes to standard input; waits while the command does not read, until it has ended if need be."""
+        """Write to standard input; wait while the command does not read, at most until it ends."""
         raw = data.encode() if isinstance(data, str) else data
         async with self._lock:
             if self._written is None:
@@ -66,14 +66,14 @@ class AsyncProcess:
                 await self._stdin(piece, eof=False)
 
     async def close_stdin(self) -> None:
-        """Ends standard input; for a PTY this is the end-of-file character."""
+        """Close standard input; a PTY gets the end-of-file character."""
         async with self._lock:
             if self._written is None:
                 await self._stdin(b"", eof=False)
             await self._stdin(b"", eof=True)
 
     async def feed(self, data: bytes | str) -> None:
-        """All of standard input and its end. A command that has ended, or closed it, does not want the rest."""
+        """Write all of standard input and close it; ignore a command that has ended or closed it."""
         try:
             await self.write(data)
             await self.close_stdin()
@@ -81,20 +81,20 @@ class AsyncProcess:
             return
 
     async def resize(self, *, cols: int, rows: int) -> None:
-        """Tells a PTY its new size."""
+        """Resize the PTY."""
         await self._plane.call("POST", f"/ops/{self.op_id}/resize", body={"cols": cols, "rows": rows})
 
     async def signal(self, signal: int | str, *, tree: bool = True) -> None:
-        """Sends a signal (`15` or `"TERM"`) to the command, with `tree` also to all its descendants."""
+        """Send a signal (`15` or `"TERM"`) to the command, with `tree` also to all its descendants."""
         body = {"signal": signal, "tree": tree, "id": new_id()}
         await self._plane.call("POST", f"/ops/{self.op_id}/signal", body=body)
 
     async def kill(self) -> None:
-        """Kills the command and all its descendants; its verdict is `killed`."""
+        """Kill the command and all its descendants; its verdict is `killed`."""
         await self._plane.call("DELETE", f"/ops/{self.op_id}")
 
     async def poll(self) -> ExecResult | None:
-        """The result without its output if the command has ended, else None."""
+        """Return the result without output if the command has ended, else None."""
         document = await self._plane.call("GET", f"/ops/{self.op_id}")
         if document.get("state") != "ended":
             return None
@@ -103,9 +103,9 @@ class AsyncProcess:
         )
 
     async def wait(self, *, check: bool = False) -> ExecResult:
-        """Waits for the end; the result has the whole kept output, whether or not it was also iterated.
+        """Wait for the end; the result has all the kept output, whether or not you also iterated over it.
 
-        Raises SandboxLost when the infrastructure ended it, CommandFailed with `check` for any other failure.
+        Raises SandboxLost when the infrastructure ended it and, with `check`, CommandFailed for any other failure.
         """
         while True:
             route = with_query(f"/ops/{self.op_id}", {"wait": POLL_SECONDS})
@@ -126,7 +126,7 @@ class AsyncProcess:
         return result
 
     async def detach(self) -> str:
-        """Leaves the command running without a follower; returns the op id for `Sandbox.attach`."""
+        """Leave the command running without a client; return the op id for `Sandbox.attach`."""
         if not self._detached:
             await self._plane.call("POST", f"/ops/{self.op_id}/detach")
             self._detached = True
@@ -134,7 +134,7 @@ class AsyncProcess:
         return self.op_id
 
     async def aclose(self) -> None:
-        """Stops following; ends the command if it still runs and is not detached."""
+        """Stop streaming; end the command if it still runs and is not detached."""
         if self._detached or self._stream.exit is not None:
             await self._stream.stop()
         else:
@@ -146,14 +146,14 @@ class AsyncProcess:
             f"/ops/{self.op_id}/stdin", {"offset": self._written or 0, "eof": 1 if eof else None}
         )
         headers = {"Content-Type": "application/octet-stream"}
-        # Without an answer nobody knows how much the server took: it would drop what follows at an old offset as a repeat.
+        # Without a response the received length is unknown; the server would drop later input at an old offset as a repeat.
         self._written = None
         while True:
             answer = await self._plane.send("POST", route, body=data, headers=headers, accept=(408,))
             if answer.status != 408:
                 break
-            # The command has not read for 30 s: that is its own affair, and an error would call it the server's. What
-            # of this the server took already it drops from the repeat.
+            # The command has not read for 30 s, which is no failure of the server: send again. The server drops the
+            # part that it already has.
             if error_code(answer.body) != "stdin_full":
                 raise error_for(status=answer.status, headers=answer.headers, body=answer.body)
         self._written = int(documents.parse(answer.body)["offset"])

@@ -1,1 +1,1 @@
-"""The wire without sockets: parsers, request builders, error mapping and retry decisions, shared by both flavours."""
+"""The protocol without I/O: parsers, request builders, error mapping and retry policy, for both APIs."""

@@ -1,4 +1,4 @@
-"""From an HTTP status and body to the error that a caller can catch by type."""
+"""Maps an HTTP error response to an exception type."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _object(body: bytes) -> dict[str, object]:
     return cast(dict[str, object], value) if isinstance(value, dict) else {}
 
 
-# What the wire calls otherwise than the SDK's arguments; sizes are GiB there.
+# Wire field -> SDK argument, where their names differ; sizes on the wire are GiB.
 _ARGUMENTS = {
     "docker_image": "image",
     "cpu_cores": "cpu",
@@ -54,7 +54,7 @@ _ARGUMENTS = {
 
 
 def _named(message: str, field: str | None) -> tuple[str, str | None]:
-    """Message and field with the name that the caller knows."""
+    """Return message and field with the name of the SDK's argument."""
     if not field:
         return message, field
     head, dot, rest = field.partition(".")
@@ -79,7 +79,7 @@ def _first_field(document: dict[str, object]) -> str | None:
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """The seconds of a Retry-After header; dates are not understood and give None."""
+    """Return the seconds of a Retry-After header, or None if it is absent or a date."""
     try:
         value = float(headers["retry-after"])
     except (KeyError, ValueError):
@@ -88,7 +88,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
 
 def error_code(body: bytes) -> str:
-    """The server's short name of an error, or an empty string."""
+    """Return the error code in the body, or an empty string."""
     code = _object(body).get("error")
     return code if isinstance(code, str) else ""
 
@@ -101,7 +101,7 @@ def error_for(
     sandbox_id: str = "",
     path: str | None = None,
 ) -> SandlotError:
-    """The error for an answer that is not a success; `path` is given for file operations."""
+    """Return the exception for an error response; file operations pass their `path`."""
     document = _object(body)
     code = str(document.get("error") or "")
     text = document.get("message") or document.get("detail") or code
@@ -148,7 +148,7 @@ def _file_error(*, status: int, code: str, message: str, path: str) -> SandlotEr
 
 
 def end_error(end: ExecResult | Exit, *, sandbox_id: str) -> SandlotError | None:
-    """The error for an op whose end is not the code's own result, else None."""
+    """Return the exception for an op whose end is not the code's own result, else None."""
     if end.verdict in LOST_OPS:
         message = end.message or f"the command was lost: {end.verdict}"
         return SandboxLost(message, verdict=str(end.verdict), sandbox_id=sandbox_id)

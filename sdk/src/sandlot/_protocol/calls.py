@@ -1,4 +1,4 @@
-"""What the SDK sends: bodies of create, exec and ops, checked before they leave."""
+"""Builds and validates the request bodies of create, exec and ops."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_INLINE_STDIN = 4 * 1024 * 1024
 
 
 def new_id() -> str:
-    """An id nobody else has: 32 hex digits."""
+    """Return a unique id of 32 hex digits."""
     return os.urandom(16).hex()
 
 
@@ -39,7 +39,7 @@ def exec_document(
     shell: str | None,
     stdin: str | None,
 ) -> dict[str, Any]:
-    """The body of the buffered exec."""
+    """Build the body of a buffered exec."""
     document: dict[str, Any] = {"command": checks.argv(command)}
     if shell is not None:
         document["shell"] = checks.shell(shell)
@@ -57,7 +57,7 @@ def exec_document(
 
 
 def inline_stdin(stdin: str | bytes | None) -> str | None:
-    """The input as text when it can travel inside the exec's JSON, else None."""
+    """Return the input as text if it fits into the exec's JSON, else None."""
     if stdin is None or len(stdin) > MAX_INLINE_STDIN:
         return None
     if isinstance(stdin, str):
@@ -81,7 +81,7 @@ def op_document(
     pty: tuple[int, int] | None,
     detach: bool,
 ) -> dict[str, Any]:
-    """The body that creates an op (or attaches to it)."""
+    """Build the body that creates an op or attaches to it."""
     document: dict[str, Any] = {"id": op_id, "command": checks.argv(command)}
     if shell is not None:
         document["shell"] = checks.shell(shell)
@@ -103,7 +103,7 @@ def op_document(
 
 
 def policy_document(*, allow: Sequence[str] | None, deny: Sequence[str] | None) -> dict[str, Any]:
-    """The body of a change of what a sandbox may reach."""
+    """Build the body that sets an egress policy."""
     if (allow is None) == (deny is None):
         raise ValueError("give either allow or deny, not both")
     return {
@@ -135,7 +135,7 @@ def create_document(
     idempotency_key: str,
     wait_seconds: float,
 ) -> dict[str, Any]:
-    """The body of a create, in the units of the wire."""
+    """Build the body of a create, in the units of the wire."""
     checks.one_of(network, ("full", "none"), name="network")
     document: dict[str, Any] = {
         "network": network,
@@ -149,7 +149,7 @@ def create_document(
     else:
         document["timeout_seconds"] = checks.seconds(timeout, name="timeout")
     optional: dict[str, Any] = {
-        # A pool and a checkpoint have an image; another one beside them would be refused.
+        # A pool and a checkpoint imply an image; the server rejects another one.
         "docker_image": "host" if image is None and checkpoint is None and pool is None else image,
         "checkpoint_id": checkpoint,
         "name": name,

@@ -1,4 +1,4 @@
-"""Checks of what a caller passes, before it leaves: each ValueError names the argument and says what would be right."""
+"""Validates arguments before a request is sent: each ValueError names the argument and what it must be."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Command = str | Sequence[str]
 
 
 def seconds(value: object, *, name: str) -> float | None:
-    """A length of time, or None for no limit."""
+    """Validate a duration in seconds; None means no limit."""
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
@@ -21,14 +21,14 @@ def seconds(value: object, *, name: str) -> float | None:
 
 
 def shell(value: object) -> str:
-    """The shell of a command that is a string."""
+    """Validate the shell of a string command."""
     if not isinstance(value, str) or not (value in ("sh", "bash") or value.startswith("/")):
         raise ValueError(f"shell: must be 'sh', 'bash' or an absolute path in the sandbox, not {value!r}")
     return value
 
 
 def argv(command: object) -> str | list[str]:
-    """A line for the shell, or a program and its arguments."""
+    """Validate a command: a line for the shell, or a program and its arguments."""
     if isinstance(command, str):
         return command
     if isinstance(command, bytes | bytearray) or not isinstance(command, Sequence):
@@ -43,20 +43,20 @@ def argv(command: object) -> str | list[str]:
 
 
 def strings(value: object, *, name: str) -> dict[str, str]:
-    """Names and values of an environment."""
+    """Validate the names and values of an environment."""
     if not isinstance(value, Mapping):
         raise ValueError(f'{name}: must be a dictionary such as {{"NAME": "value"}}, not {value!r}')
     for key, text in cast(Mapping[object, object], value).items():
         if not isinstance(key, str):
             raise ValueError(f"{name}: its names must be strings, not {key!r}")
         if not isinstance(text, str):
-            # The value may be a secret and stays out of the message.
+            # The value may be a secret, so the message must not contain it.
             raise ValueError(f"{name}[{key!r}]: must be a string, not of type {type(text).__name__}")
     return dict(cast(Mapping[str, str], value))
 
 
 def targets(value: object, *, name: str) -> list[str] | None:
-    """Hosts, addresses and networks of a policy; None for none given."""
+    """Validate the hosts, addresses and networks of an egress policy; None if there is no list."""
     if value is None:
         return None
     if isinstance(value, str | bytes) or not isinstance(value, Sequence):
@@ -90,7 +90,7 @@ def labels(value: object) -> list[str]:
 
 
 def octal(value: object) -> str | None:
-    """A file's mode as the wire wants it."""
+    """Return a file's mode as four octal digits."""
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 0o7777:
@@ -105,7 +105,7 @@ def port(value: object) -> int:
 
 
 def size_of_terminal(value: object) -> tuple[int, int] | None:
-    """Columns and rows from what `pty` may be: False, True or a pair."""
+    """Return columns and rows for a `pty` that is True or a pair, None for False."""
     if value is None or value is False:
         return None
     if value is True:
@@ -119,7 +119,7 @@ def size_of_terminal(value: object) -> tuple[int, int] | None:
 
 
 def path(value: object, *, name: str = "path") -> str:
-    """A path in the sandbox, as a string. Raises TypeError for what is none: str() would make a path of anything."""
+    """Return a path in the sandbox as a string. Raises TypeError for other types, which str() would convert."""
     text: object = os.fspath(cast(os.PathLike[str], value)) if isinstance(value, os.PathLike) else value
     if not isinstance(text, str):
         raise TypeError(f"{name}: must be a string or an os.PathLike of one, not {value!r}")
@@ -132,11 +132,11 @@ def path(value: object, *, name: str = "path") -> str:
     return text
 
 
-MOST = (1 << 63) - 1  # what a file's offset can be
+MOST = (1 << 63) - 1  # the largest file offset
 
 
 def whole(value: object, *, name: str, least: int = 0) -> int:
-    """A whole number of bytes."""
+    """Validate a whole number of bytes."""
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MOST:
         low = "-(2**63-1)" if least < 0 else str(least)
         raise ValueError(f"{name}: must be a whole number from {low} to 2**63-1, not {value!r}")
@@ -150,7 +150,7 @@ def concurrency(value: object) -> int:
 
 
 def path_part(value: object, *, name: str) -> str:
-    """An id as one part of a URL's path."""
+    """Quote an id as one segment of a URL's path."""
     if not isinstance(value, str) or not value or value in (".", ".."):
         raise ValueError(f"{name}: must be a string that is not empty, not {value!r}")
     return quote(value, safe="")

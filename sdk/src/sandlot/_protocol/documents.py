@@ -1,4 +1,4 @@
-"""From the server's JSON documents to the SDK's records; unknown fields are ignored, absent ones have a default."""
+"""Parses the server's JSON into the SDK's records; ignores unknown fields and gives absent ones a default."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _VERDICTS = {item.value: item for item in Verdict}
 
 
 def parse(body: bytes) -> Document:
-    """The JSON object in `body`. Raises ServerError when it is none."""
+    """Parse the JSON object in `body`. Raises ServerError if it is none."""
     try:
         value: object = json.loads(body) if body else {}
     except ValueError as error:
@@ -52,7 +52,7 @@ def usage(document: Document) -> Usage:
 
 
 def exec_result(document: Document, *, op_id: str) -> ExecResult:
-    """From the answer of the buffered exec."""
+    """Parse the response of a buffered exec."""
     return ExecResult(
         document.get("stdout") or "",
         document.get("stderr") or "",
@@ -74,7 +74,7 @@ def _exit_code(document: Document) -> int:
 
 
 def exit_event(document: Document, *, op_id: str) -> Exit:
-    """From an op document or the stream's last frame."""
+    """Parse an op document or the last frame of a stream."""
     return Exit(
         exit_code=_exit_code(document),
         verdict=verdict(document.get("verdict")),
@@ -120,7 +120,7 @@ def _seconds(document: Document, *, seconds: str, minutes: str) -> float | None:
 
 
 def network_policy(document: Document) -> NetworkPolicy:
-    """From the control API's answer about what a sandbox may reach."""
+    """Parse the control API's egress policy."""
     lists: Document = document.get("policy") or {}
     allow, deny = lists.get("allowlist"), lists.get("denylist")
     return NetworkPolicy(
@@ -131,7 +131,7 @@ def network_policy(document: Document) -> NetworkPolicy:
 
 
 def sandbox_info(document: Document) -> SandboxInfo:
-    """From the control API's sandbox document."""
+    """Parse the control API's sandbox document."""
     network = document.get("network")
     if network is None:
         network = "none" if document.get("networkAccess") is False else "full"

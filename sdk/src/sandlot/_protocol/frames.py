@@ -1,4 +1,4 @@
-"""The frame stream of an op (application/vnd.sandlot.frames): decoding, and the offset to resume from."""
+"""Decodes the frame stream of an op (application/vnd.sandlot.frames) and tracks the offset to resume from."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _KNOWN = frozenset((STDOUT, STDERR, KEEPALIVE, START, END))
 
 
 class FrameError(Exception):
-    """The stream is not one of frames."""
+    """The stream does not consist of valid frames."""
 
 
 class Frame(NamedTuple):
@@ -20,15 +20,15 @@ class Frame(NamedTuple):
 
 
 def encode(frame_type: bytes, payload: bytes) -> bytes:
-    """One frame as bytes."""
+    """Encode one frame."""
     return frame_type + len(payload).to_bytes(4, "big") + payload
 
 
 class FrameDecoder:
-    """Turns bytes fed in any pieces into frames.
+    """Decodes bytes fed in any chunks into frames.
 
-    `offset` counts the bytes of the complete frames seen, keep-alives left out: a new stream asked for from
-    there goes on exactly where this one stopped.
+    `offset` counts the bytes of the complete frames, without keep-alives: a new stream from this offset resumes
+    exactly where this one stopped.
     """
 
     __slots__ = ("_buffer", "ended", "offset")
@@ -39,7 +39,7 @@ class FrameDecoder:
         self._buffer: bytes = b""
 
     def feed(self, data: bytes) -> list[Frame]:
-        """The frames that are complete now. Raises FrameError."""
+        """Return the frames that are now complete. Raises FrameError."""
         if self._buffer:
             data = self._buffer + data
         frames: list[Frame] = []
@@ -67,5 +67,5 @@ class FrameDecoder:
         return frames
 
     def restart(self) -> None:
-        """Forgets a half-received frame, before reading a new stream from `offset`."""
+        """Drop an incomplete frame, before reading a new stream from `offset`."""
         self._buffer = b""

@@ -1,4 +1,4 @@
-"""HTTP/1.1 as a client needs it, without I/O: writes a request's head and parses a response fed in any pieces."""
+"""An HTTP/1.1 client without I/O: writes a request's head and parses a response fed in any chunks."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ MAX_CHUNK_LINE = 4096
 
 
 class ProtocolError(Exception):
-    """The peer does not speak HTTP/1.1 as we understand it, or stopped in the middle of a response."""
+    """The peer sent invalid or unsupported HTTP/1.1, or closed in the middle of a response."""
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a connection goes to."""
+    """Scheme, host and port of a server."""
 
     secure: bool
     host: str
@@ -29,7 +29,7 @@ class Origin:
 
 
 def split_url(url: str) -> tuple[Origin, str]:
-    """The origin of an http(s) URL and its path without a trailing slash. Raises ValueError for anything else."""
+    """Return an http(s) URL's origin and its path without a trailing slash. Raises ValueError for other URLs."""
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise ValueError(f"not an http:// or https:// URL: {url!r}")
@@ -43,7 +43,7 @@ def split_url(url: str) -> tuple[Origin, str]:
 def request_head(
     *, method: str, target: str, authority: str, headers: Mapping[str, str], length: int | None
 ) -> bytes:
-    """The bytes before the body; `length` None means that the body will be sent in chunks."""
+    """Encode the request's head; `length` None means a chunked body."""
     framing = "Transfer-Encoding: chunked" if length is None else f"Content-Length: {length}"
     lines = [f"{method} {target} HTTP/1.1", f"Host: {authority}", framing]
     lines += [f"{name}: {value}" for name, value in headers.items()]
@@ -54,7 +54,7 @@ def request_head(
 
 
 def chunk(data: bytes) -> bytes:
-    """One chunk of a chunked body; the empty one ends it."""
+    """Encode one chunk of a chunked body; an empty one ends it."""
     return b"%x\r\n%b\r\n" % (len(data), data)
 
 
@@ -62,14 +62,14 @@ _HEAD, _LENGTH, _SIZE, _DATA, _DATA_END, _TRAILER, _CLOSE, _DONE = range(8)
 
 
 class ResponseParser:
-    """Parses one response. Feed it bytes in any pieces; `status` is 0 until the head is complete."""
+    """Parses one response, fed in any chunks; `status` is 0 until the head is complete."""
 
     __slots__ = ("_buffer", "_left", "_parts", "_state", "headers", "reusable", "started", "status")
 
     def __init__(self) -> None:
         self.status = 0
         self.headers: dict[str, str] = {}
-        self.started = False  # some byte has arrived: the server has taken the request
+        self.started = False  # a byte has arrived: the server has received the request
         self.reusable = True  # the connection may carry another request once done
         self._state = _HEAD
         self._buffer = b""
@@ -85,7 +85,7 @@ class ResponseParser:
         return bool(self._parts)
 
     def take(self) -> bytes:
-        """The body bytes decoded since the last call."""
+        """Return the body bytes decoded since the last call."""
         parts = self._parts
         if not parts:
             return b""
@@ -94,7 +94,7 @@ class ResponseParser:
         return data
 
     def feed(self, data: bytes) -> None:
-        """Takes the next bytes of the connection. Raises ProtocolError."""
+        """Parse the next bytes of the connection. Raises ProtocolError."""
         self.started = True
         if self._buffer:
             data = self._buffer + data
@@ -120,7 +120,7 @@ class ResponseParser:
             self._feed_chunked(data)
 
     def eof(self) -> None:
-        """The peer closed the connection. Raises ProtocolError when the response is not complete."""
+        """Handle the end of the connection. Raises ProtocolError if the response is incomplete."""
         self.reusable = False
         if self._state == _CLOSE:
             self._state = _DONE

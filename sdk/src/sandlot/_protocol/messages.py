@@ -1,4 +1,4 @@
-"""A request and a response as values, and the transport's own error; no I/O."""
+"""Request, response and transport error as plain values; no I/O."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from sandlot._protocol.http1 import Origin
 
 
 class TransportError(Exception):
-    """No usable answer: `sent` says that the server may have got the request, `timed_out` that we stopped waiting.
+    """No usable response: `sent` means the server may have the request, `timed_out` that the wait timed out.
 
-    `final`: another attempt would fare no better.
+    `final` means that a retry cannot help.
     """
 
     def __init__(self, message: str, *, sent: bool, timed_out: bool = False, final: bool = False) -> None:
@@ -26,18 +26,18 @@ class TransportError(Exception):
 
 
 def closed(*, sent: bool) -> TransportError:
-    """What a call on a client hears that was closed before or meanwhile."""
+    """Return the error of a call on a client that was closed before or during the call."""
     return TransportError("this client is closed", sent=sent, final=True)
 
 
 def cannot_connect(origin: Origin, reason: str) -> str:
-    """What a caller reads when no connection to the server could be made."""
+    """Return the error text for a failed connection attempt."""
     return f"cannot connect to {origin.authority}: {reason}; does the server run, and is the URL its own?"
 
 
 def os_reason(error: OSError) -> str:
-    """What the system said, without numbers and Python's additions."""
-    builtin = type(error).__module__ == "builtins"  # the numbers of ssl's and socket's errors are their own
+    """Return the system's error text without errno and Python's additions."""
+    builtin = type(error).__module__ == "builtins"  # ssl and socket errors have numbers of their own
     if builtin and error.errno is not None:
         return os.strerror(error.errno)
     return error.strerror or str(error)
@@ -49,7 +49,7 @@ def _no_headers() -> dict[str, str]:
 
 @dataclass(slots=True)
 class Request:
-    """One HTTP request. `safe` ones may be sent twice; `timeout` is how long, in seconds, silence is borne."""
+    """One HTTP request. `safe` ones may be sent twice; `timeout` is the seconds of silence allowed."""
 
     method: str
     origin: Origin
@@ -72,7 +72,7 @@ _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=
 
 
 def json_body(document: Mapping[str, Any]) -> bytes:
-    """The document as JSON. Lone surrogates (undecodable file names, say) are escaped rather than refused."""
+    """Encode the document as JSON; escape lone surrogates, such as those of undecodable file names."""
     text = _encode(document)
     try:
         return text.encode()
@@ -81,6 +81,6 @@ def json_body(document: Mapping[str, Any]) -> bytes:
 
 
 def with_query(path: str, parameters: Mapping[str, object | None]) -> str:
-    """The path with those parameters that are not None. Bytes of a file's name that are no UTF-8 stay those bytes."""
+    """Append the parameters that are not None to the path; bytes of file names that are not UTF-8 are kept."""
     present = [(key, str(value)) for key, value in parameters.items() if value is not None]
     return f"{path}?{urlencode(present, quote_via=quote, errors='surrogateescape')}" if present else path

@@ -1,10 +1,10 @@
-"""A window of a file: the header that asks for it, and the whole file's size in what comes back."""
+"""Byte ranges of a file: the Range header, and the whole file's size from the response."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-# Behind every file's end; a range with longer numbers is ignored, and the whole file would come.
+# After the end of every file; with longer numbers the server ignores the range and sends the whole file.
 LAST = 10**18 - 1
 
 
@@ -16,6 +16,6 @@ def range_header(*, offset: int, length: int | None) -> str:
 
 
 def whole_size(headers: Mapping[str, str]) -> str:
-    """The whole file's size, told from a full or a partial answer."""
+    """Return the whole file's size from a full or a partial response."""
     _, slash, total = headers.get("content-range", "").rpartition("/")
     return total if slash else headers.get("content-length", "?")

@@ -1,4 +1,4 @@
-"""When to send a request again, and after how long: decided from what failed, with no clock of its own."""
+"""Decides whether and when to retry a request; the caller supplies the time."""
 
 from __future__ import annotations
 
@@ -7,47 +7,47 @@ from dataclasses import dataclass
 
 FIRST_DELAY = 0.05
 MAX_DELAY = 2.0
-# Seconds for each attempt at a connection. A first packet that got lost is repeated by the kernel only after a second,
-# and in a cluster where pods come and go some are: those that find a node's packet filter being put anew.
+# Seconds for each connection attempt. The kernel resends a lost SYN only after a second, and clusters with pod
+# churn lose some, while a node reloads its packet filter.
 CONNECT_TIMEOUTS = (0.3, 0.9, 2.7, 6.1)
-# Times the window: a gateway that lives says of a sandbox that it cannot reach it, and a cluster takes a minute or two
-# to find out that a node is lost. Who gives up before that never hears the verdict.
+# Factor on the window while a live gateway reports that it cannot reach the sandbox: a cluster takes a minute or
+# two to detect a lost node, and a client that gives up earlier never gets the verdict.
 UNREACHABLE_PATIENCE = 3.0
-STRANGER_PATIENCE = 2.0  # seconds for a server that has never answered this client: probably a wrong URL
+STRANGER_PATIENCE = 2.0  # seconds for a server that has never responded to this client: probably a wrong URL
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One attempt that gave no usable answer: `status` 0 means that the connection failed."""
+    """An attempt without a usable response: `status` 0 means that the connection failed."""
 
-    sent: bool  # the server may have begun to work on the request
+    sent: bool  # the server may have begun to process the request
     status: int = 0
     code: str = ""
     retry_after: float | None = None
 
     @property
     def busy(self) -> bool:
-        """The server refused at once, and nothing has run."""
+        """True when the server rejected the request at once, and nothing has run."""
         return self.status == 429 or (self.status == 503 and self.code != "internal")
 
     @property
     def unreachable(self) -> bool:
-        """The server has an answer: that it does not reach the sandbox."""
+        """True when the server reports that it cannot reach the sandbox."""
         return self.status == 502 and self.code in ("sidecar_unreachable", "sidecar_lost")
 
 
 def retryable_status(status: int, *, code: str) -> bool:
-    """Whether this answer says nothing about the request itself, so that another attempt may fare better."""
+    """Return whether this response is not about the request itself, so that a retry may succeed."""
     return status in (429, 503, 504) or (status == 502 and code != "sandbox_not_found")
 
 
 class Retry:
-    """The memory of one call. `after` gives the seconds to wait before the next attempt, or None to give up.
+    """Retry state of one call. `after` returns the seconds to wait before the next attempt, or None to give up.
 
-    `safe` requests (idempotent ones, or ones that carry an op id) are sent again whatever happened; others only
-    when nothing can have run. Lost connections are retried until `window` seconds after the first failure in a
-    row, a sandbox that the server does not reach three times as long, refusals of a busy server until `busy_window`
-    seconds after, and nothing after `deadline`.
+    `safe` requests (idempotent ones, or ones with an op id) are retried after any failure; others only when nothing
+    can have run. Lost connections are retried until `window` seconds after the first of consecutive failures, a
+    sandbox that the server cannot reach three times as long, a busy server until `busy_window` seconds after, and
+    nothing after `deadline`.
     """
 
     __slots__ = ("_attempt", "_first", "_random", "busy_window", "deadline", "safe", "window")
@@ -70,7 +70,7 @@ class Retry:
         self._random = rng or random
 
     def progress(self) -> None:
-        """An attempt got somewhere: the next failure begins a new row."""
+        """Record progress: the next failure counts as the first."""
         self._attempt = 0
         self._first = None
 

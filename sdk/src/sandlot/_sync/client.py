@@ -20,18 +20,16 @@ from sandlot.endpoint import Endpoint
 from sandlot.errors import ConnectionFailed
 
 USER_AGENT = f"sandlot/{_version.__version__}"
-LONG_ATTEMPT = (
-    5.0  # seconds; a connection that held this long was a working one, unless we stopped waiting for it
-)
-CLEANUP = 5.0  # seconds: what is undone for a caller that has been cancelled keeps it waiting
-REFUSAL_SILENCE = 30.0  # seconds without a byte in which the rest of a refusal is given up
+LONG_ATTEMPT = 5.0  # seconds; a connection that lasted this long worked, unless we timed out
+CLEANUP = 5.0  # seconds; cleanup for a cancelled caller delays its return
+REFUSAL_SILENCE = 30.0  # seconds without a byte before the rest of an error body is skipped
 
 
 class Client:
-    """A server and the connections to it.
+    """A client of one server, with its connections.
 
     Without arguments it uses SANDLOT_URL and SANDLOT_API_KEY, and with neither set a private local stack.
-    `retry_for` is how many seconds a lost server is waited for before `ConnectionFailed` is raised.
+    `retry_for` is how many seconds a lost connection is retried before `ConnectionFailed` is raised.
     """
 
     def __init__(
@@ -54,11 +52,11 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Closes all connections; calls in flight fail."""
+        """Close all connections; calls in flight fail."""
         self.transport.close()
 
     def endpoint(self) -> Endpoint:
-        """The server; the first call may start a local stack. Raises ConfigError."""
+        """Return the server; the first call may start a local stack. Raises ConfigError."""
         if self._endpoint is None:
             with self._lock:
                 if self._endpoint is None:
@@ -77,9 +75,9 @@ class Client:
         patience: float | None = None,
         sandbox_id: str = "",
     ) -> documents.Document:
-        """A call of the control API: the JSON object it answers. Raises the matching SandlotError.
+        """Call the control API and return its JSON object. Raises the matching SandlotError.
 
-        `patience`: seconds after which it is not sent again, nor ever to a busy server.
+        `patience` is how many seconds the call is retried; with it, a busy server is not retried.
         """
         end = self.endpoint()
         headers = {"Authorization": f"Bearer {end.api_key}", "User-Agent": USER_AGENT}
@@ -99,9 +97,9 @@ class Client:
         return documents.parse(response.body)
 
     def send(self, request: Request, *, deadline: float | None = None, busy: bool = True) -> Response:
-        """The answer, whatever its status, after as many attempts as it takes. Raises ConnectionFailed.
+        """Send with retries and return the response, whatever its status. Raises ConnectionFailed.
 
-        `busy`: whether it is sent again to a server that is.
+        `busy` is whether to retry a busy server.
         """
         retry: Retry | None = None
         while True:
@@ -143,12 +141,12 @@ class Client:
         sandbox_id: str = "",
         path: str | None = None,
     ) -> Body:
-        """The beginning of a streamed answer with the same retries as `send`; a status of 429 and above raises.
+        """Send with the retries of `send` and return the response as a stream; a status of 429 and above raises.
 
-        `source` makes the body anew for each attempt; an unsafe request has one attempt once it was sent.
+        `source` makes a new request body for each attempt; an unsafe request is not retried once it was sent.
         """
         retry = retry or self.retry(safe=request.safe)
-        # The source of an unsafe one can be read once: a second attempt, also at a busy server, would send the rest.
+        # An unsafe request's source can be read once: a retry, also at a busy server, would send only the rest.
         repeatable = request.safe or source is None
         while True:
             begun = now()
@@ -186,7 +184,7 @@ class Client:
             sleep(delay)
 
     def rest(self, refusal: Body) -> bytes:
-        """The body of a refusal, or nothing when it breaks off: its status is told all the same."""
+        """Return the body of an error response, or b"" if it breaks off: its status is reported all the same."""
         try:
             return refusal.read_all(timeout=REFUSAL_SILENCE)
         except TransportError:
@@ -195,7 +193,7 @@ class Client:
             refusal.close()
 
     def retry(self, *, safe: bool, deadline: float | None = None) -> Retry:
-        """A new retry memory with this client's patience."""
+        """Return new retry state with this client's retry window."""
         return Retry(safe=safe, window=self.retry_for, deadline=deadline)
 
     def _delay(
@@ -203,7 +201,7 @@ class Client:
     ) -> float | None:
         if error is not None and error.final:
             return None
-        # A server that says nothing, or is not reached, would begin the window anew with each attempt, for ever.
+        # Attempts at a silent or unreachable server would each restart the window, and never end.
         silent = error is not None and (error.timed_out or not error.sent)
         if now() - begun > LONG_ATTEMPT and not silent:
             retry.progress()
@@ -211,7 +209,7 @@ class Client:
 
 
 def default_client(*, url: str | None = None, api_key: str | None = None) -> Client:
-    """The shared client for these arguments; it is closed when the event loop shuts down."""
+    """Return the shared client for these arguments; it is closed when the event loop shuts down."""
     clients = scope()
     key = ("client", url, api_key)
     client = clients.get(key)

@@ -1,5 +1,5 @@
 # This file is auto-generated from sdk/src/sandlot/_async/files.py by tools/async_to_sync.py: do not change it.
-"""The files of one sandbox: whole ones as bytes, large ones streamed, directories listed and copied."""
+"""The files of one sandbox: read, write, stream, list and copy them."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from sandlot.models import FileInfo
 
 PIECE = 1 << 20
 ON_BYTES = Callable[[int], None]
-PATH = str | os.PathLike[str]  # in the sandbox; of names that are no UTF-8, what os.fsdecode() makes
+PATH = str | os.PathLike[str]  # in the sandbox; a name that is not UTF-8 as os.fsdecode() returns it
 
 
 class Files:
-    """File operations. Relative paths start at the sandbox's working directory; nothing outside its root is reached.
+    """File operations. Relative paths start at the sandbox's working directory; no path leaves its root.
 
     Failures raise FileMissing, FileDenied, FileConflict, FileTooLarge or DiskFull.
     """
@@ -40,7 +40,7 @@ class Files:
         user: str | int | None = None,
         group: str | int | None = None,
     ) -> int:
-        """Replaces the file in one step, making missing parents; returns its size. `mode` is a number such as 0o755."""
+        """Replace the file atomically, make missing parents, return its size. `mode` is a number such as 0o755."""
         path = checks.path(path)
         if isinstance(data, str):
             data = data.encode()
@@ -62,7 +62,7 @@ class Files:
             body.close()
 
     def read(self, path: PATH, *, offset: int = 0, length: int | None = None) -> bytes:
-        """The file's bytes, or a window of it; a negative offset counts from the end."""
+        """Return the file's bytes, or a range of them; a negative offset counts from the end."""
         path = checks.path(path)
         checks.whole(offset, name="offset", least=-checks.MOST)
         if length is not None:
@@ -81,16 +81,16 @@ class Files:
             accept=(416,),
         )
         if answer.status == 416:
-            return b""  # the window lies behind the end, or the file is empty
+            return b""  # the range begins after the end, or the file is empty
         body = answer.body
         return body[:length] if offset < 0 and length is not None else body
 
     def read_text(self, path: PATH) -> str:
-        """The file as UTF-8 text; undecodable bytes become U+FFFD."""
+        """Return the file as UTF-8 text; undecodable bytes become U+FFFD."""
         return (self.read(path)).decode("utf-8", "replace")
 
     def stream(self, path: PATH, *, offset: int = 0) -> Iterator[bytes]:
-        """The file in pieces; goes on after a dropped connection. Raises ConnectionFailed if it changed meanwhile."""
+        """Yield the file in chunks, resuming after a dropped connection. Raises ConnectionFailed if the file changes."""
         path = checks.path(path)
         checks.whole(offset, name="offset")
         retry = self._plane.client.retry(safe=True)
@@ -121,13 +121,13 @@ class Files:
                 body.close()
 
     def stat(self, path: PATH, *, follow: bool = True) -> FileInfo:
-        """What is at the path. Raises FileMissing."""
+        """Return type, size, mode and times of the path. Raises FileMissing."""
         path = checks.path(path)
         query = {"path": path, "follow": 1 if follow else 0}
         return documents.file_info(self._plane.call("GET", "/files/stat", query=query, path=path))
 
     def exists(self, path: PATH) -> bool:
-        """Whether there is anything at the path."""
+        """Return whether the path exists."""
         try:
             self.stat(path)
         except FileMissing:
@@ -135,7 +135,7 @@ class Files:
         return True
 
     def list(self, path: PATH = ".") -> list[FileInfo]:
-        """The entries of a directory, sorted by name."""
+        """Return the entries of a directory, sorted by name."""
         path = checks.path(path)
         entries: list[FileInfo] = []
         cursor: str | None = None
@@ -150,7 +150,7 @@ class Files:
     def mkdir(
         self, path: PATH, *, mode: int | None = None, parents: bool = True, user: str | int | None = None
     ) -> None:
-        """Makes a directory; with `parents` one that is there already is fine."""
+        """Make a directory; `parents` also makes missing parents and accepts an existing directory."""
         path = checks.path(path)
         body: dict[str, object] = {"path": path, "parents": parents}
         if mode is not None:
@@ -160,7 +160,7 @@ class Files:
         self._plane.call("POST", "/files/mkdir", body=body, path=path)
 
     def move(self, source: PATH, target: PATH, *, overwrite: bool = True) -> None:
-        """Renames a file or directory."""
+        """Rename a file or directory."""
         source, target = checks.path(source, name="source"), checks.path(target, name="target")
         body = {"source": source, "target": target, "overwrite": overwrite}
         self._plane.call("POST", "/files/move", body=body, path=source, safe=False)
@@ -173,7 +173,7 @@ class Files:
         user: str | int | None = None,
         group: str | int | None = None,
     ) -> None:
-        """Changes mode and owner; what is None stays."""
+        """Change mode and owner; None leaves a value unchanged."""
         path = checks.path(path)
         body: dict[str, object] = {"path": path}
         if mode is not None:
@@ -185,7 +185,7 @@ class Files:
         self._plane.call("POST", "/files/chmod", body=body, path=path)
 
     def remove(self, path: PATH, *, recursive: bool = False, missing_ok: bool = False) -> None:
-        """Deletes a file or an empty directory, with `recursive` all below it."""
+        """Delete a file or an empty directory; `recursive` also deletes all below it."""
         path = checks.path(path)
         query = {"path": path, "recursive": 1 if recursive else 0}
         try:
@@ -195,11 +195,11 @@ class Files:
                 raise
 
     def upload(self, local: str | os.PathLike[str], path: PATH, *, on_bytes: ON_BYTES | None = None) -> int:
-        """Copies a local file, or a directory with all below it; returns the bytes sent.
+        """Copy a local file, or a directory with all below it, into the sandbox; return the bytes sent.
 
-        Modes are kept, but for a directory's that is there already. Links are followed; one that leads nowhere, or
-        to a directory it is in, is an OSError before anything is sent. What is neither file nor directory is left
-        out. `on_bytes` is called with the size of each piece sent.
+        Modes are kept, except those of existing directories. Links are followed; a dangling link, or one to a
+        directory that contains it, raises OSError before anything is sent. Anything that is neither a file nor a
+        directory is skipped. `on_bytes` is called with the size of each chunk sent.
         """
         source, place = Path(local), checks.path(path)
         total = 0
@@ -211,9 +211,9 @@ class Files:
         return total
 
     def download(self, path: PATH, local: str | os.PathLike[str], *, on_bytes: ON_BYTES | None = None) -> int:
-        """Copies a file, or a directory with all below it, to this machine; returns the bytes received.
+        """Copy a file, or a directory with all below it, to this machine; return the bytes received.
 
-        A file appears under its name only when it is complete. Links inside a directory are not copied.
+        A file gets its name only when it is complete. Links inside a directory are not copied.
         """
         path = checks.path(path)
         target = Path(local)
@@ -279,7 +279,7 @@ class Files:
 
 
 def _pieces(source: Path, size: int, on_bytes: ON_BYTES | None) -> Iterator[bytes]:
-    """Exactly `size` bytes of the file, so that one that grows meanwhile cannot break the request."""
+    """Yield at most `size` bytes, so that a file that grows during the upload does not break the request."""
     left = size
     with source.open("rb") as file:
         while left:

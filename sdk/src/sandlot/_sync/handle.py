@@ -1,5 +1,5 @@
 # This file is auto-generated from sdk/src/sandlot/_async/handle.py by tools/async_to_sync.py: do not change it.
-"""A sandbox as the client knows it: what its commands, network and checkpoints are all asked through."""
+"""The base of a sandbox's commands, network and checkpoints: its client, state and data plane."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sandlot.models import SandboxInfo
 
 
 class Handle:
-    """The client, what it last heard of the sandbox, and the sandbox's data plane."""
+    """A sandbox's client, latest known state and data plane."""
 
     def __init__(self, *, client: Client, info: SandboxInfo, auth: Mapping[str, Any] | None = None) -> None:
         self.client = client

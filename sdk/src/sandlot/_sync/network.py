@@ -1,5 +1,5 @@
 # This file is auto-generated from sdk/src/sandlot/_async/network.py by tools/async_to_sync.py: do not change it.
-"""The network of one sandbox: what it may reach, and which of its ports are reachable from outside."""
+"""The network of one sandbox: its egress policy and its exposed ports."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from sandlot.models import Exposure, NetworkPolicy
 
 
 class Network(Handle):
-    """What a sandbox can reach and be reached by. `Sandbox` is one of these with a life of its own."""
+    """Sets the egress policy and exposes ports; a base class of `Sandbox`."""
 
     def set_network(
         self, *, allow: Sequence[str] | None = None, deny: Sequence[str] | None = None
     ) -> NetworkPolicy:
-        """What it may reach from now on, also what runs in it already; it holds when this returns.
+        """Set the egress policy, also for commands already running; it is in force when this returns.
 
-        Either `allow`, and nothing else (`[]`: nothing), or everything but `deny` (`[]`: everything). Each a host
-        `"packages.example.org"`, all below one `"*.packages.example.org"`, an IPv4 address or network `"10.0.0.0/8"`, with a port or a range
-        `":443"`, `":8000-8100"` behind it if need be (of a host 80 or 443, the ports where it can be held). Raises
-        BadRequest, also where it cannot be held or the sandbox was created with `network="none"`, and Conflict.
+        Give either `allow`, to permit only these targets (`[]`: none), or `deny`, to permit all others (`[]`: all).
+        A target is a host `"packages.example.org"`, its subdomains `"*.packages.example.org"`, or an IPv4 address or
+        network `"10.0.0.0/8"`, optionally with a port `":443"` or range `":8000-8100"`; a host only with 80 or 443,
+        where its name can be checked. Raises Conflict, and BadRequest, also where the server cannot enforce the
+        policy or the sandbox was created with `network="none"`.
         """
         body = calls.policy_document(allow=allow, deny=deny)
         path = f"/sandbox/{self.id}/egress-policy"
@@ -30,12 +31,12 @@ class Network(Handle):
         return documents.network_policy(document)
 
     def get_network(self) -> NetworkPolicy:
-        """What it may reach."""
+        """Return the egress policy."""
         path = f"/sandbox/{self.id}/egress-policy"
         return documents.network_policy(self.client.call("GET", path, sandbox_id=self.id))
 
     def expose(self, port: int, *, protocol: str = "http", name: str | None = None) -> str:
-        """Makes a port reachable from outside; returns its URL, for `protocol="tcp"` a `host:port`."""
+        """Expose a port to the outside; return its URL, or `host:port` for `protocol="tcp"`."""
         checks.one_of(protocol, ("http", "tcp"), name="protocol")
         body: dict[str, object] = {"port": checks.port(port), "protocol": protocol.upper()}
         if name is not None:
@@ -47,12 +48,12 @@ class Network(Handle):
         return exposed.endpoint or exposed.url if protocol == "tcp" else exposed.url
 
     def exposures(self) -> list[Exposure]:
-        """The ports of this sandbox that are reachable from outside."""
+        """Return the exposed ports of this sandbox."""
         document = self.client.call("GET", f"/sandbox/{self.id}/expose", sandbox_id=self.id)
         return [documents.exposure(item) for item in document.get("exposures") or ()]
 
     def unexpose(self, port: int) -> None:
-        """Closes every way from outside to this port. Raises NotFound when there is none."""
+        """Delete all exposures of this port. Raises NotFound when there are none."""
         found = [item for item in self.exposures() if item.port == port]
         if not found:
             raise NotFound(f"port {port} of {self.id} is not exposed: call expose({port}) first", status=404)

@@ -1,5 +1,5 @@
 # This file is auto-generated from sdk/src/sandlot/_async/plane.py by tools/async_to_sync.py: do not change it.
-"""The data plane of one sandbox: its base address and token, and calls that fail as the right exception."""
+"""The data plane of one sandbox: its base URL and token, and calls that raise the matching exception."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KILL_SECONDS = 5.0
 
 
 class Plane:
-    """Sends to `{gateway_url}/{user_ns}/{job_id}/…` with the sandbox's token, renewed once when it is refused."""
+    """Sends to `{gateway_url}/{user_ns}/{job_id}/…` with the sandbox's token, renewed once if it is rejected."""
 
     def __init__(self, *, client: Client, sandbox_id: str, auth: Mapping[str, Any] | None = None) -> None:
         self.client = client
@@ -66,7 +66,7 @@ class Plane:
         path: str | None = None,
         accept: tuple[int, ...] = (),
     ) -> Response:
-        """A buffered call. Statuses of 300 and above raise, but for those in `accept`."""
+        """Send a request and return its whole response. Raises for a status of 300 and above that is not in `accept`."""
         renewed = False
         while True:
             origin = self._origin or self._authorize()
@@ -99,7 +99,7 @@ class Plane:
         timeout: float | None = 60.0,
         path: str | None = None,
     ) -> documents.Document:
-        """A call with JSON both ways."""
+        """Send a JSON document and return the JSON response."""
         response = self.send(
             method,
             with_query(route, query or {}),
@@ -124,7 +124,7 @@ class Plane:
         path: str | None = None,
         retry: Retry | None = None,
     ) -> Body:
-        """A streamed call: the answer's body is still to be read."""
+        """Send a request and return its response body as a stream."""
         renewed = False
         while True:
             origin = self._origin or self._authorize()
@@ -150,7 +150,7 @@ class Plane:
             raise self._error(answer.status, answer.headers, data, path=path)
 
     def kill(self, op_id: str) -> None:
-        """Ends an op whose caller has given up. Best effort within `KILL_SECONDS`; never raises."""
+        """Kill an op whose caller has given up. Best effort within `KILL_SECONDS`; never raises."""
         if self._origin is None:
             return
         request = Request(
@@ -158,7 +158,7 @@ class Plane:
         )
         try:
             self.client.transport.request(request)
-        except TransportError:  # the sandbox ends its ops by itself when their caller is gone
+        except TransportError:  # the sidecar ends an op by itself when its caller is gone
             return
 
     def _error(

@@ -14,17 +14,17 @@ from sandlot.units import parse_size
 
 GIB = 1 << 30
 LOOK_SECONDS = 0.2
-GIVE_UP = 3  # starts that failed in a row: the image or the machine is at fault, not chance
+GIVE_UP = 3  # consecutive failed starts: the image or the machine is at fault
 
 
 class Pools:
-    """The server's warm pools. A create takes from the one whose image and resources are the same."""
+    """The server's warm pools. A create claims from the pool with the same image and resources."""
 
     def __init__(self, *, client: Client | None = None) -> None:
         self._client = client
 
     def list(self) -> list[PoolInfo]:
-        """The pools that this key may use, with how many sandboxes are ready in each."""
+        """Return the pools that this key may use, with the number of ready sandboxes in each."""
         document = (self._connected()).call("GET", "/pools")
         return [documents.pool_info(item) for item in document.get("pools") or ()]
 
@@ -40,13 +40,13 @@ class Pools:
         pids: int | None = None,
         owner: str | None = None,
     ) -> PoolInfo:
-        """Makes the pool or changes it: what is not given stays as it is, and a new pool gets the server's defaults.
+        """Create or update a pool: omitted values stay unchanged; a new pool gets the server's defaults.
 
-        A new pool needs `size`; a pool that autoscales keeps `size` from then on. `memory` and `disk` are bytes or
-        strings such as `"1GiB"`.
+        A new pool needs `size`; on an autoscaled pool, `size` ends the autoscaling. `memory` and `disk` are bytes
+        or strings such as `"1GiB"`.
 
-        A pool belongs to the tenant of the key; with a key of the role `operate` it is shared, or the tenant's that
-        `owner` names ("": shared). Raises AuthError when the key may not change it.
+        A pool belongs to the key's tenant; a key with the role `operate` makes a shared pool, or one of the tenant
+        that `owner` names ("": shared). Raises AuthError when the key may not change the pool.
         """
         body: dict[str, object] = {}
         if size is not None:
@@ -67,7 +67,7 @@ class Pools:
         return documents.pool_info(client.call("PUT", _path(name), body=body))
 
     def delete(self, name: str) -> None:
-        """Deletes the pool and its unused sandboxes. Raises NotFound, AuthError when the key may not."""
+        """Delete the pool and its unused sandboxes. Raises NotFound, or AuthError when the key may not."""
         (self._connected()).call("DELETE", _path(name))
 
     def wait_warm(
@@ -77,7 +77,7 @@ class Pools:
         timeout: float = 300.0,
         progress: Callable[[PoolInfo], None] | None = None,
     ) -> PoolInfo:
-        """Waits until the pool is at its size; `progress` is called after each look.
+        """Wait until the pool has its full size; `progress` is called after each poll.
 
         Raises NotFound, WaitTimeout after `timeout` seconds, SandboxLost when its sandboxes cannot be started.
         """

@@ -1,5 +1,5 @@
 # This file is auto-generated from sdk/src/sandlot/_async/sandbox.py by tools/async_to_sync.py: do not change it.
-"""One sandbox: create or find it, wait for it, delete it; what it can do meanwhile is in the classes it inherits."""
+"""One sandbox: create, find, wait for and delete it; its base classes run commands, set its network and so on."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Sandbox(Commands, Network, Checkpoints):
         super().__init__(client=client, info=info, auth=auth)
         self.files = Files(plane=self._plane)
 
-    # finding and making
+    # create and find
 
     @classmethod
     def create(
@@ -61,12 +61,12 @@ class Sandbox(Commands, Network, Checkpoints):
         wait: float = 300.0,
         client: Client | None = None,
     ) -> Sandbox:
-        """A new sandbox that can run commands, of an image ("host" if none is named) or from a checkpoint.
+        """Create a sandbox from an image (default "host") or a checkpoint and wait until it can run commands.
 
         `timeout` and `idle_timeout` are seconds (None: no limit), `memory` and `disk` bytes or strings such as
         `"1GiB"`, `cpu` cores, `network` "full" or "none". `wait` is how many seconds to wait until it is ready;
-        0 returns at once. `allow` or `deny` are what it may or may not reach, see `set_network`. Raises BadRequest,
-        Busy, SandboxLost (it could not be started) or WaitTimeout.
+        0 returns at once. `allow` or `deny` is its egress policy, see `set_network`. Raises BadRequest, Busy,
+        SandboxLost (the sandbox could not start) or WaitTimeout.
         """
         client = client or default_client()
         body = calls.create_document(
@@ -95,7 +95,7 @@ class Sandbox(Commands, Network, Checkpoints):
         try:
             document = client.call("POST", "/sandbox", body=body, timeout=HOLD_SECONDS + 30)
         except ABANDONED:
-            if idempotency_key is None:  # else it may be one that was made, and is used, by somebody else
+            if idempotency_key is None:  # else another caller may have made it and use it
                 shielded(lambda: _forget(client, body))
             raise
         box = cls(client=client, info=documents.sandbox_info(document), auth=document.get("gatewayAuth"))
@@ -110,7 +110,7 @@ class Sandbox(Commands, Network, Checkpoints):
 
     @classmethod
     def connect(cls, sandbox_id: str, *, client: Client | None = None) -> Sandbox:
-        """The sandbox with this id. Raises NotFound."""
+        """Return the sandbox with this id. Raises NotFound."""
         client = client or default_client()
         path = f"/sandbox/{checks.path_part(sandbox_id, name='sandbox_id')}"
         document = client.call("GET", path, sandbox_id=sandbox_id)
@@ -125,7 +125,7 @@ class Sandbox(Commands, Network, Checkpoints):
         limit: int | None = None,
         client: Client | None = None,
     ) -> list[SandboxInfo]:
-        """Sandboxes of this API key, newest first: those with all the `labels`; `active` None includes ended ones."""
+        """Return this API key's sandboxes that have all `labels`, newest first; `active=None` includes ended ones."""
         client = client or default_client()
         found: list[SandboxInfo] = []
         page = 1
@@ -148,7 +148,7 @@ class Sandbox(Commands, Network, Checkpoints):
         labels: Sequence[str] = (),
         client: Client | None = None,
     ) -> DeleteResult:
-        """Deletes sandboxes by id, or all that have every one of `labels`."""
+        """Delete sandboxes by id, or all that have every one of `labels`."""
         if bool(sandbox_ids) == bool(labels):
             raise ValueError("give either sandbox ids or labels, not both")
         if isinstance(sandbox_ids, str):
@@ -178,11 +178,11 @@ class Sandbox(Commands, Network, Checkpoints):
         return_exceptions: bool = False,
         **create: Any,
     ) -> Results:
-        """`function(box, item)` for every item, each in a new sandbox that is deleted afterwards.
+        """Call `function(box, item)` for every item, each in a new sandbox that is deleted afterwards.
 
-        At most `concurrency` at once; results are in the order of the items. `progress` is called after each
-        item. The first error ends the batch, unless `return_exceptions` puts errors in the result's place.
-        Further arguments are those of `create`.
+        At most `concurrency` calls run at once; results are in the order of the items. `progress` is called after
+        each item. The first error ends the batch, unless `return_exceptions` returns errors in place of results.
+        All other arguments go to `create`.
         """
 
         def one(item: Item) -> Result:
@@ -193,7 +193,7 @@ class Sandbox(Commands, Network, Checkpoints):
             one, items, concurrency=concurrency, return_exceptions=return_exceptions, progress=progress
         )
 
-    # its life
+    # lifecycle
 
     def __enter__(self) -> Sandbox:
         return self
@@ -207,20 +207,20 @@ class Sandbox(Commands, Network, Checkpoints):
             shielded(self.delete)
 
     def delete(self) -> None:
-        """Ends the sandbox and all that runs in it. One that has ended already is fine."""
+        """End the sandbox and all that runs in it; a sandbox that has already ended is no error."""
         try:
             self.client.call("DELETE", f"/sandbox/{self.id}", sandbox_id=self.id)
         except (NotFound, SandboxLost):
             return
 
     def refresh(self) -> SandboxInfo:
-        """Asks the server again; also sets `info`."""
+        """Read the sandbox's state from the server, set `info` and return it."""
         document = self.client.call("GET", f"/sandbox/{self.id}", sandbox_id=self.id)
         self.info = documents.sandbox_info(document)
         return self.info
 
     def wait_ready(self, *, timeout: float = 300.0) -> None:
-        """Waits until commands can run. Raises SandboxLost when it ended instead, WaitTimeout after `timeout` s."""
+        """Wait until commands can run. Raises SandboxLost if the sandbox ends first, WaitTimeout after `timeout` s."""
         deadline = now() + timeout
         delay = 0.05
         while self.info.status != "RUNNING":
@@ -236,18 +236,18 @@ class Sandbox(Commands, Network, Checkpoints):
             self.refresh()
 
     def reset(self) -> SandboxInfo:
-        """Kills all and drops every change, so that the sandbox is as it was when created; it stays yours."""
+        """Kill all processes and drop all changes, so that the sandbox is as it was when created; it stays yours."""
         self.client.call("POST", f"/sandbox/{self.id}/reset", safe=False, timeout=120.0, sandbox_id=self.id)
         return self.refresh()
 
     def logs(self, *, tail: int | None = None) -> str:
-        """What the start command wrote, or the last `tail` bytes of it."""
+        """Return the output of the start command, or its last `tail` bytes."""
         route = with_query("/logs", {"stream": "all", "tail": tail})
         return (self._plane.send("GET", route)).body.decode("utf-8", "replace")
 
 
 def _delete_quietly(client: Client, sandbox_id: str) -> None:
-    """Deletes while another error is on its way; a failure here must not hide that one."""
+    """Delete the sandbox and ignore failures, which would hide the error that is being raised."""
     try:
         client.call("DELETE", f"/sandbox/{sandbox_id}", timeout=CLEANUP, patience=CLEANUP)
     except SandlotError:
@@ -255,7 +255,7 @@ def _delete_quietly(client: Client, sandbox_id: str) -> None:
 
 
 def _forget(client: Client, body: Mapping[str, Any]) -> None:
-    """After a create that was given up: the same idempotency key tells its id, so that it can be deleted."""
+    """Delete the sandbox of an abandoned create; repeating its idempotency key returns the id."""
     try:
         again = {**body, "wait_seconds": 0}
         document = client.call("POST", "/sandbox", body=again, timeout=CLEANUP, patience=CLEANUP)

@@ -1,5 +1,5 @@
 # This file is auto-generated from sdk/src/sandlot/_async/stream.py by tools/async_to_sync.py: do not change it.
-"""The output of an op as events, followed across dropped connections without a gap or a repeat."""
+"""Streams the output of an op as events, across dropped connections, without a gap or a repeat."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from sandlot._transport_sync.body import Body
 from sandlot.errors import CommandFailed, ConnectionFailed, ServerError
 from sandlot.models import Event, Exit, Stderr, Stdout
 
-SILENCE = 45.0  # seconds without even a keep-alive (one comes every 15) mean that the connection is dead
+SILENCE = 45.0  # seconds without even a keep-alive (sent every 15) before the connection counts as dead
 
 
 class OpStream:
-    """Events of one op: `Stdout` and `Stderr` pieces, then one `Exit`.
+    """Events of one op: `Stdout` and `Stderr` chunks, then one `Exit`.
 
-    `offset` is where the events so far end; `Sandbox.attach(op_id, offset=…)` goes on there, also in another
-    process. Leaving the iteration early lets the op be ended by the server; `close` does it at once.
+    `offset` is the end of the events so far; `Sandbox.attach(op_id, offset=…)` resumes there, also in another
+    process. If the iteration stops early, the server ends the op after a while; `close` ends it at once.
     """
 
     _body: Body | None = None
@@ -58,7 +58,7 @@ class OpStream:
         return self._decoder.offset
 
     def open(self) -> None:
-        """Starts or finds the op; iteration does this by itself."""
+        """Start or find the op; iteration does this by itself."""
         if self._body is not None or self._finished:
             return
         try:
@@ -105,19 +105,19 @@ class OpStream:
         self.close()
 
     def close(self) -> None:
-        """Stops following; ends the op if it still runs and was not started detached."""
+        """Stop streaming; end the op if it still runs and was not started detached."""
         was_running = not self._finished
         self.stop()
         if was_running and not self._keep:
             shielded(lambda: self._plane.kill(self.op_id))
 
     def __del__(self) -> None:
-        # Left early. The pool keeps the connection: for the server somebody would follow for as long as it is open.
+        # Left early. The pool holds the connection, and while it is open the server counts the op as followed.
         if self._body is not None:
             self._body.abandon()
 
     def stop(self) -> None:
-        """Stops following and leaves the op alone."""
+        """Stop streaming and leave the op running."""
         self._finished = True
         if self._body is not None:
             self._body.close()
@@ -129,7 +129,7 @@ class OpStream:
         self.stop()
 
     def _read(self) -> None:
-        """Reads until there is an event, connecting anew when the connection is lost."""
+        """Read until there is an event; reconnect when the connection is lost."""
         self.open()
         body = self._body
         if body is None:

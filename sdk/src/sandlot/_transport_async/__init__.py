@@ -1,1 +1,1 @@
-"""HTTP/1.1 over asyncio: kept connections per server, buffered and streamed answers, streamed bodies."""
+"""HTTP/1.1 over asyncio: pooled connections, buffered and streamed responses, streamed request bodies."""

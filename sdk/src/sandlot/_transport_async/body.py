@@ -1,4 +1,4 @@
-"""The body of an answer that is still arriving."""
+"""The body of a streamed response."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sandlot._transport_async.pool import Pool
 
 
 class AsyncBody:
-    """An answer whose body is still arriving. `read` gives the next bytes, and an empty piece at the end."""
+    """A streamed response. `read` returns the next bytes, and b"" at the end."""
 
     def __init__(self, pool: Pool, connection: Connection) -> None:
         self._pool = pool
@@ -19,7 +19,7 @@ class AsyncBody:
         self.headers = connection.parser.headers
 
     async def read(self, *, timeout: float | None = None) -> bytes:
-        """Raises TransportError when the connection is lost or silent for `timeout` seconds."""
+        """Read the next bytes. Raises TransportError if the connection is lost or silent for `timeout` seconds."""
         connection = self._connection
         parser = connection.parser
         if self._closed:
@@ -37,13 +37,13 @@ class AsyncBody:
         return b"".join(parts)
 
     async def aclose(self) -> None:
-        """Gives the connection back, or cuts it when the answer is not over."""
+        """Return the connection to the pool, or cut it if the response is incomplete."""
         if not self._closed:
             self._closed = True
             self._pool.release(self._connection)
 
     def abandon(self) -> None:
-        """The same at once, from any thread, and when the loop may be gone."""
+        """Cut the connection at once, from any thread, even if the loop is closed."""
         if not self._closed:
             self._closed = True
             with contextlib.suppress(RuntimeError):

@@ -1,4 +1,4 @@
-"""One connection over asyncio: sends a request, waits for its answer, and slows a sender that is too fast."""
+"""One connection over asyncio: sends a request and waits for its response, with flow control."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from sandlot._protocol.http1 import ProtocolError, ResponseParser
 from sandlot._protocol.messages import TransportError
 from sandlot._transport_async.sockets import keep_alive
 
-HIGH_WATER = 256 * 1024  # bytes received and not yet read, before the sender is slowed down
+HIGH_WATER = 256 * 1024  # bytes received and not yet read, before reading from the socket is paused
 
 
 class Connection(asyncio.Protocol):
-    """One connection: at most one request at a time, and one task that waits for its answer."""
+    """One connection: at most one request at a time, and one task that waits for its response."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, *, forget: Callable[[Connection], None]) -> None:
         self._loop = loop
-        self._forget = forget  # called with a connection that carries no further request
+        self._forget = forget  # called with a connection that cannot be reused
         self._waiter: asyncio.Future[None] | None = None
         self._writable: asyncio.Future[None] | None = None
         self._writing_paused = False
@@ -32,7 +32,7 @@ class Connection(asyncio.Protocol):
         self.used = False
         self.idle_since = 0.0
 
-    # asyncio's side
+    # called by asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
@@ -81,14 +81,14 @@ class Connection(asyncio.Protocol):
         if self._writable is not None and not self._writable.done():
             self._writable.set_result(None)
 
-    # the caller's side
+    # called by the pool's users
 
     @property
     def alive(self) -> bool:
         return self.transport is not None and not self.transport.is_closing() and self.error is None
 
     def begin(self, data: bytes, *, want_all: bool) -> None:
-        """Starts a request on an unused or finished connection."""
+        """Start a request on an unused or finished connection."""
         self.parser = ResponseParser()
         self._want_all = want_all
         self._buffered = 0
@@ -98,7 +98,7 @@ class Connection(asyncio.Protocol):
         self.transport.write(data)
 
     async def write(self, data: bytes) -> None:
-        """Sends a piece of a body, no faster than the peer reads. Does nothing once the answer has begun."""
+        """Send a chunk of a body, no faster than the peer reads. Does nothing once the response has begun."""
         if self.transport is None or self.parser.status:
             return
         self.transport.write(data)
@@ -110,7 +110,7 @@ class Connection(asyncio.Protocol):
                 self._writable = None
 
     async def wait(self, ready: Callable[[], bool], timeout: float | None) -> None:
-        """Waits until `ready`, at most `timeout` seconds. Raises TransportError."""
+        """Wait until `ready`, at most `timeout` seconds. Raises TransportError."""
         while not ready():
             if self.error is not None:
                 raise self.error
@@ -124,7 +124,7 @@ class Connection(asyncio.Protocol):
                     timer.cancel()
 
     def taken(self) -> bytes:
-        """The body bytes that have arrived; lets the peer send more."""
+        """Return the body bytes that have arrived and resume reading."""
         data = self.parser.take()
         self._buffered = 0
         if self._reading_paused and self.transport is not None:
@@ -139,7 +139,7 @@ class Connection(asyncio.Protocol):
         self._forget(self)
 
     def cut(self, error: TransportError) -> None:
-        """Who waits here hears this."""
+        """Cut the connection; the waiting task raises this error."""
         if self.error is None:
             self.error = error
         self._wake()

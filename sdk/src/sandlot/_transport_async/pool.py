@@ -1,4 +1,4 @@
-"""The connections of one client to one server: which call gets which, when one more is opened, how long one is kept."""
+"""The connection pool of one client and server: reuses, opens and expires connections."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     import ssl
 
 TLS_TIMEOUT = 10.0
-SOFT_LIMIT = 512  # connections of buffered calls to one server before a call waits for a free one
-PATIENCE = 0.1  # seconds it waits, before it opens one more after all
-IDLE_LIMIT = 60.0  # seconds a connection is kept unused
-DIALS = 128  # connections being opened at the same time
+SOFT_LIMIT = 512  # connections of buffered calls to one server before a call waits for an idle one
+PATIENCE = 0.1  # seconds a call waits before it opens another connection
+IDLE_LIMIT = 60.0  # seconds before an idle connection is closed
+DIALS = 128  # concurrent connection attempts
 
 
 class Pool:
-    """The connections to one server."""
+    """Connections to one server."""
 
     def __init__(self, origin: Origin, loop: asyncio.AbstractEventLoop) -> None:
         self.origin = origin
@@ -38,7 +38,7 @@ class Pool:
         self._ssl: ssl.SSLContext | None = None
 
     async def acquire(self, *, fresh: bool) -> Connection:
-        """A connection nobody uses; a `fresh` one has carried no request before."""
+        """Return an unused connection; a `fresh` one has carried no request before."""
         patience = self.loop.time() + PATIENCE
         while True:
             if not fresh:
@@ -51,7 +51,7 @@ class Pool:
             if count < SOFT_LIMIT or ((fresh or self.loop.time() >= patience) and count < most_connections()):
                 return await self._dial()
             if fresh and self.idle:
-                self.idle.popleft().abort()  # else nothing would make room: unused ones stay open
+                self.idle.popleft().abort()  # idle connections count towards the limit and stay open
                 continue
             await self._wait(max(0.001, patience - self.loop.time()) if count < most_connections() else 1.0)
 
@@ -97,7 +97,7 @@ class Pool:
             if waiter in self._waiters:
                 self._waiters.remove(waiter)
             elif self.idle:
-                self._wake_one()  # we may have been woken and cancelled: pass it on
+                self._wake_one()  # this waiter may have been woken and cancelled: wake the next
 
     def _wake_one(self) -> None:
         while self._waiters:

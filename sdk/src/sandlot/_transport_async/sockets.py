@@ -1,4 +1,4 @@
-"""Opens TCP connections from an event loop, and has the kernel watch over them."""
+"""Opens TCP connections from an event loop, with keep-alive."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _Address = tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes]
 
 
 async def connect(loop: asyncio.AbstractEventLoop, origin: Origin) -> socket.socket:
-    """Opens a TCP connection to the first of the server's addresses that accepts one. Raises OSError."""
+    """Open a TCP connection to the first of the server's addresses that accepts one. Raises OSError."""
     addresses = await loop.getaddrinfo(origin.host, origin.port, type=socket.SOCK_STREAM)
     failure: OSError = TimeoutError()
     for timeout in CONNECT_TIMEOUTS:
@@ -38,10 +38,10 @@ async def connect(loop: asyncio.AbstractEventLoop, origin: Origin) -> socket.soc
 
 
 async def _opened(loop: asyncio.AbstractEventLoop, sock: socket.socket, address: _Address) -> None:
-    """Raises OSError.
+    """Connect the socket. Raises OSError.
 
-    uvloop's own sock_connect asks its resolver, also for an address: four threads, which may all wait for names that
-    something else in this process has asked for.
+    uvloop's sock_connect uses its resolver even for an address: four threads, which may all be busy with other
+    lookups of this process.
     """
     with contextlib.suppress(BlockingIOError):
         sock.connect(address)
@@ -62,7 +62,7 @@ async def _opened(loop: asyncio.AbstractEventLoop, sock: socket.socket, address:
 
 
 def keep_alive(sock: socket.socket) -> None:
-    """Makes the kernel notice a peer that vanished, in about a minute, also while we only wait."""
+    """Set TCP keep-alive, so that the kernel detects a vanished peer in about a minute of silence."""
     try:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

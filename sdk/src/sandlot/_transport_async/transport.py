@@ -1,4 +1,4 @@
-"""Sends the requests of one client: buffered ones, and ones whose body or answer is a stream."""
+"""Sends the requests of one client, buffered or streamed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class AsyncTransport:
         self._closed = False
 
     async def request(self, request: Request) -> Response:
-        """Sends a buffered request and reads its whole answer. Raises TransportError."""
+        """Send a buffered request and read its whole response. Raises TransportError."""
         pool = self._pool(request.origin)
         data = self._encode(request)
         while True:
@@ -34,7 +34,7 @@ class AsyncTransport:
                 stale = reused and not connection.parser.started and not error.timed_out and not error.final
                 connection.abort()
                 if stale and request.safe:
-                    continue  # the server closed the kept connection while the request was on its way
+                    continue  # the server closed the idle connection while the request was in flight
                 raise
             except BaseException:
                 connection.abort()
@@ -46,9 +46,9 @@ class AsyncTransport:
     async def open(
         self, request: Request, *, source: AsyncIterable[bytes] | None = None, length: int | None = None
     ) -> AsyncBody:
-        """Sends a request, its body from `source` if given, and returns as soon as the answer begins.
+        """Send a request, its body from `source` if given, and return as soon as the response begins.
 
-        The connection is a fresh one: a stream must never wait for a call, nor a call for a stream.
+        It opens a new connection, so that a stream never waits for a call, nor a call for a stream.
         """
         pool = self._pool(request.origin)
         connection = await pool.acquire(fresh=True)
@@ -70,7 +70,9 @@ class AsyncTransport:
         for pool in self._pools.values():
             pool.close()
         self._pools.clear()
-        await asyncio.sleep(0)  # lets the loop call connection_lost, so that no transport outlives us
+        await asyncio.sleep(
+            0
+        )  # lets the loop call connection_lost, so that no transport outlives this client
 
     def _pool(self, origin: Origin) -> Pool:
         pool = self._pools.get(origin)
@@ -96,7 +98,7 @@ class AsyncTransport:
 
 
 async def _send(connection: Connection, source: AsyncIterable[bytes], *, length: int | None) -> None:
-    """Sends a body; stops early when the server has already answered."""
+    """Send a body; stop early once the server has responded."""
     sent = 0
     async for part in source:
         if not part:

@@ -1,1 +1,1 @@
-"""HTTP/1.1 over blocking sockets: the same interface as the asyncio transport, for any number of threads."""
+"""HTTP/1.1 over blocking sockets: the interface of the asyncio transport, for any number of threads."""

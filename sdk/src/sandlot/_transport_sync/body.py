@@ -1,4 +1,4 @@
-"""The body of an answer that is still arriving."""
+"""The body of a streamed response."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from sandlot._transport_sync.pool import Pool
 
 
 class Body:
-    """An answer whose body is still arriving. `read` gives the next bytes, and an empty piece at the end."""
+    """A streamed response. `read` returns the next bytes, and b"" at the end."""
 
     def __init__(self, pool: Pool, connection: Connection) -> None:
         self._pool = pool
@@ -17,7 +17,7 @@ class Body:
         self.headers = connection.parser.headers
 
     def read(self, *, timeout: float | None = None) -> bytes:
-        """Raises TransportError when the connection is lost or silent for `timeout` seconds."""
+        """Read the next bytes. Raises TransportError if the connection is lost or silent for `timeout` seconds."""
         parser = self._connection.parser
         if self._closed:
             return b""
@@ -34,11 +34,11 @@ class Body:
         return b"".join(parts)
 
     def close(self) -> None:
-        """Gives the connection back, or cuts it when the answer is not over."""
+        """Return the connection to the pool, or cut it if the response is incomplete."""
         if not self._closed:
             self._closed = True
             self._pool.release(self._connection)
 
     def abandon(self) -> None:
-        """Close it when nobody reads it any more."""
+        """Close a body that has no reader any more."""
         self.close()

@@ -1,4 +1,4 @@
-"""One connection over a blocking socket: sends a request and reads its answer, and can be cut by another thread."""
+"""One connection over a blocking socket, which another thread can cut."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Connection:
         self.send(data, timeout=timeout)
 
     def send(self, data: bytes, *, timeout: float | None) -> None:
-        """Sends bytes. A peer that has closed its side may have answered already: that is seen by the next wait."""
+        """Send bytes. If the peer has closed its side, the next wait may still find its response."""
         with CancellableCall(self.cut):
             try:
                 self.sock.settimeout(timeout)
@@ -45,7 +45,7 @@ class Connection:
                 self.lost = True
 
     def answered(self) -> bool:
-        """Whether the server has begun to answer, without waiting."""
+        """Return whether the server has begun to respond, without waiting."""
         if not self.lost and not self.parser.status:
             try:
                 data = self._peek()
@@ -58,14 +58,14 @@ class Connection:
         return self.lost or bool(self.parser.status)
 
     def stale(self) -> bool:
-        """Whether the server has closed this idle connection, or sent something nobody asked for."""
+        """Return whether the server has closed this idle connection or sent unsolicited bytes."""
         try:
             return self._peek() is not None
         except OSError:
             return True
 
     def _peek(self) -> bytes | None:
-        """What can be read without waiting; None for nothing yet."""
+        """Return what can be read without waiting, or None if nothing has arrived."""
         poll = select.poll()
         poll.register(self.sock, select.POLLIN)
         if not poll.poll(0):
@@ -77,7 +77,7 @@ class Connection:
             return None
 
     def wait(self, ready: Callable[[], bool], timeout: float | None) -> None:
-        """Reads until `ready`, at most `timeout` seconds. Raises TransportError."""
+        """Read until `ready`, at most `timeout` seconds. Raises TransportError."""
         with CancellableCall(self.cut):
             self._read_until(ready, timeout)
 
@@ -100,9 +100,9 @@ class Connection:
                 raise TransportError(str(error), sent=True) from error
 
     def cut(self) -> None:
-        """Makes the thread that waits here return, from another one."""
+        """Make the thread that waits on this connection return; called by another thread."""
         self.lost = True
-        # The plain socket's: that of a TLS socket would have the waiting thread go on without TLS.
+        # Shut down the plain socket: on the TLS socket, the waiting thread would continue without TLS.
         with contextlib.suppress(OSError):
             socket.socket.shutdown(self.sock, socket.SHUT_RDWR)
 

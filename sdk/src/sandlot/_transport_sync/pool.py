@@ -1,4 +1,4 @@
-"""The connections of one client to one server: which call gets which, when one more is opened, how long one is kept."""
+"""The connection pool of one client and server: reuses, opens and expires connections."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from sandlot._transport_sync.sockets import CONNECT_TIMEOUT, connect, keep_alive
 if TYPE_CHECKING:
     import ssl
 
-IDLE_LIMIT = 60.0  # seconds a connection is kept unused
+IDLE_LIMIT = 60.0  # seconds before an idle connection is closed
 
 
 class Pool:
-    """The connections to one server."""
+    """Connections to one server."""
 
     def __init__(self, origin: Origin) -> None:
         self.origin = origin
@@ -32,7 +32,7 @@ class Pool:
         self._ssl: ssl.SSLContext | None = None
 
     def acquire(self, *, fresh: bool) -> Connection:
-        """A connection nobody uses; a `fresh` one has carried no request before."""
+        """Return an unused connection; a `fresh` one has carried no request before."""
         if not fresh:
             connection = self._take_idle()
             if connection is not None:
@@ -87,7 +87,7 @@ class Pool:
         if self.closed:
             raise closed(sent=False)
         while not self._slots.acquire(blocking=False):
-            # Else nothing would make room: unused ones stay open.
+            # Idle connections count towards the limit and stay open.
             if not self._drop_idle():
                 if self._slots.acquire(timeout=CONNECT_TIMEOUT):
                     break

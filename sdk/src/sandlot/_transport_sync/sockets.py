@@ -1,4 +1,4 @@
-"""Opens TCP connections from a thread, and has the kernel watch over them."""
+"""Opens TCP connections from a thread, with keep-alive."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ CONNECT_TIMEOUT = 10.0
 
 
 def connect(origin: Origin) -> socket.socket:
-    """Opens a TCP connection to the server. Raises OSError."""
+    """Open a TCP connection to the server. Raises OSError."""
     for timeout in CONNECT_TIMEOUTS:
         with CancellableCall(_nothing):
-            pass  # a thread that was cancelled makes no further attempt
+            pass  # a cancelled thread makes no further attempt
         try:
             sock = socket.create_connection((origin.host, origin.port), timeout=timeout)
         except TimeoutError:
@@ -26,11 +26,11 @@ def connect(origin: Origin) -> socket.socket:
 
 
 def _nothing() -> None:
-    """An attempt at a connection ends by itself."""
+    """Do nothing on cancellation: a connection attempt ends by its own timeout."""
 
 
 def keep_alive(sock: socket.socket) -> None:
-    """Makes the kernel notice a peer that vanished, in about a minute, also while we only wait."""
+    """Set TCP keep-alive, so that the kernel detects a vanished peer in about a minute of silence."""
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in (("TCP_KEEPIDLE", 20), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 4)):

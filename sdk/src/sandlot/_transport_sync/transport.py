@@ -1,4 +1,4 @@
-"""Sends the requests of one client: buffered ones, and ones whose body or answer is a stream."""
+"""Sends the requests of one client, buffered or streamed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Transport:
         self._pid = os.getpid()
 
     def request(self, request: Request) -> Response:
-        """Sends a buffered request and reads its whole answer. Raises TransportError."""
+        """Send a buffered request and read its whole response. Raises TransportError."""
         pool = self._pool(request.origin)
         data = self._encode(request)
         while True:
@@ -39,7 +39,7 @@ class Transport:
                 if pool.closed:
                     raise closed(sent=error.sent) from error
                 if stale and request.safe:
-                    continue  # the server closed the kept connection while the request was on its way
+                    continue  # the server closed the idle connection while the request was in flight
                 raise
             except BaseException:
                 pool.discard(connection)
@@ -51,7 +51,7 @@ class Transport:
     def open(
         self, request: Request, *, source: Iterable[bytes] | None = None, length: int | None = None
     ) -> Body:
-        """Sends a request, its body from `source` if given, and returns as soon as the answer begins."""
+        """Send a request, its body from `source` if given, and return as soon as the response begins."""
         pool = self._pool(request.origin)
         connection = pool.acquire(fresh=True)
         try:
@@ -78,7 +78,7 @@ class Transport:
     def _pool(self, origin: Origin) -> Pool:
         with self._lock:
             if self._pid != os.getpid():
-                # Sockets shared with the parent would mix two processes' answers.
+                # Sockets shared with the parent would mix two processes' responses.
                 self._pools = {}
                 self._pid = os.getpid()
             pool = self._pools.get(origin)
@@ -104,7 +104,7 @@ class Transport:
 def _send(
     connection: Connection, source: Iterable[bytes], *, length: int | None, timeout: float | None
 ) -> None:
-    """Sends a body; stops early when the server has already answered."""
+    """Send a body; stop early once the server has responded."""
     sent = 0
     for part in source:
         if not part:

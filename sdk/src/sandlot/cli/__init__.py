@@ -1,4 +1,4 @@
-"""The command line: `sandlot`. Nothing heavy is imported before it is known what to do."""
+"""The `sandlot` command line. Heavy imports wait until the command is known."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 
 def main() -> None:
-    """Runs the command line and exits with its code; every error is one line on standard error."""
+    """Run the command line and exit with its code; every error is one line on standard error."""
     _open_missing()
     if sys.argv[1:] in (["--version"], ["version"]):
         from sandlot._version import __version__
@@ -20,18 +20,18 @@ def main() -> None:
     except KeyboardInterrupt:
         code = 130
     except BrokenPipeError:
-        # The reader (head, say) has left: the interpreter's own flush at exit must not complain again.
+        # The reader (such as head) has closed the pipe: the interpreter's flush at exit must not raise again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 141
     sys.exit(code)
 
 
 def _open_missing() -> None:
-    """Gives a caller's closed descriptors 0, 1 and 2 to /dev/null: there would be no sys.stdout, and another file as 1."""
+    """Open closed descriptors 0, 1 and 2 on /dev/null, or sys.stdout is None and another file becomes 1."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is not None:
             continue
-        # The lowest that is free, which is this one unless something holds it.
+        # Opens the lowest free descriptor, which is this one if it is closed.
         fd = os.open(os.devnull, os.O_RDWR)
         os.set_inheritable(fd, fd == number)
         setattr(sys, name, open(fd, "w" if number else "r", closefd=False))  # noqa: SIM115

@@ -1,4 +1,4 @@
-"""Puts the commands together and turns every failure into one line and an exit code."""
+"""Builds the application from its commands and turns every failure into one line and an exit code."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ def version(json: output.Json = False) -> None:
 
 
 def build(arguments: Sequence[str]) -> typer.Typer:
-    """The application. Commands of other packages are added only when asked for, or for the help."""
+    """Build the application. Commands of other packages are added only when called, or for the help."""
     for module in (local, sandboxes, shell, copy, pools, top, bench, doctor):
         module.register(app)
     command = next((argument for argument in arguments if not argument.startswith("-")), "")
-    # A look at what is installed takes milliseconds, for which a command of ours need not wait.
+    # Listing installed packages takes milliseconds, which the SDK's own commands do not need to spend.
     if command not in _own(app):
         for register in {point.load() for point in entry_points(group="sandlot.commands")}:
             register(app)
@@ -60,7 +60,7 @@ def _own(app: typer.Typer) -> set[str | None]:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Runs one command line; returns its exit code."""
+    """Run one command line and return its exit code."""
     signal.signal(signal.SIGTERM, _terminated)
     try:
         result: object = build(arguments)(list(arguments), prog_name="sandlot", standalone_mode=False)
@@ -95,6 +95,6 @@ _received: list[int] = []
 
 
 def _terminated(number: int, frame: FrameType | None) -> None:
-    """Ends as cleanly as Ctrl-C does, so that our command and our sandbox end too."""
+    """End as cleanly as on Ctrl-C, so that the command and its sandbox end too."""
     _received.append(number)
     raise KeyboardInterrupt

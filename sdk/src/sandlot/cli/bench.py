@@ -1,4 +1,4 @@
-"""bench: what this server costs, beside the same command run in place."""
+"""bench: measures the latency of this server beside the same command run locally."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def register(app: typer.Typer) -> None:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The value that `share` of the values do not exceed."""
+    """Return the value that `share` of the values do not exceed."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, round(share * (len(ordered) - 1)))]
 
@@ -38,7 +38,7 @@ def _times(action: Callable[[], Any], *, count: int, name: str, quiet: bool) -> 
 def bench(
     image: Annotated[str, typer.Option()] = "host",
     count: Annotated[int, typer.Option("--count", "-n", min=1, help="How many execs to time.")] = 200,
-    concurrency: Annotated[int, typer.Option(min=1, help="Callers at once, for the throughput.")] = 16,
+    concurrency: Annotated[int, typer.Option(min=1, help="Concurrent callers, for the throughput.")] = 16,
     json: output.Json = False,
 ) -> None:
     """Time create, exec and delete, and compare exec with running `sh -c true` here."""

@@ -64,7 +64,7 @@ def copy(
 
 
 def _remote(text: str) -> tuple[str, str] | None:
-    """`ID:path` taken apart; a path here never has a colon before its first slash."""
+    """Split `ID:path`, or return None; a local path has no colon before its first slash."""
     name, colon, path = text.partition(":")
     if not colon or "/" in name or not name:
         return None
@@ -81,7 +81,7 @@ def _local_size(path: Path) -> int:
 
 @contextmanager
 def _progress(name: str, *, total: int | None, quiet: bool) -> Generator[Callable[[int], None], None, None]:
-    """A bar on a terminal; nothing elsewhere."""
+    """Show a progress bar on a terminal, nothing elsewhere."""
     if quiet or not sys.stderr.isatty():
         yield lambda size: None
         return

@@ -1,4 +1,4 @@
-"""doctor: whether this machine can run a local stack, whether the server answers, and what to do if not."""
+"""doctor: checks whether this machine can run a local stack and the server responds, with advice if not."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CLONE_NEWUSER, CLONE_NEWNS, CLONE_NEWPID = 0x10000000, 0x00020000, 0x20000000
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One finding: `state` is ok, warn or fail; `advice` says what to do about the latter two."""
+    """Result of one check: `state` is ok, warn or fail; `advice` says how to fix warn and fail."""
 
     name: str
     state: str
@@ -37,7 +37,7 @@ def register(app: typer.Typer) -> None:
 
 
 def doctor(json: output.Json = False) -> int:
-    """Check this machine and the server; exits with 1 when something is missing."""
+    """Check this machine and the server; exit with 1 if a check fails."""
     checks = [check() for check in _CHECKS]
     if json:
         output.show([output.plain(check) for check in checks], json=True, text="")
@@ -66,7 +66,7 @@ def _kernel() -> Check:
 
 
 def _try_namespaces() -> str | None:
-    """In a child: new user, mount and PID namespaces; None when they can be made, else why not."""
+    """Create user, mount and PID namespaces in a child; return None on success, else the error."""
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:

@@ -1,4 +1,4 @@
-"""up and local: the stack on this machine, in the foreground or the private one in the background."""
+"""up and local: run the stack on this machine in the foreground; manage the private one in the background."""
 
 from __future__ import annotations
 
@@ -21,9 +21,7 @@ from sandlot.errors import ConfigError
 local = typer.Typer(help="The private stack on this machine.", no_args_is_help=True)
 STOP_SECONDS = 40.0
 
-StateDir = Annotated[
-    Path | None, typer.Option(help="Where the stack keeps its state; default: SANDLOT_HOME.")
-]
+StateDir = Annotated[Path | None, typer.Option(help="The stack's state directory; default: SANDLOT_HOME.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -38,14 +36,16 @@ def _need_gateway() -> None:
 
 def up(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free one.")] = 8642,
-    api_key: Annotated[str | None, typer.Option(help="Default: SANDLOT_API_KEY, else one is made.")] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0: any free one.")] = 8642,
+    api_key: Annotated[
+        str | None, typer.Option(help="The API key; default: SANDLOT_API_KEY, else a new one.")
+    ] = None,
     pool: Annotated[list[str] | None, typer.Option(metavar="NAME=N", help="Keep N sandboxes warm.")] = None,
     state_dir: StateDir = None,
 ) -> None:
     """Run the local stack in the foreground until SIGTERM or Ctrl-C; prints one line with its URL when ready.
 
-    Clients on this machine find it by themselves.
+    Clients on this machine find it without configuration.
     """
     _need_gateway()
     directory = (state_dir or _local.state_dir()).absolute()
@@ -68,7 +68,7 @@ def up(
 
 @local.command()
 def status(state_dir: StateDir = None, json: output.Json = False) -> int:
-    """Say whether a stack is running here, and where."""
+    """Show whether a stack is running on this machine, and its URL."""
     directory = (state_dir or _local.state_dir()).absolute()
     found = _local.running(directory)
     document = {
@@ -83,7 +83,7 @@ def status(state_dir: StateDir = None, json: output.Json = False) -> int:
 
 @local.command()
 def stop(state_dir: StateDir = None, json: output.Json = False) -> None:
-    """End the stack that runs here."""
+    """Stop the stack that runs on this machine."""
     directory = (state_dir or _local.state_dir()).absolute()
     pid = _gateway_pid(directory)
     if pid is not None:
@@ -100,12 +100,12 @@ def stop(state_dir: StateDir = None, json: output.Json = False) -> None:
 def clean(
     state_dir: StateDir = None,
     force: Annotated[
-        bool, typer.Option("--force", help="End a running stack first, with its sandboxes.")
+        bool, typer.Option("--force", help="Stop a running stack first, with its sandboxes.")
     ] = False,
-    images: Annotated[bool, typer.Option("--images", help="Pulled and unpacked images too.")] = False,
+    images: Annotated[bool, typer.Option("--images", help="Also remove pulled and unpacked images.")] = False,
     json: output.Json = False,
 ) -> int:
-    """Take away what a crash left: processes, mounts, cgroups and files of dead sandboxes."""
+    """Remove what a crash left: processes, mounts, cgroups and files of dead sandboxes."""
     _need_gateway()
     directory = (state_dir or _local.state_dir()).absolute()
     command = [sys.executable, "-m", "sandlot_gateway.backends.local.clean", "--state-dir", str(directory)]
@@ -127,7 +127,7 @@ def clean(
 
 
 def _gateway_pid(directory: Path) -> int | None:
-    """The living gateway of this state directory; a reused pid of another program does not count."""
+    """Return the pid of this state directory's live gateway; ignore a pid that another program reused."""
     try:
         pid = int(json_module.loads((directory / "endpoint.json").read_text())["pid"])
         command = Path(f"/proc/{pid}/cmdline").read_bytes()

@@ -1,4 +1,4 @@
-"""What all commands share: the connection, exit codes, tables for people and JSON for programs."""
+"""Shared by all commands: the connection, exit codes, tables for people and JSON for programs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ FAILED, USAGE, MISSING, DENIED, TIMED_OUT, LOST, NOT_STARTED = 1, 2, 3, 4, 124, 
 
 @dataclass(slots=True)
 class Connection:
-    """The server that the options before the command name."""
+    """The server named by the options before the command."""
 
     url: str | None = None
     api_key: str | None = None
@@ -51,7 +51,7 @@ connection = Connection()
 
 
 def failure_code(error: SandlotError) -> int:
-    """The exit code for an error of a command that is not itself running one in a sandbox."""
+    """Return the exit code for an error of a command other than `run`, `exec` and `shell`."""
     if isinstance(error, NotFound):
         return MISSING
     if isinstance(error, AuthError | ConfigError):
@@ -60,7 +60,7 @@ def failure_code(error: SandlotError) -> int:
 
 
 def command_code(end: ExecResult | Exit) -> int:
-    """The exit code of `run` and `exec`: the command's own, and 124 when its time was over."""
+    """Return the exit code of `run` and `exec`: the command's own, or 124 after its timeout."""
     if end.verdict == "timeout":
         return TIMED_OUT
     return end.exit_code if 0 <= end.exit_code <= 255 else FAILED
@@ -68,7 +68,7 @@ def command_code(end: ExecResult | Exit) -> int:
 
 @contextmanager
 def lost_is_said() -> Generator[None]:
-    """Ends `run`, `exec` and `shell` with 125 when there is no server or the sandbox is gone: 1 may be a command's own."""
+    """Exit `run`, `exec` and `shell` with 125 if the server or sandbox is gone; 1 may be the command's own code."""
     try:
         yield
     except (SandboxLost, ConnectionFailed) as error:
@@ -79,23 +79,23 @@ def lost_is_said() -> Generator[None]:
 
 @contextmanager
 def refusal_is_said(*, shown: bool) -> Generator[None]:
-    """Ends them with 126 when the command was refused; `shown` is whether its output is shown as it comes."""
+    """Exit with 126 if the command could not start; `shown` is whether its output has been shown."""
     try:
         yield
     except BadRequest as error:
-        # The message of a failed start has come as the last line of the output.
+        # The output's last line was the message of the failed start.
         if not (shown and isinstance(error, StartFailed)):
             print(f"sandlot: {one_line(error)}", file=sys.stderr)
         raise typer.Exit(NOT_STARTED) from None
 
 
 def one_line(error: BaseException) -> str:
-    """What an error says, on one line."""
+    """Return an error's message on one line."""
     return " ".join(str(error).split()) or type(error).__name__
 
 
 def plain(value: object) -> Any:
-    """Records as dictionaries, for JSON."""
+    """Convert records to dictionaries, for JSON."""
     if is_dataclass(value) and not isinstance(value, type):
         return asdict(value)
     if isinstance(value, list | tuple):
@@ -104,7 +104,7 @@ def plain(value: object) -> Any:
 
 
 def show(value: object, *, json: bool, text: str) -> None:
-    """Prints one thing, for a person or a program."""
+    """Print one value, as text or JSON."""
     print(json_module.dumps(plain(value), ensure_ascii=False) if json else text)
 
 
@@ -115,7 +115,7 @@ def show_table(
     columns: Mapping[str, Callable[[Row], object]],
     empty: str = "nothing to show",
 ) -> None:
-    """Prints records; `columns` maps a heading to a function from record to text."""
+    """Print records as a table or JSON; `columns` maps a heading to a function from record to text."""
     if json:
         print(json_module.dumps(plain(list(rows)), ensure_ascii=False))
         return
@@ -129,20 +129,20 @@ def show_table(
 
 
 def console() -> Console:
-    """Where progress is drawn: standard error, so that output can be piped."""
+    """Return the console for progress: standard error, so that output can be piped."""
     from rich.console import Console
 
     return Console(stderr=True)
 
 
 def note(text: str) -> None:
-    """A line for the person at the terminal, kept out of the output."""
+    """Print a line on standard error, apart from the output."""
     if sys.stderr.isatty():
         print(text, file=sys.stderr)
 
 
 def pairs(values: Sequence[str], *, option: str) -> dict[str, str]:
-    """`NAME=VALUE` options as a dictionary; `NAME` alone takes the value from this environment."""
+    """Parse `NAME=VALUE` options to a dictionary; `NAME` alone takes the value from this environment."""
     import os
 
     found: dict[str, str] = {}
@@ -159,7 +159,7 @@ def pairs(values: Sequence[str], *, option: str) -> dict[str, str]:
 
 
 def as_command(words: Sequence[str]) -> str | list[str]:
-    """One word is a line for the shell, several are a program and its arguments; a `--` before them is dropped."""
+    """Return one word as a line for the shell, several as a program and its arguments; drop a leading `--`."""
     if words and words[0] == "--":
         words = words[1:]
     if not words:

@@ -1,4 +1,4 @@
-"""pools: what the server keeps warm."""
+"""pools: manages the server's warm pools."""
 
 from __future__ import annotations
 
@@ -47,23 +47,23 @@ def list_pools(json: output.Json = False) -> None:
 
 @pools.command("set")
 def set_pool(
-    name: Annotated[str, typer.Argument(help="The pool; one that is not there is made.")],
+    name: Annotated[str, typer.Argument(help="The pool's name; a new name makes a new pool.")],
     size: Annotated[
         int | None, typer.Option("--size", "-n", min=0, help="How many to keep ready; ends autoscaling.")
     ] = None,
-    image: Annotated[str | None, typer.Option(help="Of a new pool: host.")] = None,
+    image: Annotated[str | None, typer.Option(help="The image; default of a new pool: host.")] = None,
     cpu: Annotated[float | None, typer.Option(help="Cores.")] = None,
     memory: Annotated[str | None, typer.Option(help="Such as 1GiB.")] = None,
     disk: Annotated[str | None, typer.Option(help="Such as 5GiB.")] = None,
-    pids: Annotated[int | None, typer.Option(help="Most processes.")] = None,
+    pids: Annotated[int | None, typer.Option(help="Limit of processes.")] = None,
     owner: Annotated[
-        str | None, typer.Option(help="The tenant that it belongs to; empty: shared. Needs the role operate.")
+        str | None, typer.Option(help="The tenant that owns it; empty: shared. Needs the role operate.")
     ] = None,
-    wait: Annotated[bool, typer.Option("--wait", help="Return when all are ready.")] = False,
-    timeout: Annotated[float, typer.Option(help="Seconds that --wait waits at most.")] = 300.0,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until all are ready.")] = False,
+    timeout: Annotated[float, typer.Option(help="Timeout of --wait in seconds.")] = 300.0,
     json: output.Json = False,
 ) -> None:
-    """Make a pool, or change it: what is not given stays."""
+    """Make or change a pool; options that you omit keep their values."""
     from sandlot import Pools
 
     with output.connection.client() as client:
@@ -81,7 +81,7 @@ def set_pool(
 
 @contextmanager
 def _progress(pool: PoolInfo, *, quiet: bool) -> Generator[Callable[[PoolInfo], None], None, None]:
-    """A bar on a terminal; nothing elsewhere."""
+    """Show a progress bar on a terminal, nothing elsewhere."""
     if quiet or not sys.stderr.isatty():
         yield lambda pool: None
         return

@@ -1,4 +1,4 @@
-"""run, exec, ps, logs, rm: commands about sandboxes and what runs in them."""
+"""run, exec, ps, logs, rm: run commands in sandboxes, list and delete sandboxes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 AS_GIVEN = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 
 Command = Annotated[
-    list[str], typer.Argument(metavar="CMD", help="One word is a shell's line; more, a program.")
+    list[str],
+    typer.Argument(metavar="CMD", help="One word: a line for the shell; more: a program and its arguments."),
 ]
 Env = Annotated[
     list[str] | None, typer.Option("--env", "-e", metavar="NAME[=VALUE]", help="Environment variable.")
@@ -30,10 +31,10 @@ User = Annotated[str | None, typer.Option("--user", "-u", help="User name or id 
 Shell = Annotated[
     str | None,
     typer.Option(
-        help="For a command of one word: `sh`, `bash` or a path. By itself bash if the image has it, else sh."
+        help="For a command of one word: `sh`, `bash` or a path. Default: bash if the image has it, else sh."
     ),
 ]
-Interactive = Annotated[bool, typer.Option("--stdin", "-i", help="Give it this standard input.")]
+Interactive = Annotated[bool, typer.Option("--stdin", "-i", help="Pass standard input to the command.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -49,7 +50,7 @@ def run(
     command: Command,
     env: Env = None,
     secret: Annotated[
-        list[str] | None, typer.Option(metavar="NAME[=VALUE]", help="As --env, but never shown.")
+        list[str] | None, typer.Option(metavar="NAME[=VALUE]", help="Like --env, but never shown.")
     ] = None,
     timeout: Timeout = None,
     cwd: Cwd = None,
@@ -62,21 +63,21 @@ def run(
     network: Annotated[str, typer.Option(help="`full` or `none`.")] = "full",
     allow: Annotated[
         list[str] | None,
-        typer.Option(metavar="TARGET", help="It may reach this host, *.host or network alone."),
+        typer.Option(metavar="TARGET", help="Allow only this host, *.host or network."),
     ] = None,
     deny: Annotated[
         list[str] | None,
-        typer.Option(metavar="TARGET", help="It may not reach this host, *.host or network."),
+        typer.Option(metavar="TARGET", help="Block this host, *.host or network."),
     ] = None,
-    label: Annotated[list[str] | None, typer.Option(help="Label, to find and delete it by.")] = None,
-    name: Annotated[str | None, typer.Option(help="A name for people.")] = None,
+    label: Annotated[list[str] | None, typer.Option(help="Label to find and delete it by.")] = None,
+    name: Annotated[str | None, typer.Option(help="A display name.")] = None,
     lifetime: Annotated[float, typer.Option(help="Seconds until the sandbox ends by itself.")] = 3600.0,
     keep: Annotated[
         bool, typer.Option("--keep", help="Do not delete the sandbox afterwards; print its id.")
     ] = False,
     json: output.Json = False,
 ) -> int:
-    """Run a command in a new sandbox; exits with the command's code."""
+    """Run a command in a new sandbox and exit with its code."""
     from sandlot import Sandbox
 
     with output.lost_is_said(), output.connection.client() as client:
@@ -120,7 +121,7 @@ def execute(
     ] = False,
     json: output.Json = False,
 ) -> int:
-    """Run a command in a sandbox; exits with the command's code."""
+    """Run a command in a sandbox and exit with its code."""
     from sandlot import Sandbox
 
     with output.lost_is_said(), output.connection.client() as client:
@@ -188,7 +189,7 @@ def _write(event: Stdout | Stderr) -> None:
         stream.write(event.data)
         stream.flush()
     except BrokenPipeError:
-        raise typer.Exit(141) from None  # as a shell's `yes | head` ends
+        raise typer.Exit(141) from None  # like `yes | head` in a shell
 
 
 def _ended(event: Exit) -> int:
@@ -200,8 +201,8 @@ def _ended(event: Exit) -> int:
 
 
 def ps(
-    label: Annotated[list[str] | None, typer.Option(help="Only those with all these labels.")] = None,
-    everything: Annotated[bool, typer.Option("--all", "-a", help="Ended ones too.")] = False,
+    label: Annotated[list[str] | None, typer.Option(help="Only sandboxes with all these labels.")] = None,
+    everything: Annotated[bool, typer.Option("--all", "-a", help="Also ended sandboxes.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only the ids.")] = False,
     json: output.Json = False,
 ) -> None:
@@ -238,10 +239,10 @@ _COLUMNS: dict[str, Callable[[SandboxInfo], object]] = {
 
 def logs(
     sandbox: Annotated[str, typer.Argument(metavar="ID")],
-    tail: Annotated[int | None, typer.Option(help="Only the last bytes.")] = None,
+    tail: Annotated[int | None, typer.Option(help="Only this many bytes from the end.")] = None,
     json: output.Json = False,
 ) -> None:
-    """Show what a sandbox's start command wrote."""
+    """Show the output of a sandbox's start command."""
     from sandlot import Sandbox
 
     with output.connection.client() as client:
@@ -253,9 +254,11 @@ def logs(
 
 
 def rm(
-    sandboxes: Annotated[list[str] | None, typer.Argument(metavar="ID", help="What `ps` shows.")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="All of this API key.")] = False,
-    label: Annotated[list[str] | None, typer.Option(help="All with all these labels.")] = None,
+    sandboxes: Annotated[
+        list[str] | None, typer.Argument(metavar="ID", help="Ids as `ps` shows them.")
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All sandboxes of this API key.")] = False,
+    label: Annotated[list[str] | None, typer.Option(help="Sandboxes with all these labels.")] = None,
     json: output.Json = False,
 ) -> int:
     """Delete sandboxes: by id, by label, or all."""

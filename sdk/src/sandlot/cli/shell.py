@@ -1,4 +1,4 @@
-"""shell: a terminal in a sandbox, as ssh would give one."""
+"""shell: an interactive terminal in a sandbox, like ssh."""
 
 from __future__ import annotations
 
@@ -28,9 +28,11 @@ def register(app: typer.Typer) -> None:
 
 def shell(
     sandbox: Annotated[
-        str | None, typer.Argument(metavar="ID", help="A sandbox; without, a new one.")
+        str | None, typer.Argument(metavar="ID", help="The sandbox; default: a new one.")
     ] = None,
-    command: Annotated[list[str] | None, typer.Argument(metavar="CMD", help="Instead of bash or sh.")] = None,
+    command: Annotated[
+        list[str] | None, typer.Argument(metavar="CMD", help="Command to run instead of bash or sh.")
+    ] = None,
     image: Annotated[str, typer.Option(help="The image of a new sandbox.")] = "host",
     user: Annotated[str | None, typer.Option("--user", "-u")] = None,
     cwd: Annotated[str | None, typer.Option("--cwd", "-w")] = None,
@@ -80,14 +82,14 @@ async def _attended(process: AsyncProcess) -> int:
                 for helper in helpers:
                     helper.cancel()
     except BaseExceptionGroup as group:
-        # As a group it would pass every handler, and end in a traceback.
+        # No handler catches an exception group: it would end in a traceback.
         raise _cause(group) from None
     finally:
         restore()
 
 
 def _cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The one of its errors that says most: the SDK's, where there is one."""
+    """Return the most specific error of the group: the SDK's, if there is one."""
     return next((error for error in group.exceptions if isinstance(error, SandlotError)), group.exceptions[0])
 
 
@@ -102,7 +104,7 @@ async def _show(process: AsyncProcess) -> int:
 
 
 async def _type(process: AsyncProcess) -> None:
-    """Sends what is typed; keys that arrive during a round trip travel together."""
+    """Send typed keys; keys that arrive during a round trip go together."""
     loop = asyncio.get_running_loop()
     typed: asyncio.Queue[bytes] = asyncio.Queue()
 
@@ -115,7 +117,7 @@ async def _type(process: AsyncProcess) -> None:
             try:
                 loop.call_soon_threadsafe(typed.put_nowait, data)
             except RuntimeError:
-                return  # the loop has ended
+                return  # the loop is closed
             if not data:
                 return
 
@@ -134,7 +136,7 @@ async def _type(process: AsyncProcess) -> None:
                 await process.close_stdin()
                 return
         except (ApiError, SandboxLost):
-            return  # the command has ended: its last event says how
+            return  # the command has ended: its last event has the result
 
 
 async def _follow_size(process: AsyncProcess) -> None:
@@ -155,12 +157,12 @@ async def _follow_size(process: AsyncProcess) -> None:
 
 
 def _raw() -> Callable[[], None]:
-    """Lets keys through unchanged; returns what puts the terminal back as it was."""
+    """Put the terminal into raw mode and return a function that restores it."""
     if not sys.stdin.isatty():
         return lambda: None
     import termios
     import tty
 
     before = termios.tcgetattr(0)
-    tty.setraw(0, termios.TCSADRAIN)  # the default would throw away what has been typed already
+    tty.setraw(0, termios.TCSADRAIN)  # the default would discard keys already typed
     return lambda: termios.tcsetattr(0, termios.TCSADRAIN, before)

@@ -1,4 +1,4 @@
-"""top: the server at a glance, live."""
+"""top: a live view of the server."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def register(app: typer.Typer) -> None:
 
 
 def top(
-    once: Annotated[bool, typer.Option(help="Print once and end.")] = False,
-    interval: Annotated[float, typer.Option(min=0.2, help="Seconds between looks.")] = 1.0,
+    once: Annotated[bool, typer.Option(help="Print once and exit.")] = False,
+    interval: Annotated[float, typer.Option(min=0.2, help="Seconds between updates.")] = 1.0,
     json: output.Json = False,
 ) -> None:
-    """Show sandboxes, pools and what they use, until Ctrl-C."""
+    """Show sandboxes, pools and their resource use, until Ctrl-C."""
     with output.connection.client() as client:
         if json:
             output.show(client.call("GET", "/stats"), json=True, text="")
