@@ -1,1 +1,1 @@
-"""Measurements against floors taken in the same run, and the bounds they must keep."""
+"""Benchmarks and load tests: measurements against floors of the same run, and their bounds."""

@@ -1,4 +1,4 @@
-"""An ASGI application that answers every request at once, on uvicorn as it comes: the floor of any gateway in Python."""
+"""A minimal ASGI application on an untuned uvicorn: the floor of any gateway in Python."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`make bench`: every row in one run, with its floor; exits with 1 and names the row when a bound is missed."""
+"""`make bench`: measures every row with its floor; exits with 1 and names the rows that miss a bound."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ GROUPS = (
 
 
 class _stack(PrivateStack):
-    """A private stack whose directory goes away with it."""
+    """A private stack that removes its directory at the end."""
 
     async def __aexit__(self, *error: object) -> None:
         await super().__aexit__(None, None, None)

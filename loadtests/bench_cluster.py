@@ -1,4 +1,4 @@
-"""`make bench-cluster`: the chart on a real Kubernetes, each row with its floor or with `pods/exec` as the baseline."""
+"""`make bench-cluster`: measures the chart on a real Kubernetes, each row against a floor or `pods/exec`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SPEC = Path(__file__).with_name("rangespec-cluster.yaml")
 
 
 def groups(installation: Installation, *, own_cluster: bool) -> list[Group]:
-    """`own_cluster`: there is no audit log to read."""
+    """Return the groups to measure; without an `own_cluster`, there is no audit log to read."""
 
     def on_site(
         rows: tuple[str, ...], measure: Callable[[Site, str], Awaitable[Readings]], runtime: str

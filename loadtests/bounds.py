@@ -1,4 +1,4 @@
-"""Reads `rangespec.yaml` and tells which measured rows keep their bound."""
+"""Reads `rangespec.yaml` and decides which measured rows hold their bound."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _FIELDS = {"what", "unit", "of", "where", "at_most", "at_least", "or"}
 
 
 class SpecError(Exception):
-    """The bounds cannot be used; the message names the row and what is wrong with it."""
+    """The bounds are invalid; the message names the row and the error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
     """One row: exactly one of `at_most` and `at_least` is set.
 
-    `of` is where a load test's summary has the value, `where` the kind of place it holds in ("" for every one). `floors`
-    are rows that are ratios to a floor, and what they may be at most: where they hold, the machine's own floor is the
-    reason why this bound is missed, and nothing is wrong with what was measured.
+    `of` is the value's path in a load test's summary, `where` the kind of place the bound applies to ("" for all).
+    `floors` maps rows that are ratios to a floor to their maximum: if these hold, a miss of this bound is due to the
+    machine's own floor, not to what was measured.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Bound:
     floors: Mapping[str, float] = field(default_factory=dict)
 
     def state(self, values: Mapping[str, float]) -> Literal["held", "missed", "at the floor"]:
-        """By the values of a run by row; a row without one is missed."""
+        """Judge the values of a run, by row; a row without a value is missed."""
         value = values.get(self.name, math.nan)
         if self.held(value):
             return "held"

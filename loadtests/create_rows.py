@@ -1,4 +1,4 @@
-"""Create from a warm pool, as a caller waits for it: until the first output of the first command is there."""
+"""Create from a warm pool to the first output of the first command."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SIZE = 4
 
 
 async def warm_create(client: AsyncClient, *, rounds: int = 40) -> Reading:
-    """Milliseconds, p50, with a full pool before each create."""
+    """Measure the p50 in milliseconds, with a full pool before each create."""
     pools = AsyncPools(client=client)
     await pools.set(POOL, size=SIZE)
     creates: list[float] = []
@@ -30,7 +30,7 @@ async def warm_create(client: AsyncClient, *, rounds: int = 40) -> Reading:
         result = await box.exec("echo ready")
         ended = time.perf_counter()
         assert result.stdout == "ready\n", result
-        if number >= 3:  # the first ones also open connections
+        if number >= 3:  # the first rounds also open connections
             creates.append(created - begun)
             firsts.append(ended - begun)
             hits += box.info.pool_hit

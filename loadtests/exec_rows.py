@@ -19,7 +19,7 @@ SANDBOXES = 8
 
 
 def latency(client: Client, *, rounds: int = 25, batch: int = 16) -> Reading:
-    """p50 of the synchronous SDK's `exec` over p50 of `subprocess.run`, batches of the two in turn."""
+    """Measure p50 of the synchronous SDK's `exec` over p50 of `subprocess.run`, in alternating batches."""
     through: list[float] = []
     in_place: list[float] = []
     with Sandbox.create(client=client) as box:
@@ -46,10 +46,10 @@ def latency(client: Client, *, rounds: int = 25, batch: int = 16) -> Reading:
 
 
 async def rate(client: AsyncClient, *, rounds: int = 6, seconds: float = 2.5) -> Reading:
-    """Execs per second of 64 callers in one process over the rate of bare spawn loops: the median of some rounds.
+    """Measure execs per second of 64 callers in one process over the rate of bare spawn loops, median of rounds.
 
-    The windows are in turn and short, so that what else runs on the machine slows both sides of a ratio; long enough
-    for the gateway to see that the cores are busy (0.2 s).
+    The windows alternate and are short, so that other load on the machine slows both sides of a ratio, and long
+    enough for the gateway to detect busy cores (0.2 s).
     """
     floors: list[float] = []
     spread: list[float] = []
@@ -88,9 +88,9 @@ async def execs(
     callers: int = CALLERS,
     command: Sequence[str] = COMMAND,
 ) -> tuple[float, list[float]]:
-    """Execs per second, and the seconds of each, with so many callers over the boxes.
+    """Return the execs per second, and the seconds of each, with so many callers over the boxes.
 
-    As in the floor's loops, what ends after the window does not count, nor does the time until it ends.
+    As in the floor's loops, execs that end after the window do not count, nor does the time until they end.
     """
     end = time.perf_counter() + seconds
     times: list[float] = []

@@ -31,12 +31,12 @@ PARTS = (
     "large_read",
 )
 PROGRAM = Path(__file__).with_name("file_work.py").read_text()
-FOLDER = "/file-work"  # in sandboxes and containers: on their root
+FOLDER = "/file-work"  # in sandboxes and containers: on their root file system
 MEMORY, DISK = 4 << 30, 2 << 30
 ROUNDS = 5
 _IN_MEMORY = Path("/dev/shm")
 _TIMEOUT = 300
-# A virtual environment's own interpreter may lie where sandboxes do not look: the one that it was made from.
+# A virtual environment's interpreter may be invisible to sandboxes, so use its base interpreter.
 _PYTHON = os.path.realpath(sys.executable)
 
 Seconds = dict[str, float]

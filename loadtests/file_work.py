@@ -1,6 +1,6 @@
-"""File-heavy work as agents do it, timed where it runs: `python3 file_work.py FOLDER` prints the seconds of each part.
+"""File-heavy work as agents do it: `python3 file_work.py FOLDER` prints the seconds of each part.
 
-It stands on the standard library, `git`, `tar` and `pip` alone, so that the same text runs on the machine, in a plain
+It needs only the standard library, `git`, `tar` and `pip`, so that the same text runs on the machine, in a plain
 container and in a sandbox.
 """
 
@@ -24,12 +24,12 @@ WHEEL_FILES = 2_000
 LARGE = 256 << 20
 _BLOCK = 1 << 20
 _IN_A_FOLDER = 100
-# Of the machine's own settings none may change what git does here.
+# The machine's settings must not change what git does here.
 _GIT_ENV = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null"}
 
 
 def measure(folder: str) -> dict[str, float]:
-    """Seconds by part. The folder is made, and gone at the end."""
+    """Return the seconds by part. Creates the folder and removes it at the end."""
     os.makedirs(folder)
     try:
         found = small_files(folder)
@@ -84,7 +84,7 @@ def untar(folder: str) -> float:
 
 
 def git_status(folder: str) -> float:
-    """Of a clean tree that git has looked at once: the median of three."""
+    """Time `git status` in a clean tree with a warm index: the median of three."""
     tree = f"{folder}/repository"
     run("git", "init", "--quiet", tree)
     run("git", "-C", tree, "fast-import", "--quiet", stdin=b"".join(_history()))
@@ -97,7 +97,7 @@ def git_status(folder: str) -> float:
 
 
 def _history() -> Iterator[bytes]:
-    """One commit of many files, as `git fast-import` reads it."""
+    """Yield one commit of many files for `git fast-import`."""
     yield b"commit refs/heads/main\ncommitter bench <bench@example.org> 0 +0000\ndata 1\n.\n"
     for number in range(TRACKED):
         content = _content(number)
@@ -106,7 +106,7 @@ def _history() -> Iterator[bytes]:
 
 
 def pip_install(folder: str) -> float:
-    """Of a local wheel, its modules compiled as pip does it."""
+    """Time `pip install` of a local wheel, including the compilation of its modules."""
     wheel = f"{folder}/bench-1-py3-none-any.whl"
     info = "bench-1.dist-info"
     with zipfile.ZipFile(wheel, "w") as archive:

@@ -1,4 +1,4 @@
-"""The floors: the same command started in place, by one caller and by as many loops as there are cores."""
+"""The floors: the same command spawned locally, by one caller and by one loop per core."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ while time.monotonic() < end:
 print(count)
 """
 
-# The same in a sandbox, as an op of its own: `python3 -S -c IN_SANDBOX COUNT COMMAND...` prints the seconds of each.
-# The first two open files that later ones find in the cache.
+# The same in a sandbox, as one op: `python3 -S -c IN_SANDBOX COUNT COMMAND...` prints the seconds of each.
+# The first two spawns fill the file cache and do not count.
 IN_SANDBOX = """
 import json, subprocess, sys, time
 times = []
@@ -34,14 +34,14 @@ print(json.dumps(times[2:]))
 
 
 def spawn_once(command: Sequence[str] = COMMAND) -> float:
-    """Seconds of one `subprocess.run` of the command, with its output captured."""
+    """Run the command with `subprocess.run`, capture its output and return the seconds."""
     begun = time.perf_counter()
     subprocess.run(command, capture_output=True, check=True)
     return time.perf_counter() - begun
 
 
 def spawn_rate(*, seconds: float, command: Sequence[str] = COMMAND) -> float:
-    """Commands per second of one loop of `subprocess.run` for each core of this process, all at once."""
+    """Return the commands per second of concurrent `subprocess.run` loops, one for each core of this process."""
     loop = [sys.executable, "-S", "-c", _LOOP, str(seconds), *command]
     loops = [subprocess.Popen(loop, stdout=subprocess.PIPE, text=True) for _ in os.sched_getaffinity(0)]
     counts = [int(loop.communicate(timeout=seconds + 30)[0]) for loop in loops]

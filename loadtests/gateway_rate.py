@@ -1,4 +1,4 @@
-"""Requests a second through one gateway process on one core over stub sidecars, and the same load on its floors."""
+"""Requests per second through one gateway process on one core with stub sidecars, and on its floors."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def measure(
     sandboxes: int = 10_000,
     unix: bool = False,
 ) -> dict[str, float]:
-    """k requests/s and percentiles (ms) through the gateway, of a bare server on its core, and straight to the stubs."""
+    """Measure k requests/s and percentiles (ms) through the gateway, a bare server on its core, and the stubs."""
     cores = sorted(os.sched_getaffinity(0))
     gateway_core, load_core = cores[0], cores[-1]
     tokens = Tokens(KEY)

@@ -1,4 +1,4 @@
-"""The gateway's rate and tail on one core over stub sidecars, and its share of a bare server's rate there."""
+"""The gateway's rate and p99 on one core with stub sidecars, and its share of a bare server's rate."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from loadtests.reading import Reading
 
 
 def gateway(*, rounds: int = 3) -> dict[str, Reading]:
-    """`gateway_rate` (thousand requests a second), `gateway_p99` (ms), each the best of some rounds, and `bare_over_gateway`.
+    """Measure `gateway_rate` (1,000 requests/s) and `gateway_p99` (ms), best of the rounds, and `bare_over_gateway`.
 
-    The best, not the median: what else runs on the machine can only make it slower. `bare_over_gateway` is how many times
-    as many requests an ASGI server that forwards nothing answers on the same core; the median of the rounds.
+    The best, not the median, because other load on the machine can only slow it down. `bare_over_gateway` is the rate of
+    an ASGI server that forwards nothing, on the same core, over the gateway's rate; the median of the rounds.
     """
     runs = [measure(seconds=4.0) for _ in range(rounds)]
     failures = sum(run["failures"] for run in runs)

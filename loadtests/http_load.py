@@ -11,7 +11,7 @@ from itertools import cycle
 
 @dataclass
 class LoadResult:
-    """What a run saw; latencies in seconds, in the order of the answers."""
+    """Result of a run; latencies in seconds, in the order of the responses."""
 
     seconds: float = 0.0
     latencies: list[float] = field(default_factory=list)
@@ -27,7 +27,7 @@ class LoadResult:
 
 
 class _Caller(asyncio.Protocol):
-    """Sends the next request as soon as the answer to the last one is whole (Content-Length only)."""
+    """Sends the next request as soon as the last response is complete (Content-Length only)."""
 
     transport: asyncio.Transport
 
@@ -81,7 +81,7 @@ class _Caller(asyncio.Protocol):
 async def load(
     targets: list[tuple[str, int]], requests: list[list[bytes]], *, seconds: float, warm_up: float
 ) -> LoadResult:
-    """One connection for each target, which sends its own list of requests round and round."""
+    """Open one connection for each target, and cycle through its list of requests on it."""
     loop = asyncio.get_running_loop()
     result = LoadResult()
     callers: list[_Caller] = []

@@ -1,4 +1,4 @@
-"""What idle sidecars cost: private memory each, and wake-ups. Real ones, started as the local backend starts them."""
+"""Cost of idle sidecars, started by the local backend: private memory each, and wake-ups."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from loadtests.processes import memory, wakeups, with_mark
 from loadtests.reading import Reading
 
 COPIES = 10
-SETTLE = 15.0  # seconds after the last start: a runner that is not needed leaves after some seconds
-WINDOW = 10.0  # seconds in which wake-ups are counted
+SETTLE = 15.0  # seconds after the last start: an unused runner exits after some seconds
+WINDOW = 10.0  # seconds of counting wake-ups
 
 
 class _Ready(Events):
@@ -32,7 +32,7 @@ class _Ready(Events):
         self._news: asyncio.Queue[str | None] = asyncio.Queue()
 
     async def wait(self, count: int, *, timeout: float = 60.0) -> None:
-        """Wait for as many `ready`. Raises TimeoutError, and RuntimeError when an instance is lost instead."""
+        """Wait for this many `ready` events. Raises TimeoutError, or RuntimeError if an instance is lost."""
         async with asyncio.timeout(timeout):
             for _ in range(count):
                 lost = await self._news.get()
@@ -88,7 +88,7 @@ async def idle() -> dict[str, Reading]:
         server = await asyncio.start_unix_server(events.answer, state_dir / "gateway.sock")
         try:
             await backend.start(events)
-            # The first one of a machine compiles its modules, which leaves it larger for life: not measured.
+            # The first sidecar compiles its modules and keeps that memory: not measured.
             first = await backend.launch(Template(image="host"))
             await events.wait(1)
             await backend.destroy(first.id)

@@ -1,4 +1,4 @@
-"""A SIGTERM ends a run as ^C does: its main task is cancelled, and takes away what it has made."""
+"""Handles SIGTERM like Ctrl-C: the main task is cancelled and cleans up."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import signal
 
 
 def end_in_order() -> None:
-    """Call it before `asyncio.run`, which cancels the main task at a SIGINT.
+    """Turn SIGTERM into SIGINT. Call it before `asyncio.run`, which cancels the main task on SIGINT.
 
-    An exit that a handler raises inside of the loop ends the clean-up of every task with it, and leaves a cluster with
-    the chart and its sandboxes.
+    A handler that raised SystemExit inside the loop would abort every task's cleanup, and leave the chart and its
+    sandboxes on a cluster.
     """
-    # A shell's background job ignores it, and would take no notice of the SIGTERM either.
+    # A shell's background job ignores SIGINT, and would then ignore SIGTERM too.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))

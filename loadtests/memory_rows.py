@@ -1,4 +1,4 @@
-"""Memory under gVisor: how much of its limit a sandbox can use, and how many are lost to code that takes all there is."""
+"""Memory under gVisor: the usable share of a sandbox's limit, and losses to code that exhausts memory."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from tests.sidecar.gvisor_sidecar import GvisorSidecar
 
 ROWS = ("gvisor_memory_usable", "gvisor_hogs_lost")
 HOGS = 200
-USED = 1 << 30  # bytes of the sandbox that is filled in peace: Python's own memory is a hundredth of it
+USED = 1 << 30  # bytes of the sandbox that is filled step by step: Python's own memory is 1 % of it
 LIMIT = 256 << 20
 ABOVE = 512 << 20  # of the pod above the sandbox: memoryHeadroom and sidecarMemoryLimit of the chart
 MIB = 1 << 20
 
 
 def left_out() -> str | None:
-    """Why these rows cannot be measured on this machine."""
+    """Return why these rows cannot be measured on this machine, or None."""
     if os.geteuid() != 0:
         return "they need root"
     return None if find_runsc() is not None else "they need runsc, which `make cluster` builds"
 
 
 async def memory(*, count: int = HOGS) -> dict[str, Reading]:
-    """Both rows."""
+    """Measure both rows."""
     async with _sandbox(USED) as box:
         told = await box.exec(["python3", "-c", hogs.COUNTS], timeout=300)
         assert told["verdict"] == "oom", told
@@ -88,7 +88,7 @@ async def _sandbox(limit: int) -> AsyncIterator[GvisorSidecar]:
         await box.start()
         await box.claim(limits={"memory": limit, "pids": 256})
         yield box
-        # One that is lost cannot end in order; its close takes away what is left all the same.
+        # A lost sandbox cannot end normally; close removes the rest all the same.
         with contextlib.suppress(*([] if await _lives(box) else [AssertionError])):
             await box.close()
     finally:

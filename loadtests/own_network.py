@@ -1,4 +1,4 @@
-"""Runs something in a network of its own, where it may listen on every address: nothing else is there. Needs root."""
+"""Runs work in a new network namespace, where it may listen on every address. Needs root."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SIOCSIFFLAGS, _IFF_UP = 0x8914, 1
 
 
 def missing() -> str | None:
-    """Why there can be none here."""
+    """Return why no namespace can be made here, or None."""
     return None if os.geteuid() == 0 else "needs root: a network of its own"
 
 
@@ -37,7 +37,7 @@ async def in_own_network(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         return await work()
 
     def run() -> T:
-        # A thread has a network of its own, and what it starts is in the same: other threads stay where they are.
+        # `unshare` moves only this thread and the processes it starts; other threads keep their network.
         try:
             _enter()
             return asyncio.run(main())

@@ -1,4 +1,4 @@
-"""Create to first output as a user of prime-sandboxes has it, once for each line on stdin. Run by the client's own Python.
+"""Times create to first output with prime-sandboxes, once per line on stdin. Runs in the client's own Python.
 
 Prints one JSON line a round: the sandbox's id and the seconds until it was created, waited for, and had its output.
 """

@@ -1,4 +1,4 @@
-"""Create to first output with Prime's unmodified clients, each less what the same client needs against a stub.
+"""Create to first output with Prime's unmodified clients, minus the same client's time against a stub.
 
 The two take turns in one run, so that a slower or busier machine changes both.
 """
@@ -27,7 +27,7 @@ _IGNORED = 3  # first rounds, which also open connections
 
 
 async def prime_create(client: AsyncClient, *, version: str, rounds: int = 40) -> Reading:
-    """Milliseconds that p50 is longer with the stack of `client` than with a stub, with a full pool each time."""
+    """Measure the p50 with the stack of `client` minus that with a stub, in ms, with a full pool each time."""
     python = await asyncio.to_thread(environment, "prime-sandboxes", version)
     endpoint = await client.endpoint()
     pools = AsyncPools(client=client)
@@ -70,7 +70,7 @@ def _middle(rounds: list[dict[str, Any]], name: str) -> float:
 
 
 class _Rounds:
-    """A client's process that does one round when it is asked to."""
+    """A client's process, which runs one round per request."""
 
     def __init__(self, python: Path, *, url: str, api_key: str) -> None:
         self._home = tempfile.TemporaryDirectory()
@@ -95,7 +95,7 @@ class _Rounds:
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
         assert stdout is not None
-        with contextlib.suppress(ConnectionError):  # one that has ended says why below
+        with contextlib.suppress(ConnectionError):  # if it has ended, the error below says why
             stdin.write(b"\n")
             await stdin.drain()
         async with asyncio.timeout(60):

@@ -1,4 +1,4 @@
-"""What the kernel says of a set of processes: their memory, counted once, and how often they woke up."""
+"""Memory (each page once) and wake-ups of a set of processes, from /proc."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def memory(pids: list[int]) -> Memory:
 
 
 def wakeups(pids: list[int]) -> int:
-    """How often these processes' threads have gone to sleep so far, by their own will. Raises OSError."""
+    """Return the voluntary context switches of these processes' threads so far. Raises OSError."""
     total = 0
     for pid in pids:
         for task in Path(f"/proc/{pid}/task").iterdir():

@@ -1,4 +1,4 @@
-"""Makes a page of the load tests' last reports: `python -m loadtests.publish NAME [REPORTS]` writes docs/performance/NAME.md.
+"""Publishes the last load test reports: `python -m loadtests.publish NAME [REPORTS]` writes docs/performance/NAME.md.
 
 The page and the figures in the folder beside it are wholly generated; what they mean is said in docs/performance.md. A
 profile that has no report keeps what the page has of it.
@@ -22,25 +22,25 @@ from loadtests.load.cells import fault_lines, stranger_lines
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PLOTS = {"latency-over-time": "latency over time", "latency-by-share-of-calls": "latency by share of calls"}
 NAMES = ("local", "runc", "gvisor")
-# Beside the generator a spawn is what there is to compare with, in a cluster the API server's own way to a command.
+# The baselines to compare with: a spawn beside the generator, in a cluster the API server's own `pods/exec`.
 COMPARED = {"pods_exec": "`pods/exec`", "spawn": "bare spawn"}
 MIB = 1 << 20
 
 
 class PublishError(Exception):
-    """Nothing was written; the message says why."""
+    """No page was written; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What a page has of one profile: lines of the table of bounds, and its own section."""
+    """One profile on a page: its lines in the table of bounds, and its own section."""
 
     bounds: Sequence[str]
     section: Sequence[str]
 
 
 def page(name: str, summaries: Sequence[dict[str, Any]], *, earlier: Mapping[str, Part]) -> Iterator[str]:
-    """Its lines: a table of all bounds, then each profile with its calls and plots."""
+    """Yield the lines of a page: a table of all bounds, then each profile with its calls and plots."""
     parts = {**earlier, **{told["profile"]: _part(name, told) for told in summaries}}
     places = dict.fromkeys(told["place"]["name"] for told in summaries)
     machines = dict.fromkeys(_machine(told["machine"]) for told in summaries)

@@ -1,4 +1,4 @@
-"""What one measurement found: the value that has a bound, and what it was made of."""
+"""The result of one measurement: the bounded value and its components."""
 
 from __future__ import annotations
 

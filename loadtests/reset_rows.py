@@ -1,4 +1,4 @@
-"""What a reset costs, in bare spawns of the same sandbox: on this machine's namespaces and in a pod of gVisor's."""
+"""Cost of a reset in bare spawns of the same sandbox: in this machine's namespaces and in a gVisor pod."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from tests.sidecar.support import Sidecar
 
 LOCAL, GVISOR = "reset_over_spawn_local", "reset_over_spawn_gvisor"
 ROUNDS = 25
-SPAWNS = 8  # in place, in each round
+SPAWNS = 8  # spawns in the sandbox, in each round
 DISK = 64 << 20
-# What an owner leaves: some files, and a process that waits.
+# What an owner leaves behind: some files and a waiting process.
 DIRT = "mkdir /dirt && cd /dirt && touch $(seq 200) && echo x >> /etc/passwd && (sleep 5555 &)"
 
 
 def left_out(row: str) -> str | None:
-    """Why this row cannot be measured on this machine; None also for rows of others."""
+    """Return why this row cannot be measured on this machine, else None, also for other rows."""
     if row not in (LOCAL, GVISOR):
         return None
     if os.geteuid() != 0:
@@ -38,7 +38,7 @@ def left_out(row: str) -> str | None:
 
 
 async def local(*, rounds: int = ROUNDS) -> dict[str, Reading]:
-    """The row of a sandbox of this machine's kernel."""
+    """Measure a sandbox on this machine's kernel."""
     box = Sidecar()
     try:
         await box.start()
@@ -48,7 +48,7 @@ async def local(*, rounds: int = ROUNDS) -> dict[str, Reading]:
 
 
 async def gvisor(*, rounds: int = ROUNDS) -> dict[str, Reading]:
-    """The row of a pod of gVisor's, whose volume gVisor keeps itself."""
+    """Measure a gVisor pod, whose volume gVisor itself keeps."""
     async with _pod() as box:
         return {GVISOR: await measure(box, rounds=rounds)}
 
@@ -66,9 +66,9 @@ async def _pod() -> AsyncIterator[GvisorSidecar]:
 
 
 async def measure(box: Sidecar, *, rounds: int) -> Reading:
-    """p50 of the request's answer over p50 of a spawn in the sandbox, which is taken between the resets.
+    """Measure the p50 of a reset request over the p50 of a spawn in the sandbox, taken between the resets.
 
-    What the next owner waits for is told beside it: a reset must not become cheap at the expense of that.
+    The next owner's wait is reported too: a reset must not become cheap at its expense.
     """
     resets: list[float] = []
     nexts: list[float] = []

@@ -1,4 +1,4 @@
-"""`make loadtest PROFILE=...`: loads a stack as a training run would; exits with 1 when a bound is missed."""
+"""`make loadtest PROFILE=...`: loads a stack like a training run; exits with 1 if a bound is missed."""
 
 from __future__ import annotations
 
@@ -46,9 +46,7 @@ def loadtest(
     profiles: Annotated[
         list[str], typer.Argument(help="Files of loadtests/profiles, or `all`.", metavar="PROFILE...")
     ],
-    on: Annotated[
-        On, typer.Option(help="A stack of its own here, the chart on $KUBECONFIG, or --url.")
-    ] = On.LOCAL,
+    on: Annotated[On, typer.Option(help="A new local stack, the chart on $KUBECONFIG, or --url.")] = On.LOCAL,
     url: Annotated[str, typer.Option(envvar="SANDLOT_URL", help="The server, with --on server.")] = "",
     api_key: Annotated[str, typer.Option(envvar="SANDLOT_API_KEY", help="Its key.")] = "",
     image: Annotated[str, typer.Option(help="The sandboxes' image, with --on server.")] = "",
@@ -57,19 +55,19 @@ def loadtest(
     ] = None,
     short: Annotated[bool, typer.Option("--short", help="The profile's short version.")] = False,
     peers: Annotated[
-        bool, typer.Option("--peers", help="Other systems' agents too, each in a sandbox of ours.")
+        bool, typer.Option("--peers", help="Also measure other systems' agents, each in a sandbox.")
     ] = False,
     seed: Annotated[int, typer.Option(help="Of the arrivals.")] = 1,
     every: Annotated[
         float | None,
-        typer.Option(min=0.1, help="Seconds between two looks at the parts: 1, on a cluster 15."),
+        typer.Option(min=0.1, help="Seconds between samples of the parts; default: 1, on a cluster 15."),
     ] = None,
     runtime: Annotated[Runtime, typer.Option(help="Of the sandboxes, with --on cluster.")] = Runtime.RUNC,
     value: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME=JSON", help="A value of the chart, with --on cluster."),
     ] = None,
-    reports: Annotated[Path, typer.Option(help="A folder for each profile is made in it.")] = Path(
+    reports: Annotated[Path, typer.Option(help="Folder for the reports, one subfolder per profile.")] = Path(
         "reports/load"
     ),
     spec: Annotated[Path, typer.Option(help="The bounds.")] = judge.SPEC,
@@ -166,7 +164,7 @@ def _given(words: list[str]) -> dict[str, str]:
 
 
 def _values(words: list[str]) -> dict[str, str]:
-    """Of the chart, each as it was written."""
+    """Parse the chart's values; return each as it was written."""
     for word in words:
         try:
             json.loads(word.partition("=")[2])
@@ -181,7 +179,7 @@ def _pairs(words: list[str]) -> dict[str, str]:
 
 def _place(on: On, *, url: str, api_key: str, image: str, runtime: Runtime, values: dict[str, str]) -> Place:
     if on is On.CLUSTER:
-        # Half a second of Kubernetes' client, which no other place needs.
+        # Importing the Kubernetes client takes half a second, and no other place needs it.
         from loadtests.load.cluster import Cluster
 
         return Cluster(runtime=runtime.value, values=values)
@@ -195,7 +193,7 @@ def _place(on: On, *, url: str, api_key: str, image: str, runtime: Runtime, valu
 
 
 def _bearable(loaded: list[Loaded], *, place: Place, all_of_them: bool) -> list[Loaded]:
-    """Those that may be run there: what belongs to somebody else is not broken. Raises ProfileError."""
+    """Return the profiles that may run there: a foreign place gets no faults. Raises ProfileError."""
     breaking = [
         one.name for one in loaded if any(phase.faults or phase.strangers for phase in one.profile.phases)
     ]

@@ -1,4 +1,4 @@
-"""Runs the rows of a benchmark, prints their table, writes the reports, and tells whether every bound was held."""
+"""Runs the rows of a benchmark, prints their table, writes the reports, and checks the bounds."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _SHOWN = {"held": "[green]held[/]", "missed": "[red]MISSED[/]", "at the floor": 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A measurement that gives one row or more."""
+    """A measurement of one or more rows."""
 
     rows: tuple[str, ...]
     measure: Callable[[], Awaitable[Readings]]
@@ -42,7 +42,7 @@ class Group:
 async def run(
     groups: Sequence[Group], *, bounds: dict[str, Bound], only: set[str], console: Console
 ) -> tuple[Readings, list[str]]:
-    """All readings, and the rows that were measured a second time because the first was over the bound."""
+    """Return all readings, and the rows that were measured twice because the first value missed its bound."""
     readings: Readings = {}
     again: list[str] = []
     for group in groups:
@@ -53,7 +53,7 @@ async def run(
         values = {name: reading.value for name, reading in found.items()}
         over = missed(values, bounds={name: bounds[name] for name in group.rows})
         if over:
-            # Once, since a shared machine can spoil any one measurement; the table says so.
+            # Retry once, because other load can spoil a single measurement; the table marks it.
             again += over
             console.print(f"measuring {', '.join(over)} once more", highlight=False)
             second = await _measure(group, console=console)
@@ -71,7 +71,7 @@ async def _measure(group: Group, *, console: Console) -> Readings:
     except Exception as error:
         why = f"{type(error).__name__}: {error}"
         console.print(f"{', '.join(group.rows)} failed: {why}", style="red", markup=False)
-        # A stack that did not start says why with its whole log; the last line is the reason.
+        # The error of a stack that did not start is its whole log; the last line has the reason.
         failed = {
             "failed": why if len(why) <= 200 else f"{type(error).__name__}: {why.splitlines()[-1][-160:]}"
         }

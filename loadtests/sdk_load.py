@@ -1,4 +1,4 @@
-"""Run in a process of its own: many execs in flight through the SDK; prints the CPU time each one cost."""
+"""Runs many concurrent execs through the SDK, in its own process; prints the CPU time per exec."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sandlot import AsyncClient, AsyncSandbox
 
 
 async def run(*, url: str, in_flight: int, calls: int) -> dict[str, float]:
-    """CPU milliseconds a call and calls per second, after every connection has been used once."""
+    """Measure CPU milliseconds per call and calls per second, after every connection has been used once."""
     async with AsyncClient(url=url, api_key="stub") as client:
         box = await AsyncSandbox.create(client=client)
 

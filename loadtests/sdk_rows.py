@@ -1,4 +1,4 @@
-"""The SDK's own cost: CPU time a call with 2,000 execs in flight from one process, against a stub server."""
+"""The SDK's own cost: CPU time per call with 2,000 execs in flight from one process, against a stub server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ IN_FLIGHT = 2000
 
 
 def sdk_cpu(*, rounds: int = 3, calls: int = 20_000) -> Reading:
-    """Milliseconds of CPU a call, the median of some fresh processes."""
+    """Measure the CPU milliseconds per call, the median of fresh processes."""
     server = subprocess.Popen([sys.executable, "-m", "loadtests.stub_api"], stdout=subprocess.PIPE, text=True)
     try:
         assert server.stdout is not None

@@ -1,4 +1,4 @@
-"""A server that creates sandboxes and answers execs at once or in bursts, doing nothing: the SDK's other end.
+"""A stub server for the SDK: accepts creates, and answers execs at once or in bursts without running them.
 
 Prints its port when it listens. Execs are answered together every BURST seconds, so that a caller that sends 2,000
 of them really has 2,000 in flight.
@@ -38,7 +38,7 @@ def answer(body: bytes) -> bytes:
 
 
 class Stub(asyncio.Protocol):
-    """One connection; requests one after the other."""
+    """One connection, with sequential requests."""
 
     transport: asyncio.Transport
     held: list[Stub] = []  # noqa: RUF012 - one list for all connections, emptied by each burst

@@ -28,7 +28,7 @@ KEY = b"the key of the load test, no secret"
 
 
 class Directory:
-    """The routes, fixed."""
+    """A fixed set of routes."""
 
     def __init__(self, routes: dict[str, Route]) -> None:
         self._routes = routes
@@ -52,7 +52,7 @@ class NoKeys:
 
 
 def build(upstreams: list[str], *, sandboxes: int) -> DataPlane:
-    """`sandboxes` routes over the given upstreams, one after the other."""
+    """Build a data plane with `sandboxes` routes, spread over the upstreams in turn."""
     tokens = Tokens(KEY)
     routes: dict[str, Route] = {}
     for n in range(sandboxes):
@@ -116,7 +116,7 @@ def main() -> None:
         backlog=4096,
     )
     server = Server(config)
-    # uvicorn raises the signal that ended it once more; without a handler of ours the profile would be lost.
+    # uvicorn raises the signal that ended it again; without this handler the profile would be lost.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     if arguments.profile is None:
         server.run()

@@ -1,4 +1,4 @@
-"""A server that answers Prime's clients at once and does nothing: what a create to first output costs the client.
+"""A stub server for Prime's clients that responds at once: the client's own time from create to first output.
 
 Prints its port when it listens. Every sandbox is RUNNING when it is created and every command prints "ready".
 """
@@ -26,7 +26,7 @@ def _envelope(flags: int, body: bytes) -> bytes:
 
 
 def _session() -> bytes:
-    """Return what `CommandSession/Start` of `echo ready` streams."""
+    """Return the stream of `CommandSession/Start` for `echo ready`."""
     events = (
         _Event(start=_Event.StartEvent(pid=7)),
         _Event(data=_Event.DataEvent(stdout=b"ready\n")),
@@ -44,7 +44,7 @@ def _answer(body: bytes, *, kind: str = "application/json") -> bytes:
 
 
 class Stub(asyncio.Protocol):
-    """One connection; requests one after the other."""
+    """One connection, with sequential requests."""
 
     transport: asyncio.Transport
     port = 0

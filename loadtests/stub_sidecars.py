@@ -1,4 +1,4 @@
-"""Answers like many sidecars that do nothing: the floor under the gateway's own cost. Prints `ready` when it listens."""
+"""A stub for many idle sidecars: the floor of the gateway's own cost. Prints `ready` when it listens."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ANSWER = (
 
 
 class Stub(asyncio.Protocol):
-    """One connection: every request, whatever it asks, gets the same answer."""
+    """One connection: every request gets the same response."""
 
     transport: asyncio.Transport
 
@@ -42,7 +42,7 @@ class Stub(asyncio.Protocol):
 
 
 def addresses(count: int, *, directory: Path | None, port: int) -> list[str]:
-    """`count` addresses: Unix sockets in a directory, else 127.0.x.y on one port."""
+    """Return `count` addresses: Unix sockets in a directory, else 127.0.x.y on one port."""
     if directory is not None:
         return [f"unix:{directory}/{n}.sock" for n in range(count)]
     return [f"127.{1 + n // 62500}.{n // 250 % 250}.{n % 250 + 1}:{port}" for n in range(count)]

@@ -1,4 +1,4 @@
-"""The SDK's own transport beside aiohttp and httpx: CPU a call with 1 and 2,000 calls in flight, and import time."""
+"""The SDK's transport beside aiohttp and httpx: CPU per call with 1 and 2,000 calls in flight, import time."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Call = Callable[[], Awaitable[object]]
 
 
 async def make(name: str, url: str, path: str, stack: AsyncExitStack) -> Call:
-    """One POST and the JSON of its answer, by the transport of this name, without a bound on connections."""
+    """Return a call that posts and parses the JSON response, by this transport, without a connection limit."""
     if name == "sdk":
         client = await stack.enter_async_context(AsyncClient(url=url, api_key="stub"))
         box = await AsyncSandbox.create(client=client)
@@ -74,7 +74,7 @@ async def make(name: str, url: str, path: str, stack: AsyncExitStack) -> Call:
 
 
 async def run(name: str, *, url: str, in_flight: int, calls: int) -> dict[str, float]:
-    """CPU milliseconds a call and calls per second, after every connection has been used once."""
+    """Measure CPU milliseconds per call and calls per second, after every connection has been used once."""
     async with AsyncExitStack() as stack:
         call = await make(name, url, AT_ONCE if in_flight == 1 else HELD, stack)
 
@@ -91,7 +91,7 @@ async def run(name: str, *, url: str, in_flight: int, calls: int) -> dict[str, f
 
 
 def import_times(rounds: int) -> dict[str, float]:
-    """Milliseconds of a fresh interpreter for each, taken in turn."""
+    """Return the import milliseconds of each in a fresh interpreter, taken in turn."""
     times: dict[str, list[float]] = {name: [] for name in IMPORTS}
     for _ in range(rounds):
         for name, code in IMPORTS.items():
@@ -113,7 +113,7 @@ def stub_server() -> Iterator[str]:
 
 
 def measure(name: str, *, url: str, in_flight: int, calls: int) -> dict[str, float] | None:
-    """One reading by a process of its own; None when it takes longer than LIMIT."""
+    """Measure in a new process; return None if it takes longer than LIMIT."""
     command = [sys.executable, "-m", "loadtests.transports", "--one", name, "--url", url]
     command += ["--in-flight", str(in_flight), "--calls", str(calls)]
     try:

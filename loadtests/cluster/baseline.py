@@ -1,4 +1,4 @@
-"""The baseline: `pods/exec` through the official Kubernetes client, as a service without sidecars would do it."""
+"""Baseline of a service without sidecars: `pods/exec` through the official Kubernetes client."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MakeCore = Callable[[], kubernetes.CoreV1Api]
 def pods_exec(
     core: kubernetes.CoreV1Api, *, namespace: str, pod: str, command: Sequence[str] = COMMAND
 ) -> float:
-    """Seconds of one command, from the call to its end."""
+    """Run one command and return its seconds, from the call to its end."""
     begun = time.perf_counter()
     answer = stream(
         core.connect_get_namespaced_pod_exec,
@@ -51,8 +51,8 @@ def pods_exec_rate(
     seconds: float,
     command: Sequence[str] = COMMAND,
 ) -> tuple[float, int]:
-    """Commands per second of so many threads over the pods, and how many failed; what ends after the window does not count."""
-    # One client a thread: `stream` changes the client that it is called with.
+    """Return the commands per second of the threads over the pods, and the failures; late ends do not count."""
+    # One client per thread: `stream` changes the client that it is called with.
     cores = [make_core() for _ in range(callers)]
     end = time.perf_counter() + seconds
     counts = [0] * callers
@@ -64,7 +64,7 @@ def pods_exec_rate(
                 pods_exec(cores[number], namespace=namespace, pod=pod, command=command)
             except (
                 Exception
-            ) as error:  # a kubelet that is behind refuses; the client has errors of many kinds for it
+            ) as error:  # an overloaded kubelet refuses; the client reports this with many kinds of errors
                 failures.append(error)
             else:
                 counts[number] += time.perf_counter() <= end

@@ -1,4 +1,4 @@
-"""Sandboxes that nothing is warm for against bare pods of the same image: one after the other, and 20 at once."""
+"""Cold starts of sandboxes against bare pods of the same image: one after the other, and 20 at once."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _NAMESPACE = "default"
 async def cold(site: Site, runtime: str) -> dict[str, Reading]:
     """Measure the rows `cold_create_RUNTIME` and `cold_at_once_RUNTIME`: create to first output ÷ a bare pod's start.
 
-    A bare pod is one container that sleeps, made through the API server and watched until it is ready. In turn with
-    ours, and never beside them.
+    A bare pod is one container that sleeps, made through the API server and watched until it is ready. Bare pods and
+    sandboxes take turns, never at the same time.
     """
     ours: list[float] = []
     bare: list[float] = []
@@ -63,7 +63,7 @@ async def cold(site: Site, runtime: str) -> dict[str, Reading]:
 
 
 def _start_bare(core: kubernetes.CoreV1Api, runtime: str) -> float:
-    """Seconds until one is ready."""
+    """Start a bare pod and return the seconds until it is ready."""
     name = f"bench-bare-{uuid.uuid4().hex[:10]}"
     container = kubernetes.V1Container(
         name="main", image=IMAGE, image_pull_policy="Never", command=["sleep", "3600"]
@@ -91,7 +91,7 @@ def _start_bare(core: kubernetes.CoreV1Api, runtime: str) -> float:
 
 
 def _end_bare(core: kubernetes.CoreV1Api) -> None:
-    """All of them, and waits until they are gone."""
+    """Delete all bare pods and wait until they are gone."""
     core.delete_collection_namespaced_pod(_NAMESPACE, label_selector="bench=bare")
     deadline = time.monotonic() + 240
     while core.list_namespaced_pod(_NAMESPACE, label_selector="bench=bare").items:

@@ -1,4 +1,4 @@
-"""A control plane without machines: API server, etcd, kube-scheduler, and nodes and pods that kwok plays."""
+"""A control plane without machines: API server, etcd, kube-scheduler, and nodes and pods simulated by kwok."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from sandlot_kube.client import MERGE_PATCH, KubeClient
 
 from tests.kube.apiserver import ApiServer, binary, why_not
 
-AT_ONCE = 32  # requests of ours
+AT_ONCE = 32  # concurrent requests of this program
 _CRDS = Path(__file__).resolve().parents[2] / "charts" / "sandlot" / "crds"
 _ROOM = {"pods": "1000", "cpu": "64", "memory": "512Gi", "ephemeral-storage": "1Ti"}
 
 
 def missing(*programs: str) -> str | None:
-    """Why there can be none here."""
+    """Return why no control plane can run here, or None."""
     absent = [name for name in programs if binary(name) is None]
     return why_not() or (f"needs {' and '.join(absent)} of the test cluster" if absent else None)
 
 
 @contextmanager
 def api_server(directory: Path) -> Iterator[ApiServer]:
-    """With our resources' definitions; its files go with it."""
+    """Run an API server with the custom resource definitions; remove its files at the end."""
     home = directory / "apiserver"
     home.mkdir()
     server = ApiServer(home)
@@ -47,7 +47,7 @@ def api_server(directory: Path) -> Iterator[ApiServer]:
 
 @contextmanager
 def kwok(directory: Path, server: ApiServer, *, stages: Path) -> Iterator[None]:
-    """Plays all nodes, and the pods that are bound to them, as its stages say."""
+    """Run kwok, which simulates all nodes and the pods bound to them by its stages."""
     kubeconfig = server.kubeconfig(directory / "kwok.kubeconfig")
     words = ["--kubeconfig", str(kubeconfig), "--manage-all-nodes", "--config", str(stages)]
     with _running("kwok", words, directory=directory):
@@ -56,7 +56,7 @@ def kwok(directory: Path, server: ApiServer, *, stages: Path) -> Iterator[None]:
 
 @contextmanager
 def scheduler(directory: Path, server: ApiServer) -> Iterator[None]:
-    """As fast as it can: what a cluster's own limits its requests to is not what is measured."""
+    """Run a kube-scheduler without its request rate limit, which is not what is measured."""
     config = {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",
@@ -74,7 +74,7 @@ def scheduler(directory: Path, server: ApiServer) -> Iterator[None]:
 
 
 async def make_nodes(client: KubeClient, count: int) -> None:
-    """`kwok-0` and so on, without the taint of a new node, which a cluster's controllers take away."""
+    """Create nodes `kwok-0` and so on, without the taint of a new node, which no controller here removes."""
     slots = asyncio.Semaphore(AT_ONCE)
 
     async def make(name: str) -> None:

@@ -16,10 +16,10 @@ from loadtests.reading import Reading
 AT_ONCE = 20
 ROUNDS = 2
 BURSTS = 3
-PRIMED = 4  # left in the pool for when the refill's pods are being started
-REST = 1.0  # seconds after a start or an end in which the node still works at it
-PREPARED = 8.0  # seconds until 20 loops of Python's are there, under gVisor too
-# What the same first command costs without us: one spawn in each of the same pods, all at one moment of the nodes' clocks.
+PRIMED = 4  # left in the pool for the time in which the refill's pods start
+REST = 1.0  # seconds that the node still works after a start or an end
+PREPARED = 8.0  # seconds until 20 Python loops have started, also under gVisor
+# The floor of the first command: one spawn in each of the same pods, all at one moment of the nodes' clocks.
 _SPAWN_AT = """
 import subprocess, sys, time
 command = ["sh", "-c", "echo ready"]
@@ -109,7 +109,7 @@ async def creates(site: Site, runtime: str, *, rounds: int = 20) -> dict[str, Re
 
 
 class _Taken:
-    """One sandbox and what its caller waited, in seconds."""
+    """A sandbox and its caller's waits, in seconds."""
 
     def __init__(self, box: AsyncSandbox, *, created: float, first: float) -> None:
         self.box = box
@@ -130,7 +130,7 @@ async def _first_output(pool: Pool) -> _Taken:
 
 
 async def _back_to_back(pool: Pool) -> tuple[list[_Taken], list[_Taken]]:
-    """Each asked for when the one before has answered: as many as the pool has, then with pods that are starting."""
+    """Create one after the other: as many as the pool has ready, then while its pods start."""
     taken = [await _first_output(pool) for _ in range(AT_ONCE - PRIMED)]
     await _refilling(pool)
     among_starts = [await _first_output(pool) for _ in range(PRIMED)]
@@ -139,7 +139,7 @@ async def _back_to_back(pool: Pool) -> tuple[list[_Taken], list[_Taken]]:
 
 
 async def _refilling(pool: Pool) -> None:
-    """Until the first pods of the refill are being started on a node."""
+    """Wait until a node starts the first pods of the refill."""
     async with asyncio.timeout(30):
         while True:
             if any(pod.status.phase == "Pending" and pod.spec.node_name for pod in await pool.pods()):
@@ -148,7 +148,7 @@ async def _refilling(pool: Pool) -> None:
 
 
 class _Burst:
-    """20 at once; `floor`: the last of as many spawns in the same pods, `client`: CPU seconds of this process."""
+    """20 creates at once; `floor` is the last of 20 spawns in the same pods, `client` this process's CPU seconds."""
 
     def __init__(self, taken: list[_Taken], *, floor: float, client: float) -> None:
         self.taken = taken
@@ -157,7 +157,7 @@ class _Burst:
 
 
 async def _burst(pool: Pool) -> _Burst:
-    # A trainer's client has its connections; opening them is not what is asked.
+    # A trainer's client has open connections, so opening them must not count.
     await asyncio.gather(*(AsyncPools(client=pool.client).list() for _ in range(AT_ONCE)))
     spent = time.process_time()
     begun = time.perf_counter()
@@ -177,7 +177,7 @@ async def _burst(pool: Pool) -> _Burst:
 
 
 async def _spawns_at_once(taken: list[_Taken]) -> float:
-    """Seconds until the last has ended."""
+    """Spawn in all pods at once and return the seconds until the last has ended."""
     words = ["python3", "-S", "-c", _SPAWN_AT, str(time.time() + PREPARED)]
     told = await asyncio.gather(*(each.box.exec(words, timeout=60) for each in taken))
     for result in told:
@@ -186,12 +186,12 @@ async def _spawns_at_once(taken: list[_Taken]) -> float:
 
 
 async def _settle(pool: Pool, *, held: int = 0) -> None:
-    """Until the pool is full and no pod is on its way in or out: `held` ones are of sandboxes that live."""
+    """Wait until the pool is full and no pod starts or ends; `held` pods belong to live sandboxes."""
     async with asyncio.timeout(300):
         while True:
             await pool.full(AT_ONCE, timeout=300)
             pods = await pool.pods()
-            # Those of sandboxes that have just ended still run: their nodes take them away beside what comes next.
+            # Pods of just ended sandboxes still run, and their nodes would remove them during the next measurement.
             if len(pods) == AT_ONCE + held and all(_stays(pod) for pod in pods):
                 break
             await asyncio.sleep(0.2)

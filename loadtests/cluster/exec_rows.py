@@ -47,7 +47,7 @@ async def latency(site: Site, runtime: str, *, rounds: int = 12) -> dict[str, Re
 def _latency(
     site: Site, sandbox_id: str, pod: str, rounds: int
 ) -> tuple[list[float], list[float], list[float]]:
-    """Seconds of each, in turn: through the gateway, spawned in the pod, by `pods/exec`."""
+    """Time each in turn, in seconds: through the gateway, spawned in the pod, by `pods/exec`."""
     ours: list[float] = []
     spawns: list[float] = []
     theirs: list[float] = []

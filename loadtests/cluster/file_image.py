@@ -1,4 +1,4 @@
-"""The image that file work is measured in, with git and pip: `python -m loadtests.cluster.file_image` makes its archive."""
+"""The image for file work, with git and pip: `python -m loadtests.cluster.file_image` builds its archive."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ARCHIVES = CACHE / "archives"
 
 
 async def on_every_node() -> str:
-    """Its name. The nodes of another's cluster must have it already. Raises ClusterError."""
+    """Load the image on all nodes and return its name; a foreign cluster must have it. Raises ClusterError."""
     if not os.environ.get("SANDLOT_TEST_CONTEXT"):
         archive = _ARCHIVES / f"{IMAGE.name}.tar"
         if not archive.exists():
@@ -32,7 +32,7 @@ async def on_every_node() -> str:
 
 
 def main() -> int:
-    """Outside of the cluster's network, which has no way to Debian's packages."""
+    """Build the archive, outside of the cluster's network, which cannot reach Debian's packages."""
     try:
         print(build(IMAGE, out=_ARCHIVES))
     except ImageError as error:

@@ -14,7 +14,7 @@ from loadtests.file_rows import DISK, FOLDER, MEMORY, PROGRAM, Seconds, compare,
 from loadtests.reading import Reading
 
 _NAME = "bench-files"
-CPU = 2  # as many as the test cluster's nodes have: no side waits for its limit
+CPU = 2  # the cores of the test cluster's nodes: neither side is throttled
 
 
 async def files(site: Site, runtime: str) -> dict[str, Reading]:
@@ -39,7 +39,7 @@ async def files(site: Site, runtime: str) -> dict[str, Reading]:
 
 @asynccontextmanager
 async def _plain(site: Site, pod: dict[str, Any], *, image: str) -> AsyncIterator[None]:
-    """One container on the node of a sandbox's pod, under its runtime and with the sandbox's own resources."""
+    """Run a plain container on the node of a sandbox's pod, with the sandbox's runtime and resources."""
     (sandbox,) = [each for each in pod["spec"]["containers"] if each["name"] == "sandbox"]
     spec = {
         "nodeName": pod["spec"]["nodeName"],

@@ -1,4 +1,4 @@
-"""Memory of a gateway that follows 5,000 pods: a real API server, pods that kwok runs, one stub for all sidecars."""
+"""Memory of a gateway that watches 5,000 pods: a real API server, pods of kwok, one stub for all sidecars."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from loadtests.reading import Reading
 
 PODS = 5000
 NODES = 10
-# Which address a pod gets. kwok's own choice is another one each time that it looks at the pod, and under load it looks
-# twice: half of the pods then were where nobody answers.
+# The address of each pod. kwok chooses a new address whenever it handles a pod, and under load it handles a pod
+# twice: half of the pods then had addresses without a listener.
 ADDRESS = "loadtests.sandlot.dev/address"
 _STAGES = Path(__file__).with_name("kwok-stages.yaml")
 
@@ -73,7 +73,7 @@ def _resident(process: psutil.Process) -> int:
 
 
 async def _make_objects(client: KubeClient, namespace: str) -> dict[str, bytes]:
-    """Pods as the controller makes them, and a Sandbox for each; the stub's answers by token."""
+    """Make pods as the controller does, with a Sandbox for each; return the stub's responses by token."""
     tokens = Tokens(parts.MASTER)
     settings = Settings.model_validate(
         {
@@ -148,7 +148,7 @@ def _state(sandbox: Sandbox, instance_id: str) -> bytes:
 
 @asynccontextmanager
 async def _stub(states: dict[str, bytes]) -> AsyncIterator[None]:
-    """Tells each sidecar's state to whoever has its token, on the pods' addresses."""
+    """Serve each sidecar's state to callers with its token, on the pods' addresses."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -163,7 +163,7 @@ async def _stub(states: dict[str, bytes]) -> AsyncIterator[None]:
         finally:
             writer.close()
 
-    # Not on all of loopback at once: other programs' pods may be on this machine's loopback, too.
+    # Not on all of loopback: other programs' pods may use this machine's loopback too.
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     addresses = [_address(number) for number in range(len(states))]

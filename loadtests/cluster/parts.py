@@ -1,4 +1,4 @@
-"""Gateway and controller as processes of their own over a bare API server, and what a gateway tells of itself."""
+"""Runs gateway and controller as processes over a bare API server, and reads a gateway's metrics."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ import psutil
 from tests.kube.apiserver import ApiServer
 from tests.ports import free_port
 
-MASTER = b"m" * 32  # the key from which the parts make their tokens
-_LEARNED = 300.0  # seconds for a gateway to ask 5,000 sidecars, beside the API server on the same cores
+MASTER = b"m" * 32  # the master key of the parts' tokens
+_LEARNED = 300.0  # seconds for a gateway to probe 5,000 sidecars, beside the API server on the same cores
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +27,11 @@ class Part:
     process: psutil.Process
     url: str
     api_key: str
-    took: float  # seconds until it was ready, or knew what it was to know
+    took: float  # seconds until it was ready, or knew all sandboxes
 
     async def number(self, name: str) -> float:
-        """One of its metrics."""
-        # A bare connection: a client that is made for each look costs more than the look.
+        """Read one of its metrics."""
+        # A bare connection: making a client for each request would cost more than the request.
         authority = self.url.removeprefix("http://")
         host, _, port = authority.rpartition(":")
         reader, writer = await asyncio.open_connection(host, int(port))
@@ -51,7 +51,7 @@ class Part:
 async def gateway(
     home: Path, server: ApiServer, namespace: str, *, sandboxes: int = 0
 ) -> AsyncIterator[Part]:
-    """One that knows so many sandboxes. `home` is made."""
+    """Run a gateway and wait until it knows this many sandboxes; creates `home`."""
     kubeconfig = _prepare(home, server, namespace, user="gateway")
     key = secrets.token_hex(16)
     words = ["--backend", "kubernetes", "--port", "0", "--namespace", namespace, "--api-key", key]
@@ -87,7 +87,7 @@ async def gateway(
 async def controller(
     home: Path, server: ApiServer, namespace: str, *, retention: float
 ) -> AsyncIterator[Part]:
-    """One that works. `home` is made, its log is in there. What it tells sidecars of a gateway leads nowhere."""
+    """Run a controller that logs to `home`, which it creates; the gateway URL it gives sidecars is unreachable."""
     kubeconfig = _prepare(home, server, namespace, user="controller")
     port = free_port()
     environment = {
@@ -121,7 +121,7 @@ async def controller(
 
 
 async def until(met: Callable[[], Awaitable[bool]], *, pause: float = 0.5) -> None:
-    """Asks again and again: nobody tells of it."""
+    """Poll until it is ready: there is no event to wait for."""
     while True:
         if await met():
             return
@@ -138,7 +138,7 @@ async def _leads(controller: Part, process: asyncio.subprocess.Process, *, log: 
 
 
 def cpu(process: psutil.Process) -> float:
-    """Seconds, of all its threads."""
+    """Return the CPU seconds of all its threads."""
     return sum(process.cpu_times()[:2])
 
 

@@ -1,4 +1,4 @@
-"""The CPU that pods use, by /proc of this machine where their nodes run on it, at once and not by a kubelet's last look."""
+"""CPU use of pods whose nodes run on this machine, from /proc: current, unlike a kubelet's last sample."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _UID = re.compile(r"pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})")
 
 
 class PodCpu:
-    """`pods` maps their uids to the parts that they belong to, `processes` parts to processes of this machine."""
+    """CPU by part: `pods` maps pod uids to parts, `processes` parts to processes of this machine."""
 
     def __init__(self, pods: Mapping[str, str], *, processes: Mapping[str, int]) -> None:
         self._pods = pods
         self._processes = {pid: part for part, pid in processes.items()}
 
     def look(self) -> dict[str, float]:
-        """CPU seconds so far of each part; a child that has ended counts in who waited for it."""
+        """Return each part's CPU seconds so far; an ended child counts for the process that waited for it."""
         found: dict[str, float] = {}
         for pid in (int(entry) for entry in os.listdir("/proc") if entry.isdigit()):
             try:
@@ -28,9 +28,9 @@ class PodCpu:
                     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
                     found[part] = found.get(part, 0.0) + sum(map(int, fields[11:15])) / _TICK
             except OSError:
-                continue  # it has ended meanwhile
+                continue  # the process has ended meanwhile
         if not set(self._pods.values()) & found.keys():
-            return {}  # the nodes are elsewhere
+            return {}  # the nodes are on other machines
         return {**found, "machine": _busy()}
 
     def since(self, before: Mapping[str, float]) -> dict[str, float]:
@@ -42,6 +42,6 @@ class PodCpu:
 
 
 def _busy() -> float:
-    """CPU seconds of all processes of the machine."""
+    """Return the CPU seconds of all processes of the machine."""
     user, nice, system, _, _, irq, softirq = map(int, Path("/proc/stat").read_text().split()[1:8])
     return (user + nice + system + irq + softirq) / _TICK

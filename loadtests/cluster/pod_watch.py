@@ -1,4 +1,4 @@
-"""What a watch of simulated pods tells beside the parts' own: how many events there were, and when each pod was ready."""
+"""A separate watch of simulated pods: counts the events and records when each pod was ready."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from loadtests.cluster.stub_pods import StubPods
 
 @dataclass
 class PodWatch:
-    stub: StubPods  # which hears of every pod
+    stub: StubPods  # to which every pod is added
     events: int = 0
-    ready_at: dict[str, float] = field(default_factory=dict)  # when kwok wrote that it is, of the wall clock
+    ready_at: dict[str, float] = field(default_factory=dict)  # wall clock of kwok's status
 
     @asynccontextmanager
     async def following(self, client: KubeClient, namespace: str) -> AsyncIterator[PodWatch]:
@@ -43,7 +43,7 @@ class PodWatch:
             await asyncio.gather(task, return_exceptions=True)
 
     def noticed_after(self, pods: Iterable[str]) -> list[float]:
-        """From a pod's status to the gateway's question to its sidecar, after which it can be claimed: seconds, sorted."""
+        """Return the sorted seconds from each pod's ready status to the gateway's probe, after which it is claimable."""
         return sorted(self.stub.asked[name] - self.ready_at[name] for name in pods if name in self.stub.asked)
 
     def _replaced(self, pods: list[Pod]) -> None:

@@ -1,4 +1,4 @@
-"""Commands a second through the gateway against bare spawns inside the same sandboxes, in turn, and the CPU of each."""
+"""Commands per second through the gateway against bare spawns in the same sandboxes, in turn, with their CPU."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ SANDBOXES = 8
 CALLERS = (8, 64)
 ROUNDS = 4
 SECONDS = 5.0
-PREPARED = 5.0  # seconds until eight loops of Python's are there, under gVisor too
+PREPARED = 5.0  # seconds until eight Python loops have started, also under gVisor
 COMMAND = ("sh", "-c", "echo hi")
-# One loop in each sandbox, all from one moment of the nodes' clocks on; what ends after the window does not count.
+# One loop in each sandbox, all started at one moment of the nodes' clocks; later ends do not count.
 _BARE = """
 import subprocess, sys, time
 command = sys.argv[3:]
@@ -42,7 +42,7 @@ print(count)
 
 @dataclass(slots=True)
 class _Side:
-    """What one way to a command gave: rates by round, commands in all, CPU seconds by part, seconds of each command."""
+    """Results of one way to run commands: rates by round, total count, CPU seconds by part, seconds of each."""
 
     rates: list[float] = field(default_factory=list)
     commands: int = 0
@@ -56,7 +56,7 @@ class _Side:
             self.cpu[part] = self.cpu.get(part, 0.0) + seconds
 
     def cpu_a_command(self) -> str:
-        """In milliseconds, by part."""
+        """Return the CPU milliseconds of one command, by part."""
         if not self.cpu:
             return "not seen from here"
         return ", ".join(f"{part} {used / self.commands * 1000:.1f} ms" for part, used in self.cpu.items())

@@ -30,10 +30,10 @@ from loadtests.reading import Reading
 from tests.kube.apiserver import ApiServer
 
 ROWS = ("controller_memory", "controller_cpu", "warm_memory", "warm_cpu", "noticed", "writes_simulated")
-AT_ONCE = 30  # sandboxes that are there together
-REST = 10.0  # seconds in which nothing happens, to see what that costs
-_RETENTION = 5.0  # seconds that an ended Sandbox stays beyond its minute: an end may be written 2 s late
-_LONGEST = 580.0  # seconds for all of it
+AT_ONCE = 30  # sandboxes that exist at the same time
+REST = 10.0  # seconds without load, to measure the idle cost
+_RETENTION = 5.0  # seconds that an ended Sandbox stays after its minute: its end may be written 2 s late
+_LONGEST = 580.0  # seconds for the whole run
 _STAGES = Path(__file__).with_name("kwok-stages-simulated.yaml")
 
 
@@ -46,7 +46,7 @@ class Size:
 
 
 def why_not() -> str | None:
-    """Why it cannot be run here. The pods' addresses are all of loopback, which takes a network of its own."""
+    """Return why it cannot run here, or None. The pods use all of loopback, which needs a network namespace."""
     return missing("kwok", "kube-scheduler") or own_network.missing()
 
 
@@ -85,7 +85,7 @@ async def _measured(size: Size) -> dict[str, Reading]:
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """CPU seconds so far, resident bytes, events of pods, at a moment."""
+    """CPU seconds so far, resident bytes and pod events at one moment."""
 
     at: float
     cpu: dict[str, float]
@@ -141,7 +141,7 @@ class _Run:
             await self.client.request("POST", paths.pools(self.namespace), body=resource)
 
     async def _lives(self) -> Reading:
-        """Claims and deletes, waits for the refill and for the removal of all that ended; counts what was written."""
+        """Claim and delete, wait for the refill and the removal of ended sandboxes; count the writes."""
         before = self._writes()
         async with AsyncClient(url=self.gateway.url, api_key=self.gateway.api_key) as client:
 
@@ -164,7 +164,7 @@ class _Run:
         )
 
     async def _until_warm(self) -> None:
-        """Until the gateway can give every pod away, as it says itself."""
+        """Wait until the gateway reports every pod as claimable."""
 
         async def warm() -> bool:
             return await self.gateway.number("sandlot_ready_instances") >= self.size.pods
@@ -172,7 +172,7 @@ class _Run:
         await parts.until(warm)
 
     async def _until_told(self) -> None:
-        """Until the pools' statuses say so, too: from then on nothing is to be done."""
+        """Wait until the pools' statuses report it too: then no work is left."""
 
         async def told() -> bool:
             pools = await self._items(paths.pools(self.namespace))
@@ -190,7 +190,7 @@ class _Run:
         return json.loads(await self.client.request("GET", path))["items"]
 
     def _writes(self) -> Counter[str]:
-        """Of our parts so far, Leases left out."""
+        """Return the writes of the parts so far, without Leases."""
         return Counter(
             f"{user} {verb} {resource}"
             for user in ("gateway", "controller")

@@ -1,4 +1,4 @@
-"""The chart as the benchmark installs it, and what its rows ask of the installation and of its cluster."""
+"""The benchmark's installation of the chart, and the operations that its rows need."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _TEMPLATE = {"image": IMAGE, "cpu": 1, "memory": 512 << 20, "disk": 1 << 30}
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """An installation. Pools are made and taken away by the rows, one at a time."""
+    """An installation. Rows create and delete pools, one at a time."""
 
     stack: Stack
     url: str
@@ -84,7 +84,7 @@ class Site:
         return await asyncio.to_thread(self.stack.kubectl, *words, stdin=stdin, timeout=300)
 
     async def pods(self, *, component: str) -> list[dict[str, Any]]:
-        """Of `gateway` or `controller`."""
+        """Return the pods of `gateway` or `controller`."""
         label = f"app.kubernetes.io/component={component}"
         found = await asyncio.to_thread(self.stack.get, "pods", "-n", self.stack.namespace, "-l", label)
         return found["items"]
@@ -94,7 +94,7 @@ class Site:
         listing = ("get", "pods", "-n", self.stack.sandboxes, "-o", "name")
         async with self.client() as client, asyncio.timeout(timeout):
             while (await self.kubectl(*listing)).strip():
-                # Each time anew: the pages of one listing may be of gateways that do not know the same ones yet.
+                # List again each time: pages of one listing may come from gateways that do not know the same sandboxes yet.
                 for info in await AsyncSandbox.list(client=client):
                     box = await AsyncSandbox.connect(info.id, client=client)
                     await box.delete()
@@ -128,7 +128,7 @@ class Pool:
     kube: KubeClient
 
     async def pods(self) -> list[Pod]:
-        """Those of all sandboxes, warm ones too."""
+        """Return the pods of all sandboxes, also warm ones."""
         body = await self.kube.request("GET", paths.pods(self.site.stack.sandboxes))
         return msgspec.json.decode(body, type=PodList).items
 
@@ -136,13 +136,13 @@ class Pool:
         return await AsyncSandbox.create(self.image, pool=self.name, client=self.client, wait=wait)
 
     async def create_cold(self, *, wait: float = 120) -> AsyncSandbox:
-        """One that no pool has, under the chart's default runtime."""
+        """Create a sandbox that no pool fits, with the chart's default runtime."""
         return await AsyncSandbox.create(
             IMAGE, cpu=1, memory=480 << 20, disk=1 << 30, client=self.client, wait=wait
         )
 
     async def full(self, size: int, *, timeout: float = 120) -> None:
-        """Wait until so many are claimable and none is starting. Raises TimeoutError."""
+        """Wait until this many sandboxes are claimable and none is starting. Raises TimeoutError."""
         pools = AsyncPools(client=self.client)
         async with asyncio.timeout(timeout):
             while True:
@@ -201,13 +201,13 @@ def _stack() -> Stack:
 
 
 def _install(stack: Stack, given: dict[str, str]) -> None:
-    """Both runtimes side by side, each in pools of its own; else as the chart's defaults are."""
+    """Return the chart's values: both runtimes side by side, each with its own pools, other defaults kept."""
     values = {
         "pools": {},
         "controller.config.retention": KEPT,
-        # Load tests read each gateway's numbers through the API server, which keeps credentials to itself.
+        # Load tests read each gateway's metrics through the API server, which does not forward credentials.
         "gateway.config.metricsPublic": True,
-        # 64 sandboxes on four cores: what they request is not what is measured.
+        # 64 sandboxes must fit on four cores; their requests are not what is measured.
         "sandboxes.pods.cpuShare": 0.04,
     }
     set_ = {name: json.dumps(value) for name, value in values.items()} | given

@@ -1,4 +1,4 @@
-"""Pods that start: how soon a ready one can be claimed, and 64 sandboxes that are asked for at once."""
+"""Pod starts: how soon a ready pod is claimable, and 64 creates at once."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def _histogram(site: Site) -> dict[float, float]:
 
 
 def quantile(counts: dict[float, float], share: float) -> float:
-    """Within a bucket as Prometheus does it: evenly."""
+    """Interpolate linearly within a bucket, as Prometheus does."""
     total = counts[math.inf]
     if not total:
         raise RuntimeError("no gateway has counted a start")
@@ -67,7 +67,7 @@ def quantile(counts: dict[float, float], share: float) -> float:
 
 
 async def cold_burst(site: Site, runtime: str) -> dict[str, Reading]:
-    """Measure `cold_burst_RUNTIME`: how many of 64 cold creates get ready, and what each caller sees."""
+    """Measure `cold_burst_RUNTIME`: how many of 64 cold creates become ready, and each caller's wait."""
     async with site.pool(runtime, size=0) as pool:
         begun = time.perf_counter()
         found = await asyncio.gather(*(_waited(pool) for _ in range(AT_ONCE)), return_exceptions=True)
@@ -98,7 +98,7 @@ async def first_output(pool: Pool) -> tuple[AsyncSandbox, float]:
 
 
 async def _waited(pool: Pool) -> tuple[float, float]:
-    """Seconds until a command has run, and the seconds that the sandbox's own document tells."""
+    """Return the seconds until a command has run, and the seconds in the sandbox's document."""
     box, waited = await first_output(pool)
     info = (await AsyncSandbox.connect(box.id, client=pool.client)).info
     return waited, sum(info.timings.values())

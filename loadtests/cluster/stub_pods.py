@@ -1,4 +1,4 @@
-"""Answers like the sidecars of any number of pods, at one port of all of loopback; the token says which is meant."""
+"""A stub for the sidecars of any number of pods, on one port of all of loopback; the token selects the pod."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sandlot_gateway.tokens import Tokens
 
 
 class StubPods:
-    """`asked` has when each was first asked for its state, by name, in seconds of the wall clock."""
+    """Serves the state of many sidecars. `asked` maps each name to the wall-clock time of its first probe."""
 
     def __init__(self, *, master: bytes) -> None:
         self.asked: dict[str, float] = {}
@@ -37,7 +37,7 @@ class StubPods:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         sock = socket.socket()
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        # A socket for each address would take as many descriptors as the connections that come to it.
+        # A socket for each address would double the number of descriptors.
         sock.bind(("0.0.0.0", SIDECAR_PORT))
         connections: set[_Connection] = set()
         loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""What our parts write to the API server for one sandbox, by the test cluster's audit log."""
+"""API server writes of gateway and controller for one sandbox, from the test cluster's audit log."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.cluster.faults import CONTROL_PLANE
 
 LOG = "/var/log/kubernetes/audit.log"
 AT_ONCE, BATCHES = 4, 2
-USED = 3.0  # seconds that a sandbox lives: longer than the delay after which its status says so
+USED = 3.0  # lifetime of a sandbox in seconds: longer than the delay of its status
 Found = Counter[str]
 
 
@@ -28,7 +28,7 @@ async def writes(site: Site) -> dict[str, Reading]:
         for _ in range(BATCHES):
             await _lives(pool, [await pool.create() for _ in range(AT_ONCE)])
             await pool.full(AT_ONCE)
-        # Of another size than the pool's: nothing warm fits.
+        # Not the pool's size, so that no warm sandbox fits.
         boxes = await asyncio.gather(*(pool.create_cold() for _ in range(AT_ONCE)))
         cold = {await pool.pod_of(box) for box in boxes}
         await _lives(pool, boxes)
@@ -36,7 +36,7 @@ async def writes(site: Site) -> dict[str, Reading]:
         text = await asyncio.to_thread(_since, begun)
     warm_found, cold_found = counted(text, namespace=site.stack.namespace, cold=cold)
     warm = AT_ONCE * BATCHES
-    # What removes many at once is shared by all of them.
+    # One deletion of many serves all of them.
     together = {name: count for name, count in warm_found.items() if " deletecollection " in name}
     share = warm / (warm + len(cold))
     shared_by_warm = {name: count * share for name, count in together.items()}
@@ -54,7 +54,7 @@ async def _lives(pool: Pool, boxes: list[AsyncSandbox]) -> None:
 
 
 async def _gone(site: Site) -> None:
-    """Until no Sandbox is left; ended ones are removed once a minute."""
+    """Wait until no Sandbox is left; ended ones are removed once a minute."""
     listing = ("get", "sandboxes", "-n", site.stack.sandboxes, "-o", "name")
     async with asyncio.timeout(KEPT + 240):
         while True:

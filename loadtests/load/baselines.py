@@ -1,4 +1,4 @@
-"""What the same command costs without us, taken in the same run: before the first phase and after the last."""
+"""Baselines of the same command without Sandlot, in the same run: before the first phase and after the last."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BATCH = 16  # spawns in a sandbox by one op
 
 @dataclass
 class Taken:
-    """One baseline: seconds of each call of one caller, calls a second of many, and why it could not be taken."""
+    """One baseline: seconds of each call of one caller, calls per second of many, and why it is missing."""
 
     times: list[float] = field(default_factory=list)
     rates: list[float] = field(default_factory=list)
@@ -32,14 +32,14 @@ MakeSandbox = Callable[[], Awaitable[AsyncSandbox]]
 
 
 async def on_the_spot(taken: Baselines, plan: Baseline) -> None:
-    """`spawn`: `subprocess.run` beside the load generator, by one caller and by a loop on each core."""
+    """Measure `spawn`: `subprocess.run` beside the load generator, by one caller and by a loop on each core."""
     found = taken.setdefault("spawn", Taken())
     found.times += await asyncio.to_thread(_spawns, plan.command, plan.seconds)
     found.rates.append(await asyncio.to_thread(spawn_rate, seconds=plan.seconds, command=plan.command))
 
 
 def _spawns(command: Sequence[str], seconds: float) -> list[float]:
-    spawn_once(command)  # opens files that later ones find in the cache
+    spawn_once(command)  # fills the file cache
     end = time.monotonic() + seconds
     times = [spawn_once(command)]
     while time.monotonic() < end:
@@ -48,7 +48,7 @@ def _spawns(command: Sequence[str], seconds: float) -> list[float]:
 
 
 async def in_a_sandbox(taken: Baselines, plan: Baseline, make: MakeSandbox) -> None:
-    """`spawn_inside`: the same within one of our sandboxes, as an op that spawns: the runtime's part of a command."""
+    """Measure `spawn_inside`: the same in a sandbox, by an op that spawns: the runtime's share of a command."""
     found = taken.setdefault("spawn_inside", Taken())
     try:
         async with await make() as box:

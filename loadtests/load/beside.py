@@ -1,4 +1,4 @@
-"""The same command spawned now and then beside the load: what the machine, as busy as it is, gives anybody at that time."""
+"""Spawns the same command at intervals during the load, to show the machine's own latency at that time."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from contextlib import asynccontextmanager
 from loadtests.floors import spawn_once
 from loadtests.load.events import BESIDE, Event, Journal
 
-EVERY = 0.1  # seconds between two: about a fiftieth of a core
+EVERY = 0.1  # seconds between spawns: about 2 % of a core
 
 
 class Beside:
-    """Writes an event for each spawn. Baselines before and after a phase cannot see what else ran during it."""
+    """Records an event for each spawn; baselines before and after a phase miss other load during it."""
 
     def __init__(self, *, command: Sequence[str], journal: Journal, zero: float) -> None:
         self._command = command

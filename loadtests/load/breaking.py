@@ -1,4 +1,4 @@
-"""Carries out the faults of a phase at their moments, and notes when what was broken is whole again."""
+"""Injects the faults of a phase at their times and records when the part has recovered."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import msgspec
 from loadtests.load.places import Place, PlaceFailed
 from loadtests.load.profile import Fault
 
-WHOLE_SECONDS = 180.0  # for a part to be whole again, on a machine that does other things too
+WHOLE_SECONDS = 180.0  # for a part to recover, on a loaded machine
 
 
 class Broken(msgspec.Struct, kw_only=True):
-    """One fault as it was: when it happened and when all was whole again, in seconds since the run began."""
+    """An injected fault: its time and the time of recovery, in seconds since the run began."""
 
     kill: str
     at: float
@@ -27,7 +27,7 @@ class Broken(msgspec.Struct, kw_only=True):
 
 
 async def carry_out(faults: Sequence[Fault], *, place: Place, start: float, zero: float) -> list[Broken]:
-    """One after the other; each waits until the last is healed. `start` is the phase's. Raises PlaceFailed."""
+    """Inject the faults one by one, each after the last has recovered; `start` is the phase's. Raises PlaceFailed."""
     found: list[Broken] = []
     for fault in sorted(faults, key=lambda each: each.at):
         await asyncio.sleep(start + fault.at - time.monotonic())

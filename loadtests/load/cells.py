@@ -1,4 +1,4 @@
-"""Rows that the terminal's table and the report's page show alike."""
+"""Rows that both the terminal's table and the report show."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sandlot_grade.report.scale import seconds
 
 
 def baseline_cells(name: str, found: dict[str, Any]) -> tuple[str, ...]:
-    """Name, calls, p50, p99, calls a second by many callers, what is missing; empty where it was not measured."""
+    """Return name, calls, p50, p99, calls per second of many callers, what is missing; empty if not measured."""
     return (
         name,
         str(found["count"]),

@@ -1,4 +1,4 @@
-"""The chart on a cluster as a place for load tests: installed at the beginning, looked into, uninstalled at the end."""
+"""The chart on a cluster as a place for load tests: installs, samples and uninstalls it."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from tests.cluster.shell import ClusterError
 from tests.kubernetes import killing
 from tests.kubernetes.stack import IMAGE
 
-# Before it answers, a kubelet has gVisor's shims start a process for each container, of which there may be hundreds.
+# Before it responds, a kubelet has gVisor's shims start a process for each of possibly hundreds of containers.
 LOOK_SECONDS = 90.0
-PORTS = {"gateway": GATEWAY_PORT, "controller": CONTROLLER_PORT}  # where they tell Prometheus
+PORTS = {"gateway": GATEWAY_PORT, "controller": CONTROLLER_PORT}  # their metrics ports
 _OPEN_FILES = re.compile(r"^process_open_fds (\S+)$", re.MULTILINE)
 _RESIDENT = re.compile(r"^process_resident_memory_bytes (\S+)$", re.MULTILINE)
 
@@ -47,8 +47,8 @@ class Cluster:
 
     kind = "cluster"
     image: str | None = IMAGE
-    # The kubelets look no more often themselves, and each look takes 30 ms of a node's core: on nodes that share two
-    # cores a look each 5 s made the p99 of commands beside it twice as long.
+    # Kubelets sample no more often, and each sample takes 30 ms of a node's core: on nodes that share two cores, a
+    # sample every 5 s doubled the p99 of commands.
     every = 15.0
 
     def __init__(self, *, runtime: str, values: Mapping[str, str]) -> None:
@@ -59,8 +59,8 @@ class Cluster:
         self._pool: Pool | None = None
         self._client: AsyncClient | None = None
         self._killed: dict[str, Any] = {}
-        self._parts: list[tuple[str, int, str]] = []  # component, port and name of their pods
-        self.breakable = not os.environ.get("SANDLOT_TEST_CONTEXT")  # another's cluster is not ours to break
+        self._parts: list[tuple[str, int, str]] = []  # component, port and name of each pod
+        self.breakable = not os.environ.get("SANDLOT_TEST_CONTEXT")  # faults only on the test cluster
 
     @property
     def site(self) -> Site:
@@ -90,7 +90,7 @@ class Cluster:
 
     @asynccontextmanager
     async def pool(self, *, size: int, cpu: float | None) -> AsyncIterator[str | None]:
-        """Always one, since its template says which runtime a sandbox has; of size 0 too."""
+        """Make a pool, also of size 0, because its template sets the sandboxes' runtime."""
         async with self.site.pool(self._runtime, size=size, cpu=cpu or 1) as pool:
             self._pool = pool
             yield pool.name
@@ -98,7 +98,7 @@ class Cluster:
 
     @asynccontextmanager
     async def bare(self, count: int) -> AsyncIterator[None]:
-        """Two containers each, as a sandbox has, that sleep."""
+        """Run pods with two sleeping containers each, like a sandbox's."""
         namespace = self.site.stack.namespace
         pods = [_bare_pod(f"{BARE}-{n}", runtime=self._runtime) for n in range(count)]
         if not pods:
@@ -130,7 +130,7 @@ class Cluster:
         async def look() -> dict[str, Usage]:
             names.extend([] if names else await self._node_names())
             own = await here()
-            # One after the other: on nodes that share cores many at once are a peak that the load would feel.
+            # One after the other: on nodes that share cores, concurrent requests would slow the load.
             parts = account.add([await self._stats(name) for name in names])
             files = await self._open_files()
             for part, count in files.items():
@@ -141,7 +141,7 @@ class Cluster:
         return look
 
     async def _open_files(self) -> dict[str, int]:
-        """Of gateways and controllers, each as it tells Prometheus; those that do not answer are left out."""
+        """Return the open files of gateways and controllers from their metrics, without those that do not respond."""
         if not self._parts:
             for part, port in PORTS.items():
                 pods = await self.site.pods(component=part)
@@ -160,7 +160,7 @@ class Cluster:
 
     async def _stats(self, node: str) -> NodeStats:
         assert self._pool is not None
-        # A kubelet that does not answer is missing in one sample, which is no reason to stop.
+        # A kubelet that does not respond is missing in one sample; the run continues.
         with contextlib.suppress(KubeError):
             path = f"/api/v1/nodes/{node}/proxy/stats/summary"
             params = {"only_cpu_and_memory": "true"}
@@ -192,7 +192,7 @@ class Cluster:
         kinds = {"pods": paths.pods(namespace), "sandboxes": paths.sandboxes(namespace)}
 
         async def one(path: str) -> int:
-            # The list's first item comes with the number of those that were left out.
+            # The response to a list of one item has the number of remaining items.
             assert self._pool is not None
             found = msgspec.json.decode(await self._pool.kube.request("GET", path, params={"limit": "1"}))
             return len(found["items"]) + found["metadata"].get("remainingItemCount", 0)
@@ -214,7 +214,7 @@ class Cluster:
         await peers_in_pod.measure(found, plan, box, peer)
 
     async def listener(self) -> Listener:
-        """The port that sidecars report to, of each gateway by its pod's own address."""
+        """Return the webhook port of each gateway, at its pod's address."""
         pods = await self.site.pods(component="gateway")
         return Listener([(pod["status"]["podIP"], WEBHOOK_PORT) for pod in pods], WEBHOOK_PATH)
 
@@ -222,7 +222,7 @@ class Cluster:
         found: dict[str, int] = {}
         for pod in await self.site.pods(component="gateway"):
             name = pod["metadata"]["name"]
-            # A gateway that was ended and started anew would look small.
+            # A restarted gateway would seem to use little memory.
             restarts = sum(each["restartCount"] for each in pod["status"]["containerStatuses"])
             told = _RESIDENT.search(await self._metrics(name, PORTS["gateway"]))
             if told is None:
@@ -231,7 +231,7 @@ class Cluster:
         return found
 
     async def kill(self, part: str) -> None:
-        """SIGKILL to the process of one of its pods."""
+        """Send SIGKILL to the process of one of the part's pods."""
         stack = self.site.stack
         try:
             self._killed = (await asyncio.to_thread(killing.pods, stack, part))[0]
@@ -241,7 +241,7 @@ class Cluster:
             raise PlaceFailed(f"no {part} could be killed: {error}") from error
 
     async def whole(self, part: str) -> None:
-        """Its Deployment has all its pods again, the killed one started anew."""
+        """Wait until the part's Deployment has all its pods, with the killed one restarted."""
         try:
             await asyncio.to_thread(killing.whole_again, self.site.stack, part, killed=self._killed)
         except (AssertionError, ClusterError) as error:

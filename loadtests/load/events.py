@@ -1,4 +1,4 @@
-"""One record for each call that the load test made: how it is written, read back, and merged."""
+"""Events, one for each call of the load test: writes, reads and merges them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BESIDE = "beside"
 
 
 class Event(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """Times are seconds since the run began, by one clock for all processes.
+    """One call. Times are seconds since the run began, by one clock for all processes.
 
     `kind` is create, exec, write, read, delete, task for all that belongs together, or beside (loadtests/load/beside.py). `intended` is when the schedule
     wanted it: in a closed loop, and for what follows an earlier step, that is when it began. `outcome`: `wrong` is the
@@ -34,29 +34,29 @@ class Event(msgspec.Struct, omit_defaults=True, kw_only=True):
     verdict: str = "exited"
     sandbox: str = ""
     message: str = ""
-    queued: float = 0.0  # seconds in the server's queue, as it told
-    started: float = 0.0  # seconds that a cold start took of a create, as it told
-    claimed: float = 0.0  # seconds until the sidecar had taken the claim, as it told
-    cpu: float = 0.0  # CPU seconds of the command, as the sidecar told
-    warm: bool = False  # a create that was served from the pool
+    queued: float = 0.0  # seconds in the server's queue, by the server
+    started: float = 0.0  # seconds of the create in a cold start, by the server
+    claimed: float = 0.0  # seconds until the sidecar had accepted the claim, by the server
+    cpu: float = 0.0  # CPU seconds of the command, by the sidecar
+    warm: bool = False  # a create from the warm pool
 
     @property
     def is_call(self) -> bool:
-        """Whether the load test made it of the server by itself."""
+        """True for a single call to the server."""
         return self.kind not in (TASK, BESIDE)
 
     @property
     def latency(self) -> float:
-        """As a caller feels it: from the moment it wanted the answer."""
+        """Seconds from the intended start, as a caller experiences it."""
         return self.ended - self.intended
 
     @property
     def service(self) -> float:
-        """From the moment that the call was really made."""
+        """Seconds from the actual start of the call."""
         return self.ended - self.began
 
 
-# Ends that a caller causes: the tasks end their sandboxes themselves, so nobody has when they hear of one of these.
+# Verdicts of ended sandboxes. Tasks end their own sandboxes, so an error with one of these counts as infrastructure.
 _NOBODYS = frozenset({"deleted", "deadline", "idle"})
 
 
@@ -81,7 +81,7 @@ def judged(error: errors.SandlotError) -> tuple[Outcome, str]:
 
 
 class Journal:
-    """A file of events, one JSON object a line, written as they end."""
+    """A file of events, one JSON object per line, in the order of their ends."""
 
     def __init__(self, path: Path) -> None:
         self._file: IO[bytes] = path.open("wb", buffering=1 << 16)
@@ -106,5 +106,5 @@ def read(path: Path) -> Iterator[Event]:
 
 
 def merged(parts: Iterable[Iterable[Event]]) -> Iterator[Event]:
-    """All events of parts that are each in the order of their ends, in that order."""
+    """Merge parts that are each sorted by the events' ends."""
     return heapq.merge(*parts, key=lambda event: event.ended)

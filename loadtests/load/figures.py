@@ -1,4 +1,4 @@
-"""The report's plots as SVG files that stand alone, with their legend and colours inside, for pages such as Markdown."""
+"""Writes the report's plots as standalone SVG files with legend and colours, for Markdown pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The generator processes as the command sees them: starts them, gives each its share of a phase, collects what they found."""
+"""Starts the generator processes, assigns each its share of a phase and collects the results."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ STOP_SECONDS = 20.0
 
 
 class GeneratorFailed(Exception):
-    """A generator process ended by itself; the message is the end of what it wrote."""
+    """A generator process exited unexpectedly; the message is the end of its output."""
 
 
 class Generators:
-    """`async with` starts them and ends them."""
+    """The generator processes: `async with` starts and ends them."""
 
     def __init__(self, setups: Sequence[Setup], *, log: Path) -> None:
         self._setups = setups
@@ -40,7 +40,7 @@ class Generators:
                 self._processes.append(await self._started())
             async with asyncio.TaskGroup() as group:
                 for process, setup in zip(self._processes, self._setups, strict=True):
-                    # Its answer says that all is imported: a phase that begins before is late in its first tasks.
+                    # Its response means that all is imported: a phase that begins earlier delays its first tasks.
                     group.create_task(self._one(process, msgspec.json.encode(setup) + b"\n"))
         except BaseException:
             await self._stop()
@@ -51,7 +51,7 @@ class Generators:
         await self._stop()
 
     async def run(self, phase: Phase, *, start: float) -> list[Done]:
-        """One phase in all of them, from a moment of the monotonic clock on. Raises GeneratorFailed."""
+        """Run a phase in all processes from `start` on (monotonic clock). Raises GeneratorFailed."""
         line = msgspec.json.encode(Assignment(phase=phase, start=start)) + b"\n"
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._one(process, line)) for process in self._processes]
@@ -66,7 +66,7 @@ class Generators:
                 stderr=log,
                 cwd=ROOT,
                 limit=LINE,
-                start_new_session=True,  # a ^C is for the command, which then ends them in order
+                start_new_session=True,  # Ctrl-C reaches only the command, which then ends them in order
             )
 
     async def _one(self, process: asyncio.subprocess.Process, line: bytes) -> bytes:

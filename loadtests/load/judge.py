@@ -1,4 +1,4 @@
-"""Reads the values that have bounds out of a summary, and tells which bounds of a profile are missed."""
+"""Reads the bounded values from a summary and decides which bounds of a profile are missed."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ SPEC = Path(__file__).resolve().parents[1] / "rangespec-load.yaml"
 
 
 def bounds_of(profile: str, *, on: Collection[str], short: bool, path: Path = SPEC) -> dict[str, Bound]:
-    """Those of a profile by name; `on`: what a `where` may say of this place. Raises SpecError.
+    """Return a profile's bounds by name; `on` holds the `where` values of this place. Raises SpecError.
 
-    A short run has too few calls for a statement about time or memory: only its counts have bounds, the rows without a
-    unit.
+    A short run has too few calls for bounds on time or memory: only counts, the rows without a unit, are bounded.
     """
     found = {
         name: bound
@@ -30,7 +29,7 @@ def bounds_of(profile: str, *, on: Collection[str], short: bool, path: Path = SP
 
 
 def value_of(formula: str, summary: Mapping[str, Any]) -> float:
-    """`path` or `path / path`; no number where the summary has none."""
+    """Evaluate `path` or `path / path`; NaN if the summary lacks a value."""
     dividend, _, divisor = formula.partition(" / ")
     value = _at(dividend, summary)
     if not divisor:

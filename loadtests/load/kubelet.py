@@ -1,4 +1,4 @@
-"""What the parts of a cluster use, as its kubelets tell: CPU and memory by container, of pods that come and go."""
+"""CPU and memory use of a cluster's parts from its kubelets, also of short-lived pods."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 from loadtests.load.sampling import Usage
 
 GATEWAY_SIDE = frozenset({"gateway", "controller"})
-BARE = "bare"  # how the names of pods begin that have nothing of ours in them
+BARE = "bare"  # name prefix of the bare pods
 CONTROL_PLANE = frozenset({"kube-apiserver", "etcd"})
 
 
@@ -41,13 +41,13 @@ class _Pod(msgspec.Struct, rename="camel"):
 
 
 class NodeStats(msgspec.Struct):
-    """The answer of a kubelet's `/stats/summary`, as far as it is used here."""
+    """The fields of a kubelet's `/stats/summary` that are used here."""
 
     pods: list[_Pod] = []
 
 
 class Account:
-    """Adds up CPU over pods that end, whose own counters end with them. Namespaces say whose pods they are."""
+    """Sums CPU across pods, including ended ones, whose counters vanish. Namespaces tell parts from sandboxes."""
 
     def __init__(self, *, parts: str, sandboxes: str) -> None:
         self._parts = parts
@@ -57,14 +57,14 @@ class Account:
         self._first = True
 
     def add(self, nodes: Iterable[NodeStats]) -> dict[str, Usage]:
-        """One look at all nodes: what each part uses, with its CPU seconds since the first look."""
+        """Add a sample of all nodes; return each part's use, with its CPU seconds since the first sample."""
         found: dict[str, Usage] = {}
         for node in nodes:
             for pod in node.pods:
                 for name, part, cpu, memory in self._rows(pod):
                     key = (pod.pod_ref.uid or pod.pod_ref.name, name)
                     before = self._seen.get(key, cpu if self._first else 0.0)
-                    # A counter that went back belongs to a container that was started again.
+                    # A counter that decreased belongs to a restarted container.
                     self._totals[part] = self._totals.get(part, 0.0) + (
                         cpu - before if cpu >= before else cpu
                     )
@@ -78,14 +78,14 @@ class Account:
         return found
 
     def _rows(self, pod: _Pod) -> Iterable[tuple[str, str, float, int]]:
-        """(name, part, CPU seconds, bytes) of the containers that count."""
+        """Yield (name, part, CPU seconds, bytes) of the containers that count."""
         known = self._names(pod.pod_ref)
         told = False
         for container in pod.containers:
             if container.name in known and container.cpu is not None:
                 told = True
                 yield container.name, known[container.name], *_numbers(container.cpu, container.memory)
-        # A runtime that keeps one account for the whole pod, as gVisor does, tells nothing of containers.
+        # gVisor accounts for the whole pod and reports nothing per container.
         whole = "sandboxes" if pod.pod_ref.namespace == self._sandboxes else known.get("", "")
         if whole and not told and pod.cpu is not None:
             yield "", whole, *_numbers(pod.cpu, pod.memory)

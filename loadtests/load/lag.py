@@ -1,21 +1,21 @@
-"""How late the generator itself was: its event loop's lag, the lateness of its sends, and the CPU it used."""
+"""Measures the generator's own delays: event loop lag, late sends, and CPU."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 
-TICK = 0.02  # seconds between two looks
-LATE = 0.02  # a generator whose 99th percentile is over this has measured itself too
-FULL = 0.9  # of a core: more than that and it has become the limit
+TICK = 0.02  # seconds between two measurements
+LATE = 0.02  # seconds: above this p99, the generator's own delay distorts the results
+FULL = 0.9  # share of a core: above this, the generator is the bottleneck
 
 
 class LagWatch:
-    """`async with` a task that sleeps and sees how much too late it wakes up."""
+    """Runs a task that sleeps and records how late it wakes up."""
 
     def __init__(self) -> None:
         self.lags: list[float] = []  # seconds, of the loop
-        self.sends: list[float] = []  # seconds that tasks of an open loop were begun too late
+        self.sends: list[float] = []  # seconds by which tasks of an open loop started late
         self._task: asyncio.Task[None] | None = None
         self._cpu = self._wall = 0.0
 
@@ -32,7 +32,7 @@ class LagWatch:
 
     @property
     def cpu(self) -> float:
-        """Seconds of this process, after the block."""
+        """CPU seconds of this process, after the block."""
         return self._cpu
 
     @property

@@ -1,4 +1,4 @@
-"""What the command and a generator process tell each other: JSON lines over the generator's stdin and stdout."""
+"""The messages between the command and a generator process: JSON lines over its stdin and stdout."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from loadtests.load.profile import Phase
 
 
 class Setup(msgspec.Struct, kw_only=True):
-    """The first line to a generator. `zero` is the run's beginning by the machine's monotonic clock."""
+    """The first line to a generator. `zero` is the start of the run on the machine's monotonic clock."""
 
     url: str
     api_key: str
@@ -31,16 +31,16 @@ class Assignment(msgspec.Struct, kw_only=True):
 
 
 class Ledger(msgspec.Struct, kw_only=True):
-    """What the sandboxes' own records say of commands: `lost` were answered and did not run, `twice` ran again."""
+    """Counts from the sandboxes' ledgers: `lost` commands had a response but did not run, `twice` ran again."""
 
     recorded: int = 0
     lost: int = 0
     twice: int = 0
-    unread: int = 0  # sandboxes whose record could not be read
+    unread: int = 0  # sandboxes whose ledger could not be read
 
 
 class Done(msgspec.Struct, kw_only=True):
-    """The answer to an assignment. `lags` and `sends` are seconds; `cpu` and `wall` those of the generator."""
+    """The response to an assignment. `lags`, `sends` and the generator's `cpu` and `wall` are seconds."""
 
     phase: str
     process: int

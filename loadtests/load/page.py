@@ -1,4 +1,4 @@
-"""The report of a load test: one HTML page with its plots inside, readable on a phone."""
+"""The report of a load test: one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def write_page(path: Path, found: Found) -> None:
 
 
 def page(found: Found) -> Page:
-    """Figures first, then plots over time, then tables."""
+    """Build the page: figures, then plots over time, then tables."""
     told = found.summary
     length = " (short)" if told["short"] else ""
     made = Page(

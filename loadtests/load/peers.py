@@ -1,6 +1,6 @@
-"""Other systems' agents from a package index, run in sandboxes of ours, as a comparison; how they are called depends on the place.
+"""Runs other systems' agents in Sandlot's sandboxes, for comparison; how to call them depends on the place.
 
-`python -m loadtests.load.peers` makes their environments: on the cluster's network there is no index.
+`python -m loadtests.load.peers` makes their environments; the cluster's network has no package index.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from tests.prime.environments import EnvironmentFailed, environment
 
 START_SECONDS = 60.0
 TOKEN = "peer"
-Call = Callable[[], Awaitable[float]]  # the seconds of one command
+Call = Callable[[], Awaitable[float]]  # returns the seconds of one command
 
 
 class PeerFailed(Exception):
-    """The agent did not start, or did not do what it was asked for."""
+    """The agent did not start, or its command failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A published package whose `program` answers POST /execute on a port; `options` are its further arguments."""
+    """A published package whose `program` serves POST /execute on a port; `options` are its other arguments."""
 
     package: str
     version: str
@@ -41,7 +41,7 @@ class Peer:
     body: tuple[tuple[str, str], ...] = ()  # fields of a request besides the command
 
     def environment(self) -> Path:
-        """Its Python; made at the first use. Raises EnvironmentFailed."""
+        """Return the Python of its environment; make it on first use. Raises EnvironmentFailed."""
         return environment(self.package, self.version, also=self.also)
 
     def arguments(self, *, port: int) -> list[str]:
@@ -58,7 +58,7 @@ PEERS = {
         "rl-rock", "1.11.0", "rocklet", also=("rl-rock[rocklet]==1.11.0",), body=(("sandbox_id", "peer"),)
     ),
 }
-# Measures one agent in one sandbox and adds to what was taken. Raises PeerFailed, SandlotError, aiohttp.ClientError.
+# Measures one agent in one sandbox and adds the result. Raises PeerFailed, SandlotError, aiohttp.ClientError.
 Measure = Callable[[Taken, Baseline, AsyncSandbox, Peer], Awaitable[None]]
 
 
@@ -70,7 +70,7 @@ async def peers(
     measure: Measure,
     which: Mapping[str, Peer] = PEERS,
 ) -> None:
-    """Each agent in a sandbox of its own, and before them, as `sandlot`, the same command of ours by one and by many."""
+    """Measure Sandlot's `exec` first, by one caller and by many, then each agent in its own sandbox."""
     ours = taken.setdefault("sandlot", Taken())
     async with await make() as box:
 

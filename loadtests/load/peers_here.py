@@ -1,4 +1,4 @@
-"""Other systems' agents in sandboxes that see this machine's files and network: called directly, without a gateway."""
+"""Calls other systems' agents directly, in sandboxes that share this machine's files and network."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from tests.ports import free_port
 
 
 async def measure(found: Taken, plan: Baseline, box: AsyncSandbox, peer: Peer) -> None:
-    """One caller, then `plan.callers` of them."""
+    """Measure one caller, then `plan.callers`."""
     async with _running(box, peer, plan.command) as call:
         found.times += await one_caller(call, seconds=plan.seconds)
         found.rates.append(await many_callers(call, callers=plan.callers, seconds=plan.seconds))
 
 
 class _Call:
-    """The plan's command by the agent's own route, over connections that are kept."""
+    """Runs the plan's command through the agent's own route, over persistent connections."""
 
     def __init__(self, session: aiohttp.ClientSession, url: str, body: dict[str, object]) -> None:
         self._session = session

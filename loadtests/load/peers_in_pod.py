@@ -1,6 +1,6 @@
-"""Other systems' agents in sandboxes without this machine's files: brought there by upload, called from beside them.
+"""Uploads other systems' agents into sandboxes without this machine's files, and calls them from inside.
 
-The caller is in the same sandbox, so that no network is in the way of a peer; ours is called through the gateway.
+The caller is in the same sandbox, so that no network slows a peer; Sandlot is called through the gateway.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from loadtests.load.profile import Baseline
 
 HOME = "/tmp/peer"
 PORT = 8000
-# A console script, found by its name as an installer does; a script's first line names the Python that it came with.
+# Runs a console script by its entry point, because an installed script's first line names its original Python.
 _PROGRAM = """
 import sys
 from importlib.metadata import entry_points
@@ -66,7 +66,7 @@ print(json.dumps(times))
 
 
 async def measure(found: Taken, plan: Baseline, box: AsyncSandbox, peer: Peer) -> None:
-    """One caller; many of them would share the sandbox's cores with what they call."""
+    """Measure one caller; many would share the sandbox's cores with the agent."""
     packed = await asyncio.to_thread(_packed, peer.environment())
     await box.files.write(f"{HOME}.tar", packed)
     await _run(box, ["sh", "-c", f"mkdir {HOME} && tar -xf {HOME}.tar -C {HOME} && rm {HOME}.tar"])

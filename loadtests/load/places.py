@@ -1,4 +1,4 @@
-"""Where a load test runs: a local stack of its own, a server that is there, or the chart on a cluster."""
+"""Places for a load test: a local stack of its own, an existing server, or the chart on a cluster."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ FILL_SECONDS = 600.0
 
 
 class PlaceFailed(Exception):
-    """The place cannot be made, or what was broken in it does not come back; the message says why."""
+    """The place cannot be set up, or a killed part does not recover; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """What code in a sandbox reaches of the gateways: (host, port) of each, and a path that wants a credential."""
+    """The gateways as code in a sandbox reaches them: (host, port) of each, and a path that needs a credential."""
 
     addresses: list[tuple[str, int]]
     path: str
 
 
 class Place(Protocol):
-    """`async with` prepares it and leaves it as it was.
+    """A place for a load test; `async with` sets it up and restores it.
 
-    `kind` is what a bound's `where` names, `every` the seconds between two looks at its parts, `breakable` whether parts
-    of it may be killed.
+    `kind` is the value of a bound's `where`, `every` the seconds between samples of its parts, `breakable` whether its
+    parts may be killed.
     """
 
     kind: str
@@ -70,7 +70,7 @@ class Place(Protocol):
         ...
 
     def bare(self, count: int) -> AbstractAsyncContextManager[None]:
-        """So many pods of the sandboxes' runtime with nothing of ours in them, where sandboxes are pods."""
+        """Run bare pods with the sandboxes' runtime, where sandboxes are pods."""
         ...
 
     def probe(self, generators: Callable[[], list[int]]) -> Probe: ...
@@ -80,7 +80,7 @@ class Place(Protocol):
     def objects(self) -> Counts: ...
 
     async def baselines(self, taken: Baselines, plan: Baseline, *, make: MakeSandbox) -> None:
-        """Those that only this kind of place has; `make` gives a sandbox to take them in."""
+        """Measure the baselines that only this kind of place has; `make` returns a sandbox for them."""
         ...
 
     async def peer(self, found: Taken, plan: Baseline, box: AsyncSandbox, peer: Peer) -> None:
@@ -92,11 +92,11 @@ class Place(Protocol):
         ...
 
     async def gateway_memory(self) -> dict[str, int]:
-        """Resident bytes of each gateway, by its name. Raises PlaceFailed."""
+        """Return the resident bytes of each gateway, by its name. Raises PlaceFailed."""
         ...
 
     async def kill(self, part: str) -> None:
-        """One process of `gateway`, as a crash would. Raises PlaceFailed."""
+        """Kill one process of the part, as a crash would. Raises PlaceFailed."""
         ...
 
     async def whole(self, part: str) -> None:
@@ -105,7 +105,7 @@ class Place(Protocol):
 
 
 class Local:
-    """A private stack, ended with all its sandboxes. It has one gateway."""
+    """A private stack with one gateway, ended with all its sandboxes."""
 
     kind = "local"
     breakable = True
@@ -191,7 +191,7 @@ class Local:
 
 
 class Server:
-    """The server of a URL and an API key. What its parts use is not seen from here, and none of them is ours to kill."""
+    """An existing server. Its parts' resource use is not visible, and they must not be killed."""
 
     kind = "server"
     breakable = False
@@ -219,7 +219,7 @@ class Server:
         return nullcontext()
 
     def probe(self, generators: Callable[[], list[int]]) -> Probe:
-        # No process has this in its command line: what is left is the generator.
+        # No process has this in its command line, so only the generator is sampled.
         return ProcProbe(mark=f"no-stack-of-{os.getpid()}", gateway=lambda: 0, generators=generators)
 
     def nodes(self) -> Counts:

@@ -1,4 +1,4 @@
-"""The plots of a load test: latency, throughput, sandboxes, CPU, memory, ends of calls, each as an SVG chart."""
+"""The SVG plots of a load test: latency, throughput, sandboxes, CPU, memory, outcomes of calls."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from loadtests.load.sampling import Sample
 from loadtests.load.trial import Found
 
 BINS = 60
-POINTS = 400  # of a line of samples: more would only make the page heavy
+POINTS = 400  # points per line: more would only make the page large
 MIB = 1 << 20
 Lines = dict[str, list[tuple[float, float]]]
 
 
 def plots(found: Found) -> dict[str, str]:
-    """By heading, in reading order."""
+    """Return the plots by heading, in reading order."""
     calls = [event for event in found.events if event.is_call]
     timed = [event for event in found.events if event.kind != TASK]
     curves = {kind: [event.latency for event in events] for kind, events in by_kind(timed).items()}
@@ -47,7 +47,7 @@ def plots(found: Found) -> dict[str, str]:
 
 
 def by_kind(events: Sequence[Event]) -> dict[str, list[Event]]:
-    """Those that were answered, by what they were."""
+    """Group the answered calls by kind."""
     found: dict[str, list[Event]] = {}
     for event in events:
         if event.outcome == "ok":
@@ -56,7 +56,7 @@ def by_kind(events: Sequence[Event]) -> dict[str, list[Event]]:
 
 
 def latency_over_time(events: Sequence[Event]) -> Lines:
-    """Milliseconds, p50 and p99 of each kind, in bins of the run, at the middle of each."""
+    """Return p50 and p99 of each kind in milliseconds, in time bins, at the middle of each."""
     end = max((event.ended for event in events), default=0.0)
     width = end / BINS or 1.0
     lines: Lines = {}
@@ -92,7 +92,7 @@ def objects(samples: Sequence[Sample]) -> Lines:
 
 
 def cores(samples: Sequence[Sample]) -> Lines:
-    """Of each part, between one sample and the next."""
+    """Return the cores that each part used between consecutive samples."""
     lines: Lines = {}
     thin = _thinned(samples)
     for before, after in pairwise(thin):
@@ -122,7 +122,7 @@ def verdicts(events: Sequence[Event]) -> dict[str, dict[str, int]]:
 
 
 def _counted(looks: Sequence[tuple[float, Mapping[str, int]]]) -> Lines:
-    """Every name at every look, so that what empties goes to zero."""
+    """Return every name at every sample, with zeros, so that lines end at zero."""
     names = dict.fromkeys(name for _, counts in looks for name in counts)
     return {name: [(at, float(counts.get(name, 0))) for at, counts in looks] for name in names}
 

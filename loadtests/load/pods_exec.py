@@ -14,8 +14,8 @@ from loadtests.cluster.site import Pool, Site
 from loadtests.load.baselines import Baselines, MakeSandbox, Taken
 from loadtests.load.profile import Baseline
 
-MANY_SECONDS = 6.0  # a call may take seconds when 64 wait for it
-PODS = 4  # that the threads of the baseline share
+MANY_SECONDS = 6.0  # with 64 waiting callers, a call may take seconds
+PODS = 4  # pods that the baseline's threads share
 
 
 async def measure(taken: Baselines, plan: Baseline, *, site: Site, pool: Pool, make: MakeSandbox) -> None:
@@ -57,7 +57,7 @@ async def _many_callers(found: Taken, plan: Baseline, *, site: Site, pods: list[
 
 @contextlib.contextmanager
 def _missing(found: Taken) -> Iterator[None]:
-    """A baseline that cannot be taken is told as missing and stops nothing."""
+    """Record a failed baseline as missing, and let the run continue."""
     try:
         yield
     except (RuntimeError, ApiException) as error:

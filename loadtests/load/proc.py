@@ -1,4 +1,4 @@
-"""What the processes of a local stack use, by /proc: gateway, sidecars, the sandboxes' commands, and the generator."""
+"""Resource use of a local stack's processes from /proc: gateway, sidecars, commands, and the generator."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 class ProcProbe:
-    """`mark` is on the command lines of all that belongs to the stack. `gateway` gives its process, which may be another
-    one after a fault, or 0; `generators` gives the generator's processes.
+    """Samples the processes whose command lines contain `mark`. `gateway` returns the gateway's pid, which changes after
+    a fault, or 0; `generators` returns the generator's pids.
 
-    Memory is what a process does not share with a file; pages that processes share by a fork count in each.
+    Memory excludes file-backed pages; pages that processes share after a fork count in each.
     """
 
     def __init__(self, *, mark: str, gateway: Callable[[], int], generators: Callable[[], list[int]]) -> None:
         self._mark = mark.encode()
         self._gateway = gateway
         self._generators = generators
-        self._seen: dict[tuple[int, str], float] = {}  # (pid, start time) -> CPU seconds at the last look
+        self._seen: dict[tuple[int, str], float] = {}  # (pid, start time) -> CPU seconds at the last sample
         self._totals: dict[str, float] = {}
         self._first = True
 
@@ -47,10 +47,10 @@ class ProcProbe:
                 resident, shared = (folder / "statm").read_text().split()[1:3]
                 descriptors = len(os.listdir(folder / "fd")) if part == "gateway" else 0
             except OSError:
-                continue  # it has ended meanwhile
+                continue  # the process has ended meanwhile
             cpu = (int(fields[11]) + int(fields[12])) / _TICK
             key = (pid, fields[19])
-            # What a process used before the first look is not the run's.
+            # CPU use before the first sample does not belong to the run.
             before = self._seen.get(key, cpu if self._first else 0.0)
             seen[key] = cpu
             self._totals[part] = self._totals.get(part, 0.0) + cpu - before

@@ -1,4 +1,4 @@
-"""What a load test does: a warm pool, baselines, and a list of phases; profile_files.py reads it from YAML."""
+"""The schema of a load test: a warm pool, baselines, and phases; profile_files.py reads it from YAML."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class _Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 
 class Closed(_Strict, frozen=True):
-    """So many callers, each of which begins its next task when the last one has ended: `tasks` in all, or for `seconds`."""
+    """A closed loop: each caller starts its next task when its last has ended: `tasks` in all, or for `seconds`."""
 
     callers: Count
     tasks: Count | None = None
@@ -29,7 +29,7 @@ class Closed(_Strict, frozen=True):
 
 
 class Open(_Strict, frozen=True):
-    """Tasks begin at moments of their own, whatever became of earlier ones; `in_flight` bounds what the generator holds."""
+    """An open loop: tasks start at scheduled times, independent of earlier ones; `in_flight` bounds their number."""
 
     rate: Annotated[float, Meta(gt=0)]
     seconds: Seconds
@@ -38,13 +38,13 @@ class Open(_Strict, frozen=True):
 
 
 class Rest(_Strict, frozen=True):
-    """Nothing is asked for; what the parts use meanwhile is still recorded."""
+    """A phase without calls; the parts' resource use is still recorded."""
 
     seconds: Seconds
 
 
 class Step(_Strict, frozen=True):
-    """One thing that a task does in its sandbox. Exactly one of the first five fields says what.
+    """One step of a task in its sandbox. Exactly one of the first five fields selects the action.
 
     A command finds its own number, unique in the run, in $NUMBER; `{number}` in `expect` stands for it.
     """
@@ -56,11 +56,11 @@ class Step(_Strict, frozen=True):
     repeat: Count | None = None
 
     times: Count = 1  # exec: how many
-    at_once: Count = 1  # exec: how many of them together
-    expect: str | None = None  # exec, read: what must come out, exactly
+    at_once: Count = 1  # exec: how many at the same time
+    expect: str | None = None  # exec, read: the exact expected output
     timeout: Seconds = 60.0  # exec
     content: str | None = None  # write
-    bytes: Count | None = None  # write: so many of them instead
+    bytes: Count | None = None  # write: number of bytes, instead of `content`
     steps: list[Step] = []  # repeat
 
     def __post_init__(self) -> None:
@@ -74,16 +74,16 @@ class Step(_Strict, frozen=True):
 
 
 class Fault(_Strict, frozen=True):
-    """What is broken while a phase goes on, `at` seconds after its beginning: one process of this part is killed."""
+    """A fault during a phase: one process of the part is killed `at` seconds after the phase began."""
 
     at: Annotated[float, Meta(ge=0)]
     kill: Literal["gateway"]
 
 
 class Strangers(_Strict, frozen=True):
-    """Code in so many sandboxes of its own holds so many connections to each gateway open while a phase goes on.
+    """An attack during a phase: code in extra sandboxes holds this many connections to each gateway open.
 
-    It has no credential. Every other connection never ends its headers, the others send a body of so many bytes.
+    It has no credential. Half of the connections never end their headers, the others send a body of so many bytes.
     """
 
     connections: Count
@@ -98,10 +98,10 @@ class Strangers(_Strict, frozen=True):
 
 
 class Phase(_Strict, frozen=True):
-    """One kind of load. Exactly one of `closed`, `open` and `rest` says how it comes.
+    """One kind of load. Exactly one of `closed`, `open` and `rest` is set.
 
-    `sandbox`: each task has its `own`; or makes one that later phases find (`keep`); or uses one of those (`kept`).
-    `ledger` is a file in the sandbox to which commands append $NUMBER: it tells what was lost and what ran twice.
+    `sandbox`: each task has its `own`, makes one for later phases (`keep`), or uses one of those (`kept`). `ledger` is a
+    file in the sandbox to which commands append $NUMBER; it shows which commands were lost or ran twice.
     """
 
     name: Annotated[str, Meta(pattern="^[a-z][a-z0-9_]*$")]
@@ -134,7 +134,7 @@ class Phase(_Strict, frozen=True):
 
 
 class Baseline(_Strict, frozen=True):
-    """What is run without us before the first phase and after the last, for about `seconds` each.
+    """Baselines without Sandlot before the first phase and after the last, for about `seconds` each.
 
     `callers` are the threads of the baselines that have many.
     """
@@ -147,7 +147,7 @@ class Baseline(_Strict, frozen=True):
 class Profile(_Strict, frozen=True):
     """`pool` is how many sandboxes are kept warm, `processes` how many generate load; `cpu` is cores a sandbox.
 
-    `bare` are pods of the same runtime with nothing of ours in them: what they use is none of a sidecar's doing.
+    `bare` is the number of bare pods with the same runtime, whose use is subtracted from the sidecars'.
     """
 
     what: str
@@ -172,7 +172,7 @@ class Profile(_Strict, frozen=True):
                 self._each_process_has_some(phase, phase.closed)
 
     def _each_process_has_some(self, phase: Phase, load: Closed) -> None:
-        """A process without a caller would leave its tasks undone, one without a task would keep no sandbox."""
+        """Require a caller and a task per process: without, tasks stay undone or no sandbox is kept."""
         for field, number in (("callers", load.callers), ("tasks", load.tasks)):
             if number is not None and number < self.processes:
                 wanted = f"at least `processes` ({self.processes}), so that each has one"
@@ -180,7 +180,7 @@ class Profile(_Strict, frozen=True):
 
 
 def _one_of(struct: msgspec.Struct, *fields: str) -> str:
-    """The one of these fields that is set. Raises ValueError."""
+    """Return the only one of these fields that is set. Raises ValueError."""
     chosen = [field for field in fields if getattr(struct, field) is not None]
     if len(chosen) != 1:
         had = " and ".join(chosen) or "none"

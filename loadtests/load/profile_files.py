@@ -1,4 +1,4 @@
-"""Reads the profiles in loadtests/profiles: YAML whose `$name` is filled in with a parameter."""
+"""Reads the profiles in loadtests/profiles: YAML with `$name` for parameters."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NAME = re.compile(r"\$([a-z][a-z0-9_]*)")
 
 
 class ProfileError(Exception):
-    """The profile cannot be used; the message names the file, the field, and what would be right."""
+    """The profile is invalid; the message names the file, the field, and what is valid."""
 
 
 class Loaded(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,14 +31,14 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def names(folder: Path = PROFILES) -> list[str]:
-    """The profiles that there are."""
+    """Return the names of all profiles."""
     return sorted(path.stem for path in folder.glob("*.yaml"))
 
 
 def load(
     name: str, *, short: bool = False, given: Mapping[str, str] | None = None, folder: Path = PROFILES
 ) -> Loaded:
-    """The profile of this name; `given` parameters win over those of `short:`, and those over `parameters:`.
+    """Load a profile; `given` parameters override those of `short:`, which override `parameters:`.
 
     Raises ProfileError.
     """
@@ -56,7 +56,7 @@ def load(
 
 
 def parse(document: object, *, name: str, short: bool, given: Mapping[str, str]) -> Loaded:
-    """The same of a document that was read already. Raises ProfileError."""
+    """Build a profile from a YAML document. Raises ProfileError."""
     if not isinstance(document, dict):
         raise ProfileError("must be a mapping")
     rest = dict(cast("dict[str, Any]", document))
@@ -102,7 +102,7 @@ def _number_or_text(text: str) -> Scalar:
 
 
 def _filled(value: Any, *, parameters: Mapping[str, Scalar], used: set[str]) -> Any:
-    """The value with each string that is `$name`, and nothing else, replaced by that parameter."""
+    """Replace each string that is exactly `$name` with that parameter."""
     if isinstance(value, dict):
         return {key: _filled(item, parameters=parameters, used=used) for key, item in value.items()}
     if isinstance(value, list):
@@ -117,7 +117,7 @@ def _filled(value: Any, *, parameters: Mapping[str, Scalar], used: set[str]) -> 
 
 
 def _readable(message: str) -> str:
-    """msgspec's `what - at $.path` as `path: what`."""
+    """Convert msgspec's `what - at $.path` to `path: what`."""
     what, separator, path = message.partition(" - at `$")
     if not separator:
         return what

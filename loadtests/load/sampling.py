@@ -1,4 +1,4 @@
-"""Looks at the parts again and again while a run goes on: what each uses, sandboxes by state, the API server's objects."""
+"""Samples the parts during a run: resource use, sandboxes by state, objects in the API server."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _GAUGES = {
 
 
 class Usage(msgspec.Struct, kw_only=True):
-    """What a part uses: CPU seconds so far (only their difference means something), bytes, processes, open files."""
+    """Resource use of a part: CPU seconds so far (only differences are meaningful), bytes, processes, open files."""
 
     cpu: float
     memory: int
@@ -32,7 +32,7 @@ class Usage(msgspec.Struct, kw_only=True):
 
 
 class Sample(msgspec.Struct, kw_only=True):
-    """One look, `at` seconds since the run began.
+    """One sample, `at` seconds since the run began.
 
     `nodes` counts the pods that have become ready on each node, `objects` what the API server keeps, by resource.
     """
@@ -49,7 +49,7 @@ Counts = Callable[[], Awaitable[dict[str, int]]]
 
 
 class Sampler:
-    """`async with` looks every `every` seconds; `take` looks at once. The samples also go to a file, a line each."""
+    """Samples every `every` seconds inside `async with`, and at once with `take`; writes each sample to a file."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class Sampler:
         self._file.close()
 
     async def take(self, *, at: float | None = None) -> Sample:
-        """One sample, now or at a moment of the monotonic clock."""
+        """Take a sample, now or at a time of the monotonic clock."""
         if at is not None:
             await asyncio.sleep(at - time.monotonic())
         async with self._one:
@@ -109,7 +109,7 @@ class Sampler:
             await self.take()
 
     async def _sandboxes(self) -> dict[str, int]:
-        """By state, as the gateway tells; nothing when it does not answer in time, which is no reason to stop."""
+        """Return the gateway's sandboxes by state, or nothing if it does not respond in time: the run continues."""
         end = await self._client.endpoint()
         headers = {"Authorization": f"Bearer {end.api_key}"}
         request = Request("GET", end.origin, f"{end.prefix}/metrics", headers=headers, timeout=5.0)

@@ -1,4 +1,4 @@
-"""When tasks begin, and which generator process has which of them: pure functions of the profile and a seed."""
+"""Start times of tasks and their split among generator processes: pure functions of profile and seed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Literal
 def arrivals(
     *, rate: float, seconds: float, spacing: Literal["even", "poisson"], seed: int
 ) -> Iterator[float]:
-    """Moments in [0, seconds), in order: `rate` a second, at even distances or as independent callers come."""
+    """Return sorted times in [0, seconds): `rate` per second, evenly spaced or as a Poisson process."""
     if spacing == "even":
         number = 0
         while (moment := number / rate) < seconds:
@@ -25,5 +25,5 @@ def arrivals(
 
 
 def share(total: int, *, process: int, processes: int) -> int:
-    """How many of `total` things this process has; the shares of all processes add up to `total`."""
+    """Return this process's share of `total`; the shares of all processes add up to `total`."""
     return total // processes + (process < total % processes)

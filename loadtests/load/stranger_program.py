@@ -1,4 +1,4 @@
-"""What code in a sandbox does to a gateway that it has no credential for: `python3 stranger_program.py JSON`.
+"""Attacks a gateway from a sandbox, without a credential: `python3 stranger_program.py JSON`.
 
 It stands on the standard library alone. Every other connection never ends its headers, the others send a large body in
 pieces. A connection that was ended is made again. Once a second it prints how many are open and how many there were.
@@ -13,8 +13,8 @@ from collections import Counter
 from typing import Any
 
 PIECE = 64 << 10
-AGAIN = 5.0  # seconds until an ended connection is made again
-TOLD = 1.0  # seconds between two lines
+AGAIN = 5.0  # seconds before an ended connection is reopened
+TOLD = 1.0  # seconds between two lines of output
 
 
 async def hold(number: int, plan: dict[str, Any], counts: Counter[str]) -> None:

@@ -1,4 +1,4 @@
-"""Sandboxes whose code holds connections to the gateways that it has no credential for, and what a gateway needs for it."""
+"""Sandboxes that hold connections to the gateways without a credential, and the gateways' memory for them."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from loadtests.load.profile import Strangers
 from loadtests.load.schedule import share
 
 PROGRAM = Path(__file__).with_name("stranger_program.py").read_text()
-BEGIN_SECONDS = 180.0  # until as many connections were made as are wanted
-LOOK = 2.0  # seconds between two looks at a gateway's memory
+BEGIN_SECONDS = 180.0  # until all wanted connections were made
+LOOK = 2.0  # seconds between two samples of a gateway's memory
 
 
 class Counts(msgspec.Struct):
-    """What the code in one sandbox tells."""
+    """The counts that the code in one sandbox prints."""
 
     open: int = 0
     opened: int = 0
@@ -49,7 +49,7 @@ class Attack(msgspec.Struct, kw_only=True):
 
 
 class _Reports:
-    """The last counts of each sandbox's code; `all_made` is set when as many connections were made as are wanted."""
+    """The last counts of each sandbox's code; `all_made` is set when all wanted connections were made."""
 
     def __init__(self, *, sandboxes: int, wanted: int) -> None:
         self.counts = [Counts() for _ in range(sandboxes)]
@@ -68,7 +68,7 @@ class _Reports:
 
 @asynccontextmanager
 async def during(plan: Strangers | None, *, place: Place, make: MakeSandbox) -> AsyncIterator[Attack | None]:
-    """From when all connections were made until the block ends; nothing without a plan. Raises PlaceFailed."""
+    """Hold all connections open until the block ends; do nothing without a plan. Raises PlaceFailed."""
     if plan is None:
         yield None
         return

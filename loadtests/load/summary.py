@@ -1,4 +1,4 @@
-"""Turns the events, samples and baselines of a run into the numbers that are told and bounded: `summary.json`."""
+"""Turns the events, samples and baselines of a run into `summary.json`, the numbers to report and bound."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Span:
 
 
 def quantiles(values: Iterable[float]) -> dict[str, float]:
-    """Exact, from all values; nothing for none."""
+    """Return exact quantiles of all values; empty without values."""
     ordered = sorted(values)
     return {name: round(percentile(ordered, share), 6) for name, share in SHARES.items()} if ordered else {}
 
@@ -109,7 +109,7 @@ def _of_kind(events: Sequence[Event], *, begun: float) -> dict[str, Any]:
 
 
 def of_generator(done: Sequence[Done]) -> dict[str, Any]:
-    """How late the generator was and what it used; `lagged` says that it measured itself, with the reasons."""
+    """Return the generator's delays and CPU; `lagged` lists why its own delays distort the results."""
     cpu, wall = sum(one.cpu for one in done), max((one.wall for one in done), default=0.0)
     calls = sum(one.calls for one in done)
     lag = quantiles(value for one in done for value in one.lags)
@@ -168,7 +168,7 @@ def of_objects(samples: Sequence[Sample]) -> dict[str, Any]:
 
 
 def _growth(values: Sequence[int]) -> float:
-    """Return the last fifth over the second; the first one is the warm-up."""
+    """Return the last fifth over the second; the first is warm-up."""
     step = max(1, len(values) // 5)
     early = values[step : 2 * step] or values[:1]
     late = values[-step:]
@@ -176,7 +176,7 @@ def _growth(values: Sequence[int]) -> float:
 
 
 def of_baselines(taken: Baselines) -> dict[str, Any]:
-    """Of each: quantiles of one caller, calls a second of many, and how far the rates of this run differ."""
+    """Return for each baseline: quantiles of one caller, calls per second of many, spread of the rates."""
     found: dict[str, Any] = {}
     for name, one in taken.items():
         found[name] = quantiles(one.times) | {"count": len(one.times), "failures": one.failures}

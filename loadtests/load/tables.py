@@ -1,4 +1,4 @@
-"""A summary as a terminal shows it: what was called, what it is compared with, which bounds were held."""
+"""A summary as terminal tables: calls, baselines and bounds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one task does: makes or takes a sandbox, goes through the steps, records every call."""
+"""Runs one task: creates or reuses a sandbox, runs the steps, records every call."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from loadtests.load.messages import Ledger, Setup
 from loadtests.load.profile import Phase, Step
 
 Value = TypeVar("Value")
-WAIT = 600.0  # seconds that a create may take: the queue's honest time is what is measured
-TOLD = 200  # characters of what went wrong
+WAIT = 600.0  # timeout of a create in seconds: long, because time in the queue is what is measured
+TOLD = 200  # characters of an error message
 
 
 class _Over(Exception):
-    """A step did not do what it should: the rest of the task is left out."""
+    """A step failed: the rest of the task is skipped."""
 
     def __init__(self, outcome: Outcome, verdict: str) -> None:
         super().__init__(verdict)
@@ -32,7 +32,7 @@ class _Over(Exception):
 
 @dataclass
 class Actor:
-    """Carries out tasks for one generator process. `kept` are the sandboxes that later phases use."""
+    """Runs tasks for one generator process. `kept` are the sandboxes for later phases."""
 
     setup: Setup
     client: AsyncClient
@@ -44,7 +44,7 @@ class Actor:
     _answered: dict[str, set[int]] = field(default_factory=dict)
 
     async def task(self, phase: Phase, number: int, *, intended: float | None = None) -> None:
-        """One task; what fails is in its events. `intended` is a moment of the monotonic clock."""
+        """Run one task; failures go into its events. `intended` is a time of the monotonic clock."""
         begun = time.monotonic()
         run = _Run(self, phase, number, intended=begun if intended is None else intended)
         outcome: Outcome = "ok"
@@ -82,7 +82,7 @@ class Actor:
         self._answered.setdefault(box.id, set()).add(number)
 
     async def read_ledgers(self, path: str) -> None:
-        """Those of the kept sandboxes."""
+        """Read the ledgers of the kept sandboxes."""
         await asyncio.gather(*(self._read_ledger(box, path) for box in self.kept))
 
     async def _read_ledger(self, box: AsyncSandbox, path: str) -> None:
@@ -100,7 +100,7 @@ class Actor:
 
 @dataclass
 class _Run:
-    """One task on its way. The first call of it counts from the moment that the schedule intended."""
+    """A running task. The latency of its first call counts from the scheduled time."""
 
     actor: Actor
     phase: Phase
@@ -151,7 +151,7 @@ class _Run:
         sandbox: str = "",
         check: Callable[[Value], str] = lambda _: "",
     ) -> Value:
-        """Make and record the call. `check` returns what is wrong with the answer. Raises _Over."""
+        """Make and record the call. `check` returns the error in the response. Raises _Over."""
         self.actor.calls += 1
         begun = time.monotonic()
         intended, self._first = (self.intended if self._first else begun), False
@@ -229,7 +229,7 @@ class _Run:
             return
         lanes = [asyncio.create_task(lane()) for _ in range(step.at_once)]
         try:
-            # The others run on after a failure: what they find is part of what happened.
+            # The others continue after a failure: their results belong to the run.
             found = await asyncio.gather(*lanes, return_exceptions=True)
         finally:
             for task in lanes:

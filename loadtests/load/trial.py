@@ -1,4 +1,4 @@
-"""One profile from beginning to end: pool, baselines, phases, samples; then its events are merged and summed up."""
+"""Runs one profile: pool, baselines, phases, samples; then merges and summarises its events."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ from loadtests.load.sampling import Sample, Sampler
 from loadtests.load.strangers import during
 from loadtests.load.summary import Span
 
-AHEAD = 0.1  # seconds between telling the processes of a phase and its beginning
+AHEAD = 0.1  # seconds from the assignment of a phase to its start
 Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """All that a run found; `summary` is what `summary.json` holds, without the bounds."""
+    """Results of a run; `summary` is the content of `summary.json`, without the bounds."""
 
     events: list[Event]
     samples: list[Sample]
@@ -52,7 +52,7 @@ class Found:
 async def trial(
     loaded: Loaded, *, place: Place, folder: Path, seed: int, every: float, peers: bool, tell: Tell
 ) -> Found:
-    """Run it and write `events.jsonl` and `samples.jsonl` into the folder. Raises what stops the whole run."""
+    """Run the profile; write `events.jsonl` and `samples.jsonl` into the folder. Raises what stops the run."""
     profile = loaded.profile
     parts = _emptied(folder)
     label = f"loadtest-{secrets.token_hex(4)}"
@@ -149,7 +149,7 @@ async def trial(
 
 
 def _emptied(folder: Path) -> Path:
-    """Where the generator processes write, each a file of its own."""
+    """Create an empty folder for the generator processes' files, one each."""
     parts = folder / "parts"
     shutil.rmtree(parts, ignore_errors=True)
     parts.mkdir(parents=True)

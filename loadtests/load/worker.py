@@ -1,4 +1,4 @@
-"""A generator process: takes phases from stdin, makes their calls, writes its events to a file of its own."""
+"""A generator process: reads phases from stdin, makes their calls, writes its events to its own file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from loadtests.load.task import Actor
 
 
 async def work(actor: Actor, assignment: Assignment) -> Done:
-    """One phase, to the end of its last task."""
+    """Run a phase to the end of its last task."""
     phase, before = assignment.phase, actor.calls
     actor.ledger = Ledger()
     await _until(assignment.start)
@@ -84,7 +84,7 @@ async def _open(actor: Actor, phase: Phase, load: Open, *, start: float, watch: 
                 continue
             intended = start + moment
             await _until(intended)
-            if not places.locked():  # else the answers that are missing hold it up, not this process
+            if not places.locked():  # otherwise missing responses cause the delay, not this process
                 watch.sends.append(round(max(0.0, time.monotonic() - intended), 5))
             await places.acquire()
             group.create_task(one(number, intended))
@@ -92,9 +92,9 @@ async def _open(actor: Actor, phase: Phase, load: Open, *, start: float, watch: 
 
 async def _until(moment: float) -> None:
     while True:
-        # Even when it is past: a loop that never gives way would hold up the answers of earlier tasks.
+        # Yield even when late: otherwise the loop would delay the responses of earlier tasks.
         await asyncio.sleep(max(0.0, moment - time.monotonic()))
-        if time.monotonic() >= moment:  # a timer of uvloop may be a millisecond early
+        if time.monotonic() >= moment:  # uvloop's timers may be a millisecond early
             return
 
 
@@ -104,7 +104,7 @@ async def main() -> None:
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     setup = msgspec.json.decode(await reader.readline(), type=Setup)
     journal = Journal(Path(setup.journal))
-    # A collection over all that was imported takes tens of milliseconds, which would count as the server's.
+    # A garbage collection over all imports takes tens of milliseconds, which would count as server latency.
     gc.collect()
     gc.freeze()
     try:
@@ -115,7 +115,7 @@ async def main() -> None:
             while line:
                 working = asyncio.create_task(work(actor, msgspec.json.decode(line, type=Assignment)))
                 following = asyncio.create_task(reader.readline())
-                # Nothing is sent while a phase runs: an end of stdin says that nobody waits for it any more.
+                # No message arrives during a phase, so EOF on stdin means that the command has gone.
                 await asyncio.wait((working, following), return_when=asyncio.FIRST_COMPLETED)
                 if not working.done():
                     working.cancel()
