@@ -1,7 +1,7 @@
-"""Writes the synchronous flavour of the SDK, and of its tests, from the asynchronous source.
+"""Generates the synchronous SDK and its tests from the asynchronous source.
 
-Works on tokens, so that comments and layout survive. `--check` writes nothing and fails when a generated file is
-not what its source gives, when one is left over, or when a rule below was of no use.
+It edits tokens, so that comments and layout survive. `--check` writes nothing and fails if a generated file differs
+from its source, has no source, or if a rule below is unused.
 """
 
 from __future__ import annotations
@@ -132,17 +132,17 @@ def main() -> int:
         sources = {path.name: path for path in sorted((ROOT / source_dir).glob("*.py"))}
         if not check:
             (ROOT / target_dir).mkdir(parents=True, exist_ok=True)
-            for name in sources:  # ruff sorts an import among ours only when its file exists
+            for name in sources:  # ruff sorts an import as first-party only if its file exists
                 (ROOT / target_dir / name).touch()
         for name, path in sources.items():
             target = ROOT / target_dir / name
             header = HEADER.format(source=f"{source_dir}/{name}")
-            # The name given to ruff lies beside the target: the target's own directory is left out of its checks.
+            # Pass ruff the source's name, because its configuration excludes the target's directory.
             text = tidy(header + convert(path.read_text()), name=f"{source_dir}/{name}")
             if target.exists() and target.read_text() == text:
                 continue
             if check:
-                bad.append(f"{target_dir}/{name} is not what {source_dir}/{name} gives")
+                bad.append(f"{target_dir}/{name} differs from what {source_dir}/{name} generates")
             else:
                 target.write_text(text)
                 print(f"wrote {target_dir}/{name}")
@@ -153,7 +153,7 @@ def main() -> int:
     for line in bad:
         print(f"async_to_sync: {line}", file=sys.stderr)
     if check and bad:
-        print("async_to_sync: run tools/async_to_sync.py", file=sys.stderr)
+        print("async_to_sync: run tools/async_to_sync.py to regenerate", file=sys.stderr)
     return 1 if bad else 0
 
 

@@ -1,4 +1,4 @@
-"""Writes the chart's values.schema.json and the table in its README from values.yaml and the CRDs; `--check` only compares."""
+"""Generates the chart's values.schema.json and README table from values.yaml and the CRDs; `--check` compares."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BEGIN, END = "<!-- values: written by tools/chart_docs.py -->", "<!-- end of val
 
 
 def table(values: list[Value]) -> str:
-    """Markdown, one row a setting."""
+    """Return a Markdown table with one row per setting."""
     rows = ["| value | default | description |", "|---|---|---|"]
     stack = list(reversed(values))
     while stack:
@@ -52,7 +52,7 @@ def outputs(chart: Path) -> dict[Path, str]:
     before, begin, rest = readme.read_text().partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
-        raise BadValues(f"README.md has no place for the table: {BEGIN} and {END}")
+        raise BadValues(f"README.md lacks the markers of the table: add {BEGIN} and {END}")
     return {
         chart / "values.schema.json": json.dumps(
             schema(values, pool=_pool(chart)), indent=2, ensure_ascii=False
@@ -63,7 +63,7 @@ def outputs(chart: Path) -> dict[Path, str]:
 
 
 def _pool(chart: Path) -> dict[str, Any]:
-    """Return the schema of `pools`, which is the API server's."""
+    """Return the schema of `pools`, from the CRD."""
     definition = yaml.safe_load((chart / "crds" / "sandboxpools.yaml").read_text())
     return definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
 
@@ -81,9 +81,7 @@ def main() -> int:
     drifted = [path for path, text in wanted.items() if not path.is_file() or path.read_text() != text]
     for path in drifted:
         if args.check:
-            print(
-                f"{path.name} is not what values.yaml and the CRDs say; run `make generate`", file=sys.stderr
-            )
+            print(f"{path.name} differs from values.yaml and the CRDs; run `make generate`", file=sys.stderr)
         else:
             path.write_text(wanted[path])
     return 1 if args.check and drifted else 0

@@ -1,4 +1,4 @@
-"""Makes the JSON schema of the chart's values, which helm checks before it renders anything."""
+"""Builds the JSON schema of the chart's values, which helm checks before it renders a template."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _RULE = closed(
     },
     required=("name", "cidrs"),
 )
-# Shapes that are too long for a comment; `@schema {kind: NAME}` asks for one. `pools` comes from the CRD.
+# Schemas that are too long for a comment, selected by `@schema {kind: NAME}`. `pools` comes from the CRD.
 KINDS: dict[str, dict[str, Any]] = {
     "cidr": _CIDR,
     "cidr4": _CIDR4,
@@ -60,12 +60,12 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 def schema(values: list[Value], *, pool: dict[str, Any]) -> dict[str, Any]:
-    """Of the whole file. `pool`: what the resource definition says of a SandboxPool's spec."""
-    # Not by `propertyNames`: helm's message about one names another key of the values.
+    """Return the schema of the whole file; `pool` is the CRD's schema of a SandboxPool's spec."""
+    # Not by `propertyNames`: helm's message would name the wrong key.
     pools = {"type": "object", "patternProperties": {_NAME["pattern"]: _structural(pool)}}
     kinds = KINDS | {"pools": pools | {"additionalProperties": False}}
     properties = {value.name: _of(value, kinds=kinds) for value in values}
-    # Helm puts `global` into the values of every chart that is a part of another one.
+    # Helm adds `global` to the values of every subchart.
     properties["global"] = {"type": "object"}
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",
@@ -98,13 +98,13 @@ def _of(value: Value, *, kinds: dict[str, dict[str, Any]]) -> dict[str, Any]:
 def _rules(
     rules: dict[str, Any], *, default: Any, path: str, kinds: dict[str, dict[str, Any]]
 ) -> dict[str, Any]:
-    """JSON schema of the short form: `kind`, `values` (of an open mapping) and `items` are ours, the rest is kept."""
+    """Expand the short form: replace `kind`, `values` (of an open mapping) and `items`, keep the rest."""
     made: dict[str, Any] = {}
     rules = dict(rules)
     kind = rules.pop("kind", None)
     if kind is not None:
         if kind not in kinds:
-            raise BadValues(f"{path}: no kind {kind!r}")
+            raise BadValues(f"{path}: unknown kind {kind!r}; use one of {', '.join(kinds)}")
         made.update(kinds[kind])
     if "values" in rules:
         made.update(
@@ -120,14 +120,14 @@ def _rules(
     made.update(rules)
     if "type" not in made and "enum" not in made:
         if default is None:
-            raise BadValues(f"{path}: null tells no type; say one with @schema {{type: …}}")
+            raise BadValues(f"{path}: null has no type; add @schema {{type: …}}")
         made["type"] = _TYPES[type(default)]
     if made.get("type") == "array" and "items" not in made:
-        raise BadValues(f"{path}: say what its items are with @schema {{items: …}}")
+        raise BadValues(f"{path}: the list has no item type; add @schema {{items: …}}")
     if (
         made.get("type") == "object"
         and not {"additionalProperties", "properties"} & made.keys()
         and default is not None
     ):
-        raise BadValues(f"{path}: say what its values are with @schema {{values: …}}")
+        raise BadValues(f"{path}: the mapping has no value type; add @schema {{values: …}}")
     return made

@@ -1,4 +1,4 @@
-"""Reads the chart's values.yaml with its comments: what every setting is called, means and may be."""
+"""Reads the chart's values.yaml with its comments: the name, meaning and rules of every setting."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _DIRECTIVE = re.compile(r"@schema\s+(\{.*\})\s*\Z")
 
 
 class BadValues(ValueError):
-    """values.yaml is no source for a schema; the message names the key."""
+    """values.yaml cannot be turned into a schema; the message names the key."""
 
 
 @dataclass(slots=True)
@@ -36,7 +36,7 @@ def read(path: Path) -> list[Value]:
     text = path.read_text()
     node = yaml.compose(text, Loader=yaml.SafeLoader)
     if not isinstance(node, yaml.MappingNode):
-        raise BadValues(f"{path.name} is no mapping")
+        raise BadValues(f"{path.name} is not a mapping")
     return _section(node, prefix="", lines=text.splitlines())
 
 
@@ -49,7 +49,7 @@ def _section(node: yaml.MappingNode, *, prefix: str, lines: list[str]) -> list[V
             found.append(Value(path, None, words, {}, _section(value, prefix=f"{path}.", lines=lines)))
             continue
         if not words:
-            raise BadValues(f"{path} has no description above it")
+            raise BadValues(f"{path} has no description; add a comment above it")
         found.append(Value(path, yaml.safe_load(yaml.serialize(value)), words, rules))
     return found
 

@@ -1,4 +1,4 @@
-"""Fails when a tracked file names a machine path, a package registry, or leaves work undone in a comment."""
+"""Fails if a tracked file contains a machine path, a package registry's host, or a marker of unfinished work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes docs/errors.md, every error text that users and operators can meet, for review; `--check` only compares."""
+"""Generates docs/errors.md, a list of all error texts for users and operators; `--check` compares."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PACKAGES = {
     "sdk": "sdk/src/sandlot",
     "grade": "grade/src/sandlot_grade",
 }
-# Which module's texts are of which surface: the first that fits.
+# Sections of the page by module prefix; the first match wins.
 SURFACES = (
     ("Data plane", ("gateway data/", "gateway data_plane.py")),
     ("Command sessions (RPC)", ("gateway rpc/",)),
@@ -43,7 +43,7 @@ A text in braces stands for a value. The second column has the HTTP status, the 
 
 
 def page(found: list[Found]) -> Iterator[str]:
-    """Its lines."""
+    """Yield the lines of the page."""
     yield HEAD
     for surface, _ in SURFACES:
         rows = [each for each in found if surface_of(each.module) == surface]
@@ -72,7 +72,7 @@ def main() -> int:
     if PAGE.is_file() and PAGE.read_text() == wanted:
         return 0
     if args.check:
-        print("docs/errors.md is not what the source says; run `make generate`", file=sys.stderr)
+        print("docs/errors.md differs from the source; run `make generate`", file=sys.stderr)
         return 1
     PAGE.write_text(wanted)
     return 0

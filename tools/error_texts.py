@@ -1,4 +1,4 @@
-"""Finds the error texts in source files: what is raised, answered or printed when something fails."""
+"""Finds the error texts in source files: those raised, returned to a client or printed."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from itertools import product
 from pathlib import Path
 from typing import TypeGuard
 
-# Calls that end in an answer or a line for a person although they make no exception.
+# Calls that make an error response or print an error line, without an exception.
 ANSWERS = {"error_response", "BadParameter"}
-# Functions that return the text alone.
+# Functions that return only the text.
 TEXTS = {"refusal", "images_refusal"}
 LOGGERS = {"_log", "log", "logger", "logging"}
-# Tables by status that hold no error text: HTTP's own phrases, and descriptions in the OpenAPI document.
+# Tables by status without error texts: HTTP reason phrases, and descriptions in the OpenAPI document.
 PHRASES = {"REASONS", "_DESCRIPTIONS"}
 DOCUMENT_KEYS = {"message", "detail"}
 CODE = re.compile(r"[a-z]+(_[a-z]+)*")
@@ -23,7 +23,7 @@ CODE = re.compile(r"[a-z]+(_[a-z]+)*")
 
 @dataclass(frozen=True, order=True)
 class Found:
-    """One text; `answer` is the status and code that go with it, `kind` the class or function that takes it."""
+    """One text; `answer` is its status and code, `kind` the class or function that it is passed to."""
 
     module: str
     text: str
@@ -33,7 +33,7 @@ class Found:
 
 @dataclass
 class Names:
-    """What the names of all modules stand for."""
+    """The classes, functions and constants of all modules, by name."""
 
     errors: set[str] = field(default_factory=lambda: {"Exception", "OSError", "ValueError", "RuntimeError"})
     factories: set[str] = field(default_factory=set)
@@ -149,12 +149,12 @@ class _Module:
         for value in values:
             for text in self._texts(value, local):
                 words = re.sub(r"\{[^}]*\}", "", text)
-                # A code or a name is no sentence; a text that only hands another one on has no words.
+                # Skip codes and names, and texts that only pass on another text.
                 if re.search(r"[A-Za-z]+\W+[A-Za-z]", words) and " " in words.strip():
                     yield Found(self._module, " ".join(text.split()), kind, answer)
 
     def _status_texts(self) -> Iterator[Found]:
-        """Tables of the texts that go with a status."""
+        """Yield the texts in tables by status."""
         for name, values in self._here.items():
             for value in values:
                 if name in PHRASES or not isinstance(value, ast.Dict):

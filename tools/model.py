@@ -1,4 +1,4 @@
-"""Runs the models of state machines for minutes, each with new examples: `make model MINUTES=10`."""
+"""Runs the tests' state machine models for some minutes with new examples: `make model MINUTES=10`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
 ROOT = Path(__file__).resolve().parents[1]
-BATCH = 100  # examples between two looks at the clock
-STEPS = 60  # events of one example
+BATCH = 100  # examples between two checks of the time
+STEPS = 60  # events per example
 SETTINGS = settings(
     max_examples=BATCH,
     stateful_step_count=STEPS,
@@ -25,7 +25,7 @@ SETTINGS = settings(
 
 
 def models() -> list[type[RuleBasedStateMachine]]:
-    """Every one that the tests define, by the names of their files."""
+    """Return all models of the tests, sorted by file name."""
     found: list[type[RuleBasedStateMachine]] = []
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         if ".TestCase\n" not in path.read_text():
@@ -42,7 +42,7 @@ def models() -> list[type[RuleBasedStateMachine]]:
 
 
 def find_holes(*, minutes: float) -> int:
-    """Each has its share of the time; 1 when one is not found in it."""
+    """Search for each known defect for its share of the time; return 1 if one is not found."""
     from tests.gateway import holes as gateway
     from tests.sidecar import holes as sidecar
 
@@ -62,7 +62,7 @@ def find_holes(*, minutes: float) -> int:
 
 
 def holds(model: type[RuleBasedStateMachine]) -> bool:
-    """Whether no example of a batch breaks it."""
+    """Return whether the model holds in all examples of a batch."""
     try:
         run_state_machine_as_test(model, settings=settings(SETTINGS, phases=[Phase.generate]))
     except AssertionError:
@@ -72,10 +72,10 @@ def holds(model: type[RuleBasedStateMachine]) -> bool:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="make model", description=__doc__)
-    parser.add_argument("--minutes", type=float, default=10.0, help="for all of them together")
+    parser.add_argument("--minutes", type=float, default=10.0, help="duration for all models together")
     parser.add_argument("--only", default="", help="models whose names contain this")
     parser.add_argument(
-        "--holes", action="store_true", help="put holes back, and see that the models find them"
+        "--holes", action="store_true", help="reintroduce known defects and check that the models find them"
     )
     given = parser.parse_args()
     if given.holes:

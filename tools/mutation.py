@@ -1,7 +1,7 @@
-"""Changes the code in small ways and looks whether a test notices; fails on a change that none does and none explains.
+"""Runs mutation tests; fails on a mutant that survives without an explanation.
 
-`tests/mutation.toml` says which functions are changed and which tests look, by group. `tests/mutation-survivors.toml`
-explains each change that makes no difference to anybody. Works on a copy in reports/mutation.
+`tests/mutation.toml` lists the functions to mutate and the tests to run, by group. `tests/mutation-survivors.toml`
+explains each equivalent mutant. Works on a copy in reports/mutation.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ GROUPS = ROOT / "tests" / "mutation.toml"
 EXPLAINED = ROOT / "tests" / "mutation-survivors.toml"
 WORK = ROOT / "reports" / "mutation"
 MUTMUT = Path(sys.executable).with_name("mutmut")
-# What mutmut stores of a mutant: pytest's exit status, or its own. A timeout is a change that was noticed.
+# mutmut's status of a mutant: pytest's exit status, or its own. A timeout counts as killed.
 SURVIVED, NO_TESTS, UNTRIED = 0, (5, 33), None
 TIMEOUT = (24, -24, 36, 152, 255)
 KILLED = (1, 3, *TIMEOUT)
 
-# No shrinking and no chance: a failure is enough, and the same changes survive each time. Plugins cost each run time.
+# No shrinking and no randomness: a failure is enough, and the same mutants survive each time. Unused plugins cost time.
 _UNUSED = (
     "anyio",
     "cacheprovider",
@@ -55,7 +55,7 @@ Change = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class Mutant:
-    """One change of mutmut's, by mutmut's own name, and what came of it."""
+    """A mutant with mutmut's name for it and its status."""
 
     name: str
     status: int | None
@@ -70,7 +70,7 @@ class Mutant:
 
 
 class Group:
-    """The functions of one part, and the tests that are to notice a change in them."""
+    """A group of functions, with the tests that must kill their mutants."""
 
     def __init__(self, name: str, options: dict[str, Any]) -> None:
         self.name = name
@@ -93,21 +93,21 @@ class Group:
             "only_mutate": [f"src/{file}" for file in self._files],
             "pytest_add_cli_args": [*_PYTEST, *self._arguments],
             "pytest_add_cli_args_test_selection": self._tests,
-            # The process that forks the runs of tests has run none itself: what a test leaves (threads, an event
-            # loop) would hang the next one, and count as a change that was noticed.
+            # The process that forks the test runs must not run tests itself: a test's leftovers (threads, an event
+            # loop) would hang the next run, and count as a kill.
             "process_isolation": "forkserver",
-            # Of the wall clock: long, for a change that loops for ever; else a busy machine would look like one.
+            # Wall-clock limit for endless loops: long, so that a busy machine does not count as one.
             "timeout_constant": 30.0,
             "timeout_multiplier": 3.0,
             "use_git_change_detection": False,
         }
         lines = ["[tool.pytest.ini_options]", *_toml(pytest_options), "[tool.mutmut]", *_toml(mutmut_options)]
         (self.directory / "pyproject.toml").write_text("\n".join(lines) + "\n")
-        # Python remembers of a directory that is not there when it starts that nothing can be imported from it.
+        # Python caches that a directory missing at its start has no modules.
         (self.directory / "mutants" / "src").mkdir(parents=True)
 
     def run(self, names: list[str]) -> None:
-        """All mutants, or only these."""
+        """Run all mutants, or only these."""
         environment = {**os.environ, "PYTHONPATH": str(self.directory / "mutants" / "src")}
         command = [str(MUTMUT), "run", "--max-children", "1", *(names or self._patterns())]
         with (self.directory / "mutmut.log").open("w") as log:
@@ -116,7 +116,7 @@ class Group:
             sys.exit(f"mutation: mutmut failed; see {log.name}")
 
     def mutants(self) -> list[Mutant]:
-        """Those of the functions that are asked for."""
+        """Return the mutants of the group's functions."""
         found: list[Mutant] = []
         for path in sorted((self.directory / "mutants" / "src").rglob("*.meta")):
             statuses = json.loads(path.read_text())["exit_code_by_key"]
@@ -124,7 +124,7 @@ class Group:
         return [one for one in found if any(fnmatch(one.function, f"*{part}") for part in self._functions)]
 
     def changes(self, mutants: list[Mutant]) -> dict[Mutant, Change]:
-        """By the functions in mutmut's files: the original is beside all of its mutants."""
+        """Return each mutant's change, from mutmut's files, which hold the original beside its mutants."""
         bodies: dict[str, list[str]] = {}
         for path in sorted((self.directory / "mutants" / "src").rglob("*.meta")):
             text = path.with_suffix("").read_text()
@@ -139,7 +139,7 @@ class Group:
 
 
 def _toml(options: dict[str, Any]) -> list[str]:
-    """JSON's strings, numbers, booleans and lists are TOML's, too."""
+    """Format the options as TOML, whose strings, numbers, booleans and lists are those of JSON."""
     return [f"{name} = {json.dumps(value)}" for name, value in options.items()]
 
 
@@ -164,7 +164,7 @@ def explained() -> dict[Change, str]:
 
 
 def judge(group: Group) -> tuple[Counter[str], list[str]]:
-    """Return the result of a group's mutants, and what is wrong with it."""
+    """Count a group's mutants by result, and return the counts with the errors."""
     counts: Counter[str] = Counter()
     wrong: list[str] = []
     reasons = explained()
@@ -195,11 +195,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("groups", nargs="*", help="of tests/mutation.toml; all when none is named")
+    parser.add_argument("groups", nargs="*", help="groups of tests/mutation.toml; default: all")
     parser.add_argument(
         "--survivors", action="store_true", help="try only the survivors of the last run again"
     )
-    parser.add_argument("--judge", action="store_true", help="run nothing, judge the last run again")
+    parser.add_argument("--judge", action="store_true", help="run no tests; evaluate the last run again")
     options = parser.parse_args()
     configured = tomllib.loads(GROUPS.read_text())
     unknown = set(options.groups) - set(configured)

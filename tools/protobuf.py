@@ -1,6 +1,6 @@
-"""Writes the Python of proto/*.proto into the gateway: messages, their types, the Connect service.
+"""Generates the gateway's Python code from proto/*.proto: messages, their types, the Connect service.
 
-`--check` writes nothing and fails when a generated file is not what the .proto gives.
+`--check` writes nothing and fails if a generated file differs from its .proto.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SERVICE = '"""The services of a .proto over Connect: server and client."""\n\n'
 
 
 def generate(out: Path) -> None:
-    """Run protoc with its plugins, which lie beside this Python."""
+    """Run protoc with its plugins, which are installed beside this Python."""
     files = [path.name for path in sorted(SOURCE.glob("*.proto"))]
     plugins = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     subprocess.run(
@@ -49,7 +49,7 @@ def main() -> int:
     faults = sorted(name for name in {*wanted, *there} if wanted.get(name) != there.get(name))
     if check:
         for name in faults:
-            print(f"{OUT.relative_to(ROOT) / name}: is not what proto/ gives; run make generate")
+            print(f"{OUT.relative_to(ROOT) / name}: differs from proto/; run `make generate`")
         return 1 if faults else 0
     OUT.mkdir(parents=True, exist_ok=True)
     for name in faults:

@@ -12,7 +12,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parent.parent
-# What a page of docs/ may link to besides pages of docs/. A link to anything else fails the strict build.
+# Link targets outside docs/ that pages may use. A link to any other file fails the strict build.
 OUTSIDE = (
     "CHANGELOG.md",
     "CONTRIBUTING.md",
@@ -43,7 +43,7 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
         if not fenced:
             line = LINK.sub(lambda found: _link(found, repository, here), line)
             if line.startswith("|"):
-                # GitHub ends a cell at a bar in code unless it is escaped; Python-Markdown would show the escape.
+                # GitHub needs an escape for a bar in a table cell's code; Python-Markdown would show the escape.
                 line = CODE.sub(lambda found: found[0].replace("\\|", "|"), line)
         lines.append(line)
     return "\n".join(lines)

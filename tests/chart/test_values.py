@@ -174,8 +174,8 @@ def test_drift_is_named_and_mended(tmp_path: Path) -> None:
     values.write_text(values.read_text().replace("  replicas: 2\n", "  replicas: 3\n", 1))
     done = _docs("--check", "--chart", str(chart))
     assert done.returncode == 1
-    assert "values.schema.json is not what values.yaml and the CRDs say" in done.stderr
-    assert "README.md is not what values.yaml and the CRDs say" in done.stderr
+    assert "values.schema.json differs from values.yaml and the CRDs" in done.stderr
+    assert "README.md differs from values.yaml and the CRDs" in done.stderr
     assert _docs("--chart", str(chart)).returncode == 0
     assert _docs("--check", "--chart", str(chart)).returncode == 0
     assert "| `gateway.replicas` | `3` |" in (chart / "README.md").read_text()
@@ -184,11 +184,11 @@ def test_drift_is_named_and_mended(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        ("a: 1\n", "a has no description above it"),
-        ("# Text.\na: null\n", "a: null tells no type"),
-        ("# Text.\na: []\n", "a: say what its items are"),
-        ("# Text.\na: {}\n", "a: say what its values are"),
-        ("# Text.\n# @schema {kind: unheard}\na: 1\n", "a: no kind 'unheard'"),
+        ("a: 1\n", "a has no description; add a comment above it"),
+        ("# Text.\na: null\n", "a: null has no type"),
+        ("# Text.\na: []\n", "a: the list has no item type"),
+        ("# Text.\na: {}\n", "a: the mapping has no value type"),
+        ("# Text.\n# @schema {kind: unheard}\na: 1\n", "a: unknown kind 'unheard'; use one of"),
         ("# Text.\n# @schema minimum=1\na: 1\n", "a: cannot read"),
     ],
 )
