@@ -140,4 +140,4 @@ def _last_words(log: Path, begin: int) -> str:
     with log.open("rb") as file:
         file.seek(begin)
         lines = [line for line in file.read().decode("utf-8", "replace").splitlines() if line.strip()]
-    return lines[-1][:500].removeprefix("sandlot: ") if lines else f"it said nothing; see {log}"
+    return lines[-1][:500].removeprefix("sandlot: ") if lines else f"it printed no error; see {log}"

@@ -29,7 +29,7 @@ class AsyncCheckpoints(AsyncHandle):
                 raise ServerError(f"checkpoint {made.id} is {made.state}: {made.error}")
             if now() + delay > deadline:
                 raise WaitTimeout(
-                    f"checkpoint {made.id} was not written within {wait:g} s: wait longer, or read it again"
+                    f"checkpoint {made.id} was not written within {wait:g} s: increase wait, or poll get_checkpoint"
                 )
             await sleep(delay)
             delay = min(delay * 1.5, 1.0)

@@ -85,7 +85,7 @@ class AsyncPools:
         while True:
             pool = next((pool for pool in await self.list() if pool.name == name), None)
             if pool is None:
-                raise NotFound(f"no pool {name!r} that this key may see: make it with set", status=404)
+                raise NotFound(f"no pool {name!r} is visible to this key: create it with set", status=404)
             if progress is not None:
                 progress(pool)
             if pool.warm:

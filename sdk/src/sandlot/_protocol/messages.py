@@ -32,7 +32,7 @@ def closed(*, sent: bool) -> TransportError:
 
 def cannot_connect(origin: Origin, reason: str) -> str:
     """Return the error text for a failed connection attempt."""
-    return f"cannot connect to {origin.authority}: {reason}; does the server run, and is the URL its own?"
+    return f"cannot connect to {origin.authority}: {reason}; is the server running, and is the URL correct?"
 
 
 def os_reason(error: OSError) -> str:

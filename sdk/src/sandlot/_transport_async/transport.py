@@ -81,7 +81,7 @@ class AsyncTransport:
                 raise closed(sent=False)
             pool = self._pools[origin] = Pool(origin, asyncio.get_running_loop())
         elif pool.loop is not asyncio.get_running_loop():
-            raise RuntimeError("this AsyncClient is another event loop's: make one in each loop that calls")
+            raise RuntimeError("this AsyncClient belongs to another event loop: make one client per loop")
         return pool
 
     def _encode(self, request: Request) -> bytes:

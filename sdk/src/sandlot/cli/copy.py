@@ -32,9 +32,7 @@ def copy(
 
     there, here = _remote(source), _remote(target)
     if (there is None) == (here is None):
-        raise typer.BadParameter(
-            "one of the two paths must be in a sandbox, the other here: write the first as ID:/path"
-        )
+        raise typer.BadParameter("exactly one of the two paths must be in a sandbox: write it as ID:/path")
     size = None if there is not None or source == "-" else _local_size(Path(source))
     with output.connection.client() as client:
         if here is not None:

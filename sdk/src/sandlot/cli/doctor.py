@@ -104,8 +104,8 @@ def _overlay() -> Check:
     except OSError:
         return Check("overlay", "warn", "/proc/filesystems cannot be read")
     if "overlay" in known:
-        return Check("overlay", "ok", "the kernel has it")
-    return Check("overlay", "fail", "the kernel does not offer it", "modprobe overlay")
+        return Check("overlay", "ok", "supported by the kernel")
+    return Check("overlay", "fail", "not supported by the kernel", "modprobe overlay")
 
 
 def _cgroups() -> Check:
@@ -156,11 +156,11 @@ def _package() -> Check:
 
 def _images() -> Check:
     if shutil.which("skopeo"):
-        return Check("images", "ok", "skopeo is here: references can be pulled")
+        return Check("images", "ok", "skopeo is installed: references can be pulled")
     return Check(
         "images",
         "warn",
-        "skopeo is not here",
+        "skopeo is not installed",
         "install it to use image references; `host` and OCI archives work",
     )
 
@@ -189,7 +189,7 @@ def _server() -> Check:
             found = _local.running(_local.state_dir())
             if found is None:
                 return Check(
-                    "server", "ok", "none is named and no local stack runs: one is started on first use"
+                    "server", "ok", "none is named and no local stack runs; the first use starts one"
                 )
             named = found
         from sandlot import Client
@@ -198,7 +198,7 @@ def _server() -> Check:
             client.call("GET", "/user/whoami", timeout=5.0)
     except SandlotError as error:
         return Check("server", "fail", str(error), "check SANDLOT_URL and SANDLOT_API_KEY, and that it runs")
-    return Check("server", "ok", f"{named.url} answers and knows the key")
+    return Check("server", "ok", f"{named.url} responds and accepts the key")
 
 
 _CHECKS: tuple[Callable[[], Check], ...] = (

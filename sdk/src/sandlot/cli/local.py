@@ -91,7 +91,9 @@ def stop(state_dir: StateDir = None, json: output.Json = False) -> None:
         deadline = time.monotonic() + STOP_SECONDS
         while _gateway_pid(directory) == pid:
             if time.monotonic() > deadline:
-                raise ConfigError(f"the gateway (pid {pid}) did not end within {STOP_SECONDS:g} s")
+                raise ConfigError(
+                    f"the gateway (pid {pid}) did not exit within {STOP_SECONDS:g} s: kill it, then run `sandlot local clean`"
+                )
             time.sleep(0.05)
     output.show({"stopped": pid is not None}, json=json, text="stopped" if pid else "not running")
 
@@ -120,7 +122,7 @@ def clean(
         raise ConfigError(
             said.splitlines()[-1].removeprefix("sandlot local clean: ")
             if said
-            else f"cleaning failed with exit code {run.returncode} and no message; the gateway's log may have one"
+            else f"cleaning failed with exit code {run.returncode} and no message; see the gateway's log"
         )
     print(said)
     return output.FAILED if run.returncode else 0

@@ -149,7 +149,7 @@ def pairs(values: Sequence[str], *, option: str) -> dict[str, str]:
     for value in values:
         name, equals, text = value.partition("=")
         if not name:
-            raise ValueError(f"{option}: not NAME=VALUE: {value!r}")
+            raise ValueError(f"{option}: must be NAME=VALUE, not {value!r}")
         if not equals:
             if name not in os.environ:
                 raise ValueError(f"{option}: {name} is not set in this environment")

@@ -196,7 +196,7 @@ def _ended(event: Exit) -> int:
     if event.verdict not in ("exited", "signaled"):
         print(f"sandlot: {event.message or 'the command was ended'} ({event.verdict})", file=sys.stderr)
     if event.truncated:
-        print("sandlot: the output was longer than is kept, and is cut", file=sys.stderr)
+        print("sandlot: the output exceeded the limit and was truncated", file=sys.stderr)
     return output.command_code(event)
 
 
