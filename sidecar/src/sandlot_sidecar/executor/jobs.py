@@ -31,13 +31,13 @@ class Jobs:
 
     def start(self, seq: Any, work: Callable[[], Answer]) -> None:
         """Run `work` in a forked child, with this process's state and descriptors; raises OSError."""
-        ours, theirs = socket.socketpair()
+        parent_end, child_end = socket.socketpair()
         parent = os.getpid()
         pid = os.fork()
         if pid == 0:
-            _child(work, seq=seq, channel=theirs, parent=parent)
-        theirs.close()
-        self._running[ours.fileno()] = (pid, seq, ours)
+            _child(work, seq=seq, channel=child_end, parent=parent)
+        child_end.close()
+        self._running[parent_end.fileno()] = (pid, seq, parent_end)
 
     def done(self, fd: int) -> None:
         """Send the answer of the job whose descriptor is readable."""

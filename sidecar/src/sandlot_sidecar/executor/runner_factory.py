@@ -101,7 +101,7 @@ def fork_runner(
 
     `limiting`: the groups above its own that have the sandbox's memory limit. `number`: of its own group.
     """
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    parent_end, child_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     parent = os.getpid()
     baseline = Baseline()
     baseline.set(oom=0, refused=sum(each.memory_refused() for each in limiting))
@@ -109,10 +109,10 @@ def fork_runner(
     if pid == 0:
         _main(
             home=home, init=init, group=group, limiting=limiting, devpts=devpts, limits=limits, pod=pod,
-            channel=theirs, parent=parent, watch=watch, number=number, baseline=baseline,
+            channel=child_end, parent=parent, watch=watch, number=number, baseline=baseline,
         )  # fmt: skip
-    theirs.close()
-    return Child(pid=pid, group=group, number=number, baseline=baseline), ours
+    child_end.close()
+    return Child(pid=pid, group=group, number=number, baseline=baseline), parent_end
 
 
 def _main(

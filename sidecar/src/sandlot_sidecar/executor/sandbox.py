@@ -197,9 +197,7 @@ class Sandbox:
         try:
             self._egress.set(programs)
         except OSError as error:
-            raise ExecutorError(
-                "unsupported", f"the kernel rejected the policy's BPF program: {error}"
-            ) from error
+            raise ExecutorError("unsupported", f"the kernel rejected the BPF program: {error}") from error
         return {}
 
     def reset(self, message: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
