@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-# By kind: the step of a reset that takes it away (executor/cleaning.py), and a command that plants it.
+# By kind: the step of a reset that takes it away (executor/reset_steps.py), and a command that plants it.
 PLANTS = {
     "file": ("root", "echo x > /planted"),
     "file in the depth": ("root", "mkdir -p /root/.config/a && echo x > /root/.config/a/b"),
@@ -103,4 +103,4 @@ for path in [*places, "/proc/sysrq-trigger", "/proc/bus", "/proc/fs", "/proc/irq
 
 def without(step: str) -> str:
     """Code for an executor's process: its resets leave this step out."""
-    return f"from sandlot_sidecar.executor import cleaning; cleaning.STEPS.remove({step!r})\n"
+    return f"from sandlot_sidecar.executor import reset_steps; reset_steps.STEPS.remove({step!r})\n"

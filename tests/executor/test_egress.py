@@ -70,7 +70,7 @@ def test_a_policy_that_was_not_taken_leaves_what_was(group: int):
     held = Egress(group)
     before = descriptors()
     # To the second of three the kernel says no: an instruction that there is not.
-    with pytest.raises(OSError, match="program for the network"):
+    with pytest.raises(OSError, match="load a BPF program"):
         held.set(code(allow=True, rules=[ANY]) | {10: b"\xff" * 8})
     assert descriptors() == before
 

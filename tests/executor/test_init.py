@@ -7,19 +7,19 @@ import os
 import subprocess
 
 import pytest
-from sandlot_sidecar.executor import tiny
+from sandlot_sidecar.executor import init_program
 
 from tests.executor.conftest import Make, user_namespaces_allowed
 from tests.executor.test_isolation import seen_of_init
 
 MACHINE = os.uname().machine
 # Before its executor begins: no file of the program runs.
-FORKED = "from sandlot_sidecar.executor import tiny; tiny.image = lambda machine: None\n"
-needs_program = pytest.mark.skipif(MACHINE not in tiny.MACHINES, reason=f"no program for {MACHINE}")
+FORKED = "from sandlot_sidecar.executor import init_program; init_program.image = lambda machine: None\n"
+needs_program = pytest.mark.skipif(MACHINE not in init_program.MACHINES, reason=f"no program for {MACHINE}")
 
 
 def calls() -> bytes:
-    made = tiny.Calls(MACHINE, memory=tiny.MEMORY)
+    made = init_program.Calls(MACHINE, memory=init_program.MEMORY)
     made.add("chdir", b"/\0")
     made.add("chdir", b"/not there\0")
     made.add("close", 77)
@@ -29,7 +29,7 @@ def calls() -> bytes:
 @needs_program
 def test_the_program_makes_calls_and_tells_their_results() -> None:
     fd = os.memfd_create("init")
-    os.write(fd, tiny.image(MACHINE) or b"")
+    os.write(fd, init_program.image(MACHINE) or b"")
     os.fchmod(fd, 0o555)
     path = os.open(f"/proc/self/fd/{fd}", os.O_PATH)
     os.close(fd)
@@ -48,35 +48,35 @@ def test_the_program_makes_calls_and_tells_their_results() -> None:
         assert process.stdout is not None
         for _ in range(3):
             os.write(process.stdin.fileno(), calls())
-            answer = os.read(process.stdout.fileno(), tiny.SIZE)
-            assert tiny.results(answer)[:4] == [0, -errno.ENOENT, -errno.EBADF, tiny.END]
+            answer = os.read(process.stdout.fileno(), init_program.SIZE)
+            assert init_program.results(answer)[:4] == [0, -errno.ENOENT, -errno.EBADF, init_program.END]
         process.stdin.close()
         assert process.wait(timeout=60) == 1
 
 
-@pytest.mark.parametrize("machine", tiny.CALLS)
+@pytest.mark.parametrize("machine", init_program.CALLS)
 def test_equal_arguments_are_there_once(machine: str) -> None:
-    made = tiny.Calls(machine, memory=4096)
+    made = init_program.Calls(machine, memory=4096)
     for number in range(40):
         made.add("rt_sigaction", number, b"the same", 0, 8)
     made.add("chdir", b"another\0")
     packed = made.packed()
-    records = [tiny.RECORD.unpack_from(packed, at * tiny.RECORD.size) for at in range(42)]
-    assert records[-1][0] == tiny.END
-    assert {record[2] for record in records[:40]} == {4096 + 42 * tiny.RECORD.size}
-    assert packed[42 * tiny.RECORD.size :] == b"the same" + b"another\0"
+    records = [init_program.RECORD.unpack_from(packed, at * init_program.RECORD.size) for at in range(42)]
+    assert records[-1][0] == init_program.END
+    assert {record[2] for record in records[:40]} == {4096 + 42 * init_program.RECORD.size}
+    assert packed[42 * init_program.RECORD.size :] == b"the same" + b"another\0"
     assert packed[records[40][1] - 4096 :] == b"another\0"
 
 
 def test_a_machine_whose_calls_are_unknown() -> None:
-    assert tiny.image("vax") is None
+    assert init_program.image("vax") is None
     with pytest.raises(OSError, match="no init for the machine vax"):
-        tiny.Calls("vax", memory=0)
+        init_program.Calls("vax", memory=0)
 
 
 def test_a_list_fits_into_one_write_to_a_pipe() -> None:
-    made = tiny.Calls(MACHINE, memory=tiny.MEMORY)
-    for number in range(tiny.MOST // tiny.RECORD.size):
+    made = init_program.Calls(MACHINE, memory=init_program.MEMORY)
+    for number in range(init_program.MAX_LIST // init_program.RECORD.size):
         made.add("close", number)
     with pytest.raises(AssertionError):
         made.packed()

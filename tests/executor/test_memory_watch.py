@@ -39,7 +39,7 @@ def again_and_again(work: Callable[[], None]) -> Iterator[None]:
 def test_a_look_while_another_process_writes_reads_whole_numbers(watch: MemoryWatch) -> None:
     with again_and_again(lambda: watch.set_cores(1)):
         for _ in range(50_000):
-            watch.look(None)
+            watch.check(None)
 
 
 def test_a_mark_is_found_while_others_are_written(watch: MemoryWatch) -> None:

@@ -9,7 +9,7 @@ import time
 from functools import partial
 
 import pytest
-from sandlot_sidecar.executor import birth, wire
+from sandlot_sidecar.executor import fork_exec, wire
 
 from tests.executor.conftest import Make
 from tests.executor.driver import Command, Driver
@@ -68,9 +68,11 @@ def test_a_terminal_in_a_directory_that_is_none(any_box: Driver) -> None:
 
 def test_a_report_of_a_failed_start_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     read = os.read
-    monkeypatch.setattr(birth.os, "read", lambda fd, size: read(fd, min(size, 3)))
+    monkeypatch.setattr(fork_exec.os, "read", lambda fd, size: read(fd, min(size, 3)))
     null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
-    start = partial(birth.start, env={"PATH": "/bin"}, fds=[null] * 3, user=None, before_exec=lambda: None)
+    start = partial(
+        fork_exec.start, env={"PATH": "/bin"}, fds=[null] * 3, user=None, before_exec=lambda: None
+    )
     try:
         with pytest.raises(FileNotFoundError) as failed:
             start(["true"], cwd="/no/such")

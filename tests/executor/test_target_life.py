@@ -74,7 +74,7 @@ from sandlot_sidecar.executor import target
 from sandlot_sidecar.executor.errors import SetupError
 from sandlot_sidecar.executor.namespaces import Home
 try:
-    print(target.find(Home(), sys.argv[1], patience=0.3))
+    print(target.find(Home(), sys.argv[1], timeout=0.3))
 except SetupError as error:
     print(error.message)
 """

@@ -25,13 +25,13 @@ pytestmark = [
 # A machine with both versions has its usual controllers in v1; any other one is as strict about processes.
 ENTER = """
 import json, os, sys
-from sandlot_sidecar.executor import cgroups, targetgroups
+from sandlot_sidecar.executor import cgroups, target_groups
 from sandlot_sidecar.executor.group import read_file
 from sandlot_sidecar.executor.namespaces import Home
 if sys.argv[2]:
     cgroups.CONTROLLERS = (sys.argv[2],)
 Home()
-sandbox = targetgroups.unified(sys.argv[1])
+sandbox = target_groups.make_v2(sys.argv[1])
 group = sandbox.group.child("r1")
 read, write = os.pipe()
 pid = os.fork()

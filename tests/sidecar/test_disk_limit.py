@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from sandlot_sidecar.executor.held import COUNTED
+from sandlot_sidecar.executor.disk_space import MAX_COUNTED
 from sandlot_sidecar.server import disk
 from sandlot_sidecar.server.disk import Disk
 from sandlot_sidecar.server.tasks import Tasks
@@ -46,7 +46,7 @@ class Sandbox:
         # The look before has been judged by now.
         self.found.task_done()
         self.looks += 1
-        walked = min(files, (COUNTED if grows else FILES) + 1)
+        walked = min(files, (MAX_COUNTED if grows else FILES) + 1)
         answer = {"used": 0, "files": walked, "counted": [walked, 0], "cost": 0.0}
         return {**answer, "limit": LIMIT, "hard": False, "files_limit": FILES}, []
 

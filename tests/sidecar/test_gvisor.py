@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from sandlot_sidecar.executor.held import FEWEST
+from sandlot_sidecar.executor.disk_space import MIN_FILES
 
 from tests.executor.gvisor import NEEDS_RUNSC, GvisorPod
 from tests.executor.plants import PLANTS, TOUCH
@@ -206,7 +206,7 @@ async def test_a_full_disk_is_a_verdict_and_the_sandbox_lives(gvisor: MakeBox, v
 @pytest.mark.parametrize("volume", [None, DISK], ids=["measured", "kept by gVisor"])
 async def test_files_without_a_name_or_content_fill_the_disk(gvisor: MakeBox, volume: int | None) -> None:
     box = await gvisor(volume=volume, claim={"limits": {"disk": DISK}})
-    await check_evasions(box, files=FEWEST, kernel=volume is not None)
+    await check_evasions(box, files=MIN_FILES, kernel=volume is not None)
     assert box.pod.memory < 1 << 30
 
 

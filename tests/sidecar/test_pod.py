@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from sandlot_sidecar.executor.held import FEWEST
+from sandlot_sidecar.executor.disk_space import MIN_FILES
 
 from tests.executor.container import FILTER, NEEDS_RUNC, Container
 from tests.sidecar.attacks import SPY
@@ -118,7 +118,7 @@ async def test_a_full_disk_of_the_node_is_not_the_code_s_doing(small_disk: Path,
 
 @pytest.mark.alone
 async def test_files_without_a_name_or_content_fill_the_disk(pod: MakePod) -> None:
-    await check_evasions(await pod(claim={"limits": {"disk": 64 << 20}}), files=FEWEST)
+    await check_evasions(await pod(claim={"limits": {"disk": 64 << 20}}), files=MIN_FILES)
 
 
 async def test_output_that_is_kept_counts_as_the_sandbox_s_disk(pod: MakePod) -> None:

@@ -1,1 +1,1 @@
-"""The half of the sidecar that lives with the sandbox: namespaces, processes, file paths. It never sees a token."""
+"""The part of the sidecar in the sandbox's namespaces: processes, mounts, files. It never sees a token."""

@@ -1,11 +1,11 @@
-"""Boots the sandbox: builds its root, starts its init there, and does so again after a reset or the init's end."""
+"""Builds the sandbox's root and starts its init there, at setup and again after a reset or the init's exit."""
 
 from __future__ import annotations
 
 import time
 
-from . import cleaning, held, init, rootfs, runner_factory, syscalls, tiny
-from .proof import Fresh
+from . import disk_space, init, init_program, reset_steps, rootfs, runner_factory, syscalls
+from .proof import FreshState
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from .store import Store
 
 
-SWEEP_AFTER = 0.5  # seconds after a root was built: by then a reset has been answered
-SWEEP_AGAIN = 5.0
-SWEPT_LATER = 16  # what is left takes at most such a part of the volume
+SWEEP_AFTER = 0.5  # seconds after a root was built: by then the reset has been answered
+SWEEP_RETRY = 5.0
+SWEEP_LATER_SHARE = 16  # sweep later while old parts use at most 1/16 of the volume
 
 
 class Boot:
-    """The root and the init that are there now, by which names and in which network."""
+    """The current root and init, and the host name and network of the next ones."""
 
     def __init__(
         self,
@@ -36,26 +36,26 @@ class Boot:
         hostname: str,
         adopt: Callable[[runner_factory.Child], None],
     ) -> None:
-        """`adopt` gets the process that deletes what earlier roots have left."""
+        """`adopt` receives the child process that deletes the files of earlier roots."""
         self.home = home
         self.plan = plan
         self.init: init.Init
         self.root: rootfs.Root
         self.running = False
-        self.fresh: Fresh | None = None  # what the first root looked like, which a reset is compared with
-        self.sweep_at: float | None = None  # when what earlier roots have left is to be deleted
-        self.device = 0  # of the files in the pod's writable layer
+        self.fresh: FreshState | None = None  # state of the first root, compared after each reset
+        self.sweep_at: float | None = None  # when to delete the files of earlier roots
+        self.device = 0  # st_dev of files in the writable layer
         self.notes: list[str] = []
-        # Those of the next one to be built.
+        # For the next init.
         self.network = "full"
         self.hostname = hostname
-        self._program = tiny.Program()
+        self._program = init_program.Program()
         self._pod = pod
         self._limits = limits
         self._adopt = adopt
 
     def build_first(self) -> None:
-        """As `build`; in a container with what the kernel allows there, since its root is not ours to choose."""
+        """Build as `build` does; in a container, fall back to what the kernel allows on its root."""
         while True:
             try:
                 return self.build()
@@ -67,9 +67,9 @@ class Boot:
                 self.notes += self.plan.fall_back(str(error))
 
     def build(self) -> None:
-        """Make a root and an init in it. Raises OSError and ExecutorError."""
+        """Build a root and start an init in it. Raises OSError and ExecutorError."""
         prefix = part = ""
-        self.home.leave_for_new_mounts()
+        self.home.enter_new_mount_namespace()
         if self.plan.overlay:
             builder = rootfs.Builder(
                 home=self.home,
@@ -93,26 +93,26 @@ class Boot:
         self.running = True
         if self.plan.store is not None:
             self._plan_sweep(self.plan.store)
-            self.device = held.device()
+            self.device = disk_space.layer_device()
         if self.fresh is None and self.plan.overlay:
-            self.fresh = Fresh(home=self.home, root=self.root)
+            self.fresh = FreshState(home=self.home, root=self.root)
 
     def rebuild(self) -> None:
-        """Drop the root, with all that was written, and make another."""
+        """Drop the root with everything written to it, and build another."""
         self.root.close()
         self.build()
 
-    def renew(self) -> bool:
-        """After `stop`: begin anew with the same files where they can stay; whether they are still there."""
+    def restart(self) -> bool:
+        """Start again after `stop`; return whether the files were kept."""
         if self.home.rootless or not self.plan.overlay:
-            # A /proc can only be mounted there while an unmasked one is in sight, which the root hides.
+            # The kernel mounts a new /proc only while an unmasked one is visible, and the root hides it.
             self.rebuild()
             return False
         self.replace_init()
         return True
 
     def replace_init(self) -> None:
-        """Start a new one in the root that is there."""
+        """Start a new init in the current root."""
         for point in reversed(self.init.mounts):
             syscalls.umount(point)
         self.init = self._start_init("")
@@ -120,42 +120,42 @@ class Boot:
         self.running = True
 
     def stop(self) -> None:
-        """End the init, and with it all that runs in the sandbox."""
+        """Kill the init, and with it every process of the sandbox."""
         if self.running:
             self.running = False
             self.init.kill()
 
     def _start_init(self, prefix: str) -> init.Init:
-        steps = cleaning.STEPS if self.fresh is not None else {cleaning.HOSTNAME, cleaning.IPC}
+        steps = reset_steps.STEPS if self.fresh is not None else {reset_steps.HOSTNAME, reset_steps.IPC}
         return init.start(
             home=self.home,
             program=self._program,
             prefix=prefix,
-            hostname=self.hostname if cleaning.HOSTNAME in steps else None,
+            hostname=self.hostname if reset_steps.HOSTNAME in steps else None,
             own_network=self.network == "none",
-            own_ipc=cleaning.IPC in steps,
+            own_ipc=reset_steps.IPC in steps,
         )
 
     def _plan_sweep(self, store: Store) -> None:
-        used = held.space(store.directory)[0] if store.bounded else 0
+        used = disk_space.space(store.directory)[0] if store.bounded else 0
         if 2 * used > store.size:
-            # What is left would take room from the next owner, whose commands would find the disk full.
+            # Old parts would take space from the next owner, whose commands would find the disk full.
             self.sweep_at = None
             runner_factory.fork_work(store.sweep).forget()
-        elif SWEPT_LATER * used > store.size:
+        elif SWEEP_LATER_SHARE * used > store.size:
             self._sweep(store)
         elif self.sweep_at is None:
-            # A fork costs a third of a reset: the next owner need not wait for it.
+            # A fork costs a third of a reset: do not delay the next owner for it.
             self.sweep_at = time.monotonic() + SWEEP_AFTER
 
-    def look(self) -> None:
-        """Delete what earlier roots have left, when its time has come."""
+    def sweep_if_due(self) -> None:
+        """Start deleting the files of earlier roots if that is due."""
         if self.sweep_at is None or self.plan.store is None or time.monotonic() < self.sweep_at:
             return
         try:
             self._sweep(self.plan.store)
-        except OSError:  # the sandbox's memory or its processes are all in use
-            self.sweep_at = time.monotonic() + SWEEP_AGAIN
+        except OSError:  # the sandbox has reached its memory or process limit
+            self.sweep_at = time.monotonic() + SWEEP_RETRY
 
     def _sweep(self, store: Store) -> None:
         self._adopt(runner_factory.fork_work(store.sweep))

@@ -1,4 +1,4 @@
-"""Where the sandbox's control groups are: made under cgroup v1 or v2 at its start, limited, removed at its end."""
+"""Creates the sandbox's control groups under cgroup v1 or v2, sets their limits, and removes them."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ if TYPE_CHECKING:
 
     from .namespaces import Mount
 
-# The runners' own tasks (64 busy ones and some spares) come on top of the sandbox's limit of processes.
+# Added to the sandbox's process limit for the runners themselves (64 busy ones and some idle).
 RUNNERS_ALLOWANCE = 80
 CONTROLLERS = ("memory", "pids", "cpu")
 
 
 class Sandbox:
-    """The sandbox's own group, made at `cgroup_parent`."""
+    """The sandbox's own group, created at `cgroup_parent`."""
 
     def __init__(
         self, *, group: Group, path: str, roots: dict[int, int], container: Group | None = None
     ) -> None:
         self.group = group
-        self.container = container  # the group of a pod's container, which this one is below
+        self.container = container  # the parent group, of a pod's container
         self.path = path
-        self._roots = roots  # a hierarchy's directory: how many parts of the path were there before
-        # The groups whose limit of memory is the sandbox's own, with the files that say when it was reached open.
+        self._roots = roots  # hierarchy's root directory -> leading parts of the path that existed before
+        # The groups whose memory limit is the sandbox's; opens their files that count how often it was reached.
         groups = [group] if container is None else [group, container]
         self.limiting = [each for each in groups if each.descriptor("memory_refused") >= 0]
-        self.loose = group.loose
+        self.unenforced = group.unenforced
 
     def apply(self, limits: dict[str, Any]) -> list[str]:
-        """Set cpu (cores), memory (bytes), pids; notes say what could not be set."""
+        """Set cpu (cores), memory (bytes) and pids; return notes on those that could not be set."""
         notes = []
         pids = limits.get("pids")
         results = {
@@ -45,14 +45,14 @@ class Sandbox:
         for name, done in results.items():
             if not done and limits.get(name) is not None:
                 notes.append(
-                    f"limits: {name} is not limited, its cgroup controller is not there or not writable"
+                    f"limits: {name} is not limited, its cgroup controller is missing or not writable"
                 )
         return notes
 
     def counters(self) -> list[int]:
-        """Files that count whom the kernel killed for memory in the container; the second one's are not its own.
+        """Return duplicates of the files that count the container's OOM kills.
 
-        v2 counts those of the groups below, too. Whoever gets them closes them.
+        v2 also counts child groups' kills: the second file, the sandbox's, is to be subtracted.
         """
         if self.container is None:
             return []
@@ -61,14 +61,14 @@ class Sandbox:
         return [os.dup(fd) for fd in found] if min(found) >= 0 else []
 
     def remove(self) -> None:
-        """Remove the group, and those above it that were made for it and are empty."""
+        """Remove the group, and its parents that were created for it and are empty."""
         parts = self.path.split("/")
         self.group.close()
         if self.container is not None:
             self.container.close()
         for root, there in self._roots.items():
             gone = _remove_below(root, parts)
-            # Not recursively: other sandboxes' groups are beside this one, and may be empty for a moment.
+            # Not recursively: sibling groups of other sandboxes may be empty for a moment.
             for depth in range(len(parts) - 1, there, -1):
                 gone = gone and _rmdir(root, "/".join(parts[:depth]))
             os.close(root)
@@ -95,7 +95,7 @@ def _remove_below(root: int, parts: list[str]) -> bool:
 
 
 def make(root: int, path: str, *, enabled: bool) -> tuple[int, int]:
-    """Make the groups of a path: the last one's directory, and how many were there before. Raises OSError."""
+    """Create the groups of a path; return the last one's directory, and how many existed before. Raises OSError."""
     directory, there = os.dup(root), 0
     for name in path.split("/"):
         if enabled:
@@ -113,7 +113,7 @@ def make(root: int, path: str, *, enabled: bool) -> tuple[int, int]:
 
 
 def enable(directory: int) -> bool:
-    """Give a group's children what it has of the controllers that limit them (v2); whether all could be given."""
+    """Delegate the limiting controllers to a group's children (v2); return whether all could be."""
     done = True
     try:
         there = read_file(directory, "cgroup.controllers").split()
@@ -129,7 +129,7 @@ def enable(directory: int) -> bool:
 
 
 def find(home: Home, path: str | None) -> Sandbox | None:
-    """Make the sandbox's group in every hierarchy that can be written; None where there is none."""
+    """Create the sandbox's group in every writable hierarchy; return None if there is none."""
     if not path:
         return None
     path = path.strip("/")
@@ -156,7 +156,7 @@ def find(home: Home, path: str | None) -> Sandbox | None:
             continue
         directories |= dict.fromkeys(wanted, made)
     if "memory" in directories or "pids" in directories:
-        _beside(seen, path, roots=roots, directories=directories)
+        _add_v2(seen, path, roots=roots, directories=directories)
         return Sandbox(group=Group(version=1, name="", directories=directories), path=path, roots=roots)
     for fd in {*roots, *directories.values()}:
         os.close(fd)
@@ -166,8 +166,8 @@ def find(home: Home, path: str | None) -> Sandbox | None:
     return None
 
 
-def _beside(seen: list[Mount], path: str, *, roots: dict[int, int], directories: dict[str, int]) -> None:
-    """A group of version 2 as well, where it is mounted beside version 1: only there can a network be limited."""
+def _add_v2(seen: list[Mount], path: str, *, roots: dict[int, int], directories: dict[str, int]) -> None:
+    """Create a v2 group too if v2 is mounted beside v1: only v2 has BPF programs that limit the network."""
     for mount in seen:
         if mount.kind != "cgroup2":
             continue

@@ -1,4 +1,4 @@
-"""What binds the processes of a container, read from its first process and put on every runner, so on every op."""
+"""Reads a container's restrictions from its first process and applies them to every runner, hence to every op."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .namespaces import Home
 
-# A runner's own, besides the container's: to become the op's user, to signal it, to give it a terminal, and to keep it
-# from lowering its oom_score_adj (privileges.SYS_RESOURCE).
-# No op has them: what a command may have after its exec is decided by the bounding set.
+# A runner's own, beside the container's: to switch to the op's user, signal it, give it a terminal, and keep it from
+# lowering its oom_score_adj (privileges.SYS_RESOURCE). Ops do not get them: the bounding set limits an exec.
 NEEDED = sum(
     1 << number for number in (0, 1, 5, 6, 7, 24)
 )  # chown, dac_override, kill, setgid, setuid, sys_resource
 SECCOMP_FILTER = "2"
-# The kernel's numbers, in the order and by the names of /proc/PID/limits.
+# RLIMIT_ numbers by their names in /proc/PID/limits.
 LIMITS = {
     "Max cpu time": 0, "Max file size": 1, "Max data size": 2, "Max stack size": 3, "Max core file size": 4,
     "Max resident set": 5, "Max processes": 6, "Max open files": 7, "Max locked memory": 8,
@@ -30,7 +29,7 @@ NAME_WIDTH = 26
 
 
 class Confinement:
-    """Read once, before the container's namespaces are entered; `notes` says what could not be read."""
+    """A container's restrictions, read before its namespaces are entered; `notes` lists unreadable ones."""
 
     def __init__(self, *, home: Home, pid: int) -> None:
         self.notes: list[str] = []
@@ -57,25 +56,25 @@ class Confinement:
 
     @property
     def lacks_filter(self) -> bool:
-        """Whether there is a filter that could not be read."""
+        """Whether the container has a seccomp filter that could not be read."""
         return any("seccomp" in note for note in self.notes)
 
     def user(self, *, home_directory: str, name: str | None) -> User:
-        """Who an op is when nobody says otherwise."""
+        """Return the default user of ops."""
         return User(uid=self.uid, gid=self.gid, groups=self.groups, home=home_directory, name=name)
 
-    def bind(self, *, home: Home, permitted: int) -> None:
-        """Put all of it on the calling process and its children to come. Raises OSError."""
+    def apply(self, *, home: Home, permitted: int) -> None:
+        """Apply the restrictions to this process and its future children. Raises OSError."""
         for number, soft, hard in self.limits:
             try:
                 resource.setrlimit(number, (soft, hard))
             except (OSError, ValueError):
-                # Higher than the sidecar's own: only CAP_SYS_RESOURCE may go there.
+                # Raising it above the sidecar's own limit needs CAP_SYS_RESOURCE.
                 continue
         if self.label is not None:
             _write(home, f"self/{self.label_file}", self.label)
         syscalls.new_session_keyring()
-        # A runner is root; an op of another user gets that one's groups when it becomes it.
+        # A runner is root; an op of another user gets that user's groups when it switches.
         os.setgroups(self.groups if self.uid == self.gid == 0 else [])
         syscalls.bound_capabilities(self.bounding)
         syscalls.prctl(syscalls.PR_CAP_AMBIENT, syscalls.PR_CAP_AMBIENT_CLEAR_ALL)
@@ -84,7 +83,7 @@ class Confinement:
         for filters in self.filters:
             syscalls.set_filter(filters)
         syscalls.capset((self.bounding | NEEDED) & permitted, inheritable=self.inheritable)
-        # The moment between a child's birth and its exec shows this process's memory inside the sandbox.
+        # Between fork and exec, a child has a copy of this memory inside the sandbox: deny ptrace and /proc/PID/mem.
         syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)
 
 
@@ -94,7 +93,7 @@ def _status(home: Home, pid: int) -> dict[str, str]:
 
 
 def _limits(home: Home, pid: int) -> list[tuple[int, int, int]]:
-    """(number, soft, hard). Not by prlimit, which needs CAP_SYS_RESOURCE for a process of another user."""
+    """Return (number, soft, hard) of each rlimit; prlimit(2) on another user's process needs CAP_SYS_RESOURCE."""
     try:
         lines = home.read(f"{pid}/limits").decode().splitlines()
     except OSError:
@@ -120,7 +119,7 @@ def _oom_score(home: Home, pid: int) -> int | None:
 
 
 def _label(home: Home, pid: int) -> tuple[bytes | None, str]:
-    """What the security module has to be told before an exec, and in which file; None where there is nothing."""
+    """Return the label to set before an exec, or None, and the /proc attribute file to write it to."""
     for read, written in (("attr/apparmor/current", "attr/apparmor/exec"), ("attr/current", "attr/exec")):
         try:
             label = home.read(f"{pid}/{read}").rstrip(b"\0\n")

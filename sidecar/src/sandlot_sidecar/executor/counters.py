@@ -1,4 +1,4 @@
-"""What a runner's control groups have counted at a moment: processor time, kills for memory, refused forks."""
+"""Snapshots of the counters of a runner's control groups: CPU time, OOM kills, denied forks."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ if TYPE_CHECKING:
 
 
 class Counters:
-    """What the cgroup had counted at a moment; processor time without this process's own."""
+    """The counters at one moment; CPU time excludes this process's own."""
 
     __slots__ = ("cpu", "oom", "pids", "refused")
 
     def __init__(self, group: Group | None, limiting: list[Group], *, alone: bool = False) -> None:
-        """`alone`: this process is the only member, and nobody counts forks that were refused."""
-        self.cpu = others_cpu(group)
+        """`alone`: this process is the only member, and the kernel does not count denied forks."""
+        self.cpu = cpu_without_self(group)
         self.oom = group.oom_kills() if group else 0
         self.refused = refusals(group, limiting)
         self.pids = group.pids_hits() if group and not alone else 0
 
 
 class Baseline:
-    """A runner's counters when its op began, in memory that it shares with the executor.
+    """A runner's counters at the start of its op, in memory shared with the executor.
 
-    Of a runner that is killed in the middle of an op, the executor compares them with what the kernel has counted since.
+    If the runner is killed during an op, the executor compares them with the current counters.
     """
 
     def __init__(self) -> None:
@@ -37,12 +37,12 @@ class Baseline:
         self._numbers = memoryview(self._page).cast("q")
 
     def set(self, *, oom: int, refused: int, memory: int = 0) -> None:
-        """`memory`: bytes that the group held."""
+        """Store the counters; `memory`: bytes charged to the group."""
         numbers = self._numbers
         numbers[0], numbers[1], numbers[2] = oom, refused, memory
 
     def memory_facts(self, group: Group, limiting: list[Group]) -> dict[str, Any]:
-        """The facts of an `ended` message where the kernel has killed a member for memory since; else none."""
+        """Return the facts of an `ended` message if the kernel has OOM-killed a member since, else an empty dict."""
         oom, refused, memory = self._numbers[:3]
         if group.oom_kills() <= oom:
             return {}
@@ -51,16 +51,17 @@ class Baseline:
         return {"signal": int(signal.SIGKILL), "oom": own, "node_oom": not own, "peak_memory": peak}
 
     def close(self) -> None:
+        """Unmap the shared page."""
         self._numbers.release()
         self._page.close()
 
 
 def refusals(group: Group | None, limiting: list[Group]) -> int:
-    """How often a limit of memory was reached that is the sandbox's, or the op's, own."""
+    """Return how often the op's or the sandbox's own memory limit was reached."""
     return sum(each.memory_refused() for each in (group, *limiting)) if group else 0
 
 
-def others_cpu(group: Group | None) -> float | None:
-    """Seconds of processor time that the group used besides this process."""
+def cpu_without_self(group: Group | None) -> float | None:
+    """Return the CPU seconds that the group used, without this process's."""
     used = group.cpu_seconds() if group else None
     return None if used is None else used - time.process_time()

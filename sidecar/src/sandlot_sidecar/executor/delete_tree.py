@@ -1,4 +1,4 @@
-"""Deletes a tree of any depth."""
+"""Deletes a directory tree of any depth."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 
 
 def delete_tree(name: str) -> None:
-    """Delete from the working directory, without following links and without a limit of depth; comes back."""
+    """Delete a tree in the working directory, without following symlinks; restores the working directory."""
     stack = [name]
     down = True
     while stack:

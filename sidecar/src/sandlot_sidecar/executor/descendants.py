@@ -1,4 +1,4 @@
-"""All that an op has started: found by its runner's control group, without one by a sweep through /proc."""
+"""Finds, signals and kills an op's processes: by its runner's control group, else by a sweep of /proc."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Descendants:
-    """Those of a runner's last op, which may have ended before them."""
+    """The processes of a runner's last op, which may outlive the op's own process."""
 
     def __init__(self, group: Group | None, *, init: int) -> None:
         """`init`: the pid of the sandbox's PID 1."""
@@ -22,7 +22,7 @@ class Descendants:
         self._init = init
 
     def signal(self, number: int, last: Op | None) -> int:
-        """Send all of them a signal; how many there were."""
+        """Send a signal to all of them; return how many received it."""
         if last is None:
             return 0
         if not self._group:
@@ -31,20 +31,20 @@ class Descendants:
         return signal_each([pid for pid in self._group.members() if pid != own], number)
 
     def kill(self, last: Op | None) -> int:
-        """SIGKILL until none is left; how many died."""
+        """SIGKILL them until none is left; return how many were killed."""
         if self._group:
-            return kill_members(self._group, spare=os.getpid(), lost=self._end_init)
+            return kill_members(self._group, exclude=os.getpid(), on_timeout=self._end_init)
         return last.sweep.kill() if last is not None else 0
 
     def _end_init(self) -> None:
-        """Nobody is born in a namespace of processes whose first one has died."""
+        """Kill the init: without it, no process can fork in its PID namespace."""
         try:
             os.kill(self._init, signal.SIGKILL)
         except ProcessLookupError:
             return
 
     def leftover(self, last: Op | None, *, running: bool) -> int:
-        """How many there are besides the op's own process, which may be `running`."""
+        """Return how many there are besides the op's own process, if that is `running`."""
         if self._group:
             if self._group.number("pids") == 1:
                 return 0
@@ -58,7 +58,7 @@ class Descendants:
 
 
 def signal_each(pids: list[int], number: int) -> int:
-    """Send processes a signal; how many of them got it."""
+    """Send a signal to processes; return how many received it."""
     count = 0
     for pid in pids:
         try:

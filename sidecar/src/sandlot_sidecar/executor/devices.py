@@ -1,4 +1,4 @@
-"""The sandbox's /dev: the harmless devices, terminals of its own, shared memory."""
+"""Builds the sandbox's /dev: harmless devices, its own devpts, shared memory."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ LINKS = {
 def build(target: str, *, shm_size: int, rootless: bool, all_there: bool = False) -> None:
     """Mount a fresh /dev at `target`, an existing directory; raises OSError.
 
-    With `all_there` it has also what else a container was given, a GPU say.
+    With `all_there`, include the container's other devices, such as a GPU.
     """
-    # nodev here and on the root keeps a device file that the sandbox's root makes from opening anything; the
-    # six below work because a bind carries its source's flags.
+    # nodev here and on the root disables device files that user code creates; the six below work because a bind mount
+    # keeps its source's flags.
     flags = syscalls.MS_NOSUID | syscalls.MS_NODEV
     syscalls.mount("dev", target, "tmpfs", flags, "size=1m,mode=755")
     for name in NODES:

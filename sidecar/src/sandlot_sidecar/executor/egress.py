@@ -1,4 +1,4 @@
-"""The BPF programs on the sandbox's cgroup that hold what its processes may send, all of them at once."""
+"""Attaches the BPF programs to the sandbox's cgroup that restrict what its processes may send."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ import os
 
 from . import bpf
 
-# By the place where a program is put: packets that leave, connects to IPv4 and to IPv6.
+# BPF attach type -> program type: egress packets, connects to IPv4 and to IPv6.
 PROGRAM_TYPES = {1: 8, 10: 18, 11: 18}
 
 
 class Egress:
-    """The programs that are on one cgroup."""
+    """The programs attached to one cgroup."""
 
     def __init__(self, directory: int) -> None:
         self._directory = directory
         self._programs: dict[int, int] = {}
-        # A container's group outlives its sidecar, and would hold an earlier one's policy beside every later one.
+        # A container's group outlives its sidecar: an earlier sidecar's policy would apply beside later ones.
         self._left = _programs_on(directory)
 
     def set(self, programs: dict[int, bytes]) -> None:
-        """Replace the policy; each program at once. Raises OSError, and then the old one holds."""
+        """Replace the policy, each program atomically. Raises OSError, and then the old policy stays in force."""
         if not programs:
             self.clear()
             return
@@ -40,11 +40,11 @@ class Egress:
             for fd in loaded.values():
                 os.close(fd)
             if first:
-                self._detach()  # what is only half there
+                self._detach()  # a policy that is only partly attached
             raise
 
     def clear(self) -> None:
-        """Take the policy away."""
+        """Remove the policy."""
         self._detach()
         self._drop_left()
 
@@ -62,7 +62,7 @@ class Egress:
             self._left.pop()
 
     def close(self) -> None:
-        """Close what is open; the kernel drops the programs together with the cgroup."""
+        """Close all descriptors; the kernel detaches the programs when the cgroup is removed."""
         for fd in [*self._programs.values(), *(program for _, program in self._left)]:
             os.close(fd)
         self._programs.clear()
@@ -70,7 +70,7 @@ class Egress:
 
 
 def _programs_on(directory: int) -> list[tuple[int, int]]:
-    """Places and descriptors; none where the kernel does not say."""
+    """Return attach types and descriptors of attached programs; none if the kernel cannot list them."""
     found: list[tuple[int, int]] = []
     for attach in PROGRAM_TYPES:
         try:

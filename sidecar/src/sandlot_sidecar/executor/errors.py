@@ -1,4 +1,4 @@
-"""What the executor answers when it cannot do what was asked."""
+"""The executor's errors and their codes on the wire."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ CODES = {
     errno.ETIMEDOUT: "refused",
 }
 
-# What code can make of a file of its own; of anything else they would be a failure of the machine's.
+# User code can cause these on its own files; elsewhere they mean a failure of the host.
 FILE_CODES = {
     **CODES,
     errno.EAGAIN: "permission",  # under a lease
     errno.ENXIO: "bad_request",
     errno.EIO: "bad_request",
-    errno.ESRCH: "bad_request",  # of a process that has ended
+    errno.ESRCH: "bad_request",  # a /proc file of a process that has ended
     errno.ENODEV: "bad_request",
     errno.ENODATA: "bad_request",
     errno.EOPNOTSUPP: "bad_request",
@@ -41,7 +41,7 @@ FILE_CODES = {
 
 
 class ExecutorError(Exception):
-    """Carries a code of the wire, a sentence, and the field at fault if there is one."""
+    """A failed request: a wire code, a message, and the invalid field if any."""
 
     def __init__(self, code: str, message: str, *, field: str | None = None) -> None:
         super().__init__(message)
@@ -51,13 +51,13 @@ class ExecutorError(Exception):
 
 
 class SetupError(ExecutorError):
-    """The kernel does not allow the sandbox to be made; the message says what to change."""
+    """The sandbox cannot be created; the message says what to change."""
 
     def __init__(self, message: str) -> None:
         super().__init__("setup", message)
 
 
 def from_os(error: OSError, *, field: str | None = None) -> ExecutorError:
-    """Translate a system call's failure; with a field it is one on the file that the field names."""
+    """Translate an OSError; `field` names the request field that holds the file's path."""
     code = (CODES if field is None else FILE_CODES).get(error.errno or 0, "internal")
     return ExecutorError(code, str(error.strerror or error), field=field)

@@ -1,4 +1,4 @@
-"""Stat documents: of one file, and of a directory's entries page by page."""
+"""Builds stat documents of a file, and of a directory's entries in pages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PAGE = 1 << 20  # bytes of names and link targets after which a page of a listin
 def document(
     path: str, info: os.stat_result, names: users.Names, *, full: str | None = None
 ) -> dict[str, Any]:
-    """The contract's stat document."""
+    """Build the contract's stat document."""
     kind = "other"
     target = None
     if stat.S_ISREG(info.st_mode):
@@ -47,19 +47,19 @@ def document(
 
 
 def do_stat(message: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
-    """One stat document; `follow` (default true) follows a last symlink."""
+    """Stat one file; `follow` (default true) follows a symlink."""
     path = path_of(message)
     info = os.stat(path) if message.get("follow", True) else os.lstat(path)
     return {"stat": document(path, info, users.Names())}, []
 
 
 def do_list(message: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
-    """Stat documents of a directory's entries by name; `cursor` is the last name of the page before."""
+    """List a directory's entries by name; `cursor` is the last name of the previous page."""
     path = path_of(message)
     limit = int(message.get("limit") or DEFAULT_LIMIT)
     cursor = message.get("cursor")
-    # All of it for each page: of the most files that a sandbox may hold (held.MOST) that takes 0.17 s, and a page of
-    # 10,000 documents 0.27 s (AMD EPYC, 2026-11-25).
+    # Read whole for each page: with disk_space.MAX_FILES files that takes 0.17 s, a page of 10,000 documents 0.27 s
+    # (AMD EPYC, 2026-11-25).
     names = os.listdir(path)
     if cursor is not None:
         names = [name for name in names if name > cursor]
@@ -76,6 +76,6 @@ def do_list(message: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
             continue
         entries.append(entry)
         size += sum(len(os.fsencode(entry[key] or "")) for key in ("path", "target", "user", "group"))
-        if size >= PAGE:  # 10,000 long names and targets are more than a message may have
+        if size >= PAGE:  # 10,000 long names and targets would exceed a message's size
             break
     return {"entries": entries, "cursor": names[count - 1] if 0 < count < len(names) else None}, []

@@ -1,4 +1,4 @@
-"""Replaces a file at once: a temporary neighbour is written to, then renamed over it."""
+"""Replaces a file atomically: the caller writes a temporary file beside it, which is then renamed over it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TEMPORARY = ".sandlot-"
 
 
 def do_create(message: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
-    """Make an empty neighbour of the target to write to; `commit` renames it over the target."""
+    """Create an empty temporary file beside the target; `commit` renames it over the target."""
     path = real_path(path_of(message))
     mode = mode_of(message)
     uid, gid = users.owner(message.get("user"), message.get("group"))
@@ -31,7 +31,7 @@ def do_create(message: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
         if stat.S_ISDIR(there.st_mode):
             raise ExecutorError("is_directory", f"{path} is a directory", field="path")
         if not stat.S_ISREG(there.st_mode):
-            raise ExecutorError("exists", f"{path} is there and is not a regular file", field="path")
+            raise ExecutorError("exists", f"{path} exists and is not a regular file", field="path")
         if mode is None:
             mode = stat.S_IMODE(there.st_mode)
     if message.get("parents"):
@@ -45,7 +45,7 @@ def do_create(message: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
             continue
         break
     else:
-        raise ExecutorError("exists", "no temporary name is free")
+        raise ExecutorError("exists", f"cannot create a temporary file in {parent}: 100 names were taken")
     try:
         if uid >= 0 or gid >= 0:
             os.fchown(fd, uid, gid)
@@ -63,13 +63,13 @@ def _keep_owner(fd: int, there: os.stat_result) -> None:
     try:
         os.fchown(fd, there.st_uid, there.st_gid)
     except OSError as error:
-        # In a user namespace the image's owner may have no number.
+        # In a user namespace the image's owner may not be mapped.
         if error.errno not in (errno.EINVAL, errno.EPERM):
             raise
 
 
 def do_commit(message: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
-    """Rename the finished neighbour over the target."""
+    """Rename the temporary file over the target."""
     path, temporary = real_path(path_of(message)), _temporary(message)
     try:
         os.rename(temporary, path)
@@ -80,7 +80,7 @@ def do_commit(message: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
 
 
 def do_abort(message: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
-    """Remove the neighbour."""
+    """Remove the temporary file."""
     try:
         os.unlink(_temporary(message))
     except FileNotFoundError:
@@ -91,5 +91,5 @@ def do_abort(message: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
 def _temporary(message: dict[str, Any]) -> str:
     temporary = path_of(message, "temp")
     if not os.path.basename(temporary).startswith(TEMPORARY):
-        raise ExecutorError("bad_request", "temp is not a name that create gave", field="temp")
+        raise ExecutorError("bad_request", "temp must be a path that `create` returned", field="temp")
     return temporary

@@ -1,4 +1,4 @@
-"""What a file operation asks for: its path, its mode, its owner, and the directories above."""
+"""Parses the parameters that file operations share: path, mode, owner, and missing parent directories."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-# Never wait for a pipe's other end, never get a terminal, never leak into a runner.
+# Never block on a pipe, never acquire a controlling terminal, never leak into a runner.
 SAFE = os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 def path_of(message: dict[str, Any], name: str = "path") -> str:
-    """An absolute path of the request; raises ExecutorError."""
+    """Return an absolute path of the request; raises ExecutorError."""
     path = message.get(name)
     if not isinstance(path, str) or not path.startswith("/") or "\0" in path:
         raise ExecutorError("bad_request", f"{name} must be an absolute path", field=name)
     try:
         os.fsencode(path)
     except UnicodeEncodeError as error:
-        raise ExecutorError("bad_request", f"{name} is not a path", field=name) from error
+        raise ExecutorError("bad_request", f"{name} must be encodable as UTF-8", field=name) from error
     return path
 
 
 def real_path(path: str) -> str:
-    """Without links; raises OSError."""
+    """Resolve symlinks; raises OSError."""
     try:
         return os.path.realpath(path)
-    except RecursionError as error:  # it calls itself for each link of a chain
+    except RecursionError as error:  # realpath recurses for each link of a chain
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP)) from error
 
 
 def mode_of(message: dict[str, Any]) -> int | None:
-    """The mode asked for, None where none is; raises ExecutorError."""
+    """Return the requested mode, or None; raises ExecutorError."""
     mode = message.get("mode")
     if mode is None:
         return None
@@ -52,14 +52,14 @@ def mode_of(message: dict[str, Any]) -> int | None:
 
 
 def set_owner(message: dict[str, Any], *, target: int | str, new: bool = True) -> None:
-    """Give a path or a descriptor the owner asked for; raises OSError and ExecutorError."""
+    """Set the requested owner on a path or descriptor; raises OSError and ExecutorError."""
     uid, gid = users.owner(message.get("user"), message.get("group"), new=new)
     if uid >= 0 or gid >= 0:
         os.chown(target, uid, gid)
 
 
 def make_parents(path: str, message: dict[str, Any]) -> None:
-    """Make the directories above that are missing, with the owner asked for; raises OSError."""
+    """Create missing parent directories with the requested owner; raises OSError."""
     parent = os.path.dirname(path)
     if os.path.isdir(parent):
         return
@@ -76,7 +76,7 @@ def make_parents(path: str, message: dict[str, Any]) -> None:
 
 
 def regular(fd: int, path: str) -> os.stat_result:
-    """The stat of an open file; raises ExecutorError where it is no regular one."""
+    """Return the stat of an open file; raises ExecutorError unless it is a regular file."""
     info = os.fstat(fd)
     if stat.S_ISDIR(info.st_mode):
         raise ExecutorError("is_directory", f"{path} is a directory", field="path")

@@ -1,4 +1,4 @@
-"""File operations, done by a process whose root is the sandbox's root: no path can lead out of it."""
+"""File operations of a process whose root is the sandbox's root, so that no path can lead out of it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FLAGS = os.O_ACCMODE | os.O_CREAT | os.O_EXCL | os.O_TRUNC | os.O_APPEND
 
 
 def do_open(message: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
-    """Open a regular file: `flags` is a sum of Linux O_ numbers, default read only."""
+    """Open a regular file; `flags` are Linux O_ flags, default read-only."""
     path = path_of(message)
     flags = int(message.get("flags") or 0) & _FLAGS
     mode = mode_of(message)
@@ -33,7 +33,7 @@ def do_open(message: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
     except OSError:
         pass
     if before is not None and not (stat.S_ISREG(before.st_mode) or stat.S_ISDIR(before.st_mode)):
-        # Opening a device can have an effect of its own.
+        # Opening a device can have side effects.
         raise ExecutorError("permission", f"{path} is not a regular file", field="path")
     fd = os.open(path, flags | SAFE, 0o644 if mode is None else mode)
     try:
@@ -50,7 +50,7 @@ def do_open(message: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
 
 
 def do_mkdir(message: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
-    """Make a directory; with `parents` (default true) also those above, and one that is there is fine."""
+    """Create a directory; with `parents` (default true) also missing parents, and an existing one is no error."""
     path = path_of(message).rstrip("/") or "/"
     parents = message.get("parents", True)
     mode = mode_of(message)
@@ -69,7 +69,7 @@ def do_mkdir(message: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
 
 
 def do_move(message: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
-    """Rename; across the sandbox's file systems only a regular file can be moved."""
+    """Move a file or directory; across the sandbox's file systems only a regular file."""
     source, target = path_of(message, "source"), path_of(message, "target")
     try:
         if message.get("overwrite", True):
@@ -80,7 +80,9 @@ def do_move(message: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
         if error.errno != errno.EXDEV:
             raise from_os(error, field="source" if error.errno == errno.ENOENT else "target") from error
         if not message.get("overwrite", True) and os.path.lexists(target):
-            raise ExecutorError("exists", f"{target} is there", field="target") from error
+            raise ExecutorError(
+                "exists", f"{target} exists; delete it, or pass overwrite", field="target"
+            ) from error
         _copy_over(source, target)
     return do_stat({"path": target, "follow": False})
 
@@ -117,7 +119,7 @@ def do_chmod(message: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
 
 
 def do_delete(message: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
-    """Delete a file, an empty directory, or with `recursive` a tree (the caller forks for that)."""
+    """Delete a file, an empty directory, or with `recursive` a tree (run in a job: it changes directory)."""
     path = path_of(message).rstrip("/")
     if not path:
         raise ExecutorError("permission", "the root cannot be deleted", field="path")
@@ -133,7 +135,7 @@ def do_delete(message: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
 
 
 def is_long(message: dict[str, Any]) -> bool:
-    """Whether an operation may take so long that the executor must not wait for it."""
+    """Return whether an operation may take long and has to run in a job."""
     return message.get("op") == "move" or (message.get("op") == "delete" and bool(message.get("recursive")))
 
 
@@ -152,7 +154,7 @@ OPERATIONS = {
 
 
 def run(message: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
-    """Do one operation; the answer and the descriptors that go with it. Raises ExecutorError."""
+    """Run one operation; return its answer and descriptors. Raises ExecutorError."""
     operation = OPERATIONS.get(str(message.get("op")))
     if operation is None:
         raise ExecutorError("bad_request", f"no such file operation: {message.get('op')}", field="op")

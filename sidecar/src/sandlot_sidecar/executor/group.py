@@ -1,11 +1,11 @@
-"""One control group under cgroup v1 or v2: its limits, its counters and its members."""
+"""One control group under cgroup v1 or v2: its limits, counters and members."""
 
 from __future__ import annotations
 
 import errno
 import os
 
-# What is read or written, by name: the controller it belongs to and its file, under v1 and v2.
+# name -> its controller, and its file under v1 and v2.
 FILES = {
     "memory_limit": ("memory", "memory.limit_in_bytes", "memory.max"),
     "memory": ("memory", "memory.usage_in_bytes", "memory.current"),
@@ -43,7 +43,7 @@ def read_file(directory: int, name: str) -> str:
 
 
 def field(text: str, name: str) -> int:
-    """The number after a name in a flat keyed file; 0 when it is not there."""
+    """Return the number after a name in a flat keyed file; 0 if the name is missing."""
     for line in text.splitlines():
         key, _, value = line.partition(" ")
         if key == name:
@@ -52,7 +52,7 @@ def field(text: str, name: str) -> int:
 
 
 class Group:
-    """A group: one directory per hierarchy, open; the sandbox's, or a runner's below it."""
+    """The group of the sandbox or of a runner below it: one open directory per hierarchy."""
 
     def __init__(self, *, version: int, name: str, directories: dict[str, int]) -> None:
         self.version = version
@@ -65,14 +65,14 @@ class Group:
 
     @property
     def track(self) -> int:
-        """The directory whose cgroup.procs says who belongs to the group."""
+        """The directory whose cgroup.procs lists the members."""
         for controller in ("pids", "memory", "cpuacct"):
             if controller in self.directories:
                 return self.directories[controller]
         return next(iter(self.directories.values()))
 
     def child(self, name: str) -> Group:
-        """Make a group below this one; raises OSError."""
+        """Create a child group; raises OSError."""
         directories: dict[str, int] = {}
         made: dict[int, int] = {}
         for controller, parent in self.directories.items():
@@ -89,23 +89,23 @@ class Group:
         return Group(version=self.version, name=name, directories=directories)
 
     def below(self) -> list[str]:
-        """The names of the groups directly below; raises OSError."""
+        """Return the names of the direct child groups; raises OSError."""
         return [entry.name for entry in os.scandir(self.track) if entry.is_dir(follow_symlinks=False)]
 
     def join(self) -> None:
-        """Put the calling process in; raises OSError."""
+        """Move the calling process into the group; raises OSError."""
         for directory in set(self.directories.values()):
             write_file(directory, "cgroup.procs", "0")
 
     def descriptor(self, what: str) -> int:
-        """A file's descriptor, kept open; -1 where there is no such file."""
+        """Return a file's descriptor, kept open; -1 if there is no such file."""
         fd = self._files.get(what)
         if fd is None:
             controller, *names = FILES[what]
             fd = -1
             directory = self.directories.get(controller)
             if directory is not None:
-                # A peak of v2 is set back for the descriptor it was written through, from Linux 6.12 on.
+                # From Linux 6.12 on, a write resets the v2 peak for this descriptor only.
                 access = os.O_RDWR if what == "memory_peak" else os.O_RDONLY
                 try:
                     fd = os.open(names[self.version - 1], access | os.O_CLOEXEC, dir_fd=directory)
@@ -115,7 +115,7 @@ class Group:
         return fd
 
     def read(self, what: str) -> str | None:
-        """A file's content; None where there is no such file."""
+        """Return a file's content, or None if there is no such file."""
         fd = self.descriptor(what)
         if fd < 0:
             return None
@@ -125,7 +125,7 @@ class Group:
             return None
 
     def number(self, what: str) -> int | None:
-        """A file that is one number."""
+        """Return the number in a file, or None."""
         text = self.read(what)
         if text is None:
             return None
@@ -133,7 +133,7 @@ class Group:
         return int(text) if text.isdigit() else None
 
     def write(self, what: str, text: str) -> bool:
-        """Set a file; whether the kernel took it."""
+        """Write a file; return whether the kernel accepted it."""
         controller, *names = FILES[what]
         directory = self.directories.get(controller)
         if directory is None:
@@ -145,7 +145,7 @@ class Group:
         return True
 
     def reset_peak(self) -> int | None:
-        """Let the peak of memory begin anew, where the kernel can; returns where it stands then."""
+        """Reset the memory peak if the kernel can; return the peak afterwards."""
         fd = self._files.get("memory_peak")
         if fd is None and self.read("memory_peak") is not None:
             fd = self._files["memory_peak"]
@@ -158,12 +158,12 @@ class Group:
         return self.number("memory_peak")
 
     def limit(self, what: str, value: int | None) -> bool:
-        """Set a limit; None takes it away."""
+        """Set a limit, or remove it (None); return whether the kernel accepted it."""
         none = "-1" if what == "memory_limit" and self.version == 1 else "max"
         return self.write(what, none if value is None else str(value))
 
     def limit_cpu(self, cores: float | None) -> bool:
-        """Limit processor time to a number of cores; None takes it away."""
+        """Limit CPU time to a number of cores, or remove the limit (None)."""
         directory = self.directories.get("cpu")
         if directory is None:
             return False
@@ -179,51 +179,51 @@ class Group:
         return True
 
     def cpu_seconds(self) -> float | None:
-        """Processor time used by all members so far."""
+        """Return the CPU seconds used by all members so far."""
         text = self.read("cpu")
         if text is None:
             return None
         return field(text, "usage_usec") / 1e6 if self.version == 2 else int(text) / 1e9
 
     def oom_kills(self) -> int:
-        """How many members the kernel has killed for memory."""
+        """Return how many members the kernel has OOM-killed."""
         return field(self.read("memory_events") or "", "oom_kill")
 
     def memory_refused(self) -> int:
-        """How often its own limit of memory was reached; nobody above it or below counts here under v1, all below under v2."""
+        """Return how often its own memory limit was reached; v2 includes the groups below, v1 does not."""
         text = self.read("memory_refused") or ""
         return field(text, "oom") if self.version == 2 else int(text or 0)
 
     @property
-    def loose(self) -> bool:
-        """gVisor's: it counts, but kills nobody for memory, and its limit of processes lets some through."""
+    def unenforced(self) -> bool:
+        """Whether the kernel only counts memory (gVisor): no OOM kills, and an inexact process limit."""
         return "memory" in self.directories and self.read("memory_events") is None
 
     def pids_hits(self) -> int:
-        """How many forks the limit of processes has refused; where nobody counts (gVisor), 1 while it is reached."""
+        """Return how many forks the process limit has denied; under gVisor, 1 while the limit is reached."""
         events = self.read("pids_events")
         return int(self.full()) if events is None else field(events, "max")
 
     def full(self) -> bool:
-        """Whether there are as many processes as may be, or nearly: those of a bomb die and are born all the time."""
+        """Return whether the process limit is reached, or nearly: a fork bomb's count fluctuates."""
         limit = (self.read("pids_limit") or "").strip()
         return limit.isdigit() and (self.number("pids") or 0) >= int(limit) - max(2, int(limit) // 50)
 
-    def overrun(self, *, before: int = 0) -> bool:
-        """Whether a crowd is at the limit of processes and has been refused forks since `before`: a fork bomb."""
+    def is_fork_bomb(self, *, before: int = 0) -> bool:
+        """Return whether the group has had forks denied since `before` and more than half its process limit."""
         if self.pids_hits() <= before:
             return False
         limit = (self.read("pids_limit") or "").strip()
         return limit.isdigit() and 2 * (self.number("pids") or 0) > int(limit)
 
     def members(self) -> list[int]:
-        """Pids of all members, also in groups that they made below (seen from the caller's namespace)."""
+        """Return the pids of all members, including those in child groups that they created."""
         found: list[int] = []
         _members(self.track, found)
         return found
 
     def remove(self, parent: Group) -> bool:
-        """Remove the group from its parent; False while a member is left."""
+        """Remove the group from its parent; return False while a member is left."""
         self.close()
         gone = True
         for controller, directory in parent.directories.items():
@@ -233,7 +233,7 @@ class Group:
         return gone
 
     def close(self) -> None:
-        """Close what is open."""
+        """Close all descriptors."""
         for fd in {*self._files.values(), *self.directories.values()}:
             if fd >= 0:
                 os.close(fd)
@@ -245,10 +245,10 @@ def _members(directory: int, found: list[int]) -> None:
     try:
         found.extend(int(line) for line in read_file(directory, "cgroup.procs").split())
     except OSError as error:
-        # ENODEV, ENOENT: the group was removed meanwhile, as the executor does while a job of it kills.
+        # ENODEV, ENOENT: the executor removed the group while a job kills its members.
         if error.errno not in (errno.ENODEV, errno.ENOENT, errno.EOPNOTSUPP):
             raise
-    # The number of links says without a listing whether somebody made groups below.
+    # The link count shows whether there are child groups, without a listing.
     if os.fstat(directory).st_nlink <= 2:
         return
     for entry in os.scandir(directory):
@@ -261,7 +261,7 @@ def _members(directory: int, found: list[int]) -> None:
 
 
 def remove_group(parent: int, name: str) -> bool:
-    """Remove a group with the empty ones below it; False while a member is left."""
+    """Remove a group and its empty child groups; return False while a member is left."""
     try:
         os.rmdir(name, dir_fd=parent)
         return True

@@ -1,4 +1,4 @@
-"""The end of all members of a control group, also of a crowd that forks meanwhile."""
+"""Kills all members of a control group, including a fork bomb."""
 
 from __future__ import annotations
 
@@ -12,36 +12,36 @@ if TYPE_CHECKING:
 
     from .group import Group
 
-CROWD = 16  # members that are killed by their process groups first
+CROWD = 16  # above this many members, kill their process groups first
 
 
 def kill_members(
-    group: Group, *, spare: int, seconds: float = 10.0, lost: Callable[[], None] | None = None
+    group: Group, *, exclude: int, seconds: float = 10.0, on_timeout: Callable[[], None] | None = None
 ) -> int:
-    """SIGKILL every member but `spare`, until none is left; how many were killed.
+    """SIGKILL every member but `exclude` until none is left; return how many were killed.
 
-    No new one can be born meanwhile, so a fork bomb cannot win. Where the kernel lets some be born all the
-    same (gVisor), `lost` is called once a second was not enough.
+    A process limit of 0 stops new forks meanwhile. Where the kernel lets some through (gVisor), call `on_timeout` if
+    members are left after a second.
     """
-    if not group.loose:
-        lost = None
-    if lost is not None:
+    if not group.unenforced:
+        on_timeout = None
+    if on_timeout is not None:
         seconds = 1.0
     before = (group.read("pids_limit") or "").strip()
     stopped = bool(before) and group.write("pids_limit", "0")
     killed: set[int] = set()
     deadline = time.monotonic() + seconds
     pause = 0.0005
-    crowds = 3  # looks at what is left of a crowd before its members are killed one by one
+    crowds = 3  # rounds of killing process groups before killing one by one
     try:
         while True:
-            victims = [pid for pid in group.members() if pid != spare]
+            victims = [pid for pid in group.members() if pid != exclude]
             if not victims:
                 return len(killed)
             if len(victims) > CROWD and crowds:
                 crowds -= 1
                 deadline = time.monotonic() + seconds
-                _kill_process_groups(victims, spare=spare)
+                _kill_process_groups(victims, exclude=exclude)
                 killed.update(victims)
                 time.sleep(pause)
                 continue
@@ -54,24 +54,24 @@ def kill_members(
                     continue
                 killed.add(pid)
             if time.monotonic() > deadline:
-                if lost is not None and not killed.issuperset(victims):
-                    lost()
+                if on_timeout is not None and not killed.issuperset(victims):
+                    on_timeout()
                 return len(killed)
             time.sleep(pause)
             pause = min(pause * 2, 0.02)
     finally:
-        if stopped and before != "0":  # else somebody else is killing too, and gives the limit back
+        if stopped and before != "0":  # "0": another process is killing too and restores the limit
             group.write("pids_limit", before)
 
 
-def _kill_process_groups(victims: list[int], *, spare: int) -> None:
-    """SIGKILL the process groups of the first and the last: a bomb is mostly one.
+def _kill_process_groups(victims: list[int], *, exclude: int) -> None:
+    """SIGKILL the process groups of the first and the last victim: a fork bomb usually has one group.
 
-    Under gVisor each system call of ours waits for a turn among hundreds of processes that fork, and to kill them one
-    by one takes seconds in which they take memory.
+    Under gVisor each system call waits behind hundreds of forking processes: killing one by one takes seconds, in
+    which they allocate memory.
     """
-    # A child that has not begun a session of its own yet is in its runner's.
-    done = {os.getpgid(0), os.getpgid(spare) if spare else 0}
+    # A child that has not called setsid yet is in its runner's process group.
+    done = {os.getpgid(0), os.getpgid(exclude) if exclude else 0}
     for pid in (victims[0], victims[-1]):
         try:
             group = os.getpgid(pid)

@@ -1,4 +1,4 @@
-"""Mounts what a sandbox's init has of its own, but /proc: what is hidden there, queues, and /sys of its network."""
+"""Mounts that depend on the init's namespaces: masks over /proc, POSIX queues, and /sys of its network."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 
 from . import syscalls
 
-# What containerd masks, and besides what tells addresses of the kernel's or of the machine's memory.
+# containerd's masked paths, and files that show addresses of the kernel or of physical memory.
 MASKED_FILES = (
     "kcore", "keys", "kmsg", "latency_stats", "sched_debug", "sysrq-trigger", "timer_list", "timer_stats",
     "interrupts", "iomem", "ioports", "kallsyms", "vmallocinfo",
@@ -22,7 +22,7 @@ QUIET = syscalls.MS_NOSUID | syscalls.MS_NODEV | syscalls.MS_NOEXEC
 
 
 def mask_proc(prefix: str) -> None:
-    """Hide in the /proc that was mounted below `prefix` what tells of the machine. Raises OSError."""
+    """Mask the files of `prefix`/proc that describe the host. Raises OSError."""
     proc = f"{prefix}/proc"
     for name in MASKED_FILES:
         if os.path.exists(f"{proc}/{name}"):
@@ -40,7 +40,7 @@ def mask_proc(prefix: str) -> None:
 
 
 def mount_queues(prefix: str) -> list[str]:
-    """Mount the POSIX queues of the current ipc namespace; what was mounted, or [] where there are none."""
+    """Mount the POSIX queues of the current IPC namespace; return the mounts, [] if the kernel has none."""
     try:
         syscalls.mount("mqueue", f"{prefix}/dev/mqueue", "mqueue", QUIET)
     except OSError as error:
@@ -51,7 +51,7 @@ def mount_queues(prefix: str) -> list[str]:
 
 
 def mount_sysfs(prefix: str) -> list[str]:
-    """Mount a read-only /sys of the current network namespace; what was mounted, or [] where not allowed."""
+    """Mount a read-only /sys of the current network namespace; return the mounts, [] if not permitted."""
     try:
         syscalls.mount("sysfs", f"{prefix}/sys", "sysfs", QUIET | syscalls.MS_RDONLY)
     except PermissionError:
@@ -61,7 +61,7 @@ def mount_sysfs(prefix: str) -> list[str]:
 
 
 def mask_sysfs(point: str) -> None:
-    """Show empty directories there in place of what is the machine's own; raises OSError."""
+    """Mask the directories of a sysfs that describe the host; raises OSError."""
     for name in MASKED_SYS:
         if os.path.isdir(f"{point}/{name}"):
             syscalls.mount("none", f"{point}/{name}", "tmpfs", syscalls.MS_RDONLY, "size=4k,nr_inodes=2")

@@ -1,4 +1,4 @@
-"""Requests that may take long: each is done in a child of the executor, and answered when that has ended."""
+"""Runs long requests in child processes of the executor, and answers them when the child exits."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ if TYPE_CHECKING:
 
 
 class Jobs:
-    """Those under way."""
+    """The running jobs."""
 
     def __init__(self, replies: Replies) -> None:
         self._replies = replies
         self._running: dict[int, tuple[int, int, socket.socket]] = {}
 
     def descriptors(self) -> list[int]:
-        """One for each; readable when it is done."""
+        """Return one descriptor per job, which becomes readable when the job is done."""
         return list(self._running)
 
     def start(self, seq: Any, work: Callable[[], Answer]) -> None:
-        """Do it in a child, which may use what this process has now; raises OSError."""
-        ours, theirs = socket.socketpair()
+        """Run `work` in a forked child, with this process's state and descriptors; raises OSError."""
+        parent_end, child_end = socket.socketpair()
         parent = os.getpid()
         pid = os.fork()
         if pid == 0:
-            _child(work, seq=seq, channel=theirs, parent=parent)
-        theirs.close()
-        self._running[ours.fileno()] = (pid, seq, ours)
+            _child(work, seq=seq, channel=child_end, parent=parent)
+        child_end.close()
+        self._running[parent_end.fileno()] = (pid, seq, parent_end)
 
     def done(self, fd: int) -> None:
-        """Answer one whose descriptor is readable."""
+        """Send the answer of the job whose descriptor is readable."""
         pid, seq, channel = self._running.pop(fd)
         try:
             messages = wire.Decoder().receive(channel)
@@ -50,14 +50,17 @@ class Jobs:
         try:
             os.waitpid(pid, 0)
         except ChildProcessError:
-            pass  # it was reaped with the sandbox's own
+            pass  # already reaped with the sandbox's processes
         if not messages:
-            self._replies.refuse(seq, ExecutorError("internal", "the operation was ended"))
+            self._replies.refuse(
+                seq,
+                ExecutorError("internal", "the operation was interrupted: its process was killed; try again"),
+            )
             return
         self._replies.send(*messages[0])
 
     def end_all(self) -> None:
-        """Kill and refuse them."""
+        """Kill all jobs and answer each with an error."""
         for fd in list(self._running):
             os.kill(self._running[fd][0], signal.SIGKILL)
             self.done(fd)

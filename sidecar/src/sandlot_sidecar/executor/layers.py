@@ -1,4 +1,4 @@
-"""The thin layer between image and upper: what the sandbox needs and the image lacks, or must not show."""
+"""Writes the overlay layer above the image: files that the sandbox needs, and whiteouts of files to hide."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ HOST_HIDDEN = (("tmp", 0o1777), ("run", 0o755), ("var/tmp", 0o1777))
 MOUNT_POINTS = ("proc", "sys", "dev")
 
 
-class Base:
-    """Writes that layer into a directory; what cannot be hidden by a layer is left in `to_cover`."""
+class BaseLayer:
+    """Writes the layer into a directory; `to_cover` lists paths that need a mount to hide them."""
 
     def __init__(
         self, *, path: str, lowers: Sequence[str], rootless: bool, seen: dict[str, os.stat_result | None]
     ) -> None:
-        """`seen`: what earlier layers over this image have found of it, added to here.
+        """`seen`: cached stats of the image, shared by all layers over it.
 
-        The machine's own root changes while sandboxes lie over it: each must get the layer that its first one had, or
-        a reset would be unequal by what another program has done.
+        The host's root may change under a sandbox: each new layer must equal the first one, or other programs' changes
+        would fail the proof of a reset.
         """
         self.path = path
         self.lowers = lowers
@@ -33,7 +33,7 @@ class Base:
         self._opaque = "user.overlay.opaque" if rootless else "trusted.overlay.opaque"
 
     def find(self, relative: str) -> os.stat_result | None:
-        """The image's own entry at a path as it was at first, not following a last symlink."""
+        """Return the (cached) lstat of a path in the image, or None."""
         if relative not in self._seen:
             self._seen[relative] = self._look(relative)
         return self._seen[relative]
@@ -47,7 +47,7 @@ class Base:
         return None
 
     def directory(self, relative: str, mode: int = 0o755) -> str | None:
-        """Have a directory with the image's own mode and owner; None where the image has something else."""
+        """Create a directory with the image's mode and owner; return None if the image has a non-directory there."""
         path = self.path
         done = ""
         for name in relative.split("/"):
@@ -65,7 +65,7 @@ class Base:
         return path
 
     def empty(self, relative: str, mode: int) -> None:
-        """Show an empty directory in place of the image's."""
+        """Replace the image's directory with an empty one."""
         path = self.directory(relative, mode)
         if path is None:
             return
@@ -79,7 +79,7 @@ class Base:
             self.to_cover.append((relative, mode))
 
     def hide(self, relative: str) -> None:
-        """Let the image's entry at a path not exist, also one that comes later."""
+        """Hide a path of the image with a whiteout, also if the image creates it later."""
         if not relative or relative.startswith(tuple(self._emptied)):
             return
         while (parent := os.path.dirname(relative)) and self.find(parent) is None:
@@ -94,7 +94,7 @@ class Base:
             self.to_cover.append((relative, 0o755))
 
     def file(self, relative: str, content: bytes) -> None:
-        """Show a file of ours in place of the image's."""
+        """Replace the image's file with this content."""
         parent, _, name = relative.rpartition("/")
         path = self.directory(parent)
         if path is None:
@@ -104,7 +104,7 @@ class Base:
 
 
 def network_files(lowers: Sequence[str]) -> tuple[bytes, bytes]:
-    """What /etc/resolv.conf of the machine and /etc/hosts of the image say now."""
+    """Return the host's /etc/resolv.conf and the image's /etc/hosts."""
     resolv = b""
     try:
         with open("/etc/resolv.conf", "rb") as file:
@@ -122,8 +122,8 @@ def network_files(lowers: Sequence[str]) -> tuple[bytes, bytes]:
     return resolv, hosts
 
 
-def write_network_files(base: Base, *, resolv: bytes, hosts: bytes, hostname: str) -> None:
-    """Have an /etc/resolv.conf, /etc/hosts and /etc/hostname that work in the sandbox."""
+def write_network_files(base: BaseLayer, *, resolv: bytes, hosts: bytes, hostname: str) -> None:
+    """Write an /etc/resolv.conf, /etc/hosts and /etc/hostname that work in the sandbox."""
     base.file("etc/resolv.conf", resolv)
     base.file("etc/hosts", hosts.rstrip(b"\n") + f"\n127.0.1.1\t{hostname}\n".encode())
     base.file("etc/hostname", f"{hostname}\n".encode())

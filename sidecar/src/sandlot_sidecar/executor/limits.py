@@ -1,4 +1,4 @@
-"""The limits of a sandbox: cpu, memory and processes by its control group, files by the size of their file system."""
+"""Enforces a sandbox's limits: cpu, memory and processes with a control group, disk with the file system's size."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ if TYPE_CHECKING:
     from .plan import Plan
     from .rootfs import Root
 
-# Files live in memory and count as memory: with a limit, so much of it may be files, and shared memory.
+# Files in a tmpfs count as memory: the shares of a memory limit that files and shared memory may use.
 DISK_SHARE = 0.6
 SHM_SHARE = 0.15
 SHM_SIZE = 64 * 1024 * 1024
 
 
 class Limits:
-    """The limits that hold now, and what holds the sandbox to them."""
+    """The current limits and the control group that enforces them."""
 
     def __init__(self, values: dict[str, Any], *, plan: Plan, cgroup: cgroups.Sandbox | None) -> None:
-        """`values`: what `checked` has returned. Nothing holds before `apply`."""
+        """`values`: the result of `validate`. Call `apply` to enforce them."""
         self.values = values
         self.cgroup = cgroup
-        self.watch: MemoryWatch | None = None  # where the kernel kills nobody for memory
+        self.watch: MemoryWatch | None = None  # only where the kernel does not enforce memory limits (gVisor)
         self._plan = plan
-        self._built_for: int | None = plan.disk  # bytes of disk, where no claim says otherwise
+        self._built_for: int | None = plan.disk  # bytes of disk unless a claim sets another limit
 
     def replace(self, values: dict[str, Any]) -> list[str]:
-        """Set those of a claim: the notes for it. The files of a root that is there keep theirs until `resize`."""
+        """Set the limits of a claim and return notes. The current root keeps its disk size until `resize`."""
         self.values = values
         self._plan.disk = self.values.get("disk") or self._built_for
         return self.apply()
 
     def apply(self) -> list[str]:
-        """Set them on the sandbox's own group; notes say what cannot be held."""
+        """Apply the limits to the sandbox's group; return notes on those that cannot be enforced."""
         notes = []
         if self.cgroup is not None:
             notes += self.cgroup.apply(self.values)
@@ -56,7 +56,7 @@ class Limits:
         store = self._plan.store
         if store is not None:
             if asked and not store.bounded:
-                notes.append("disk: what is written is measured while commands run")
+                notes.append("disk: usage is measured while commands run")
             if asked and store.bounded and asked > store.size:
                 notes.append(f"disk: the pod's volume holds {store.size} of the {asked} bytes asked for")
         elif asked and disk is not None and disk < asked:
@@ -66,7 +66,7 @@ class Limits:
         return notes
 
     def _watch_memory(self, cgroup: cgroups.Sandbox) -> None:
-        if not cgroup.loose:
+        if not cgroup.unenforced:
             return
         cores = self.values.get("cpu")
         if self.watch is None:
@@ -75,17 +75,17 @@ class Limits:
             self.watch.set_cores(cores)
 
     def limit_runner(self, group: Group) -> None:
-        """Set those of one runner's group, so that no op can use up all that the sandbox has."""
+        """Limit one runner's group, so that no op can use up the whole sandbox."""
         memory, pids = self.values.get("memory"), self.values.get("pids")
-        # A little below the sandbox's own limit, so that an op that runs alone is the one that is struck; where the
-        # kernel strikes nobody it is ours to choose.
+        # A little below the sandbox's limit, so that the OOM killer picks the op even when it runs alone. Without an OOM
+        # killer, MemoryWatch picks.
         below = 0 if memory is None or self.watch is not None else memory // 50
         group.limit("memory_limit", None if memory is None else max(memory - below, 1 << 20))
         group.limit("pids_limit", None if pids is None else pids + 1)
 
     @property
     def disk(self) -> int | None:
-        """Bytes that the writable layer may hold, where it is in memory; None: as many as there are."""
+        """Size in bytes of the writable layer; None: unlimited."""
         memory, asked = self.values.get("memory"), self._plan.disk
         if memory is None or self.cgroup is None or self._plan.store is not None:
             return asked
@@ -94,12 +94,12 @@ class Limits:
 
     @property
     def shm(self) -> int:
-        """Bytes of /dev/shm."""
+        """Size of /dev/shm in bytes."""
         memory = self.values.get("memory")
         return SHM_SIZE if memory is None else min(SHM_SIZE, max(4096, int(memory * SHM_SHARE)))
 
     def resize(self, root: Root) -> list[str]:
-        """Give the writable layer of a root that is there its size; a note where the kernel does not."""
+        """Resize the current root's writable layer; return a note if the kernel refuses."""
         disk = self.disk
         if disk is None or not self._plan.overlay or self._plan.store is not None:
             return []
@@ -110,7 +110,7 @@ class Limits:
         return []
 
     def close(self) -> None:
-        """Remove the sandbox's group; a second time does nothing."""
+        """Remove the sandbox's group; idempotent."""
         if self.cgroup is not None:
             self.cgroup.remove()
             self.cgroup = None
@@ -119,8 +119,8 @@ class Limits:
             self.watch = None
 
 
-def checked(limits: Any) -> dict[str, Any]:
-    """What a caller asks for, whole numbers but for cpu; raises ExecutorError where one is no positive number."""
+def validate(limits: Any) -> dict[str, Any]:
+    """Return the requested limits, as integers except cpu; raises ExecutorError unless all are positive numbers."""
     limits = dict(limits or {})
     for name in ("cpu", "memory", "pids", "disk"):
         value = limits.get(name)

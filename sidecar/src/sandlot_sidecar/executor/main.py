@@ -1,4 +1,4 @@
-"""The executor's loop: one thread, one poll, requests from the server, deaths of its children."""
+"""The executor's loop: one thread that polls for requests of the server and for the exit of its children."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ class Executor:
 
     @property
     def sandbox(self) -> Sandbox:
-        """The one that was set up; raises ExecutorError while there is none."""
+        """The sandbox; raises ExecutorError before `setup`."""
         if self._sandbox is None:
-            raise ExecutorError("conflict", "the sandbox is not set up")
+            raise ExecutorError("conflict", "the sandbox is not set up: send `setup` first")
         return self._sandbox
 
     def serve(self) -> None:
-        """Serve until `end` or until the server is gone."""
+        """Serve until `end` or until the server closes the socket."""
         while not self._ended:
             sandbox = self._sandbox
             poll = select.poll()
@@ -54,22 +54,22 @@ class Executor:
                 *(sandbox.descriptors() if sandbox else ()),
             ):
                 poll.register(fd, select.POLLIN)
-            ready = [fd for fd, _ in poll.poll(sandbox.patience() if sandbox else None)]
-            if sandbox is not None and self._look_after(sandbox, ready):
+            ready = [fd for fd, _ in poll.poll(sandbox.poll_timeout_ms() if sandbox else None)]
+            if sandbox is not None and self._handle_sandbox_events(sandbox, ready):
                 continue
             for fd in ready:
                 if sandbox is not None and fd in sandbox.runners.children:
-                    sandbox.runners.ended(fd)
+                    sandbox.runners.on_ended(fd)
                 elif fd in self._jobs.descriptors():
                     self._jobs.done(fd)
             if self.control.fileno() in ready and not self._requests():
                 return
 
-    def _look_after(self, sandbox: Sandbox, ready: list[int]) -> bool:
-        """What has happened to the sandbox itself; whether all its children are new ones since."""
-        sandbox.look()
-        if sandbox.doorbell in ready:
-            sandbox.runners.too_much_memory()
+    def _handle_sandbox_events(self, sandbox: Sandbox, ready: list[int]) -> bool:
+        """Handle events of the sandbox itself; return whether they replaced its runners."""
+        sandbox.run_due_work()
+        if sandbox.alarm_fd in ready:
+            sandbox.runners.enforce_memory_limit()
         if sandbox.target_fd in ready:
             self._replies.send(sandbox.target_lost())
         if sandbox.init_fd in ready:
@@ -78,7 +78,7 @@ class Executor:
         return False
 
     def end(self) -> None:
-        """Take down the sandbox, where there is one; a second time does nothing."""
+        """Tear down the sandbox if there is one; idempotent."""
         if self._sandbox is not None:
             self._sandbox.end()
             self._sandbox = None
@@ -106,7 +106,7 @@ class Executor:
                 return
             if message.get("do") == "lost":
                 runners, runner = self.sandbox.runners, int(message["runner"])
-                facts = runners.lost(runner)
+                facts = runners.lost_op_facts(runner)
                 self._jobs.start(seq, lambda: ({"facts": facts, "killed": runners.kill(runner)}, []))
                 return
             if message.get("do") == "disk":
@@ -128,7 +128,7 @@ class Executor:
             self._replies.refuse(seq, from_os(error))
         except (KeyError, TypeError, ValueError) as error:
             self._replies.refuse(seq, ExecutorError("bad_request", f"bad request: {error}"))
-        except Exception as error:  # it would end the executor, and the sandbox with it
+        except Exception as error:  # otherwise it would end the executor and the sandbox
             self._replies.refuse(seq, unexpected(error))
 
     def _do(self, message: dict[str, Any]) -> Answer:
@@ -194,20 +194,20 @@ def _nothing(number: int, frame: Any) -> None:
 
 
 def _keep_descriptors() -> None:
-    """Let no program of a child have them by inheritance, whatever this process was started with."""
+    """Make all descriptors above 2 close-on-exec, so that no command inherits one."""
     for name in os.listdir("/proc/self/fd"):
         try:
             if int(name) > 2:
                 os.set_inheritable(int(name), False)
-        except OSError:  # that of the listing itself
+        except OSError:  # the descriptor of the listing itself
             continue
 
 
 def run(control: socket.socket) -> None:
-    """Be the executor until the server hangs up or asks for the end; the caller then leaves with os._exit.
+    """Run the executor until the server closes the socket or sends `end`; the caller then calls os._exit.
 
-    To be called in a child of the server that has one thread and has read no secret yet. The sandbox and
-    everything in it disappear with this process.
+    Call it in a child of the server that has one thread and has not read any secret. The sandbox ends with this
+    process.
     """
     parent = os.getppid()
     syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -215,12 +215,12 @@ def run(control: socket.socket) -> None:
         return
     syscalls.set_name("sandlot-exec")
     if not kernel.is_gvisor():
-        # Orphaned ops are reaped here, not whenever the machine's own PID 1 comes to it: until then they are in the
-        # way. Not under gVisor, where a reaper takes orphans also from the namespaces below it.
+        # Orphaned ops are reaped here instead of by the host's PID 1, which may take its time: until then their control
+        # groups cannot be removed. Not under gVisor, whose subreaper also adopts orphans of nested PID namespaces.
         syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        # The server decides when the sandbox ends; a signal to the whole group must not be faster. Not ignored,
-        # but handled: what is ignored stays so in every command.
+        # The server decides when the sandbox ends, so a signal to the process group must not end it. Handled
+        # instead of ignored, since commands would inherit SIG_IGN.
         signal.signal(number, _nothing)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     os.umask(0o022)
@@ -231,7 +231,7 @@ def run(control: socket.socket) -> None:
     try:
         executor.serve()
     except Exception as error:
-        # Not a traceback: printing one opens source files, and those paths are the sandbox's by now.
+        # No traceback: printing one opens source files, and these paths now lead into the sandbox.
         os.write(2, f"sandlot: the executor failed: {error!r}\n".encode())
     finally:
         executor.end()

@@ -1,4 +1,4 @@
-"""The namespaces the executor came from, which it must be able to reach after it has left them."""
+"""The executor's original namespaces, kept reachable after it has left them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _HINT = (
 
 
 class Home:
-    """Descriptors of the place outside: /proc, and the mount and network namespaces to come back to."""
+    """Descriptors of the original /proc and namespaces (a pod's container's, after `enter_target`)."""
 
     def __init__(self) -> None:
         self.proc = os.open("/proc", os.O_PATH | os.O_CLOEXEC)
@@ -27,7 +27,7 @@ class Home:
             syscalls.unshare(syscalls.CLONE_NEWNS)
         except PermissionError:
             self._enter_user_namespace()
-        # Without this, what is mounted for the sandbox would show up on the machine.
+        # Without this, the sandbox's mounts would propagate to the host.
         syscalls.mount("none", "/", None, syscalls.MS_REC | syscalls.MS_PRIVATE)
         self.mnt = self._open("self/ns/mnt")
 
@@ -46,7 +46,7 @@ class Home:
                 raise SetupError(f"{_HINT} ({error})") from error
             raise
         self.rootless = True
-        # A change of credentials takes it back.
+        # The change of credentials has cleared it.
         syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
 
     def _write(self, name: str, text: str) -> None:
@@ -57,7 +57,7 @@ class Home:
             os.close(fd)
 
     def enter_target(self, pid: int) -> None:
-        """Make the namespaces of another process the home (a pod's container); raises OSError."""
+        """Enter the namespaces of a pod's container and make them the home; raises OSError."""
         fds = {
             kind: self._open(f"{pid}/ns/{name}")
             for name, kind in (
@@ -77,7 +77,7 @@ class Home:
         self.mnt = fds[syscalls.CLONE_NEWNS]
 
     def enter_cgroup_namespace(self, pid: int) -> bool:
-        """Enter that of another process; whether it hides where its groups are. Raises OSError."""
+        """Enter a process's cgroup namespace; return whether it hides the groups' paths. Raises OSError."""
         try:
             own, other = (
                 os.stat(f"{name}/ns/cgroup", dir_fd=self.proc).st_ino for name in ("self", str(pid))
@@ -93,29 +93,29 @@ class Home:
             os.close(fd)
         return True
 
-    def own_mounts(self) -> None:
-        """Make a private copy of the current mounts the home; raises OSError."""
+    def copy_mounts(self) -> None:
+        """Make a private copy of the current mounts and use it as the home; raises OSError."""
         syscalls.unshare(syscalls.CLONE_NEWNS)
         syscalls.mount("none", "/", None, syscalls.MS_REC | syscalls.MS_PRIVATE)
         os.close(self.mnt)
         self.mnt = self._open("self/ns/mnt")
 
-    def can_bear_elsewhere(self) -> bool:
-        """Whether its children may be born in another process namespace for a while, and then here again."""
+    def can_set_child_pid_namespace(self) -> bool:
+        """Return whether this process may change the PID namespace of its children and change it back."""
         try:
             syscalls.setns(self.pid, syscalls.CLONE_NEWPID)
-        except OSError:  # a user namespace of its own has no say in the processes of the one above it
+        except OSError:  # a rootless executor lacks CAP_SYS_ADMIN over the original PID namespace
             return False
         return True
 
-    def leave_for_new_mounts(self) -> None:
-        """Go back to the home's mounts and into a fresh private copy of them."""
+    def enter_new_mount_namespace(self) -> None:
+        """Enter a fresh private copy of the home's mount namespace."""
         syscalls.setns(self.mnt, syscalls.CLONE_NEWNS)
         syscalls.unshare(syscalls.CLONE_NEWNS)
         syscalls.mount("none", "/", None, syscalls.MS_REC | syscalls.MS_PRIVATE)
 
     def pids(self) -> list[int]:
-        """All processes that the home's /proc shows."""
+        """Return all pids in the home's /proc."""
         directory = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self.proc)
         try:
             return [int(name) for name in os.listdir(directory) if name.isdigit()]
@@ -135,7 +135,7 @@ class Home:
 
 
 def unescape(text: str) -> str:
-    """Undo mountinfo's octal escapes."""
+    """Decode mountinfo's octal escapes."""
     parts = text.split("\\")
     return parts[0] + "".join(chr(int(part[:3], 8)) + part[3:] for part in parts[1:])
 
@@ -157,11 +157,11 @@ class Mount:
 
     @property
     def writable(self) -> bool:
-        """Whether anything can be written there at all."""
+        """Whether the mount and its file system are writable."""
         return "ro" not in (*self.options.split(","), *self.super_options.split(","))
 
 
 def mounts(home: Home) -> list[Mount]:
-    """The mounts that this process sees now, in mounting order."""
+    """Return the mounts that this process sees, in mount order."""
     text = os.fsdecode(home.read("self/mountinfo"))
     return [Mount(line) for line in text.splitlines()]

@@ -1,4 +1,4 @@
-"""The kernel's notice that a runner's control group is out of memory, and how long to look for a kill then."""
+"""Receives a control group's out-of-memory notifications, and counts the checks for a kill that follow."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .group import Group
 
-# The kernel notifies before it kills: look again for a while.
+# The kernel notifies before it kills: check for a while.
 OOM_CHECKS = 40
 OOM_PAUSE_MS = 5
 
 
 class OomEvents:
-    """Of one group; none where it does not count memory, or the kernel kills nobody."""
+    """OOM notifications of one group; none if it has no memory controller or no OOM killer."""
 
     def __init__(self, group: Group | None, poll: select.poll) -> None:
-        """Adds to `poll` what tells of one. Raises OSError."""
-        self.checks = 0  # looks at whom the kernel has killed that are still to come
+        """Register the notification descriptor with `poll`. Raises OSError."""
+        self.checks = 0  # remaining checks for an OOM kill
         self._version = group.version if group else 0
         self.fd = _open(group, poll) if group and "memory" in group.directories else -1
 
-    def happened(self) -> None:
-        """One has come: look for a while."""
+    def on_event(self) -> None:
+        """Start checking for a kill, after a notification."""
         if self._version == 1:
             try:
                 os.eventfd_read(self.fd)
@@ -33,7 +33,7 @@ class OomEvents:
         self.checks = OOM_CHECKS
 
     def count_down(self) -> None:
-        """One look less."""
+        """Count one check."""
         self.checks = max(0, self.checks - 1)
 
 

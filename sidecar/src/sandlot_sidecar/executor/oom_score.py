@@ -1,30 +1,30 @@
-"""The oom_score_adj of a runner and of its ops: whom the kernel kills first when memory is used up."""
+"""Sets the oom_score_adj of a runner and its ops, so that the OOM killer picks ops first."""
 
 from __future__ import annotations
 
 import os
 
-# A container's ops keep its score; it has to be so much above their runner's.
+# Ops keep their container's score; their runner gets this much less.
 OOM_DISTANCE = 100
 
 
 class OomScore:
-    """That of this process, which what it starts is born with."""
+    """The oom_score_adj of this process, which its children inherit."""
 
     def __init__(self, proc: int) -> None:
-        """`proc`: the machine's, open. Raises OSError."""
+        """`proc`: a descriptor of the host's /proc. Raises OSError."""
         self._file = os.open("self/oom_score_adj", os.O_RDWR | os.O_CLOEXEC, dir_fd=proc)
         self._own = os.pread(self._file, 16, 0).strip()
         self._op = b"1000"
 
-    def take(self, score: int | None, *, kills: bool) -> None:
-        """Let ops have this score, where this process may have one that is low enough beside it.
+    def configure(self, score: int | None, *, kills: bool) -> None:
+        """Use this score for ops, if this process may set its own low enough beside it.
 
-        `kills`: whether the kernel goes by it.
+        `kills`: whether the kernel has an OOM killer that uses the score.
         """
         if score is None:
             return
-        # Where nobody is killed by score (gVisor), one for both spares each op two writes.
+        # Without an OOM killer (gVisor), one score for both saves each op two writes.
         own = str(max(-1000, score - OOM_DISTANCE) if kills else score).encode()
         if int(self._own) > int(own):
             try:
@@ -34,13 +34,13 @@ class OomScore:
             self._own = own
         self._op = str(score).encode()
 
-    def be_op(self) -> None:
-        """Take on that of ops."""
+    def set_for_op(self) -> None:
+        """Set the score of ops, before one is started."""
         if self._op != self._own:
             self._set(self._op)
 
-    def be_runner(self) -> None:
-        """Take on that of a runner again."""
+    def set_for_runner(self) -> None:
+        """Set the score of the runner again."""
         if self._op != self._own:
             self._set(self._own)
 

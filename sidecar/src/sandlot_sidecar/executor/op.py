@@ -1,4 +1,4 @@
-"""One command of a runner: what it has used, and whether a limit has ended it."""
+"""A runner's running op: its resource usage, and whether it exceeded a limit."""
 
 from __future__ import annotations
 
@@ -12,59 +12,59 @@ if TYPE_CHECKING:
     from .counters import Counters
     from .group import Group
 
-# An op that so many looks find at its limit of processes is a bomb.
-FULL_LOOKS = 5
+# An op that this many checks find at its process limit is a fork bomb.
+FULL_CHECKS = 5
 
 
 class Op:
-    """The command, and the counters from before it."""
+    """The op's process, and the counters from before its start."""
 
     def __init__(self, *, pid: int, inner_pid: int | None, mark: str, before: Counters) -> None:
         self.pid = pid
-        self.inner_pid = inner_pid  # as the sandbox sees it, once it was asked for
+        self.inner_pid = inner_pid  # its pid in the sandbox, once looked up
         self.pidfd = os.pidfd_open(pid)
         self.before = before
-        self.memory: int | None = None  # the group's, and its peak, when the op began
+        self.memory: int | None = None  # the group's usage and peak at the op's start
         self.peak: int | None = None
         self.sweep = Sweep(mark=mark, leader=inner_pid or 0)
         self.oom = False
-        # The kernel killed one of it for memory, but no limit of the sandbox's was reached.
+        # OOM-killed although no limit of the sandbox was reached.
         self.node_oom = False
-        self.full = 0  # looks that found it at its limit of processes
-        self.tell_at: float | None = None  # when the server hears of its start, unless it has ended by then
+        self.full = 0  # checks that found it at its process limit
+        self.report_start_at: float | None = None  # when to report its start, unless it has ended by then
 
     @property
-    def struck(self) -> bool:
-        """Whether a look has ended it."""
-        return self.oom or self.full >= FULL_LOOKS
+    def over_limit(self) -> bool:
+        """Whether a check found the op above a limit."""
+        return self.oom or self.full >= FULL_CHECKS
 
-    def judge_oom(self, now: Counters) -> None:
-        """Whose memory was used up: the kernel kills also where that of the node, or of more than this sandbox, is."""
+    def classify_oom(self, now: Counters) -> None:
+        """Classify an OOM kill: by a limit of the sandbox, or by one of the node or a larger group."""
         if now.oom > self.before.oom and not self.oom and not self.node_oom:
             self.oom = now.refused > self.before.refused
             self.node_oom = not self.oom
 
-    def overran(self, group: Group | None, now: Counters, *, failed: bool) -> bool:
-        """Whether the limit of processes is why it failed, or what it left is a fork bomb."""
+    def hit_pids_limit(self, group: Group | None, now: Counters, *, failed: bool) -> bool:
+        """Return whether the process limit made the op fail, or the op left a fork bomb."""
         if not group or now.pids <= self.before.pids:
             return False
-        return failed or group.overrun(before=self.before.pids)
+        return failed or group.is_fork_bomb(before=self.before.pids)
 
     def peak_memory(self, group: Group | None, largest: int) -> int:
-        """Bytes; `largest`: the size of its own largest process."""
+        """Return the peak memory in bytes; `largest`: the peak RSS of its largest process."""
         peak = group.number("memory_peak") if group else None
         if peak is None or self.memory is None or self.peak is None:
             return largest
-        # A child's largest size begins with that of this process, whose memory it borrows until its exec.
+        # A child's peak RSS starts with this process's, whose memory it shares until its exec.
         own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         single = largest if largest > own else 0
         if peak == self.peak and peak > self.memory:
-            # The peak of an earlier op, where it cannot be set back, says nothing of this one.
+            # The peak is an earlier op's: the kernel cannot reset it.
             return largest
         return max(single, peak - self.memory)
 
     def cpu(self, now: Counters, *, waited_for: float) -> float:
-        """Seconds of processor time; `waited_for`: of its own process and of those that this has waited for."""
+        """Return the CPU seconds; `waited_for`: those of its own process and of the children it waited for."""
         if self.before.cpu is None or now.cpu is None:
             return waited_for
         return round(max(waited_for, now.cpu - self.before.cpu), 6)

@@ -1,4 +1,4 @@
-"""The limits that a caller sets on one op: of memory, processes and processor time."""
+"""The limits that a caller sets on one op: memory, processes and CPU time."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 
 class OpLimits:
-    """Those on the group of a runner; what it had otherwise is remembered for the next op."""
+    """Applies per-op limits to a runner's control group, and restores its own before the next op."""
 
     def __init__(self, group: Group | None) -> None:
         self._group = group
         self._defaults: dict[str, str] = {}
 
     def set(self, limits: dict[str, Any]) -> None:
-        """Take those of the last op away, and set those of the next one: before it is born."""
+        """Restore the group's own limits, then set those of the next op before it is started."""
         if not self._group:
             return
         for what, text in self._defaults.items():
@@ -41,7 +41,7 @@ class OpLimits:
 
 
 def limit_cpu_seconds(pid: int, seconds: float) -> None:
-    """Let a process, and each of its descendants, run for so long."""
+    """Limit the CPU time of a process, and of each of its descendants."""
     whole = max(1, int(seconds + 0.999))
     try:
         resource.prlimit(pid, resource.RLIMIT_CPU, (whole, whole + 1))

@@ -1,4 +1,4 @@
-"""What a root is built from, and what the first root has found there for all later ones."""
+"""What roots are built from: the config's `root`, and what the first root read for all later ones."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from . import given
+    from . import container_mounts
     from .store import Store
 
 
 class Plan:
-    """The config's `root`, checked."""
+    """The validated config `root`."""
 
     def __init__(self, spec: dict[str, Any], *, target: bool) -> None:
         lower = spec.get("lower") or ["/"]
@@ -30,17 +30,19 @@ class Plan:
         self.disk = spec.get("disk")
         self.host = lower == ["/"] and not target
         self.target = target
-        self.store: Store | None = None  # where the writable layer is; in memory without one
-        # Read for the first root, and the same for all later ones.
-        self.given: given.Given | None = None
+        self.store: Store | None = None  # holds the writable layer; None: in memory
+        # Read for the first root and reused for all later ones.
+        self.container_mounts: container_mounts.ContainerMounts | None = None
         self.network_files: tuple[bytes, bytes] | None = None
         self.seen: dict[str, os.stat_result | None] = {}
         self.top: set[str] | None = None
 
     def fall_back(self, reason: str) -> list[str]:
-        """Ask for less after a failure: an upper layer in memory, then no overlay; the notes for it."""
+        """Fall back after a failure to an upper layer in memory, then to no overlay; return notes."""
         if self.store is not None:
             self.store = None
-            return [f"root: changes are kept in memory, the kernel takes no overlay on the volume: {reason}"]
+            return [
+                f"root: changes are kept in memory, the kernel rejects an overlay on the volume: {reason}"
+            ]
         self.overlay = False
         return [f"root: no overlay here, changes are made to the container itself: {reason}"]

@@ -1,11 +1,11 @@
-"""The sandbox of a pod: all that is different when it is made in a container that somebody else has started."""
+"""A sandbox in a pod's container: what differs when the kubelet has started the container."""
 
 from __future__ import annotations
 
 import os
 
 from .. import kernel
-from . import seccomp, syscalls, target, targetgroups, users
+from . import seccomp, syscalls, target, target_groups, users
 from .confinement import Confinement
 from .errors import SetupError
 from .store import PLACE, Store
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 
 
 class Pod:
-    """The container that was entered: what binds its processes, and where changes of its files go."""
+    """The entered container: its processes' restrictions, its control group, and the store for changed files."""
 
     def __init__(self, *, home: Home, pid: int, root: dict[str, Any]) -> None:
-        """Enter it for good. Raises OSError and SetupError."""
+        """Enter the container permanently. Raises OSError and SetupError."""
         self.fd = os.pidfd_open(pid)
         self.confinement = Confinement(home=home, pid=pid)
         self.notes = list(self.confinement.notes)
-        # On the executor, since code could make use of any process of its sandbox that had no filter.
+        # Installed on the executor itself, so that no process of the sandbox is without the filter.
         self.guarded = kernel.is_gvisor() and seccomp.guard_network()
         self.store = self._open_store(root)
-        # Only with the container's own view are the paths of its groups those that can be mounted.
+        # Only in the container's cgroup namespace do its groups' paths match those in a mount.
         self.groups_hidden = home.enter_cgroup_namespace(pid)
-        self.group: SandboxGroup | None = targetgroups.enter(home, pid)
+        self.group: SandboxGroup | None = target_groups.enter(home, pid)
         workdir = target.workdir(home, pid)
         home.enter_target(pid)
         if self.store is not None:
@@ -55,7 +55,7 @@ class Pod:
 
     def _attach_store(self, home: Home) -> None:
         assert self.store is not None
-        home.own_mounts()
+        home.copy_mounts()
         try:
             self.store.attach()
         except OSError as error:
@@ -65,14 +65,14 @@ class Pod:
             self.store = None
 
     def drop_store(self, home: Home) -> None:
-        """Do without the volume; without this, a root that is the container's own would have it in its mounts."""
+        """Unmount the volume, which would otherwise be visible in the container's own root."""
         self.store = None
         syscalls.setns(home.mnt, syscalls.CLONE_NEWNS)
         syscalls.umount(PLACE)
 
 
 def enter(home: Home, message: dict[str, Any]) -> Pod | None:
-    """Find and enter the container that `setup` names; None when it names none. Raises OSError and SetupError."""
+    """Enter the container that `setup` names; return None if it names none. Raises OSError and SetupError."""
     pid = message.get("target_pid")
     if message.get("target") is not None:
         pid = target.find(home, str(message["target"]))

@@ -1,10 +1,10 @@
-"""What is read after a reset, and compared with what was read before the first claim: is the sandbox a fresh one?"""
+"""Proves a reset: compares the sandbox's state after it with the state recorded before the first claim."""
 
 from __future__ import annotations
 
 import os
 
-from . import picture
+from . import file_snapshot
 from .namespaces import mounts
 
 TYPE_CHECKING = False
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     from .rootfs import Root
 
 
-MOST_NAMED = 10
-MOST_OF_A_NAME = 200
+MAX_DIFFERENCES = 10
+MAX_DIFFERENCE_LENGTH = 200
 
 
-class Fresh:
-    """The picture of a fresh sandbox, taken once, before anybody's code has run."""
+class FreshState:
+    """The state of a fresh sandbox, recorded once, before any user code has run."""
 
     def __init__(self, *, home: Home, root: Root) -> None:
-        """Raises OSError."""
+        """Record the current state; raises OSError."""
         self.mounts = _mounts(home)
-        self.files = picture.take(root)
+        self.files = file_snapshot.take(root)
         self.names = _names()
 
     def compare(
@@ -39,22 +39,25 @@ class Fresh:
         own_network: bool,
         groups: list[str],
     ) -> tuple[dict[str, Any], bool]:
-        """The proof document and whether everything in it is as it was. Raises OSError.
+        """Return the proof document, and whether the state is unchanged. Raises OSError.
 
-        `before`: the /proc of the generation before, `groups`: control groups of its commands that are left.
+        `before`: the previous generation's /proc, `groups`: remaining control groups of its commands.
         """
-        files, now = picture.take(root), _mounts(home)
-        above = f"{picture.UPPER}/"
-        processes = [*_processes(), *_left_in(before)]
+        files, now = file_snapshot.take(root), _mounts(home)
+        above = f"{file_snapshot.UPPER}/"
+        processes = [*_processes(), *_processes_in(before)]
         upper = sum(path.startswith(above) and path not in self.files for path in files)
         changed = [
             path for path in files.keys() | self.files.keys() if files.get(path) != self.files.get(path)
         ]
-        moved = _moved(self.mounts, now)
+        moved = _mount_differences(self.mounts, now)
         network, ipc, names = _network_equal(home, init, own_network), _ipc_entries(), _names()
         differences = [
             *(f"process {pid}" for pid in processes),
-            *(f"file {path}: {_how(self.files.get(path), files.get(path))}" for path in sorted(changed)),
+            *(
+                f"file {path}: {_difference(self.files.get(path), files.get(path))}"
+                for path in sorted(changed)
+            ),
             *(f"mount {text}" for text in moved),
             *([] if network else ["network"]),
             *(f"ipc {text}" for text in ipc),
@@ -70,8 +73,10 @@ class Fresh:
             "ipc_entries": len(ipc),
             "hostname_equal": names == self.names,
             "groups": len(groups),
-            # The names are of hostile code's choice, and as many as it likes.
-            "differences": [_printable(text)[:MOST_OF_A_NAME] for text in differences[:MOST_NAMED]],
+            # Hostile code chooses the names and how many there are.
+            "differences": [
+                _printable(text)[:MAX_DIFFERENCE_LENGTH] for text in differences[:MAX_DIFFERENCES]
+            ],
         }
         return proof, not differences
 
@@ -80,15 +85,15 @@ def _printable(text: str) -> str:
     return text.encode("ascii", "backslashreplace").decode()
 
 
-def _how(before: Any, after: Any) -> str:
+def _difference(before: Any, after: Any) -> str:
     if before is None or after is None:
         return "is new" if before is None else "has gone"
     names = ("mode", "owner", "group", "device", "content", "attributes")
     return ", ".join(name for name, one, other in zip(names, before, after, strict=True) if one != other)
 
 
-def _moved(before: list[tuple[str, ...]], now: list[tuple[str, ...]]) -> list[str]:
-    """Mounts that came, went or changed. One that the machine took away with its directory cannot be had again."""
+def _mount_differences(before: list[tuple[str, ...]], now: list[tuple[str, ...]]) -> list[str]:
+    """Describe added, removed and changed mounts; ignore those whose directory the host has removed."""
     gone = [mount for mount in _without(before, now) if os.path.lexists(mount[1])]
     return [
         *(f"{mount[1]}: has gone: {' '.join(mount)}" for mount in gone),
@@ -97,7 +102,7 @@ def _moved(before: list[tuple[str, ...]], now: list[tuple[str, ...]]) -> list[st
 
 
 def _without(these: list[tuple[str, ...]], those: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """Of the same mount twice here and once there, one."""
+    """Return the multiset difference: of a mount twice in `these` and once in `those`, one remains."""
     left, found = list(those), []
     for mount in these:
         if mount in left:
@@ -111,22 +116,22 @@ def _processes() -> list[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdigit() and name != "1"]
 
 
-def _left_in(before: int) -> list[int]:
-    """Processes of a namespace that should have none. All others of the machine need not be looked at for that."""
+def _processes_in(before: int) -> list[int]:
+    """Return the processes of a PID namespace, given its /proc, without scanning all of the host's."""
     return [int(name) for name in os.listdir(before) if name.isdigit()]
 
 
 def _mounts(home: Home) -> list[tuple[str, ...]]:
     return sorted(
-        (mount.root, mount.point, mount.options, mount.kind, mount.source, _unsized(mount))
+        (mount.root, mount.point, mount.options, mount.kind, mount.source, _options_without_size(mount))
         for mount in mounts(home)
-        # A sysfs that shows a network of its own is there only with such a network.
+        # The sandbox has its own sysfs only while it has its own network namespace.
         if not (mount.point == "/sys" or mount.point.startswith("/sys/"))
     )
 
 
-def _unsized(mount: Mount) -> str:
-    """The options of a file system; without the size that each claim's limit of memory gives to /dev/shm."""
+def _options_without_size(mount: Mount) -> str:
+    """Return the file system options without the size of /dev/shm, which each claim's memory limit sets."""
     options = mount.super_options.split(",")
     return ",".join(each for each in options if mount.point != "/dev/shm" or not each.startswith("size="))
 

@@ -1,4 +1,4 @@
-"""Reads the seccomp filters of another process, which the kernel tells only to a tracer."""
+"""Reads another process's seccomp filters, which the kernel shows only to a tracer."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def _call(request: int, pid: int, address: int = 0, data: object = None) -> int:
 
 
 def seccomp_filters(pid: int) -> list[bytes]:
-    """The instructions of every filter, oldest first; a stopped process stays stopped. Raises OSError."""
+    """Return the instructions of every filter, oldest first; a stopped process stays stopped. Raises OSError."""
     _call(_SEIZE, pid)
     try:
         _call(_INTERRUPT, pid)
-        # A tracer can ask only while the other one stands still.
+        # The tracee must be stopped.
         os.waitpid(pid, _WALL)
         found = []
         for index in range(MOST):

@@ -1,4 +1,4 @@
-"""What the executor says on its control socket: answers, refusals and events."""
+"""Sends the executor's answers, errors and events on its control socket."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ if TYPE_CHECKING:
 
 
 class Replies:
-    """Sends them; a server that is gone is no error here: the next read says so."""
+    """Sends messages; ignores a closed socket, which the next read reports."""
 
     def __init__(self, control: socket.socket) -> None:
         self._control = control
 
     def answer(self, seq: Any, answer: Answer) -> None:
-        """A document and descriptors, which are closed here."""
+        """Send a document and descriptors, and close the descriptors."""
         document, fds = answer
         self.send({"seq": seq, "ok": True, **document}, fds)
 
     def refuse(self, seq: Any, error: ExecutorError) -> None:
-        """A request that failed."""
+        """Send the error of a failed request."""
         self.send(refusal(seq, error))
 
     def send(self, message: dict[str, Any], fds: list[int] | None = None) -> None:
-        """A message as it is, and descriptors, which are closed here."""
+        """Send a message and descriptors, and close the descriptors."""
         try:
             wire.send(self._control, message, fds or [])
         except OSError:
@@ -39,7 +39,7 @@ class Replies:
 
 
 def refusal(seq: Any, error: ExecutorError) -> dict[str, Any]:
-    """The message for a request that failed."""
+    """Build the message for a failed request."""
     message = {"seq": seq, "error": error.code, "message": error.message}
     if error.field is not None:
         message["field"] = error.field
@@ -47,5 +47,7 @@ def refusal(seq: Any, error: ExecutorError) -> dict[str, Any]:
 
 
 def unexpected(error: Exception) -> ExecutorError:
-    """The error for an exception that nothing else is known of."""
-    return ExecutorError("internal", f"an unexpected failure: {type(error).__name__}")
+    """Build the error for an unexpected exception."""
+    return ExecutorError(
+        "internal", f"unexpected error in the executor: {type(error).__name__}; report it as a bug"
+    )

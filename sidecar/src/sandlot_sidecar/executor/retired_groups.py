@@ -1,4 +1,4 @@
-"""Control groups whose runner has ended: removed as soon as what ops left behind there is gone."""
+"""Removes the control groups of ended runners once the processes that ops left there are gone."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ if TYPE_CHECKING:
     from .group import Group
     from .limits import Limits
 
-CHARGED = 64 << 10  # bytes of a group without processes that count
+CHARGED = 64 << 10  # bytes above which a group without processes counts as charged
 WATCH_EVERY = 0.2
-WATCH_SECONDS = 5.0  # after an op left processes behind; later ones are met when the next runner is made
-# For the groups of what a reset has killed; what has a member then is told as a difference.
+WATCH_SECONDS = 5.0  # polling time after an op left processes; later the start of a runner checks again
+# For the groups that a reset kills; the proof reports a group that still has a member as a difference.
 EMPTY_SECONDS = 5.0
 
 
 class RetiredGroups:
-    """Those of one sandbox; there are none where it has no control group."""
+    """The retired groups of one sandbox; always empty if it has no control group."""
 
     def __init__(
         self, limits: Limits, *, end_init: Callable[[], None], reap_orphans: Callable[[], None]
     ) -> None:
-        """`end_init`: ends all in the sandbox, where a fork bomb cannot be killed otherwise."""
+        """`end_init`: kills the whole sandbox where a fork bomb cannot be killed otherwise."""
         self._limits = limits
         self._end_init = end_init
         self._reap_orphans = reap_orphans
         self._groups: list[Group] = []
-        self._charged: list[str] = []  # groups without processes, but with memory: of shared memory
-        self._watch_until = self._look_at = self._sweep_at = 0.0
+        self._charged: list[str] = []  # groups without processes that are still charged for shared memory
+        self._watch_until = self._memory_check_at = self._sweep_at = 0.0
 
     @property
     def _parent(self) -> Group:
@@ -41,7 +41,7 @@ class RetiredGroups:
         return self._limits.cgroup.group
 
     def add(self, group: Group) -> None:
-        """Remove a group, now if it is empty."""
+        """Remove a group now if it is empty, else later."""
         if self._removed(group):
             return
         self._groups.append(group)
@@ -49,39 +49,39 @@ class RetiredGroups:
         self._watch_until, self._sweep_at = now + WATCH_SECONDS, now + WATCH_EVERY
 
     def names(self) -> list[str]:
-        """Of the groups that something has been left in."""
+        """Return the names of the groups that still have members."""
         return [group.name for group in self._groups]
 
     def kill(self, name: str) -> int:
-        """Kill all that is left in one of them; how many died."""
+        """Kill the remaining members of a group; return how many were killed."""
         if name not in self.names():
             return 0
         left = self._parent.child(name)
         try:
-            return kill_members(left, spare=0, lost=self._end_init)
+            return kill_members(left, exclude=0, on_timeout=self._end_init)
         finally:
             left.close()
 
-    def patience(self) -> int | None:
-        """Milliseconds until `look` has something to do; None: nothing."""
+    def poll_timeout_ms(self) -> int | None:
+        """Return the milliseconds until `run_due_work` is due, or None."""
         if not self._groups:
             return None
         now = time.monotonic()
         if self._limits.watch is not None:
-            return max(0, int((min(self._look_at, self._sweep_at) - now) * 1000) + 1)
+            return max(0, int((min(self._memory_check_at, self._sweep_at) - now) * 1000) + 1)
         return int(WATCH_EVERY * 1000) if now < self._watch_until else None
 
-    def look(self) -> None:
-        """At what ops have left behind: remove the groups that are empty by now, and end what takes too much."""
+    def run_due_work(self) -> None:
+        """Remove empty groups and check the memory of the others, if either is due."""
         now = time.monotonic()
         if self._groups and now >= self._sweep_at:
             self._sweep_at = now + WATCH_EVERY
             self.remove_empty()
-        if self._groups and self._limits.watch is not None and now >= self._look_at:
-            self._look_at, _ = self._limits.watch.look(None)
+        if self._groups and self._limits.watch is not None and now >= self._memory_check_at:
+            self._memory_check_at, _ = self._limits.watch.check(None)
 
     def remove_empty(self) -> None:
-        """Remove the groups that are empty by now, and end the bombs among them: one grows before it can be told."""
+        """Remove empty groups, and kill the fork bombs among the others: they show only after some time."""
         if self._charged:
             self._forget_charged()
         if not self._groups:
@@ -90,12 +90,12 @@ class RetiredGroups:
         self._groups = [group for group in self._groups if not self._removed(group)]
 
     def await_empty(self) -> None:
-        """Remove the groups of all that was killed: under gVisor a process leaves its own some time after its end."""
+        """Wait until all groups are removed: under gVisor a process leaves its group some time after its exit."""
         deadline, pause = time.monotonic() + EMPTY_SECONDS, 0.001
         while True:
             self.remove_empty()
             if self._charged:
-                self._forget_charged(all_of_it=True)  # what was shared ends with the sandbox's namespaces
+                self._forget_charged(all_of_it=True)  # shared memory ends with the sandbox's namespaces
             if not (self._groups or self._charged) or time.monotonic() > deadline:
                 return
             time.sleep(pause)
@@ -109,17 +109,17 @@ class RetiredGroups:
             return True
         if group.remove(parent):
             return True
-        # A bomb whose first process ended before the limit was reached would burn the sandbox's cpu for ever.
+        # A fork bomb whose first process exited before it reached the limit would use the sandbox's cpu for ever.
         left = parent.child(group.name)
         try:
-            if left.overrun():
-                kill_members(left, spare=0, lost=self._end_init)
+            if left.is_fork_bomb():
+                kill_members(left, exclude=0, on_timeout=self._end_init)
         finally:
             left.close()
         return group.remove(parent)
 
     def _is_charged(self, name: str) -> bool:
-        """Whether memory of a group without processes is held all the same, which would be forgotten with the group."""
+        """Return whether a group without processes is still charged memory, which its removal would stop counting."""
         group = self._parent.child(name)
         try:
             return (group.number("memory") or 0) > CHARGED and not group.members()

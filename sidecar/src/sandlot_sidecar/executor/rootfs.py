@@ -1,4 +1,4 @@
-"""Builds the sandbox's root in a fresh mount namespace: an overlay whose upper layer is a tmpfs of its own."""
+"""Builds the sandbox's root in a fresh mount namespace: an overlay with an upper layer in a tmpfs or on a volume."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import errno
 import os
 import stat
 
-from . import devices, given, init_mounts, layers, syscalls
+from . import container_mounts, devices, init_mounts, layers, syscalls
+from .disk_space import files_limit
 from .errors import SetupError
-from .held import files_limit
 from .namespaces import mounts
 
 TYPE_CHECKING = False
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from .namespaces import Home, Mount
     from .plan import Plan
 
-# The tmpfs is mounted over the machine's /sys, since no image lies below that.
+# The tmpfs is mounted over the host's /sys, since no image is stored below that.
 WORK = "/sys"
 ROOT = f"{WORK}/root"
-_OURS = ("/proc", "/sys", "/dev")  # every sandbox has them fresh
-NOT_REAL = frozenset(
+_OWN_MOUNTS = ("/proc", "/sys", "/dev")  # mounted anew for each root
+VIRTUAL = frozenset(
     ("proc", "sysfs", "devtmpfs", "devpts", "tmpfs", "ramfs", "cgroup", "cgroup2", "mqueue", "hugetlbfs", "debugfs",
      "tracefs", "securityfs", "pstore", "bpf", "configfs", "fusectl", "autofs", "binfmt_misc", "rpc_pipefs", "nsfs",
      "efivarfs", "overlay", "squashfs", "selinuxfs")
@@ -28,7 +28,7 @@ NOT_REAL = frozenset(
 
 
 class Root:
-    """A root that was built: descriptors of its hidden layers."""
+    """A built root: the descriptors of its hidden layers."""
 
     def __init__(self, *, upper: int, tmpfs: int, devpts: int) -> None:
         self.upper = upper
@@ -36,16 +36,16 @@ class Root:
         self.devpts = devpts
 
     def resize(self, size: int) -> None:
-        """Change how much the writable layer may hold, in bytes; raises OSError."""
+        """Set the size of the writable layer in bytes; raises OSError."""
         syscalls.resize_tmpfs(self.tmpfs, size)
 
     def space(self) -> tuple[int, int]:
-        """Bytes used and bytes there are in the writable layer."""
+        """Return the used bytes and the size of the writable layer."""
         info = os.fstatvfs(self.upper) if self.upper >= 0 else os.statvfs("/")
         return (info.f_blocks - info.f_bfree) * info.f_frsize, info.f_blocks * info.f_frsize
 
     def close(self) -> None:
-        """Let go of the layers; what they held is gone with the mount namespace."""
+        """Close the layers' descriptors; the mounts end with their mount namespace."""
         for fd in (self.upper, self.tmpfs, self.devpts):
             if fd >= 0:
                 os.close(fd)
@@ -60,12 +60,12 @@ class Builder:
         self.hostname = hostname
         self.disk = disk
         self.shm = shm
-        self.part = WORK  # the directory of the upper layer and of its work directory
+        self.part = WORK  # the directory that holds the upper layer and its work directory
         self.notes: list[str] = []
 
     def assemble(self) -> None:
         """Mount everything but what the init mounts; raises OSError."""
-        # Taken before the tmpfs covers it: a copy made later would show the hidden layers inside the sandbox.
+        # Cloned before the tmpfs covers /sys: a later copy would show the hidden layers inside the sandbox.
         sys_tree = syscalls.clone_tree("/sys") if self.home.rootless else -1
         size = f"size={self.disk}" if self.disk else "size=50%"
         before = mounts(self.home)
@@ -79,7 +79,7 @@ class Builder:
         else:
             os.mkdir(f"{WORK}/upper")
             os.mkdir(f"{WORK}/work")
-        base = layers.Base(
+        base = layers.BaseLayer(
             path=f"{WORK}/base", lowers=self.plan.lower, rootless=self.home.rootless, seen=self.plan.seen
         )
         for name in layers.MOUNT_POINTS:
@@ -97,12 +97,12 @@ class Builder:
         for path in self.plan.mask:
             base.hide(path.lstrip("/"))
         if self.plan.target:
-            self._take_over(before, base)
+            self._add_container_mounts(before, base)
         if self.home.rootless:
             self._per_directory(base)
         else:
             if self.plan.target:
-                _like_root(f"{self.part}/upper")
+                _copy_root_owner(f"{self.part}/upper")
             self._overlay(f"lowerdir={self._lowers(base.path, '')}")
         self._submounts(before)
         self._cover(base)
@@ -111,30 +111,30 @@ class Builder:
         )
         self._sysfs(sys_tree)
 
-    def _network_files(self, base: layers.Base) -> None:
+    def _network_files(self, base: layers.BaseLayer) -> None:
         if self.plan.network_files is None:
             self.plan.network_files = layers.network_files(self.plan.lower)
         resolv, hosts = self.plan.network_files
         layers.write_network_files(base, resolv=resolv, hosts=hosts, hostname=self.hostname)
 
-    def _take_over(self, before: list[Mount], base: layers.Base) -> None:
-        """Have files of the overlay in place of what the container could write to elsewhere: a reset drops them."""
-        if self.plan.given is None:
+    def _add_container_mounts(self, before: list[Mount], base: layers.BaseLayer) -> None:
+        """Copy the container's writable mounts into the overlay, so that a reset drops changes to them."""
+        if self.plan.container_mounts is None:
             image = f"{WORK}/image"
             os.mkdir(image)
             syscalls.mount("/", image, None, syscalls.MS_BIND)
-            theirs = [mount for mount in before if not self._is_hidden(mount)]
-            self.plan.given = given.Given(theirs, image=image)
-            self.notes += self.plan.given.notes
+            visible = [mount for mount in before if not self._is_hidden(mount)]
+            self.plan.container_mounts = container_mounts.ContainerMounts(visible, image=image)
+            self.notes += self.plan.container_mounts.notes
             syscalls.umount(image)
             os.rmdir(image)
-        self.plan.given.write(base)
+        self.plan.container_mounts.write(base)
 
     def _overlay(self, lowers: str) -> None:
         options = f"{lowers},upperdir={self.part}/upper,workdir={self.part}/work"
         if self.plan.store is not None:
             try:
-                # Else its end writes out all that is unwritten on the volume's disk, of whomever: seconds.
+                # Otherwise unmounting syncs all dirty pages of the volume's file system, of every writer: seconds.
                 syscalls.mount("overlay", ROOT, "overlay", syscalls.MS_NODEV, f"{options},volatile")
                 return
             except OSError as error:
@@ -157,8 +157,8 @@ class Builder:
         found = [path for path in paths if os.path.isdir(path) and not os.path.islink(path)]
         return ":".join(_escape(path) for path in found)
 
-    def _per_directory(self, base: layers.Base) -> None:
-        """One overlay per top-level directory: below a user namespace, / itself has locked mounts."""
+    def _per_directory(self, base: layers.BaseLayer) -> None:
+        """Mount one overlay per top-level directory: in a user namespace, / itself has locked mounts."""
         syscalls.mount(ROOT, ROOT, None, syscalls.MS_BIND)
         os.chmod(ROOT, 0o755)
         if self.plan.top is None:
@@ -166,7 +166,7 @@ class Builder:
         for name in sorted(self.plan.top | set(os.listdir(base.path))):
             self._top_entry(base, name)
 
-    def _top_entry(self, base: layers.Base, name: str) -> None:
+    def _top_entry(self, base: layers.BaseLayer, name: str) -> None:
         made = f"{base.path}/{name}"
         found = base.find(name)
         if os.path.lexists(made) and not os.path.isdir(made):
@@ -186,9 +186,9 @@ class Builder:
                     os.symlink(os.readlink(os.path.join(lower, name)), f"{ROOT}/{name}")
                     break
 
-    def _top_directory(self, base: layers.Base, name: str) -> None:
+    def _top_directory(self, base: layers.BaseLayer, name: str) -> None:
         if not any(os.access(os.path.join(lower, name), os.R_OK | os.X_OK) for lower in self.plan.lower):
-            self.notes.append(f"root: /{name} is closed to this user and is empty in the sandbox")
+            self.notes.append(f"root: /{name} is not readable by this user and is empty in the sandbox")
             return
         base.directory(name)
         for part in ("upper", "work"):
@@ -222,10 +222,11 @@ class Builder:
     def _submounts(self, before: list[Mount]) -> None:
         if not (self.plan.host or self.plan.target) or self.home.rootless:
             return
-        copied = self.plan.given.copied if self.plan.given is not None else {}
-        closed = self.plan.given.closed if self.plan.given is not None else set[str]()
+        added = self.plan.container_mounts
+        copied = added.copied if added is not None else {}
+        read_only = added.read_only if added is not None else set[str]()
         for mount in before:
-            if self._is_hidden(mount) or mount.point in copied or (mount.kind in NOT_REAL and self.plan.host):
+            if self._is_hidden(mount) or mount.point in copied or (mount.kind in VIRTUAL and self.plan.host):
                 continue
             target = f"{ROOT}{mount.point}"
             if os.path.realpath(target) != target or not os.path.lexists(target):
@@ -233,20 +234,20 @@ class Builder:
             syscalls.mount(mount.point, target, None, syscalls.MS_BIND)
             if self.plan.host:
                 syscalls.make_read_only(target)
-            elif mount.point in closed:
-                given.close(target, mount)
+            elif mount.point in read_only:
+                container_mounts.remount_read_only(target, mount)
 
     def _is_hidden(self, mount: Mount) -> bool:
         gone = [f"/{name}" for name, _ in layers.HOST_HIDDEN] if self.plan.host else []
         return mount.point == "/" or any(
-            _below(mount.point, path) for path in (*_OURS, *gone, *self.plan.mask)
+            _below(mount.point, path) for path in (*_OWN_MOUNTS, *gone, *self.plan.mask)
         )
 
-    def _cover(self, base: layers.Base) -> None:
+    def _cover(self, base: layers.BaseLayer) -> None:
         covers = list(base.to_cover) + [(path.lstrip("/"), 0o755) for path in self.plan.mask]
         for number, (relative, mode) in enumerate(covers):
             target, source = f"{ROOT}/{relative}", f"{WORK}/cover/{number}"
-            # Also where nothing is to be covered: a later root's layers are compared with this one's.
+            # Create it even if there is nothing to cover: the proof compares the layers of all roots.
             os.mkdir(source)
             os.chmod(source, mode)
             if not os.path.lexists(target) or os.path.islink(target):
@@ -256,7 +257,7 @@ class Builder:
             syscalls.mount(source, target, None, syscalls.MS_BIND)
 
 
-def _like_root(path: str) -> None:
+def _copy_root_owner(path: str) -> None:
     info = os.stat("/")
     os.chown(path, info.st_uid, info.st_gid)
     os.chmod(path, stat.S_IMODE(info.st_mode))
@@ -271,7 +272,7 @@ def _below(path: str, parent: str) -> bool:
 
 
 def open_layers(*, overlay: bool, part: str) -> Root:
-    """Open what stays reachable by descriptor only, before the old root goes away."""
+    """Open the hidden layers, which after `pivot` are reachable only by descriptor."""
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
     if not overlay:
         return Root(upper=-1, tmpfs=-1, devpts=os.open("/dev/pts", flags))
@@ -283,11 +284,11 @@ def open_layers(*, overlay: bool, part: str) -> Root:
 
 
 def pivot() -> None:
-    """Make ROOT the root of every process in this mount namespace, and let the machine's root go."""
+    """Make ROOT the root of this mount namespace, and unmount the host's root."""
     os.chdir(ROOT)
     try:
         syscalls.pivot_root(".", ".")
     except OSError as error:
-        raise SetupError(f"the root cannot be changed here: {error}") from error
+        raise SetupError(f"cannot change the root: {error}; run where pivot_root is allowed") from error
     syscalls.umount(".")
     os.chdir("/")

@@ -1,4 +1,4 @@
-"""Runs one op after the other on behalf of the server, from a cgroup of its own, outside the sandbox's PIDs."""
+"""Runs the server's ops one after another, in its own cgroup, outside the sandbox's PID namespace."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from .counters import Counters, refusals
 from .descendants import Descendants, signal_each
 from .oom_events import OOM_PAUSE_MS, OomEvents
 from .oom_score import OomScore
-from .op import FULL_LOOKS, Op
+from .op import FULL_CHECKS, Op
 from .op_limits import OpLimits, limit_cpu_seconds
-from .spawn import Failed, Spawner
+from .spawn import Spawner, StartFailed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from .group import Group
     from .memory_watch import MemoryWatch
 
-# Where the kernel does not tell of refused forks, or refuse all that are too many (gVisor), it is looked at so often.
-FULL_PAUSE = 0.05
+# Seconds between checks of the process count where the kernel does not report denied forks (gVisor).
+FULL_INTERVAL = 0.05
 
 
 class Runner:
@@ -46,7 +46,7 @@ class Runner:
         number: int,
         baseline: Baseline,
     ) -> None:
-        """`watch`: where the kernel holds nobody to a limit of memory. `number`: of this runner's group."""
+        """`watch`: set only if the kernel does not enforce memory limits. `number`: of this runner's group."""
         self.channel = channel
         self.group = group
         self._limiting = limiting
@@ -60,24 +60,24 @@ class Runner:
         self._watch = watch
         self._number = number
         self._baseline = baseline
-        self._look_at = self._count_at = 0.0  # when memory and processes are looked at next
-        self._quiet: Counters | None = None  # as the last op left them, where nobody else can change them
+        self._memory_check_at = self._pids_check_at = 0.0  # monotonic times of the next checks
+        self._last_counters: Counters | None = None  # None: may have changed since the last op
         self._limits = OpLimits(group)
         self._oom = OomEvents(group if watch is None else None, self.poll)
         self.score = OomScore(proc)
 
     def serve(self) -> None:
-        """Serve until the channel ends."""
+        """Serve until the server closes the channel."""
         channel = self.channel.fileno()
         while True:
-            # Without an op only the channel is of interest, and the read waits for it: one call less of each op.
+            # Without an op only the channel matters, and the read blocks on it: this saves each op a poll.
             op = self.op
-            ready = [(channel, select.POLLIN)] if op is None else self.poll.poll(self._patience(op))
+            ready = [(channel, select.POLLIN)] if op is None else self.poll.poll(self._poll_timeout_ms(op))
             if self._oom.checks:
                 self._check_oom()
-            # What has ended is not looked at, while the caller waits for the end.
+            # Skip the check if the op has ended: the caller waits for the report of its end.
             if self._watch is not None and self.op is not None and not self._has_ended(ready):
-                self._look(self.op, self._watch)
+                self._check_limits(self.op, self._watch)
             for fd, _ in ready:
                 if fd == self._oom.fd:
                     self._oom_event()
@@ -91,19 +91,23 @@ class Runner:
                     self._message(*received)
                 elif self.op is not None and fd == self.op.pidfd:
                     self._ended(self.op)
-            if self.op is not None and self.op.tell_at is not None and time.monotonic() >= self.op.tell_at:
-                self._tell_start(self.op, None)
+            if (
+                self.op is not None
+                and self.op.report_start_at is not None
+                and time.monotonic() >= self.op.report_start_at
+            ):
+                self._report_start(self.op, None)
 
     def _has_ended(self, ready: list[tuple[int, int]]) -> bool:
         return self.op is not None and any(fd == self.op.pidfd for fd, _ in ready)
 
-    def _patience(self, op: Op) -> float | None:
-        """Milliseconds until there is something to do without an event."""
+    def _poll_timeout_ms(self, op: Op) -> float | None:
+        """Return the milliseconds until the next timed work, or None."""
         if self._oom.checks:
             return OOM_PAUSE_MS
-        dues = [] if op.tell_at is None else [op.tell_at]
-        if self._watch is not None and not op.struck:
-            dues.append(min(self._look_at, self._count_at))
+        dues = [] if op.report_start_at is None else [op.report_start_at]
+        if self._watch is not None and not op.over_limit:
+            dues.append(min(self._memory_check_at, self._pids_check_at))
         return max(0.0, (min(dues) - time.monotonic()) * 1000) if dues else None
 
     def _message(self, message: dict[str, Any], fds: list[int]) -> None:
@@ -123,49 +127,55 @@ class Runner:
         try:
             wire.send_packet(self.channel, message, fds or [])
         except OSError:
-            # The server is gone: the end of the channel is read next.
+            # The server is gone; the next read returns end of file.
             return
 
     def _run(self, run: dict[str, Any], fds: list[int]) -> None:
         if self.op is not None:
-            self._send({"failed": "busy", "message": "an op runs already", "exit_code": None})
+            self._send(
+                {
+                    "failed": "busy",
+                    "message": "this runner already runs an op; wait for its end",
+                    "exit_code": None,
+                }
+            )
             return
         self._limits.set(run.get("limits") or {})
-        before, self._quiet = self._quiet or Counters(self.group, self._limiting), None
-        before.refused = refusals(self.group, self._limiting)  # other ops can have reached one meanwhile
+        before, self._last_counters = self._last_counters or Counters(self.group, self._limiting), None
+        before.refused = refusals(self.group, self._limiting)  # other ops may have raised it
         peak = self.group.reset_peak() if self.group else None
         memory = peak if self.group is None or self.group.version == 1 else self.group.number("memory")
         self._baseline.set(oom=before.oom, refused=before.refused, memory=memory or 0)
-        # Everything the op starts is to be killed for memory before this process is.
-        self.score.be_op()
+        # The OOM killer must pick the op's processes before this one.
+        self.score.set_for_op()
         try:
             pid, master = self.spawner.start(run, fds)
-        except Failed as failed:
+        except StartFailed as failed:
             if self.group and self.group.pids_hits() > before.pids:
                 failed.answer["pids_hit"] = True
             self._send(failed.answer)
             return
         finally:
-            self.score.be_runner()
-        # Without a group, descendants are found by the pid that they see.
+            self.score.set_for_runner()
+        # Without a group, descendants are found by the op's pid in the sandbox.
         inner = None if self.group else self._inner_pid(pid)
         self.op = self.last = Op(pid=pid, inner_pid=inner, mark=str(run.get("mark", "")), before=before)
         self.op.memory, self.op.peak = memory, peak
         if self._watch is not None:
-            self._look_at = self._watch.first()
-            self._count_at = self._look_at
+            self._memory_check_at = self._watch.first_check()
+            self._pids_check_at = self._memory_check_at
         seconds = (run.get("limits") or {}).get("cpu_seconds")
         if seconds:
             limit_cpu_seconds(pid, seconds)
         self.poll.register(self.op.pidfd, select.POLLIN)
         quiet = run.get("quiet")
         if quiet:
-            self.op.tell_at = time.monotonic() + quiet
+            self.op.report_start_at = time.monotonic() + quiet
         else:
-            self._tell_start(self.op, master)
+            self._report_start(self.op, master)
 
-    def _tell_start(self, op: Op, master: int | None) -> None:
-        op.tell_at = None
+    def _report_start(self, op: Op, master: int | None) -> None:
+        op.report_start_at = None
         if op.inner_pid is None:
             op.inner_pid = self._inner_pid(op.pid)
         self._send({"started": op.inner_pid}, [master] if master is not None else None)
@@ -196,33 +206,33 @@ class Runner:
         return self._descendants.leftover(self.last, running=self.op is not None)
 
     def _oom_event(self) -> None:
-        self._oom.happened()
+        self._oom.on_event()
         if self.op is None:
             self._oom.checks = 0
         self._check_oom()
 
-    def _look(self, op: Op, watch: MemoryWatch) -> None:
-        if op.struck or not self.group:
+    def _check_limits(self, op: Op, watch: MemoryWatch) -> None:
+        if op.over_limit or not self.group:
             return
         now = time.monotonic()
-        if now >= self._look_at:
-            self._look_at, op.oom = watch.look(self.group)
+        if now >= self._memory_check_at:
+            self._memory_check_at, op.oom = watch.check(self.group)
             if op.oom:
-                self._strike(op, "oom")
+                self._kill_over_limit(op, "oom")
                 return
-        if now >= self._count_at:
-            self._count_at = now + FULL_PAUSE
+        if now >= self._pids_check_at:
+            self._pids_check_at = now + FULL_INTERVAL
             op.full += self.group.full()
-            if op.full >= FULL_LOOKS:
-                self._strike(op, "pids_limit")
+            if op.full >= FULL_CHECKS:
+                self._kill_over_limit(op, "pids_limit")
 
-    def _strike(self, op: Op, cause: str) -> None:
-        """End what takes too much. One system call for most of it: each of ours waits behind hundreds of a bomb's."""
+    def _kill_over_limit(self, op: Op, cause: str) -> None:
+        """Kill an op over its limit; first its process group in one call, since a fork bomb delays each call."""
         try:
             os.killpg(op.pid, signal.SIGKILL)
         except (ProcessLookupError, PermissionError):
-            pass  # it is in a group of another name
-        # The server first: of a bomb the kill may take the init along, and that would be the verdict.
+            pass  # the op has changed its process group
+        # Report first: killing a fork bomb may kill the init, which would otherwise become the verdict.
         self._send({"kills": cause})
         self._kill()
 
@@ -232,7 +242,7 @@ class Runner:
             return
         if self.group.oom_kills() > self.op.before.oom:
             self._oom.checks = 0
-            self.op.judge_oom(Counters(self.group, self._limiting))
+            self.op.classify_oom(Counters(self.group, self._limiting))
             self._kill()
 
     def _ended(self, op: Op) -> None:
@@ -246,17 +256,17 @@ class Runner:
         watch, group = self._watch, self.group
         alone = watch is not None and group is not None and group.number("pids") == 1
         now = Counters(self.group, self._limiting, alone=alone)
-        op.judge_oom(now)
-        pids_hit = op.overran(group, now, failed=code != 0)
+        op.classify_oom(now)
+        pids_hit = op.hit_pids_limit(group, now, failed=code != 0)
         if watch is not None and group is not None:
             op.oom = watch.take_mark(self._number) or op.oom
             if op.oom:
                 watch.settle(group)
-        struck = op.oom or op.node_oom or pids_hit
-        if struck:
+        over_limit = op.oom or op.node_oom or pids_hit
+        if over_limit:
             self._kill()
         leftover = 0 if alone else self._leftover()
-        self._quiet = None if leftover or struck else now
+        self._last_counters = None if leftover or over_limit else now
         self._baseline.set(oom=now.oom, refused=now.refused)
         self._send(
             {
@@ -272,4 +282,4 @@ class Runner:
                 }
             }
         )
-        os.close(op.pidfd)  # the caller waits for what is above
+        os.close(op.pidfd)  # closed last, since the caller waits for the report above

@@ -1,4 +1,4 @@
-"""Forks runners: each closes, enters, joins, and drops what user code must not have."""
+"""Forks runners: each joins its cgroup and namespaces, closes other descriptors, and drops privileges."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Child:
-    """A runner as its parent sees it."""
+    """A child of the executor: a runner, or the process that sweeps the store."""
 
     def __init__(
         self, *, pid: int, group: Group | None, number: int = 0, baseline: Baseline | None = None
@@ -35,24 +35,24 @@ class Child:
         self.group = group
         self.number = number
         self.baseline = baseline
-        self.status = 0  # as waitpid told it
+        self.status = 0  # wait status
         self.fd = os.pidfd_open(pid)
 
     def reap(self) -> None:
-        """Wait for it; it has ended or is about to."""
+        """Wait for the child, which has exited or is about to."""
         try:
             _, self.status = os.waitpid(self.pid, 0)
         except ChildProcessError:
             pass
 
     def memory_facts(self, limiting: list[Group]) -> dict[str, Any]:
-        """Of the op that it ran when it was lost: whose memory was used up, if any was."""
+        """Return the facts of the op it ran: whether, and whose, memory limit was reached."""
         if self.baseline is None or not self.group:
             return {}
         return self.baseline.memory_facts(self.group, limiting)
 
     def forget(self) -> None:
-        """Reap it and close what is known of it, but its group."""
+        """Reap the child and close its descriptors, except its group's."""
         self.reap()
         os.close(self.fd)
         if self.baseline is not None:
@@ -60,7 +60,7 @@ class Child:
 
 
 def reap_orphans(known: set[int]) -> None:
-    """Reap ops whose runner died before them; they have become this process's children."""
+    """Reap orphaned ops, whose runner died first: this process is their subreaper."""
     flags = os.WEXITED | os.WNOHANG
     try:
         while (found := os.waitid(os.P_ALL, 0, flags | os.WNOWAIT)) is not None and found.si_pid not in known:
@@ -70,7 +70,7 @@ def reap_orphans(known: set[int]) -> None:
 
 
 def fork_work(work: Callable[[], None]) -> Child:
-    """Do something that takes its time in a child of its own; raises OSError."""
+    """Run `work` in a forked child; raises OSError."""
     parent = os.getpid()
     pid = os.fork()
     if pid == 0:
@@ -79,7 +79,7 @@ def fork_work(work: Callable[[], None]) -> Child:
             if os.getppid() == parent:
                 work()
         except Exception as error:
-            os.write(2, f"sandlot: work beside failed: {error!r}\n".encode())
+            os.write(2, f"sandlot: a background process of the executor failed: {error!r}\n".encode())
         finally:
             os._exit(0)
     return Child(pid=pid, group=None)
@@ -97,11 +97,11 @@ def fork_runner(
     watch: MemoryWatch | None,
     number: int,
 ) -> tuple[Child, socket.socket]:
-    """Fork a runner; returns it and the server's end of its channel. Raises OSError.
+    """Fork a runner; return it and the server's end of its channel. Raises OSError.
 
-    `limiting`: the groups above its own whose limit of memory is the sandbox's. `number`: of its own group.
+    `limiting`: the groups above its own that have the sandbox's memory limit. `number`: of its own group.
     """
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    parent_end, child_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     parent = os.getpid()
     baseline = Baseline()
     baseline.set(oom=0, refused=sum(each.memory_refused() for each in limiting))
@@ -109,10 +109,10 @@ def fork_runner(
     if pid == 0:
         _main(
             home=home, init=init, group=group, limiting=limiting, devpts=devpts, limits=limits, pod=pod,
-            channel=theirs, parent=parent, watch=watch, number=number, baseline=baseline,
+            channel=child_end, parent=parent, watch=watch, number=number, baseline=baseline,
         )  # fmt: skip
-    theirs.close()
-    return Child(pid=pid, group=group, number=number, baseline=baseline), ours
+    child_end.close()
+    return Child(pid=pid, group=group, number=number, baseline=baseline), parent_end
 
 
 def _main(
@@ -152,7 +152,7 @@ def _main(
         if watch is not None:
             keep.update(watch.descriptors)
         _close_others(home, keep)
-        # Before the privileges go: without them some files of its own /proc are closed to it.
+        # Before dropping privileges: afterwards it cannot open some files of its own /proc.
         runner = Runner(
             channel=channel,
             group=group,
@@ -170,8 +170,8 @@ def _main(
         if pod is None:
             drop_privileges(_permitted(home))
         else:
-            runner.score.take(pod.confinement.oom_score, kills=watch is None)
-            pod.confinement.bind(home=home, permitted=_permitted(home))
+            runner.score.configure(pod.confinement.oom_score, kills=watch is None)
+            pod.confinement.apply(home=home, permitted=_permitted(home))
         syscalls.set_name("sandlot-runner")
         runner.serve()
         code = 0
@@ -183,7 +183,7 @@ def _main(
 
 
 def _hide_groups() -> None:
-    """/proc/self/cgroup then says "/", not where the sandbox lives on the machine."""
+    """Enter a new cgroup namespace, so that /proc/self/cgroup does not show the group's path on the host."""
     try:
         syscalls.unshare(syscalls.CLONE_NEWCGROUP)
     except OSError:

@@ -1,4 +1,4 @@
-"""The runners of a sandbox as the executor has them: started in control groups of their own, killed, and reaped."""
+"""Starts a sandbox's runners in their own control groups, kills and reaps them."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ if TYPE_CHECKING:
     from .namespaces import Home
     from .pod import Pod
 
-KILLED_KEPT = 64  # runners that were killed, of which the server may still ask why
+KILLED_KEPT = 64  # killed runners whose facts are kept for the server to request
 
 
 class Runners:
-    """All that live now, why the last ones were lost, and the groups of those that have ended."""
+    """The live runners, the facts of killed ones, and the groups of ended ones."""
 
     def __init__(self, *, limits: Limits, pod: Pod | None, init: Callable[[], Init]) -> None:
-        """`init`: the sandbox's PID 1, which may be another one each time."""
-        self.children: dict[int, runner_factory.Child] = {}  # by pidfd; also what sweeps the store
+        """`init`: returns the sandbox's current PID 1."""
+        # By pidfd; includes the process that sweeps the store.
+        self.children: dict[int, runner_factory.Child] = {}
         self.retired = RetiredGroups(
             limits, end_init=lambda: init().end(), reap_orphans=lambda: self._reap_orphans(init())
         )
@@ -37,12 +38,11 @@ class Runners:
         self._pod = pod
         self._init = init
         self._number = 0
-        self._killed: dict[
-            int, tuple[str, dict[str, Any]]
-        ] = {}  # a runner's pid: its group, and its op's facts
+        # a runner's pid -> its group's name, its op's facts
+        self._killed: dict[int, tuple[str, dict[str, Any]]] = {}
 
     def start(self, *, home: Home, devpts: int) -> tuple[int, socket.socket]:
-        """Fork a runner: its pid and its channel. Raises OSError."""
+        """Fork a runner; return its pid and its channel. Raises OSError."""
         self.retired.remove_empty()
         group, limiting = None, []
         cgroup = self._limits.cgroup
@@ -65,35 +65,35 @@ class Runners:
         self.adopt(child)
         return child.pid, channel
 
-    def first(self, home: Home, devpts: int) -> tuple[int, socket.socket] | None:
-        """As `start`, for a sandbox that was just made: where it fails, whoever needs one asks for it and hears why."""
+    def try_start(self, home: Home, devpts: int) -> tuple[int, socket.socket] | None:
+        """Start a runner as `start` does, or return None: a later request for a runner reports the reason."""
         try:
             return self.start(home=home, devpts=devpts)
         except OSError:
             return None
 
     def adopt(self, child: runner_factory.Child) -> None:
-        """Wait for the end of a child, as for that of a runner."""
+        """Watch and reap a child like a runner."""
         self.children[child.fd] = child
 
     def limit(self) -> None:
-        """Set the limits that hold now on all that live."""
+        """Apply the current limits to all live runners."""
         for child in self.children.values():
             if child.group:
                 self._limits.limit_runner(child.group)
 
     def kill(self, runner: int) -> int:
-        """Kill all of an op from here, where no bomb of the sandbox takes processor time away; how many died."""
+        """Kill an op from the executor, which a fork bomb cannot starve of CPU; return how many died."""
         for child in self.children.values():
             if child.pid == runner and child.group:
-                killed = kill_members(child.group, spare=runner, lost=self._init().end)
+                killed = kill_members(child.group, exclude=runner, on_timeout=self._init().end)
                 self._limits.limit_runner(child.group)
                 return killed
         name, _ = self._killed.get(runner, ("", {}))
         return self.retired.kill(name)
 
-    def lost(self, runner: int) -> dict[str, Any]:
-        """The facts of the op whose runner was lost: whose memory was used up, if any was."""
+    def lost_op_facts(self, runner: int) -> dict[str, Any]:
+        """Return the facts of the op whose runner was lost: whether, and whose, memory limit was reached."""
         for child in self.children.values():
             if child.pid == runner:
                 return self._memory_facts(child)
@@ -105,12 +105,12 @@ class Runners:
             return {"signal": int(signal.SIGKILL), "oom": True}
         return child.memory_facts(cgroup.limiting if cgroup is not None else [])
 
-    def ended(self, fd: int) -> None:
-        """A runner has gone: forget it, and its group as soon as that is empty."""
+    def on_ended(self, fd: int) -> None:
+        """Reap an ended runner, and retire its group."""
         child = self.children.pop(fd)
         child.reap()
         if child.status and child.group:
-            # Now: the kernel's counters go with the group.
+            # Read now: removing the group removes its counters.
             self._killed[child.pid] = child.group.name, self._memory_facts(child)
             if len(self._killed) > KILLED_KEPT:
                 del self._killed[next(iter(self._killed))]
@@ -119,7 +119,7 @@ class Runners:
             self.retired.add(child.group)
 
     def end_all(self) -> None:
-        """SIGKILL all of them, and wait until they are dead; what their ops have started is the init's to take along."""
+        """SIGKILL all runners and wait for their exit; their ops' processes end with the init."""
         for child in self.children.values():
             try:
                 os.kill(child.pid, signal.SIGKILL)
@@ -129,16 +129,16 @@ class Runners:
             child.reap()
 
     def forget_all(self) -> None:
-        """After `end_all` and the end of the init: before that, no group is empty."""
+        """Retire all runners, after `end_all` and the init's exit: before that, no group is empty."""
         for fd in list(self.children):
-            self.ended(fd)
+            self.on_ended(fd)
 
-    def too_much_memory(self) -> None:
-        """A look has found the sandbox above its limit of memory: kill the largest, and so on until it is not."""
+    def enforce_memory_limit(self) -> None:
+        """Kill the largest groups until the sandbox is below its memory limit."""
         watch, cgroup = self._limits.watch, self._limits.cgroup
         assert watch is not None
         assert cgroup is not None
-        watch.stop_ringing()
+        watch.clear_alarm()
         runners = {child.group.name: child for child in self.children.values() if child.group}
         groups: list[Group] = [cgroup.group.child(name) for name in (*runners, *self.retired.names())]
         try:
@@ -148,8 +148,8 @@ class Runners:
                 child = runners.get(largest.name)
                 if child is not None:
                     watch.mark(child.number)
-                # Not its init, should it be a bomb: the runner, which looks for bombs, tells the server before.
-                kill_members(largest, spare=child.pid if child is not None else 0, seconds=1.0)
+                # No `on_timeout`: of a fork bomb the runner first reports to the server, then kills the init.
+                kill_members(largest, exclude=child.pid if child is not None else 0, seconds=1.0)
                 if child is not None:
                     self._limits.limit_runner(largest)
                 watch.settle(largest)
@@ -163,5 +163,5 @@ class Runners:
 
 
 def group_name(number: int | str) -> str:
-    """Of a runner's group; an earlier sidecar's are not this one's."""
+    """Return the name of a runner's group; the executor's pid tells it from an earlier sidecar's."""
     return f"r{os.getpid()}-{number}"

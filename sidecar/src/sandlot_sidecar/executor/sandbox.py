@@ -1,4 +1,4 @@
-"""The sandbox as the executor holds it: set up, claimed, reset, looked at, and taken down."""
+"""The executor's sandbox: setup, claim, reset, usage and teardown."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import os
 import socket
 import time
 
-from . import cleaning, spawn, syscalls
+from . import reset_steps, spawn, syscalls
 from .boot import Boot
 from .disk_usage import DiskUsage
 from .egress import Egress
 from .errors import ExecutorError, SetupError
-from .limits import checked
+from .limits import validate
 from .runners import Runners, group_name
 
 TYPE_CHECKING = False
@@ -29,7 +29,7 @@ LOST_MOST = 5
 
 
 class Sandbox:
-    """Everything there is of the one sandbox; each method leaves it usable or raises ExecutorError."""
+    """The one sandbox; each method leaves it usable or raises ExecutorError."""
 
     def __init__(self, *, home: Home, pod: Pod | None, plan: Plan, limits: Limits, hostname: str) -> None:
         self.runners = Runners(limits=limits, pod=pod, init=lambda: self._boot.init)
@@ -39,24 +39,24 @@ class Sandbox:
         self._disk = DiskUsage(self._boot)
         self._limits = limits
         self._pod = pod
-        self._named = hostname  # before a claim said otherwise
+        self._default_hostname = hostname  # unless a claim sets another
         self._egress: Egress | None = None
         self._lost: list[float] = []
 
     def start(self) -> None:
-        """Build it, once. Raises OSError and ExecutorError; it is to be ended then."""
+        """Build the sandbox. Raises OSError and ExecutorError; the caller then calls `end`."""
         self._boot.notes = (self._pod.notes if self._pod is not None else []) + self._limits.apply()
         self._boot.build_first()
 
     def description(self) -> dict[str, Any]:
-        """What it has become, where its kernel and its image decide."""
+        """Describe the sandbox's properties that depend on the kernel and the image."""
         boot, pod, cgroup = self._boot, self._pod, self._limits.cgroup
         shells = {}
         for name in ("sh", "bash"):
             try:
                 shells[name] = spawn.find_shell(name)
             except ExecutorError:
-                # An image without a shell still runs an argv.
+                # An image without a shell can still run an argv.
                 shells[name] = ""
         return {
             "notes": boot.notes,
@@ -73,102 +73,104 @@ class Sandbox:
             ),
         }
 
-    # What the executor's loop waits for.
+    # Used by the executor's loop.
 
     @property
     def init_fd(self) -> int:
-        """Becomes readable when the init has ended; -1 while there is none."""
+        """Readable when the init has exited; -1 if there is none."""
         return self._boot.init.fd if self._boot.running else -1
 
     @property
     def target_fd(self) -> int:
-        """Becomes readable at the end of the container that the sandbox is made in; -1 where there is none."""
+        """Readable when the sandbox's container has exited; -1 if there is none."""
         return self._pod.fd if self._pod is not None else -1
 
     @property
-    def doorbell(self) -> int:
-        """Becomes readable when the sandbox holds more memory than it may; -1 where the kernel sees to that."""
-        return self._limits.watch.doorbell if self._limits.watch is not None else -1
+    def alarm_fd(self) -> int:
+        """Readable when the sandbox exceeds its memory limit; -1 if the kernel enforces the limit."""
+        return self._limits.watch.alarm_fd if self._limits.watch is not None else -1
 
-    def patience(self) -> int | None:
-        """Milliseconds until `look` has something to do; None: nothing."""
-        found, at = self.runners.retired.patience(), self._boot.sweep_at
+    def poll_timeout_ms(self) -> int | None:
+        """Return the milliseconds until `run_due_work` is due, or None."""
+        found, at = self.runners.retired.poll_timeout_ms(), self._boot.sweep_at
         if at is None:
             return found
         left = max(0, int((at - time.monotonic()) * 1000) + 1)
         return left if found is None else min(found, left)
 
-    def look(self) -> None:
-        """At what ops and earlier roots have left behind."""
-        self.runners.retired.look()
-        self._boot.look()
+    def run_due_work(self) -> None:
+        """Clean up what ops and earlier roots have left, if that is due."""
+        self.runners.retired.run_due_work()
+        self._boot.sweep_if_due()
 
     def descriptors(self) -> list[int]:
-        """All of these that there are now, and those of its children."""
+        """Return the descriptors to poll: these, and the children's pidfds."""
         return [
             *self.runners.children,
-            *(fd for fd in (self.init_fd, self.target_fd, self.doorbell) if fd >= 0),
+            *(fd for fd in (self.init_fd, self.target_fd, self.alarm_fd) if fd >= 0),
         ]
 
     def target_lost(self) -> dict[str, Any]:
-        """The container has ended: say so, once."""
+        """Return the event for the end of the container, and stop watching it."""
         assert self._pod is not None
         os.close(self._pod.fd)
         self._pod.fd = -1
         return {"event": "target_lost"}
 
     def init_lost(self) -> dict[str, Any]:
-        """The init died, and all in the sandbox with it: make a new one, or say that it keeps dying and stay without."""
+        """Restart the init after its exit, or give up if it keeps exiting; return the event."""
         now = time.monotonic()
         self._lost = [at for at in self._lost if now - at < LOST_WITHIN] + [now]
         if len(self._lost) > LOST_MOST:
             self._kill_all()
             return {"event": "init_given_up"}
-        return {"event": "init_lost", "files_kept": self._renew()}
+        return {"event": "init_lost", "files_kept": self._restart()}
 
-    # What the server asks for.
+    # Requests of the server.
 
     def check_running(self) -> None:
-        """Raises ExecutorError unless the sandbox runs."""
+        """Raise ExecutorError unless the sandbox runs."""
         if not self._boot.running:
-            raise ExecutorError("conflict", "the sandbox is not set up")
+            raise ExecutorError(
+                "conflict", "the sandbox does not run: its init failed; end it and start another"
+            )
 
     def alive(self) -> bool:
-        """Whether the init lives; it takes all others along before its own end can be seen."""
+        """Return whether the init is alive and not exiting: its exit kills all others before it can be waited for."""
         self.check_running()
         return not self._boot.init.ending(self._boot.home)
 
     def counters(self) -> list[int]:
-        """Files by which the server sees whether the container ran out of memory: this process may die with it."""
+        """Return the files that count the container's OOM kills: the server reads them if this process dies."""
         cgroup = self._limits.cgroup
         return [] if cgroup is None else cgroup.counters()
 
     def runner(self) -> tuple[int, socket.socket]:
-        """Start a runner: its pid and its channel. Raises OSError."""
+        """Start a runner; return its pid and its channel. Raises OSError."""
         self.check_running()
         return self.runners.start(home=self._boot.home, devpts=self._boot.root.devpts)
 
     def enter_network(self) -> None:
-        """Move the calling process, a child, into the sandbox's network; raises OSError."""
+        """Enter the sandbox's network namespace, in a job; raises OSError."""
         boot = self._boot
         if boot.init.net_id != os.stat(boot.home.net).st_ino:
             syscalls.setns(boot.init.namespaces["net"], syscalls.CLONE_NEWNET)
 
     def apply(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Set limits, network and host name of a claim."""
+        """Apply a claim's limits, network and host name."""
         self.check_running()
         network = self._network(message)
         notes: list[str] = []
         if message.get("limits") is not None:
-            notes = self._limits.replace(checked(message["limits"]))
+            notes = self._limits.replace(validate(message["limits"]))
             notes += self._limits.resize(self._boot.root)
             self.runners.limit()
         hostname = message.get("hostname")
         if network != self._boot.network:
             self._boot.hostname = str(hostname or self._boot.hostname)
             self._boot.network = network
-            # Its processes begin anew, its files stay where they can.
-            self._renew()
+            # Restart all processes in the new network; keep the files if possible.
+            self._restart()
         elif hostname and hostname != self._boot.hostname:
             self._boot.hostname = str(hostname)
             socket.sethostname(self._boot.hostname)
@@ -177,11 +179,11 @@ class Sandbox:
     def _network(self, message: dict[str, Any]) -> str:
         network = message.get("network") or self._boot.network
         if network not in NETWORKS:
-            raise ExecutorError("bad_request", "network is full or none", field="network")
+            raise ExecutorError("bad_request", "network must be full or none", field="network")
         return network
 
     def egress(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Set where its processes may send, those that run too; raises ExecutorError where that cannot be held."""
+        """Set the egress programs, also for running processes; raises ExecutorError if they cannot be enforced."""
         self.check_running()
         cgroup = self._limits.cgroup
         directory = cgroup.group.directories.get("net") if cgroup is not None else None
@@ -190,33 +192,30 @@ class Sandbox:
             if directory is None and not programs:
                 return {}
             if directory is None:
-                raise ExecutorError(
-                    "unsupported",
-                    "it takes a control group of version 2 that can be written",
-                )
+                raise ExecutorError("unsupported", "a policy needs a writable cgroup v2: mount one")
             self._egress = Egress(directory)
         try:
             self._egress.set(programs)
         except OSError as error:
-            raise ExecutorError("unsupported", f"the kernel does not take it: {error}") from error
+            raise ExecutorError("unsupported", f"the kernel rejected the BPF program: {error}") from error
         return {}
 
     def reset(self, message: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
-        """Kill all, drop the writable layer, make a fresh one, and compare: beside the birth of a `runner` if one is asked for."""
+        """Kill all, replace the writable layer, and return the proof; start a `runner` meanwhile if requested."""
         self.check_running()
         boot, cgroup = self._boot, self._limits.cgroup
         if not boot.plan.overlay:
-            raise ExecutorError("no_overlay", "the root is not an overlay: it cannot be reset")
+            raise ExecutorError("no_overlay", "cannot reset, the root is not an overlay: create another")
         assert boot.fresh is not None
         began = time.monotonic()
-        boot.network, boot.hostname = self._network(message), self._named
-        # An open /proc shows what is left of its namespace when its mount has gone.
+        boot.network, boot.hostname = self._network(message), self._default_hostname
+        # An open /proc still lists the old namespace's processes after its mount is gone.
         before = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         made = None
         try:
             self._clean(message.get("limits"))
             groups = cgroup.group.below() if cgroup is not None else []
-            made = self.runners.first(boot.home, boot.root.devpts) if message.get("runner") else None
+            made = self.runners.try_start(boot.home, boot.root.devpts) if message.get("runner") else None
             proof, equal = boot.fresh.compare(
                 home=boot.home,
                 init=boot.init,
@@ -228,7 +227,7 @@ class Sandbox:
         except OSError as error:
             if made is not None:
                 made[1].close()
-            raise SetupError(f"the sandbox cannot be made again: {error}") from error
+            raise SetupError(f"cannot rebuild the sandbox: {error}") from error
         finally:
             os.close(before)
         took = round((time.monotonic() - began) * 1000, 3)
@@ -236,18 +235,18 @@ class Sandbox:
         return (answer, []) if made is None else ({**answer, "runner": made[0]}, [made[1].detach()])
 
     def _clean(self, limits: dict[str, Any] | None) -> None:
-        if cleaning.PROCESSES in cleaning.STEPS:
+        if reset_steps.PROCESSES in reset_steps.STEPS:
             self._kill_all()
         self.runners.retired.await_empty()
         if limits is not None:
-            self._boot.notes = self._limits.replace(checked(limits))
-        if cleaning.ROOT in cleaning.STEPS:
+            self._boot.notes = self._limits.replace(validate(limits))
+        if reset_steps.ROOT in reset_steps.STEPS:
             self._boot.rebuild()
         else:
             self._boot.replace_init()
 
     def usage(self) -> dict[str, Any]:
-        """What the sandbox uses now; None where it is not counted."""
+        """Return the sandbox's resource usage; None where it is not counted."""
         self.check_running()
         group = self._limits.cgroup.group if self._limits.cgroup is not None else None
         used, size = self._boot.root.space()
@@ -262,26 +261,26 @@ class Sandbox:
         }
 
     def disk(self) -> DiskUsage:
-        """What it holds of its disk can be asked there."""
+        """Return the disk usage; raises ExecutorError unless the sandbox runs."""
         self.check_running()
         return self._disk
 
     def layer(self, *, merged: bool) -> int:
-        """A descriptor of what the sandbox has written, or `merged` with its image: the caller's to close."""
+        """Open the writable layer, or `merged` the whole root; the caller closes the descriptor."""
         self.check_running()
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
         if merged:
             return os.open("/", flags)
         if not self._boot.plan.overlay:
-            raise ExecutorError(
-                "no_overlay", "the root is not an overlay: what was written cannot be told from the image"
-            )
+            raise ExecutorError("no_overlay", "the root is not an overlay: ask for the merged root")
         if self._boot.home.rootless:
-            raise ExecutorError("no_overlay", "without root there is no one layer of what was written")
+            raise ExecutorError(
+                "no_overlay", "a rootless sandbox has several layers: run the sidecar as root"
+            )
         return os.open(".", flags, dir_fd=self._boot.root.upper)
 
     def end(self) -> None:
-        """Kill everything and give back what does not go with the process."""
+        """Kill everything and remove what outlives this process."""
         self._kill_all()
         self.runners.retired.remove_empty()
         if self._egress is not None:
@@ -289,10 +288,10 @@ class Sandbox:
             self._egress = None
         self._limits.close()
 
-    def _renew(self) -> bool:
-        """Replace the init and everything that ran; whether the files are still there."""
+    def _restart(self) -> bool:
+        """Kill all processes and restart the init; return whether the files were kept."""
         self._kill_all()
-        return self._boot.renew()
+        return self._boot.restart()
 
     def _kill_all(self) -> None:
         self.runners.end_all()

@@ -1,4 +1,4 @@
-"""Shuts the import system: once the root is the sandbox's, what it holds must never be run out here."""
+"""Disables imports: after the change of root, they would run the sandbox's files in the executor."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 
 def seal() -> None:
-    """Allow no module but those loaded by now; for the executor and its children, for good."""
+    """Allow no further imports in this process and its children."""
     for name in ("ascii", "utf-8", "latin-1"):
         codecs.lookup(name)
     sys.path.clear()

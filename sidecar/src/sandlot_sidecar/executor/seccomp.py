@@ -1,7 +1,7 @@
-"""Refuses the system calls that no namespace holds: keyrings, user namespaces, bpf and the like, as Docker does.
+"""Seccomp filters that deny system calls which no namespace isolates: keyrings, user namespaces, bpf, as Docker does.
 
-Another filter is for gVisor's kernel alone, which asks for CAP_NET_ADMIN where a socket was made, and then acts where
-the caller is: with a raw socket out of a user namespace's own network, code could write its pod's packet filter.
+A second filter is for gVisor only, which checks CAP_NET_ADMIN in the socket's network namespace, but acts on the
+caller's: with a raw socket from a network of its own user namespace, code could rewrite its pod's packet filter.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ALLOW = 0x7FFF0000
 _ERRNO = 0x00050000
 _X32 = 0x40000000
 
-# By architecture (as the kernel's audit names it): what is refused, then clone3, clone and unshare.
+# By audit architecture: the denied system calls, then clone3, then clone and unshare.
 # add_key, request_key, keyctl, bpf, perf_event_open, userfaultfd, open_by_handle_at, setns, kexec_load,
 # kexec_file_load, and io_uring's three.
 X86_64 = (0xC000003E, (248, 249, 250, 321, 298, 323, 304, 308, 246, 320, 425, 426, 427), 435, (56, 272))
@@ -42,7 +42,7 @@ def _block(architecture: int, refused: tuple[int, ...], clone3: int, with_flags:
         lines += [_line(_AT_LEAST, 0, 1, _X32), _line(_RETURN, 0, 0, _ERRNO | errno.ENOSYS)]
     for number in refused:
         lines += [_line(_EQUAL, 0, 1, number), _line(_RETURN, 0, 0, _ERRNO | errno.EPERM)]
-    # Its flags are in memory, where a filter cannot look; the C library then falls back to clone.
+    # clone3 has its flags in memory, which a filter cannot read; on ENOSYS the C library falls back to clone.
     lines += [_line(_EQUAL, 0, 1, clone3), _line(_RETURN, 0, 0, _ERRNO | errno.ENOSYS)]
     for number in with_flags:
         lines += [
@@ -58,20 +58,20 @@ def _block(architecture: int, refused: tuple[int, ...], clone3: int, with_flags:
 
 
 def program(machine: str) -> bytes | None:
-    """The filter for a machine; None where none was written."""
+    """Return the filter for a machine, or None if it is unsupported."""
     tables = MACHINES.get(machine)
     if tables is None:
         return None
     return _line(_LOAD, 0, 0, 4) + b"".join(_block(*table) for table in tables) + _line(_RETURN, 0, 0, _ALLOW)
 
 
-# As above: the architecture, then setsockopt.
+# The audit architecture and the number of setsockopt.
 _SETSOCKOPT = {"x86_64": (X86_64[0], 54), "aarch64": (AARCH64[0], 208)}
-_REPLACE = 64  # of a packet filter, for IPv4 and IPv6
+_REPLACE = 64  # IPT_SO_SET_REPLACE and IP6T_SO_SET_REPLACE: replace a packet filter
 
 
 def network_program(machine: str) -> bytes | None:
-    """The filter that leaves a pod's packet filter, and the marks it knows, to the sidecar; None where none was written."""
+    """Return the filter that denies changing a pod's packet filter and socket marks; None if unsupported."""
     if machine not in _SETSOCKOPT:
         return None
     architecture, number = _SETSOCKOPT[machine]
@@ -95,7 +95,7 @@ def network_program(machine: str) -> bytes | None:
 
 
 def guard_network() -> bool:
-    """Put that filter on this process and all its children; whether there is one. Raises OSError."""
+    """Install `network_program` for this process and its children; return whether there is one. Raises OSError."""
     filters = network_program(os.uname().machine)
     if filters is not None:
         syscalls.set_filter(filters)
@@ -103,7 +103,7 @@ def guard_network() -> bool:
 
 
 def install() -> None:
-    """Put the filter on this process and all its children; needs CAP_SYS_ADMIN. Raises OSError."""
+    """Install the filter for this process and its children; needs CAP_SYS_ADMIN. Raises OSError."""
     filters = program(os.uname().machine)
     if filters is not None:
         syscalls.set_filter(filters)

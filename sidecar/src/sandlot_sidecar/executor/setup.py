@@ -1,10 +1,10 @@
-"""Sets up the sandbox: leaves the machine's namespaces, enters a pod's container where there is one, builds a root."""
+"""Sets up the sandbox: leaves the host's namespaces, enters the pod's container if there is one, builds a root."""
 
 from __future__ import annotations
 
 from . import cgroups
 from .errors import SetupError
-from .limits import Limits, checked
+from .limits import Limits, validate
 from .namespaces import Home
 from .plan import Plan
 from .sandbox import Sandbox
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 def set_up(message: dict[str, Any]) -> Sandbox:
-    """Make the sandbox that the server's `setup` describes; raises ExecutorError, and then nothing is left of it."""
-    values = checked(message.get("limits"))
+    """Create the sandbox that the server's `setup` describes; raises ExecutorError after cleaning up."""
+    values = validate(message.get("limits"))
     hostname = str(message.get("hostname") or "sandbox")
     try:
         home = Home()
@@ -37,12 +37,12 @@ def set_up(message: dict[str, Any]) -> Sandbox:
             sandbox.end()
             raise
     except OSError as error:
-        raise SetupError(f"the sandbox cannot be made: {error}") from error
+        raise SetupError(f"cannot create the sandbox: {error}") from error
     return sandbox
 
 
 def _enter_pod(home: Home, message: dict[str, Any]) -> Pod | None:
-    """Nothing that only a pod needs is loaded elsewhere; afterwards nothing can be loaded any more."""
+    """Enter the pod's container, if any, and seal imports; only a pod loads the modules for it."""
     entered = None
     if message.get("target_pid") is not None or message.get("target") is not None:
         from . import pod

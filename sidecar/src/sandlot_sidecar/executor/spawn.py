@@ -1,4 +1,4 @@
-"""Starts one command of an op: shell or argv, user, directory, environment, terminal."""
+"""Starts the command of an op: shell or argv, user, working directory, environment, terminal."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import stat
 from fcntl import ioctl
 
-from . import birth, users
+from . import fork_exec, users
 from .errors import ExecutorError
 
 TYPE_CHECKING = False
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-# One argument may have 128 KiB; a longer script is handed over as a file.
+# The kernel limits one argument to 128 KiB; a longer script is passed as a memfd.
 MAX_SCRIPT = 100 * 1024
 _TIOCSCTTY = 0x540E
 _TIOCSWINSZ = 0x5414
@@ -23,13 +23,16 @@ _TIOCSPTLCK = 0x40045431
 _TIOCGPTPEER = 0x5441
 
 
-_PLACES = {"bash": ("/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash"), "sh": ("/bin/sh", "/usr/bin/sh")}
+_SHELL_PATHS = {
+    "bash": ("/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash"),
+    "sh": ("/bin/sh", "/usr/bin/sh"),
+}
 
 
 def find_shell(which: str | None) -> str:
-    """The path of the shell `sh` or `bash`; for None bash, and sh in an image without it. Raises ExecutorError."""
+    """Return the path of `sh` or `bash`; for None bash, or sh if the image lacks bash. Raises ExecutorError."""
     for name in (which,) if which else ("bash", "sh"):
-        for path in _PLACES[name]:
+        for path in _SHELL_PATHS[name]:
             if _is_program(path):
                 return path
     message = f"the sandbox has no {which or 'bash and no sh'}: choose another shell, or pass an argv"
@@ -44,8 +47,8 @@ def _is_program(path: str) -> bool:
     return stat.S_ISREG(info.st_mode) and bool(info.st_mode & 0o111)
 
 
-class Failed(Exception):
-    """The command could not be started; `answer` is what the server is told."""
+class StartFailed(Exception):
+    """The command could not be started; `answer` is the reply to the server."""
 
     def __init__(
         self, code: str, message: str, *, exit_code: int | None = None, field: str | None = None
@@ -57,7 +60,7 @@ class Failed(Exception):
 
 
 class Terminal:
-    """A pseudo terminal of the sandbox's own devpts."""
+    """A pseudo terminal on the sandbox's own devpts."""
 
     def __init__(self, *, devpts: int, size: dict[str, Any], user: users.User) -> None:
         self.master = os.open("ptmx", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC, dir_fd=devpts)
@@ -74,7 +77,7 @@ class Terminal:
             raise
 
     def close_slave(self) -> None:
-        """The child has its own by now."""
+        """Close the slave, which the child has inherited."""
         os.close(self.slave)
 
 
@@ -85,18 +88,18 @@ class Spawner:
         self._devpts = devpts
         self._rootless = rootless
         self._mark = mark
-        self._shells: dict[str | None, str] = {}  # where they were found; a look costs 30 µs under gVisor
+        self._shells: dict[str | None, str] = {}  # shell -> its path; a look-up costs 30 µs under gVisor
 
     def start(self, run: dict[str, Any], fds: list[int]) -> tuple[int, int | None]:
-        """Start it; returns its pid and a terminal's master. Raises Failed."""
+        """Start a command; return its pid and its terminal's master, if any. Raises StartFailed."""
         try:
             user = users.resolve(run.get("user"))
         except ExecutorError as error:
-            raise Failed("start_failed", error.message, field=error.field) from error
+            raise StartFailed("start_failed", error.message, field=error.field) from error
         except Exception as error:
-            # The files it reads are user code's, and a runner that ends would be a broken sandbox.
-            message = f"the user cannot be looked up: {type(error).__name__}"
-            raise Failed("start_failed", message, field="user") from error
+            # User code controls the files read here; an unhandled error would end the runner.
+            message = f"cannot look up the user in the sandbox's /etc/passwd: {type(error).__name__}"
+            raise StartFailed("start_failed", message, field="user") from error
         env = {str(key): str(value) for key, value in (run.get("env") or {}).items()}
         env.setdefault("PATH", DEFAULT_PATH)
         env.setdefault("HOME", user.home)
@@ -112,29 +115,32 @@ class Spawner:
                 terminal = Terminal(devpts=self._devpts, size=run["pty"], user=user)
                 fds = [terminal.slave] * 3
             elif len(fds) != 3:
-                raise Failed("start_failed", "three descriptors are needed")
+                raise StartFailed(
+                    "start_failed",
+                    "an op without a terminal needs three descriptors: stdin, stdout and stderr",
+                )
             argv, script = self._argv(run)
             if "shell" in run:
-                # Without it bash looks its user up in /etc/passwd, which the sandbox may have made a pipe.
+                # Without SHELL, bash reads /etc/passwd, which user code may have replaced with a pipe.
                 env.setdefault("SHELL", argv[0])
-            other = self._other(user)
+            other = self._user_to_switch_to(user)
             before_exec = _take_terminal if terminal is not None else None
             try:
-                pid = birth.start(argv, env=env, cwd=cwd, fds=fds, user=other, before_exec=before_exec)
+                pid = fork_exec.start(argv, env=env, cwd=cwd, fds=fds, user=other, before_exec=before_exec)
             except (FileNotFoundError, NotADirectoryError, PermissionError):
                 if self._shells.pop(run.get("shell_kind"), None) != argv[0]:
                     raise
-                argv[0] = self._shell(run)  # the sandbox may have taken it away, and have another
-                pid = birth.start(argv, env=env, cwd=cwd, fds=fds, user=other, before_exec=before_exec)
+                argv[0] = self._shell(run)  # user code may have removed this shell; another may exist
+                pid = fork_exec.start(argv, env=env, cwd=cwd, fds=fds, user=other, before_exec=before_exec)
         except BaseException as error:
             if terminal is not None:
                 os.close(terminal.master)
             if isinstance(error, ExecutorError):
-                raise Failed("start_failed", error.message, field=error.field) from error
+                raise StartFailed("start_failed", error.message, field=error.field) from error
             if isinstance(error, OSError):
                 raise _failed(error, what=argv[0], cwd=cwd) from error
             if isinstance(error, ValueError):
-                raise Failed("start_failed", f"the command cannot be passed on: {error}") from error
+                raise StartFailed("start_failed", f"cannot pass the command to exec: {error}") from error
             raise
         finally:
             if terminal is not None:
@@ -148,7 +154,7 @@ class Spawner:
         if command is None:
             argv = [str(part) for part in run.get("argv") or []]
             if not argv or not argv[0]:
-                raise Failed("start_failed", "the command is empty", field="command")
+                raise StartFailed("start_failed", "the command is empty", field="command")
             return argv, -1
         shell = self._shell(run)
         data = os.fsencode(command)
@@ -163,20 +169,22 @@ class Spawner:
 
     def _shell(self, run: dict[str, Any]) -> str:
         which = run.get("shell_kind")
-        if which is not None and which not in _PLACES:
+        if which is not None and which not in _SHELL_PATHS:
             return which  # a path
         path = self._shells.get(which)
-        # Of sh as the second choice a look is due each time: the sandbox may have installed bash by now.
-        if path is None or (which is None and path not in _PLACES["bash"]):
+        # While sh is only the fallback, look each time: user code may have installed bash.
+        if path is None or (which is None and path not in _SHELL_PATHS["bash"]):
             path = self._shells[which] = find_shell(which)
         return path
 
-    def _other(self, user: users.User) -> users.User | None:
-        """The user, if it is another than this process; raises ExecutorError."""
+    def _user_to_switch_to(self, user: users.User) -> users.User | None:
+        """Return the user, or None for root, which the runner already is; raises ExecutorError."""
         if user.uid == 0 and user.gid == 0:
             return None
         if self._rootless:
-            message = f"only root can be used here (user namespace without further ids), not uid {user.uid}"
+            message = (
+                f"cannot run as uid {user.uid}: this rootless sandbox has only uid 0; run the op as root"
+            )
             raise ExecutorError("start_failed", message, field="user")
         return user
 
@@ -185,21 +193,23 @@ def _take_terminal() -> None:
     ioctl(0, _TIOCSCTTY, 0)
 
 
-def _failed(error: OSError, *, what: str, cwd: str) -> Failed:
+def _failed(error: OSError, *, what: str, cwd: str) -> StartFailed:
     number = error.errno
     if error.filename == cwd and cwd != what:
         reason = "is not a directory" if number == errno.ENOTDIR else os.strerror(number or 0).lower()
-        return Failed("start_failed", f"working directory {cwd}: {reason}", field="cwd")
+        return StartFailed("start_failed", f"working directory {cwd}: {reason}", field="cwd")
     if number == errno.ENOENT:
-        return Failed("not_found", f"{what}: command not found", exit_code=127)
+        return StartFailed("not_found", f"{what}: command not found", exit_code=127)
     if number in (errno.EACCES, errno.ENOEXEC, errno.EISDIR, errno.ENOTDIR, errno.EPERM, errno.ELOOP):
         reason = {errno.EACCES: "permission denied", errno.ENOEXEC: "exec format error"}
         message = reason.get(number, os.strerror(number).lower())
-        return Failed("not_executable", f"{what}: {message}", exit_code=126)
+        return StartFailed("not_executable", f"{what}: {message}", exit_code=126)
     if number == errno.E2BIG:
-        return Failed("not_executable", f"{what}: argument list too long", exit_code=126)
+        return StartFailed("not_executable", f"{what}: argument list too long", exit_code=126)
     if number == errno.EAGAIN:
-        return Failed("pids_limit", "no process can be started: the limit of processes is reached")
+        return StartFailed(
+            "pids_limit", "cannot start a process: the sandbox's limit of processes is reached"
+        )
     if number == errno.ENOMEM:
-        return Failed("oom", "no process can be started: out of memory")
-    return Failed("start_failed", f"{what}: {error.strerror or error}")
+        return StartFailed("oom", "cannot start a process: the sandbox is out of memory")
+    return StartFailed("start_failed", f"{what}: {error.strerror or error}")

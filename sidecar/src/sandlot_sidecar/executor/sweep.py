@@ -1,4 +1,4 @@
-"""Finds an op's descendants where no cgroup marks them: by ancestry, session, group and an environment mark."""
+"""Finds an op's descendants without a cgroup: by ancestry, session, process group and an environment variable."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import time
 
 
 class Sweep:
-    """Looks through the sandbox's own /proc for what one op has started.
+    """Searches the sandbox's /proc for one op's processes.
 
-    What clears its environment, makes a session of its own and lets its parents die is not found.
+    It misses a process that clears its environment, starts a new session and has lost its ancestors.
     """
 
     def __init__(self, *, mark: str, leader: int) -> None:
@@ -18,7 +18,7 @@ class Sweep:
         self._leader = leader
 
     def members(self) -> list[int]:
-        """Pids, inside the sandbox, of everything that belongs to the op."""
+        """Return the pids, as seen in the sandbox, of the op's processes."""
         parents: dict[int, int] = {}
         found: set[int] = set()
         for name in os.listdir("/proc"):
@@ -50,11 +50,11 @@ class Sweep:
             return False
 
     def signal(self, number: int) -> int:
-        """Send a signal to every member; how many there were."""
+        """Send a signal to every member; return how many received it."""
         count = 0
         for pid in self.members():
             try:
-                # A directory of /proc serves as a pidfd, also from outside the PID namespace.
+                # A /proc/PID directory serves as a pidfd, also from outside the PID namespace.
                 fd = os.open(f"/proc/{pid}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             except OSError:
                 continue
@@ -68,7 +68,7 @@ class Sweep:
         return count
 
     def kill(self, *, seconds: float = 10.0) -> int:
-        """SIGKILL the members until none is left; how many kills it took."""
+        """SIGKILL the members until none is left; return the number of kills."""
         killed = 0
         deadline = time.monotonic() + seconds
         pause = 0.001

@@ -1,4 +1,4 @@
-"""The Linux calls that Python 3.11 has no name for."""
+"""Linux system calls that Python 3.11 does not wrap."""
 
 from __future__ import annotations
 
@@ -60,11 +60,12 @@ _MOVE_MOUNT_F_EMPTY_PATH = 4
 CAPABILITY_VERSION = 0x20080522
 
 LIBC = ctypes.CDLL(None, use_errno=True)
-# Holds the GIL during the call: a process cloned behind Python's back must not have to take it again.
-_held = ctypes.PyDLL(None, use_errno=True)
+# Holds the GIL during the call: a child of a raw clone could deadlock when it takes the GIL again.
+_gil_libc = ctypes.PyDLL(None, use_errno=True)
 
 
 def check(result: int, what: str) -> int:
+    """Return the result; raises OSError that names `what` if it is negative."""
     if result < 0:
         number = ctypes.get_errno()
         raise OSError(number, f"{what}: {os.strerror(number)}")
@@ -76,28 +77,28 @@ def _bytes(text: str | None) -> bytes | None:
 
 
 def unshare(flags: int) -> None:
-    """Leave namespaces for new ones; raises OSError."""
+    """Call unshare(2); raises OSError."""
     check(LIBC.unshare(flags), "unshare")
 
 
 def setns(fd: int, kind: int) -> None:
-    """Enter the namespace behind a descriptor; raises OSError."""
+    """Call setns(2): enter the namespace of a descriptor; raises OSError."""
     check(LIBC.setns(fd, kind), "setns")
 
 
 def clone(flags: int) -> int:
-    """Fork into new namespaces: 0 in the child, its pid here. Only for a process with one thread."""
+    """Fork into new namespaces; return 0 in the child, its pid in the parent. Only for single-threaded processes."""
     number = _SYS_CLONE.get(os.uname().machine)
     if number is None:
         raise OSError(38, f"clone: unknown machine {os.uname().machine}")
     zero = ctypes.c_long(0)
     return check(
-        _held.syscall(ctypes.c_long(number), ctypes.c_long(flags | 17), zero, zero, zero, zero), "clone"
+        _gil_libc.syscall(ctypes.c_long(number), ctypes.c_long(flags | 17), zero, zero, zero, zero), "clone"
     )
 
 
 def mount(source: str | None, target: str, kind: str | None, flags: int = 0, data: str | None = None) -> None:
-    """mount(2); raises OSError that names the target."""
+    """Call mount(2); raises OSError that names the target."""
     result = LIBC.mount(_bytes(source), _bytes(target), _bytes(kind), ctypes.c_ulong(flags), _bytes(data))
     check(result, f"mount {kind or 'bind'} on {target}")
 
@@ -117,7 +118,7 @@ def make_read_only(target: str) -> None:
 
 
 def clone_tree(path: str) -> int:
-    """A detached copy of a mount and all below it, as a descriptor; raises OSError."""
+    """Return a descriptor of a detached copy of a mount and all below it; raises OSError."""
     flags = _OPEN_TREE_CLONE | os.O_CLOEXEC | AT_RECURSIVE
     result = LIBC.syscall(
         ctypes.c_long(_SYS_OPEN_TREE), ctypes.c_int(AT_FDCWD), _bytes(path), ctypes.c_uint(flags)
@@ -139,17 +140,17 @@ def attach_tree(tree: int, target: str) -> None:
 
 
 def umount(target: str, flags: int = MNT_DETACH) -> None:
-    """umount2(2); raises OSError."""
+    """Call umount2(2); raises OSError."""
     check(LIBC.umount2(_bytes(target), flags), f"umount {target}")
 
 
 def pivot_root(new: str, old: str) -> None:
-    """pivot_root(2); raises OSError."""
+    """Call pivot_root(2); raises OSError."""
     check(LIBC.pivot_root(_bytes(new), _bytes(old)), "pivot_root")
 
 
 def prctl(option: int, first: int, second: int = 0) -> None:
-    """prctl(2) with numbers; raises OSError."""
+    """Call prctl(2) with integer arguments; raises OSError."""
     zero = ctypes.c_ulong(0)
     check(
         LIBC.prctl(option, ctypes.c_ulong(first), ctypes.c_ulong(second), zero, zero),
@@ -158,13 +159,13 @@ def prctl(option: int, first: int, second: int = 0) -> None:
 
 
 def set_name(name: str) -> None:
-    """Set the short name (15 bytes) that ps shows."""
+    """Set the process name that ps shows (15 bytes)."""
     zero = ctypes.c_ulong(0)
     check(LIBC.prctl(PR_SET_NAME, ctypes.c_char_p(name.encode()[:15]), zero, zero, zero), "prctl")
 
 
 def bound_capabilities(keep: int) -> None:
-    """Take all capabilities but those of a bit mask out of the bounding set, which binds all children."""
+    """Drop all capabilities outside a bit mask from the bounding set, which all children inherit."""
     for number in range(64):
         if keep >> number & 1:
             continue
@@ -175,7 +176,7 @@ def bound_capabilities(keep: int) -> None:
 
 
 def capset(mask: int, *, inheritable: int = 0) -> None:
-    """Make the permitted and effective capabilities equal to a bit mask; raises OSError."""
+    """Set the permitted and effective capabilities to a bit mask; raises OSError."""
     header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION, 0)
     low, high = mask & 0xFFFFFFFF, mask >> 32
     data = (ctypes.c_uint32 * 6)(low, low, inheritable & 0xFFFFFFFF, high, high, inheritable >> 32)
@@ -183,21 +184,21 @@ def capset(mask: int, *, inheritable: int = 0) -> None:
 
 
 def new_session_keyring() -> None:
-    """Leave the keys of whoever started this process behind, where there are any."""
+    """Join a new session keyring, so that commands cannot read the keys of this process's parent."""
     number = _SYS_KEYCTL.get(os.uname().machine)
     if number is not None:
         LIBC.syscall(ctypes.c_long(number), ctypes.c_int(_KEYCTL_JOIN_SESSION_KEYRING), None)
 
 
 def set_filter(filters: bytes) -> None:
-    """Install a seccomp filter given as the bytes of its instructions; raises OSError."""
+    """Install a seccomp filter, given as its encoded instructions; raises OSError."""
 
     class Program(ctypes.Structure):
         _fields_ = (("length", ctypes.c_ushort), ("filters", ctypes.c_char_p))
 
     program = Program(len(filters) // 8, filters)
     number = _SYS_SECCOMP[os.uname().machine]
-    # Without the second flag older kernels slow a filtered process down against Spectre's fourth variant.
+    # Without SPEC_ALLOW, older kernels slow filtered processes down as a mitigation of Spectre variant 4.
     for flags in (_SECCOMP_SPEC_ALLOW, 0):
         result = LIBC.syscall(
             ctypes.c_long(number),
@@ -211,7 +212,7 @@ def set_filter(filters: bytes) -> None:
 
 
 def rename_noreplace(source: str, target: str) -> None:
-    """Rename that fails with EEXIST when the target exists; raises OSError."""
+    """Rename, or fail with EEXIST if the target exists; raises OSError."""
     check(
         LIBC.syscall(
             ctypes.c_long(_SYS_RENAMEAT2[os.uname().machine]),
@@ -257,8 +258,8 @@ def resize_tmpfs(root: int, size: int) -> None:
 
 
 def memory_in_use() -> int:
-    """Bytes of memory that the kernel has given away; raises OSError."""
-    # Seconds of uptime and three loads, then: memory there is, memory that is free, and more.
+    """Return the bytes of memory in use on the whole machine; raises OSError."""
+    # struct sysinfo: uptime, three load averages, total memory, free memory, …
     numbers = (ctypes.c_ulong * 16)()
     check(LIBC.sysinfo(numbers), "sysinfo")
     unit = ctypes.c_uint.from_buffer(numbers, 104).value

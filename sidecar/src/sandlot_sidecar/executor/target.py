@@ -1,4 +1,4 @@
-"""Finds the container of a pod that a sandbox is made in: its first process, by a mark in that one's environment."""
+"""Finds the pod's container to build the sandbox in: its first process, by a variable in the environment."""
 
 from __future__ import annotations
 
@@ -13,42 +13,42 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .namespaces import Home
 
-PATIENCE = 60.0
+TIMEOUT = 60.0
 FIRST_PAUSE, LAST_PAUSE = 0.02, 0.5
 
 
-def find(home: Home, instance_id: str, *, patience: float = PATIENCE) -> int:
-    """Its pid, as soon as it is there. Raises SetupError when it does not come in time."""
+def find(home: Home, instance_id: str, *, timeout: float = TIMEOUT) -> int:
+    """Wait for the container's first process and return its pid. Raises SetupError after `timeout` seconds."""
     wanted = f"{TARGET_VARIABLE}={instance_id}".encode()
-    deadline = time.monotonic() + patience
+    deadline = time.monotonic() + timeout
     pause = FIRST_PAUSE
     while True:
-        found = _look(home, wanted)
+        found = _find_once(home, wanted)
         if found is not None:
             return found
         if time.monotonic() + pause > deadline:
             raise SetupError(
-                f"no process with {TARGET_VARIABLE}={instance_id} came up within {patience:g} s: the sandbox's container did "
+                f"no process with {TARGET_VARIABLE}={instance_id} came up within {timeout:g} s: the sandbox's container did "
                 "not start, or does not share its process namespace with the sidecar"
             )
         time.sleep(pause)
         pause = min(pause * 1.5, LAST_PAUSE)
 
 
-def _look(home: Home, wanted: bytes) -> int | None:
+def _find_once(home: Home, wanted: bytes) -> int | None:
     found: list[tuple[int, int]] = []
     for pid in home.pids():
         try:
-            if wanted in home.read(f"{pid}/environ").split(b"\0") and _is_of_the_pod(home, pid):
-                found.append((_began(home, pid), pid))
+            if wanted in home.read(f"{pid}/environ").split(b"\0") and _shares_pid_namespace(home, pid):
+                found.append((_start_time(home, pid), pid))
         except OSError:
             continue
-    # What is started in the container later (kubectl exec) has the same environment.
+    # Later processes of the container (kubectl exec) have the same environment: take the oldest.
     return min(found)[1] if found else None
 
 
-def _is_of_the_pod(home: Home, pid: int) -> bool:
-    """What runs in a sandbox could carry any mark, but has a process namespace of its own."""
+def _shares_pid_namespace(home: Home, pid: int) -> bool:
+    """Return whether a process is in the pod's PID namespace: one in a sandbox could forge the variable."""
     try:
         own, other = (os.stat(f"{name}/ns/pid", dir_fd=home.proc) for name in ("self", str(pid)))
     except OSError:
@@ -56,12 +56,12 @@ def _is_of_the_pod(home: Home, pid: int) -> bool:
     return own.st_ino == other.st_ino
 
 
-def _began(home: Home, pid: int) -> int:
+def _start_time(home: Home, pid: int) -> int:
     return int(home.read(f"{pid}/stat").rpartition(b")")[2].split()[19])
 
 
 def environment(home: Home, pid: int, *, home_directory: str) -> dict[str, str]:
-    """What the image and the pod give every process, without what is ours."""
+    """Return the container's environment without the sidecar's variable."""
     env: dict[str, str] = {}
     for entry in home.read(f"{pid}/environ").split(b"\0"):
         name, separator, value = entry.partition(b"=")
@@ -69,13 +69,13 @@ def environment(home: Home, pid: int, *, home_directory: str) -> dict[str, str]:
             env[os.fsdecode(name)] = os.fsdecode(value)
     env.pop(TARGET_VARIABLE, None)
     if env.get("HOME") == home_directory:
-        # It was set for the image's user; another one has another.
+        # It belongs to the image's user; an op of another user needs its own.
         del env["HOME"]
     return env
 
 
 def workdir(home: Home, pid: int) -> str:
-    """The image's working directory."""
+    """Return the image's working directory."""
     try:
         path = os.readlink(f"{pid}/cwd", dir_fd=home.proc)
     except OSError:

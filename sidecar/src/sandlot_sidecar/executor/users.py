@@ -1,4 +1,4 @@
-"""Looks up users and groups in the sandbox's own /etc/passwd and /etc/group, read by hand and with bounds."""
+"""Looks up users and groups in the sandbox's own /etc/passwd and /etc/group, which it reads with size limits."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import stat
 from .errors import ExecutorError
 
 MAX_SIZE = 4 * 1024 * 1024
-MAX_KEPT = 100
+MAX_CACHED = 100
 MAX_ID = 2**32 - 2
-MAX_DIGITS = 10  # int() refuses thousands of them with an exception
-MAX_NAME = 256  # a directory's listing has two for each entry
+MAX_DIGITS = 10  # int() raises for thousands of digits
+MAX_NAME = 256  # a directory listing has two per entry
 _default: User | None = None
-_kept: dict[str, User] = {}
-_kept_of: tuple[tuple[int, ...], ...] = ()
+_cache: dict[str, User] = {}
+_cached_versions: tuple[tuple[int, ...], ...] = ()
 
 
 class User:
-    """Who a command runs as."""
+    """The user, groups and home directory of a command."""
 
     __slots__ = ("gid", "groups", "home", "name", "uid")
 
@@ -31,10 +31,10 @@ class User:
 
 
 def set_default(user: User) -> None:
-    """Who is meant when no user is named: the user of a container's image."""
+    """Set the user of commands that name none: the container image's user."""
     global _default
     _default = user
-    _kept.clear()
+    _cache.clear()
 
 
 def _records(path: str, fields: int) -> list[list[str]]:
@@ -55,7 +55,7 @@ def _version(path: str) -> tuple[int, ...]:
 
 def _read(path: str) -> str:
     try:
-        # Not blocking and only a regular file: user code may have put a pipe in its place.
+        # Non-blocking, and only a regular file: user code may have replaced it with a pipe.
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     except OSError:
         return ""
@@ -63,7 +63,7 @@ def _read(path: str) -> str:
         info = os.fstat(fd)
         if not stat.S_ISREG(info.st_mode) or info.st_size > MAX_SIZE:
             return ""
-        # No more than there is: a buffer of the largest size costs every op a mapping of its own.
+        # Read the actual size: a buffer of MAX_SIZE costs each op an mmap.
         return os.read(fd, info.st_size).decode("utf-8", "surrogateescape")
     except OSError:
         return ""
@@ -79,21 +79,21 @@ def _number(text: str) -> int | None:
 
 
 def resolve(user: str | int | None) -> User:
-    """A name, a uid, `name:group` or `uid:gid`; None is the default, else root. Raises ExecutorError (field user).
+    """Resolve a name, uid, `name:group` or `uid:gid`; None is the default, else root. Raises ExecutorError.
 
-    From memory while both files are the same: reading them again would cost each op 30 µs.
+    Cached while both files are unchanged: reading them again costs each op 30 µs.
     """
-    global _kept_of
+    global _cached_versions
     if user is None and _default is not None:
-        return _default  # whatever the files say; a look at each costs 20 to 50 µs under gVisor
+        return _default  # without a stat of the files, which costs 20 to 50 µs each under gVisor
     versions = _version("/etc/passwd"), _version("/etc/group")
-    if versions != _kept_of or len(_kept) >= MAX_KEPT:
-        _kept.clear()
-        _kept_of = versions
+    if versions != _cached_versions or len(_cache) >= MAX_CACHED:
+        _cache.clear()
+        _cached_versions = versions
     key = str(user)
-    found = _kept.get(key)
+    found = _cache.get(key)
     if found is None:
-        found = _kept[key] = _look_up(user)
+        found = _cache[key] = _look_up(user)
     return found
 
 
@@ -105,7 +105,7 @@ def _look_up(user: str | int | None) -> User:
     text = str(user)
     name, colon, group = text.partition(":")
     uid = _number(name)
-    found = by_uid(uid) if uid is not None else _of_name(name)
+    found = by_uid(uid) if uid is not None else _by_name(name)
     if colon:
         found.gid = resolve_group(group)
         found.groups = [found.gid]
@@ -113,14 +113,14 @@ def _look_up(user: str | int | None) -> User:
 
 
 def by_uid(uid: int) -> User:
-    """The user of a number, also one that has no name."""
+    """Return the user of a uid, with name None if /etc/passwd does not list it."""
     for parts in _records("/etc/passwd", 6):
         if _number(parts[2]) == uid:
             return _user(parts)
     return User(uid=uid, gid=uid, groups=[uid], home="/root" if uid == 0 else "/", name=None)
 
 
-def _of_name(name: str) -> User:
+def _by_name(name: str) -> User:
     for parts in _records("/etc/passwd", 6):
         if parts[0] == name and _number(parts[2]) is not None:
             return _user(parts)
@@ -142,7 +142,7 @@ def _user(parts: list[str]) -> User:
 
 
 def resolve_group(group: str | int) -> int:
-    """A group's name or gid; raises ExecutorError (field group)."""
+    """Return the gid of a group given by name or gid; raises ExecutorError (field group)."""
     text = str(group)
     number = _number(text)
     if number is not None:
@@ -150,11 +150,15 @@ def resolve_group(group: str | int) -> int:
     for parts in _records("/etc/group", 3):
         if parts[0] == text and (gid := _number(parts[2])) is not None:
             return gid
-    raise ExecutorError("bad_request", f"no such group in the sandbox: {text}", field="group")
+    raise ExecutorError(
+        "bad_request",
+        f"no such group in the sandbox: {text}; add it to the image, or give a number",
+        field="group",
+    )
 
 
 def owner(user: str | int | None, group: str | int | None, *, new: bool = False) -> tuple[int, int]:
-    """The uid and gid for a file; -1 leaves one as it is. Raises ExecutorError (field user or group)."""
+    """Return the uid and gid for a file; -1 keeps the current one. Raises ExecutorError (field user or group)."""
     uid = gid = -1
     if new and _default is not None:
         uid, gid = _default.uid, _default.gid
@@ -170,7 +174,7 @@ def owner(user: str | int | None, group: str | int | None, *, new: bool = False)
 
 
 class Names:
-    """Names of uids and gids, read once for a listing."""
+    """User and group names by id, read once per listing."""
 
     def __init__(self) -> None:
         self.users = {

@@ -1,4 +1,4 @@
-"""The framing between server, executor and runners: JSON messages with descriptors, over two kinds of socket."""
+"""The protocol of server, executor and runners: framed JSON messages with descriptors, over two kinds of socket."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAX_CONTROL = 64 * 1024 * 1024
 MAX_PACKET = 60 * 1024
 MAX_FDS = 16
 _INT = array.array("i").itemsize
-# Plain numbers: the flags of `socket` are enums, whose `|` costs 2 µs each time.
+# Plain integers: `|` on the enums of `socket` costs 2 µs each time.
 _ROOM = socket.CMSG_SPACE(MAX_FDS * _INT)
 _RIGHTS = (int(socket.SOL_SOCKET), int(socket.SCM_RIGHTS))
 _CUT = int(socket.MSG_CTRUNC | socket.MSG_TRUNC)
@@ -29,11 +29,11 @@ _NO_SIGNAL = int(socket.MSG_NOSIGNAL)
 
 
 class WireError(Exception):
-    """The other side sent something that is no message."""
+    """The peer sent an invalid message, or a message is too long."""
 
 
 def dumps(message: Message) -> bytes:
-    """Encode a message; what is no text becomes JSON escapes, so a lone surrogate travels unharmed."""
+    """Encode a message as ASCII; JSON escapes preserve lone surrogates."""
     return json.dumps(message, separators=(",", ":")).encode("ascii")
 
 
@@ -49,7 +49,7 @@ def loads(data: bytes | bytearray) -> Message:
 
 
 def close_all(fds: Sequence[int]) -> None:
-    """Close descriptors that nobody wants."""
+    """Close all these descriptors."""
     for fd in fds:
         os.close(fd)
 
@@ -69,7 +69,7 @@ def _receive(sock: socket.socket, size: int) -> tuple[bytes, list[int]]:
 
 
 def send_some(sock: socket.socket, data: bytes | memoryview, fds: Sequence[int]) -> int:
-    """Send what a non-blocking socket takes now, the descriptors with the first byte; 0: nothing. Raises OSError."""
+    """Send what a non-blocking socket accepts; descriptors go with the first byte. 0: full. Raises OSError."""
     rights = [(*_RIGHTS, array.array("i", fds))] if fds else []
     try:
         return sock.sendmsg([data], rights, _NO_SIGNAL)
@@ -86,10 +86,10 @@ def _send(sock: socket.socket, data: bytes | memoryview, fds: Sequence[int]) -> 
 
 
 class Decoder:
-    """Cuts a control socket's bytes into messages; works with blocking and non-blocking sockets.
+    """Decodes messages from a blocking or non-blocking control socket.
 
-    A message that carries descriptors says how many in `fds`: they arrive in order, at the latest with the
-    message's own bytes, but the kernel may hand them over together with the end of an earlier message.
+    A message with descriptors has their number in `fds`. They arrive in order, at the latest with the message's own
+    bytes, but the kernel may deliver them with the end of an earlier message.
     """
 
     def __init__(self) -> None:
@@ -97,7 +97,7 @@ class Decoder:
         self._fds: list[int] = []
 
     def receive(self, sock: socket.socket) -> list[tuple[Message, list[int]]] | None:
-        """Read once; None at end of file, else the messages complete by now (maybe none).
+        """Read once; return the messages that are now complete (maybe none), or None at end of file.
 
         Raises BlockingIOError, OSError, WireError. The descriptors (close-on-exec) belong to the caller.
         """
@@ -122,21 +122,21 @@ class Decoder:
         return complete
 
     def close(self) -> None:
-        """Close the descriptors of messages that never became complete."""
+        """Close the descriptors of incomplete messages."""
         close_all(self._fds)
         self._fds.clear()
 
 
 def control(message: Message) -> bytes:
-    """The bytes of a control message. Raises WireError."""
+    """Encode a control message with its length. Raises WireError."""
     payload = dumps(message)
-    if len(payload) > MAX_CONTROL:  # the other side would hang up
+    if len(payload) > MAX_CONTROL:  # the peer would reject it and close the socket
         raise WireError("the message is too long")
     return len(payload).to_bytes(4, "big") + payload
 
 
 def send(sock: socket.socket, message: Message, fds: Sequence[int] = ()) -> None:
-    """Send one control message; waits while the socket is full, also when it is non-blocking. Raises WireError."""
+    """Send one control message; waits while the socket is full, even a non-blocking one. Raises WireError."""
     data = memoryview(control({**message, "fds": len(fds)} if fds else message))
     sent = _send(sock, data, fds)
     while sent < len(data):
@@ -144,7 +144,7 @@ def send(sock: socket.socket, message: Message, fds: Sequence[int] = ()) -> None
 
 
 def packet(message: Message) -> tuple[bytes, list[int]]:
-    """A message of a runner's channel: its bytes, and for a long one the memfd that it travels in, to be closed."""
+    """Encode a message for a runner's channel; return its bytes, and for a long one a memfd to close."""
     payload = dumps(message)
     if len(payload) <= MAX_PACKET:
         return payload, []
@@ -160,7 +160,7 @@ def packet(message: Message) -> tuple[bytes, list[int]]:
 
 
 def send_packet(sock: socket.socket, message: Message, fds: Sequence[int] = ()) -> None:
-    """Send one message on a runner's channel; waits while it is full."""
+    """Send one message on a runner's channel; waits while the channel is full."""
     data, memory = packet(message)
     try:
         _send(sock, data, [*fds, *memory])
@@ -169,7 +169,7 @@ def send_packet(sock: socket.socket, message: Message, fds: Sequence[int] = ()) 
 
 
 def receive_packet(sock: socket.socket) -> tuple[Message, list[int]] | None:
-    """Receive one message of a runner's channel; None at end of file. Raises BlockingIOError, WireError."""
+    """Receive one message on a runner's channel; return None at end of file. Raises BlockingIOError, WireError."""
     data, fds = _receive(sock, 65536)
     if not data:
         close_all(fds)

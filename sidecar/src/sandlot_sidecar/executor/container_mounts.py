@@ -1,7 +1,7 @@
-"""What a container's runtime has mounted into it, read once, before the first claim: each root gets it as its own.
+"""Copies what the runtime has mounted into a pod's container, once, before the first claim, for every root.
 
-Bound in as it is, user code would write to it outside of the writable layer: past the limit of the disk, seen by the
-pod's other containers, and still there after a reset.
+With a writable bind mount, user code could write outside the writable layer: beyond the disk limit, visible to the
+pod's other containers, and kept after a reset.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from .layers import Base
+    from .layers import BaseLayer
     from .namespaces import Mount
 
-MOST = 1 << 20  # bytes of a file that is copied
+MAX_COPY = 1 << 20  # bytes of the largest file that is copied
 _FLAGS = {"nosuid": syscalls.MS_NOSUID, "nodev": syscalls.MS_NODEV, "noexec": syscalls.MS_NOEXEC}
 
 
-class Given:
-    """`copied`: files and directories of the root's own in their place. `closed`: bound in, but read-only."""
+class ContainerMounts:
+    """A container's writable mounts: `copied` into the root, or bound into it as `read_only`."""
 
     def __init__(self, mounts: Iterable[Mount], *, image: str) -> None:
-        """`mounts` that are not hidden; `image`: where the container's root is seen without its mounts."""
+        """`mounts`: those that are not hidden. `image`: a bind of the container's root without its mounts."""
         self.copied: dict[str, tuple[os.stat_result, bytes]] = {}
-        self.closed: set[str] = set()
+        self.read_only: set[str] = set()
         self.notes: list[str] = []
         for mount in mounts:
-            self.closed.discard(mount.point)
+            self.read_only.discard(mount.point)
             self.copied.pop(mount.point, None)
             if mount.writable:
                 self._add(mount, image)
@@ -41,18 +41,18 @@ class Given:
             info = os.stat(mount.point)
         except OSError:
             return
-        # The kernel shows a mounted namespace (nsfs) as an empty file, and refuses to read it.
-        if stat.S_ISREG(info.st_mode) and info.st_size <= MOST and mount.kind != "nsfs":
+        # A mounted namespace (nsfs) looks like an empty file, but reading it fails.
+        if stat.S_ISREG(info.st_mode) and info.st_size <= MAX_COPY and mount.kind != "nsfs":
             with open(mount.point, "rb") as file:
-                self.copied[mount.point] = info, file.read(MOST)
+                self.copied[mount.point] = info, file.read(MAX_COPY)
         elif stat.S_ISDIR(info.st_mode) and _is_image(mount, image):
             self.copied[mount.point] = info, b""
         else:
-            self.closed.add(mount.point)
+            self.read_only.add(mount.point)
             self.notes.append(f"root: {mount.point} is mounted from outside and is read-only in the sandbox")
 
-    def write(self, base: Base) -> None:
-        """Put the copies into the layer above the image; raises OSError."""
+    def write(self, base: BaseLayer) -> None:
+        """Write the copies into the layer above the image; raises OSError."""
         for point, (info, content) in self.copied.items():
             path = point.lstrip("/")
             if stat.S_ISDIR(info.st_mode):
@@ -66,7 +66,7 @@ class Given:
 
 
 def _is_image(mount: Mount, image: str) -> bool:
-    """Whether it has nothing that the image lacks there: gVisor's own /tmp, a volume that the image declares."""
+    """Return whether a mount has no more than the image: gVisor's own /tmp, or a volume that the image declares."""
     names = sorted(os.listdir(mount.point))
     if mount.kind == "tmpfs" and not names:
         return True
@@ -76,7 +76,7 @@ def _is_image(mount: Mount, image: str) -> bool:
         return False
 
 
-def close(target: str, mount: Mount) -> None:
-    """Make a bind read-only; raises OSError."""
+def remount_read_only(target: str, mount: Mount) -> None:
+    """Make a bind mount read-only; raises OSError."""
     kept = sum(flag for name, flag in _FLAGS.items() if name in mount.options.split(","))
     syscalls.mount(None, target, None, syscalls.MS_BIND | syscalls.MS_REMOUNT | syscalls.MS_RDONLY | kept)

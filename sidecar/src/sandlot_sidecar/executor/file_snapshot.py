@@ -1,4 +1,4 @@
-"""A picture of what a sandbox can write to, taken by reading: names, kinds, modes, owners, attributes and contents."""
+"""Reads the state of all files that a sandbox can write: names, types, modes, owners, xattrs and contents."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
 
     from .rootfs import Root
 
-# A fresh sandbox has some dozens of entries: a picture that has more is another one, and need not be complete.
-MOST = 5000
-MOST_BYTES = 64 << 10
+# A fresh sandbox has some dozens of entries: a snapshot of this size differs already and need not be complete.
+MAX_ENTRIES = 5000
+MAX_CONTENT = 64 << 10
 UPPER = "upper"
-# Of the hidden tmpfs: the kernel's own, and what is mounted on.
+# Directories of the hidden tmpfs to skip: the kernel's own, and mount points.
 _NOT_READ = frozenset(("work", "store", UPPER))
-# The kernel's own too, in the layers of an overlay.
+# xattrs that overlayfs itself sets.
 _OVERLAYS = ("trusted.overlay.", "user.overlay.")
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -25,7 +25,7 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def take(root: Root) -> dict[str, Any]:
-    """By path: below `upper` what is written, below `layers` what it lies on, below `dev` devices and shared memory.
+    """Return entries by path: `upper/` (the writable layer), `layers/` (those below), `dev/` (with shared memory).
 
     Raises OSError.
     """
@@ -42,9 +42,9 @@ def take(root: Root) -> dict[str, Any]:
 
 
 def _tree(found: dict[str, Any], path: str, top: int, *, leave: frozenset[str] = frozenset()) -> None:
-    """By names relative to the working directory: attributes of what is below a descriptor have no other way.
+    """Read a tree by names relative to the working directory: xattr calls take no directory descriptor.
 
-    From one of them for the whole tree: under gVisor each system call costs as much as a hundred lines of this.
+    One chdir serves the whole tree: under gVisor each system call costs as much as a hundred lines of this.
     """
     os.fchdir(top)
     found[path] = _entry(".")
@@ -54,7 +54,7 @@ def _tree(found: dict[str, Any], path: str, top: int, *, leave: frozenset[str] =
         for name in sorted(os.listdir(directory or ".")):
             if not directory and name in leave:
                 continue
-            if len(found) >= MOST:
+            if len(found) >= MAX_ENTRIES:
                 return
             inner = f"{directory}{name}"
             entry = found[f"{path}/{inner}"] = _entry(inner)
@@ -75,7 +75,7 @@ def _entry(name: str) -> tuple[Any, ...]:
 def _read(name: str) -> bytes:
     fd = os.open(name, _FILE)
     try:
-        return os.read(fd, MOST_BYTES)
+        return os.read(fd, MAX_CONTENT)
     finally:
         os.close(fd)
 
@@ -88,5 +88,5 @@ def _attributes(name: str) -> dict[str, bytes]:
             for each in names
             if not each.startswith(_OVERLAYS)
         }
-    except OSError:  # a file system without any
+    except OSError:  # the file system has no xattrs
         return {}

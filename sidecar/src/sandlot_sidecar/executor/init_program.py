@@ -1,7 +1,7 @@
-"""The smallest program that does what it is told, made here byte by byte: what PID 1 of a sandbox is.
+"""The program of a sandbox's PID 1: a static ELF file of some 300 bytes that makes the system calls that it reads.
 
-It reads a list of system calls, makes them, writes back what each has returned, and reads the next list. When it has
-closed what it reads from, it waits for ever. No interpreter has to be copied for it: that is most of what a fork costs.
+It reads a list of calls, makes them, writes back their results, and reads the next list. Once a list has closed its
+stdin, it sleeps for ever. It spares a fork of the interpreter, whose copying is most of a fork's cost.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 ADDRESS = 0x400000
-MEMORY = 0x500000  # where it has the list
+MEMORY = 0x500000  # address of its list of calls
 SIZE = 0x4000
-MOST = 4096  # bytes of a list: so many a pipe takes and gives at once
+MAX_LIST = 4096  # bytes of a list: a pipe transfers this many atomically
 HEADERS = 64 + 2 * 56
-RECORD = struct.Struct("<q5Q")  # the number of a call, its result afterwards, and five arguments
-END = -1  # as the number of the last record
-# ELF's number of the machine, and the code: read(0), each of the calls, write(1), and again; exit at the end of the
-# file, pause (or ppoll of nothing) where it cannot be read.
+RECORD = struct.Struct("<q5Q")  # the number of a call (afterwards its result) and five arguments
+END = -1  # number of the last record
+# ELF machine number, and the code: read(0), make the calls, write(1), repeat; exit at end of file, pause (or ppoll of
+# nothing) if the read fails.
 MACHINES = {
     "x86_64": (
         62,
@@ -46,7 +46,7 @@ MACHINES = {
         ),
     ),
 }  # fmt: skip
-# The numbers of calls that it may be told to make, by machine.
+# System call numbers by machine.
 _GENERIC = {
     "chdir": 49,
     "close": 57,
@@ -65,7 +65,7 @@ CALLS = {
 
 
 def image(machine: str) -> bytes | None:
-    """The program as an ELF file; None for a machine it was not written for."""
+    """Return the program as an ELF file, or None for an unsupported machine."""
     known = MACHINES.get(machine)
     if known is None:
         return None
@@ -81,23 +81,23 @@ def image(machine: str) -> bytes | None:
 
 
 class Calls:
-    """A list of system calls in the making. Arguments are numbers, or bytes that the call gets the address of."""
+    """Builds a list of system calls. Arguments are integers, or bytes that are passed by address."""
 
     def __init__(self, machine: str, *, memory: int) -> None:
-        """`memory`: where the list will lie. Raises OSError for a machine whose calls are not known."""
+        """`memory`: the list's address in the program. Raises OSError for an unsupported machine."""
         known = CALLS.get(machine)
         if known is None:
-            raise OSError(38, f"no init for the machine {machine}")
+            raise OSError(38, f"no init for the machine {machine}: run the sidecar on x86_64 or aarch64")
         self._numbers = known
         self._memory = memory
         self._calls: list[tuple[int, list[int | bytes]]] = []
 
     def add(self, name: str, *arguments: int | bytes) -> None:
-        """One call more."""
+        """Append a call."""
         self._calls.append((self._numbers[name], list(arguments)))
 
     def packed(self) -> bytes:
-        """As the program reads it."""
+        """Encode the list for the program."""
         at = self._memory + RECORD.size * (len(self._calls) + 1)
         records, data = b"", b""
         addresses: dict[bytes, int] = {}
@@ -113,44 +113,44 @@ class Calls:
                     values.append(argument & (1 << 64) - 1)
             records += RECORD.pack(number, *values, *[0] * (5 - len(values)))
         records += RECORD.pack(END, *[0] * 5)
-        assert len(records) + len(data) <= MOST
+        assert len(records) + len(data) <= MAX_LIST
         return records + data
 
 
 def results(answer: bytes) -> list[int]:
-    """What each call of a list has returned, from what the program writes back: negative for an error's number."""
+    """Decode the results that the program writes back; a failed call has its negative errno."""
     found = []
     for offset in range(0, len(answer) - RECORD.size + 1, RECORD.size):
         found.append(RECORD.unpack_from(answer, offset)[0])
     return found
 
 
-def obey(libc: ctypes.CDLL, *, memory: ctypes.Array[ctypes.c_char]) -> NoReturn:
-    """Do in Python what the program does, where the program cannot run."""
+def run_calls(libc: ctypes.CDLL, *, memory: ctypes.Array[ctypes.c_char]) -> NoReturn:
+    """Make the calls as the program does, in Python, where the program cannot run."""
     while True:
         try:
-            told = os.read(0, SIZE)
+            calls = os.read(0, SIZE)
         except OSError:
             break
-        if not told:
+        if not calls:
             os._exit(1)
-        ctypes.memmove(memory, told, len(told))
+        ctypes.memmove(memory, calls, len(calls))
         offset = 0
         while (record := RECORD.unpack_from(memory, offset))[0] >= 0:
             result = libc.syscall(*(ctypes.c_long(value - (value >> 63 << 64)) for value in record))
             struct.pack_into("<q", memory, offset, -ctypes.get_errno() if result < 0 else result)
             offset += RECORD.size
         try:
-            os.write(1, memory.raw[: len(told)])
+            os.write(1, memory.raw[: len(calls)])
         except OSError:
             continue
     while True:
-        # Children are reaped by the kernel, since SIGCHLD is ignored: no wake-up is ever needed.
+        # The kernel reaps children, since SIGCHLD is ignored: no wake-up is needed.
         libc.pause()
 
 
 class Program:
-    """The program as files that can be run: nobody may read the first, gVisor runs only the second."""
+    """The program as executable memfds: an unreadable one, and a readable one as gVisor needs it."""
 
     def __init__(self) -> None:
         self.machine = os.uname().machine
@@ -159,11 +159,11 @@ class Program:
         self._modes = [0o111, 0o555] if self._image is not None else []
 
     def files(self, proc: int) -> list[tuple[int, int]]:
-        """Mode and descriptor of each that may run here. `proc`: a /proc. Raises OSError."""
+        """Return mode and descriptor of each file that may run here. `proc`: a /proc. Raises OSError."""
         return [(mode, self._file(mode, proc)) for mode in list(self._modes)]
 
-    def does_not_run(self, mode: int) -> None:
-        """Leave that one out from now on."""
+    def exclude(self, mode: int) -> None:
+        """Do not offer the file of this mode any more: it cannot run here."""
         self._modes.remove(mode)
         os.close(self._files.pop(mode))
 
@@ -173,7 +173,7 @@ class Program:
             try:
                 os.write(fd, self._image or b"")
                 os.fchmod(fd, mode)
-                # A file that is open for writing cannot be run.
+                # A file that is open for writing cannot be executed.
                 self._files[mode] = os.open(f"self/fd/{fd}", os.O_PATH | os.O_CLOEXEC, dir_fd=proc)
             finally:
                 os.close(fd)

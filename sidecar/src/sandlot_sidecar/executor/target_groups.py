@@ -1,4 +1,4 @@
-"""The groups of a pod's container: a group for the sandbox is made below them, the others are joined as they are."""
+"""Creates the sandbox's group below the groups of a pod's container, and joins those that allow no child."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from .namespaces import Home
 
 NAME = "sandlot"
-# Where the container's own processes go under v2, which gives no controller to children of a group that has any.
-ASIDE = "container"
+# Receives the container's own processes under v2, where a group with processes cannot delegate controllers.
+CONTAINER_GROUP = "container"
 WANTED = ("memory", "pids", "cpuacct", "cpu")
-PLACE = "/sys"  # a hierarchy is mounted there for as long as it takes to open a directory of it
+PLACE = "/sys"  # temporary mount point, for opening a directory of a hierarchy
 
 
 def enter(home: Home, pid: int) -> Sandbox | None:
-    """Join the container's groups where no group below is made; None where none can be made."""
+    """Create the sandbox's group, or join the container's groups where that fails; None if no limit is possible."""
     lines = [line.split(":", 2) for line in home.read(f"{pid}/cgroup").decode().splitlines()]
     directories: dict[str, int] = {}
     roots: dict[int, int] = {}
@@ -37,7 +37,7 @@ def enter(home: Home, pid: int) -> Sandbox | None:
         except OSError:
             continue
         wanted = [name for name in controllers.split(",") if name in WANTED]
-        if wanted and (made := _made(group)) is not None:
+        if wanted and (made := _make_child(group)) is not None:
             roots[group] = 0
             directories |= dict.fromkeys(wanted, made)
             own.add(path)
@@ -48,12 +48,12 @@ def enter(home: Home, pid: int) -> Sandbox | None:
     of_v2 = next((path for number, _, path in lines if number == "0"), None)
     if "memory" in directories or "pids" in directories:
         if of_v2 is not None:
-            _beside(of_v2, own=of_v2 in own, roots=roots, directories=directories)
+            _add_v2(of_v2, own=of_v2 in own, roots=roots, directories=directories)
         group = Group(version=1, name="", directories=directories)
         return Sandbox(group=group, path=NAME, roots=roots, container=container)
     for fd in {*roots, *directories.values()}:
         os.close(fd)
-    return None if of_v2 is None else unified(of_v2)
+    return None if of_v2 is None else make_v2(of_v2)
 
 
 def _open(kind: str, options: str | None, path: str) -> int:
@@ -64,7 +64,7 @@ def _open(kind: str, options: str | None, path: str) -> int:
         syscalls.umount(PLACE)
 
 
-def _made(group: int) -> int | None:
+def _make_child(group: int) -> int | None:
     try:
         return make(group, NAME, enabled=False)[0]
     except OSError:
@@ -79,16 +79,16 @@ def _join(group: int) -> None:
     os.close(group)
 
 
-def _beside(path: str, *, own: bool, roots: dict[int, int], directories: dict[str, int]) -> None:
-    """Where version 2 is mounted beside version 1: a group in it as well, since only there a network can be limited.
+def _add_v2(path: str, *, own: bool, roots: dict[int, int], directories: dict[str, int]) -> None:
+    """Create a v2 group too if v2 is mounted beside v1: only v2 has BPF programs that limit the network.
 
-    Where the container has no group of its `own` in it, a group below would be one for several pods.
+    If the container has no group of its `own` in v2, a child group would belong to several pods.
     """
     try:
         group = _open("cgroup2", None, path)
     except OSError:
         return
-    made = _made(group) if own else None
+    made = _make_child(group) if own else None
     if made is None:
         _join(group)
         return
@@ -96,15 +96,15 @@ def _beside(path: str, *, own: bool, roots: dict[int, int], directories: dict[st
     directories["net"] = made
 
 
-def unified(path: str) -> Sandbox | None:
-    """The sandbox's group below the container's of v2; None where none can be made."""
+def make_v2(path: str) -> Sandbox | None:
+    """Create the sandbox's group below the container's v2 group; return None if the kernel refuses."""
     try:
         root = _open("cgroup2", None, path)
     except OSError:
         return None
     try:
-        _free(root)
-        # The whole container would die for one op's memory; the op is killed in its own group before.
+        _delegate_controllers(root)
+        # Otherwise an OOM kill of one op would end the whole container.
         if "memory" in read_file(root, "cgroup.controllers").split():
             write_file(root, "memory.oom.group", "0")
         made, there = make(root, NAME, enabled=True)
@@ -118,15 +118,15 @@ def unified(path: str) -> Sandbox | None:
     return Sandbox(group=group, path=NAME, roots={root: there}, container=container)
 
 
-def _free(group: int) -> None:
-    """Let the group give controllers to its children: its own processes move aside. Raises OSError."""
+def _delegate_controllers(group: int) -> None:
+    """Delegate controllers to the group's children, after moving its processes to a child. Raises OSError."""
     if enable(group):
         return
     try:
-        os.mkdir(ASIDE, dir_fd=group)
+        os.mkdir(CONTAINER_GROUP, dir_fd=group)
     except FileExistsError:
         pass
-    aside = os.open(ASIDE, DIRECTORY, dir_fd=group)
+    aside = os.open(CONTAINER_GROUP, DIRECTORY, dir_fd=group)
     try:
         for pid in read_file(group, "cgroup.procs").split():
             try:

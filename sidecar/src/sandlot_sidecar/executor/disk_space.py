@@ -1,4 +1,4 @@
-"""How much of its disk a sandbox holds: asked of a file system of its own, else measured by a walk."""
+"""Measures a sandbox's disk usage: from its own file system's counters, else with a walk of its files."""
 
 from __future__ import annotations
 
@@ -10,36 +10,36 @@ if TYPE_CHECKING:
     from .namespaces import Home
 
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# A file costs gVisor's kernel 2.8 KiB of the pod's memory and Linux 1 KiB, however little is in it.
-BYTES_A_FILE = 4 << 10
-FEWEST, MOST = 1 << 14, 1 << 18
-COUNTED = 1 << 19  # where there are too many already, so many are counted, to tell whether they grow
-DEEPEST = 500  # each level of the walk holds a descriptor
-DESCRIPTORS = 200_000  # looked at by one walk
-FULL_BELOW = 128 << 10  # bytes left that count as a full disk
+# Even an empty file costs gVisor 2.8 KiB of the pod's memory, and Linux 1 KiB.
+BYTES_PER_FILE = 4 << 10
+MIN_FILES, MAX_FILES = 1 << 14, 1 << 18
+MAX_COUNTED = 1 << 19  # files counted above the limit, to see whether they still grow
+MAX_DEPTH = 500  # each level of the walk holds a descriptor open
+MAX_DESCRIPTORS = 200_000  # checked per walk
+FULL_BELOW = 128 << 10  # free bytes below which the disk counts as full
 FULL_FILES = 16
 
 
 def files_limit(disk: int | None) -> int:
-    """How many files a disk of so many bytes may hold."""
-    return MOST if disk is None else max(FEWEST, min(MOST, disk // BYTES_A_FILE))
+    """Return the maximum number of files for a disk limit in bytes."""
+    return MAX_FILES if disk is None else max(MIN_FILES, min(MAX_FILES, disk // BYTES_PER_FILE))
 
 
 def space(fd: int) -> tuple[int, int, int]:
-    """Bytes used, bytes there are, and files that may still be made (-1: no limit) in a file system."""
+    """Return a file system's used bytes, size in bytes, and free inodes (-1: unlimited)."""
     info = os.fstatvfs(fd)
     free = info.f_ffree if info.f_files else -1
     return (info.f_blocks - info.f_bfree) * info.f_frsize, info.f_blocks * info.f_frsize, free
 
 
 def is_full(fd: int) -> bool:
-    """Whether a file system has less room left than a program notices."""
+    """Return whether a file system is full, or nearly."""
     used, size, files = space(fd)
     return (size > 0 and size - used < max(FULL_BELOW, size >> 10)) or 0 <= files < FULL_FILES
 
 
-def newest(directory: int) -> int:
-    """A number that grows by one with each file that gVisor's tmpfs makes: it counts none of them itself."""
+def newest_inode(directory: int) -> int:
+    """Return the next inode number, which counts file creations in gVisor's tmpfs: it reports no inode count."""
     name = f"count-{os.urandom(8).hex()}"
     fd = os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600, dir_fd=directory)
     try:
@@ -49,8 +49,8 @@ def newest(directory: int) -> int:
         os.unlink(name, dir_fd=directory)
 
 
-def device() -> int:
-    """The number that files of the writable layer have as their device: an overlay gives them one of its own."""
+def layer_device() -> int:
+    """Return the st_dev of files in the writable layer, which overlayfs assigns."""
     path = f"/.sandlot-{os.urandom(8).hex()}"
     fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
     try:
@@ -61,7 +61,7 @@ def device() -> int:
 
 
 class Walk:
-    """Sums up a tree. Its memory is bounded: of files with one link nothing is kept, and at `most` files it stops."""
+    """Sums up files and bytes in bounded memory: stores only inodes with several links, and at most `most` files."""
 
     def __init__(self, *, most: int) -> None:
         self.bytes = 0
@@ -70,8 +70,8 @@ class Walk:
         self._seen: set[int] = set()
         self._left = 0
 
-    def tree(self, top: int) -> None:
-        """All below a directory; nesting deeper than a walk can follow counts as too many files."""
+    def add_tree(self, top: int) -> None:
+        """Add a tree; nesting deeper than MAX_DEPTH counts as too many files."""
         stack = [os.dup(top)]
         levels = [os.scandir(stack[0])]
         try:
@@ -79,7 +79,7 @@ class Walk:
                 try:
                     entry = next(levels[-1], None)
                 except OSError:
-                    entry = None  # the directory went away meanwhile
+                    entry = None  # the directory was removed meanwhile
                 if entry is None:
                     levels.pop().close()
                     os.close(stack.pop())
@@ -89,7 +89,7 @@ class Walk:
                     self.add(info)
                     if not stat.S_ISDIR(info.st_mode):
                         continue
-                    if len(stack) == DEEPEST:
+                    if len(stack) == MAX_DEPTH:
                         self.files = self._most + 1
                         continue
                     inner = os.open(entry.name, DIRECTORY, dir_fd=stack[-1])
@@ -104,7 +104,7 @@ class Walk:
                 os.close(fd)
 
     def add(self, info: os.stat_result, *, named: bool = True) -> None:
-        """One file; a second name of the same file, or a second descriptor, counts once."""
+        """Add one file; hard links and several descriptors of a file count once."""
         if not named or (info.st_nlink != 1 and not stat.S_ISDIR(info.st_mode)):
             if info.st_ino in self._seen:
                 return
@@ -112,12 +112,12 @@ class Walk:
         self.files += 1
         self.bytes += info.st_blocks * 512
 
-    def deleted(self, home: Home, *, device: int) -> None:
-        """Files on the device that have no name any more and are held open, or mapped.
+    def add_deleted(self, home: Home, *, device: int) -> None:
+        """Add deleted files on the device that are still open or mapped.
 
-        A descriptor that is on its way through a socket is seen by nobody.
+        A descriptor in flight through a socket is not found.
         """
-        self._left = DESCRIPTORS
+        self._left = MAX_DESCRIPTORS
         for pid in home.pids():
             for place in ("fd", "map_files"):
                 try:
@@ -125,13 +125,13 @@ class Walk:
                 except OSError:
                     continue
                 try:
-                    self._deleted(directory, device)
+                    self._add_deleted_in(directory, device)
                 except OSError:
-                    continue  # the process has ended, or is none of the sandbox's
+                    continue  # the process has exited, or is not accessible
                 finally:
                     os.close(directory)
 
-    def _deleted(self, directory: int, device: int) -> None:
+    def _add_deleted_in(self, directory: int, device: int) -> None:
         with os.scandir(directory) as entries:
             for entry in entries:
                 self._left -= 1
@@ -141,7 +141,7 @@ class Walk:
                     info = os.stat(entry.name, dir_fd=directory)
                     if info.st_dev != device or not stat.S_ISREG(info.st_mode):
                         continue
-                    # gVisor leaves a deleted file its one link.
+                    # gVisor keeps a link count of 1 for a deleted file.
                     link = entry.name
                     gone = info.st_nlink == 0 or os.readlink(link, dir_fd=directory).endswith(" (deleted)")
                 except OSError:

@@ -1,7 +1,7 @@
-"""Starts a program with the interpreter's own fork and exec: what `subprocess` does, without its module and its time.
+"""Starts a program with CPython's `_posixsubprocess.fork_exec`, which `subprocess` is built on.
 
-`subprocess` costs each runner 0.4 MiB and each op 60 µs more. The function below it is private to CPython; a version
-whose function takes other arguments gets the module instead.
+`subprocess` costs each runner 0.4 MiB and each op 60 µs more. The function is private to CPython: where it takes
+other arguments, this module uses `subprocess`.
 """
 
 from __future__ import annotations
@@ -46,10 +46,11 @@ def start(
     before_exec: Callable[[], None] | None,
     program: str | None = None,
 ) -> int:
-    """Start it in a session of its own with three descriptors; its pid. Waiting for it is the caller's.
+    """Start a program in a new session with three descriptors; return its pid, which the caller waits for.
 
-    `program` None is what `argv` names, `user` None keeps the caller's ids, `cwd` None its directory. Every other descriptor has to be close-on-exec. Raises OSError, whose
-    filename is `cwd` where that was the reason, and ValueError for what no exec can take.
+    `program` defaults to `argv[0]`; `user` and `cwd` None keep the caller's. All other descriptors must be
+    close-on-exec. Raises OSError, whose filename is `cwd` if that was the cause, and ValueError for arguments that
+    exec cannot take.
     """
     if not KNOWN:
         return _start_by_module(
@@ -88,7 +89,7 @@ def start(
 
 
 def _read_report(fd: int) -> bytes:
-    """All the child says until its exec or its end closes the pipe; it writes in pieces, so one read gets a part."""
+    """Read the child's error report until its exec or exit closes the pipe; one read may return only a part."""
     report = b""
     while len(report) < MAX_REPORT and (part := os.read(fd, MAX_REPORT)):
         report += part
@@ -96,7 +97,7 @@ def _read_report(fd: int) -> bytes:
 
 
 def _raise(report: bytes, *, program: str, cwd: str | None) -> None:
-    """The child's last words are `KIND:ERRNO IN HEX:TEXT`; a text of `noexec…` says that it came not so far."""
+    """Raise the reported error, `KIND:ERRNO IN HEX:TEXT`; a text of `noexec…` means a failure before the exec."""
     kind, number, text = (*report.split(b":", 2), b"", b"")[:3]
     code = int(number, 16) if kind == b"OSError" else errno.EIO
     raise OSError(code, os.strerror(code), cwd if text.startswith(b"noexec") else program)
@@ -127,6 +128,6 @@ def _start_by_module(
         group=user.gid if user else None,
         extra_groups=user.groups if user else None,
     )
-    # Else it would wait for the pid when it is collected; somebody else may have that pid by then.
+    # Otherwise Popen would wait for the pid when collected, and another process may have that pid by then.
     process.returncode = 0
     return process.pid
