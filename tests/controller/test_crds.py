@@ -178,4 +178,4 @@ def test_kubectl_applies_and_shows_both(resources: ApiServer, namespace: str, tm
     header, row = kubectl("get", "sbxp").splitlines()
     assert header.split() == ["NAME", "SIZE", "READY", "STARTING", "CLAIMED", "MESSAGE", "AGE"]
     assert row.split()[:5] == ["a", "2", "1", "1", "5"]
-    assert "Why it ended" in kubectl("explain", "sandbox.status.verdict")
+    assert "Why the sandbox ended" in kubectl("explain", "sandbox.status.verdict")

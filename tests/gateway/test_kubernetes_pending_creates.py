@@ -240,7 +240,7 @@ async def test_a_resource_that_is_deleted_while_it_waits_ends_its_sandbox(world:
 
 async def test_without_an_api_server_the_answer_is_given_all_the_same(world: World) -> None:
     world.kubelet.make_cold = False
-    async with world.gateway("a", backend={"promise_wait": 0.5}) as one, world.gateway("b") as other:
+    async with world.gateway("a", backend={"pending_create_wait": 0.5}) as one, world.gateway("b") as other:
         with world.server.frozen():
             made = await pending(one)
         await status_at(other, made["id"], "PENDING")

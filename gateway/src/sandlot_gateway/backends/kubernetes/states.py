@@ -121,8 +121,9 @@ class SidecarStates:
             return True  # the report predates the recorded claim
         if self._recorded.is_made_for_one(instance_id):
             return self._is_left(seen)
-        unrecorded = seen.origin in (Origin.UNKNOWN, Origin.OTHERS_START)
-        return unrecorded and self._watching() and not self._recorded.exists(instance_id)
+        # Without its Sandbox the controller deletes a cold start's pod.
+        abandoned = seen.origin is Origin.OTHERS_START and not self._recorded.exists(instance_id)
+        return abandoned and self._watching()
 
     def _is_left(self, seen: SeenInstance) -> bool:
         """Return whether the gateway that started it may still be about to claim it."""
