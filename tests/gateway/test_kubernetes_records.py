@@ -185,6 +185,14 @@ async def test_the_end_of_a_sandbox_whose_instance_was_not_heard_of_is_written_i
     assert methods(sent) == [("PATCH", f"/{POD}/status")]
 
 
+async def test_an_end_in_a_record_that_no_sidecar_confirmed_is_waited_for() -> None:
+    async with writing(CHANGED) as (records, sent, _):
+        records.changed(resource(POD, pod=None, sandbox_id="sb-0", state="Running"))
+        records.pending_creates.end("sb-0", END)
+        await records.ends_written({"sb-0"}, timeout=10)
+        assert methods(sent) == [("PATCH", f"/{POD}/status")]
+
+
 async def test_a_cold_ones_promise_is_taken_away_and_that_is_no_end() -> None:
     over: list[str] = []
     async with scripted() as (script, client):

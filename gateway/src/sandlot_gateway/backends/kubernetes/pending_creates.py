@@ -177,8 +177,12 @@ class PendingCreates:
 
     def writing(self, sandbox_id: SandboxId) -> asyncio.Task[None] | None:
         """Return the task that writes its end or removal, if any."""
-        work = self._works.get(safe_name(sandbox_id))
-        return work.task if work is not None and work.ending else None
+        # `end` writes into the claim record where there is one.
+        for name in (self._record_of(sandbox_id), safe_name(sandbox_id)):
+            work = self._works.get(name) if name is not None else None
+            if work is not None and work.ending:
+                return work.task
+        return None
 
     async def close(self, *, timeout: float) -> None:
         """Write ends for `timeout` seconds at most; pending creates expire unless this gateway restarts."""
