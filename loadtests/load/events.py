@@ -18,9 +18,10 @@ BESIDE = "beside"
 class Event(msgspec.Struct, omit_defaults=True, kw_only=True):
     """One call. Times are seconds since the run began, by one clock for all processes.
 
-    `kind` is create, exec, write, read, delete, task for all that belongs together, or beside (loadtests/load/beside.py). `intended` is when the schedule
-    wanted it: in a closed loop, and for what follows an earlier step, that is when it began. `outcome`: `wrong` is the
-    code's own doing, `refused` an honest no, `infrastructure` what a trainer would mask; `verdict` says it exactly.
+    `kind` is create, exec, write, read, delete, task for all that belongs together, or beside
+    (loadtests/load/beside.py). `intended` is when the schedule wanted it: in a closed loop, and for what follows an
+    earlier step, that is when it began. `outcome`: `wrong` is the code's own doing, `refused` an honest no,
+    `infrastructure` what a trainer would mask; `verdict` says it exactly.
     """
 
     phase: str

@@ -70,10 +70,8 @@ class Leader:
         self._seconds = seconds
         self._clock = clock
         self._held: _Lease | None = None
-        self._seen: tuple[str, float] = (
-            "",
-            0.0,
-        )  # another holder's Lease: its resource version, and when we first saw it
+        # another holder's Lease: its resource version, and when we first saw it
+        self._seen: tuple[str, float] = ("", 0.0)
         self._renewed_at = 0.0
 
     async def acquire(self) -> None:

@@ -21,9 +21,8 @@ from . import facts
 @dataclass(frozen=True, slots=True)
 class Look:
     pools: dict[str, PoolPods]
-    dead: list[tuple[Pod, str, Verdict]] = field(
-        default_factory=list
-    )  # unclaimed; with their pool and the reason
+    # unclaimed, with their pool and the reason
+    dead: list[tuple[Pod, str, Verdict]] = field(default_factory=list)
     abandoned: list[Pod] = field(default_factory=list)  # being deleted, on lost nodes
     due: list[float] = field(default_factory=list)  # when the time alone may change this
 

@@ -20,9 +20,8 @@ class Demand:
     start_seconds: float = 5.0  # until one has been measured
     _measured: bool = False
     _claims: deque[float] = field(default_factory=lambda: deque(maxlen=_MOST_CLAIMS))
-    _held: deque[tuple[float, int]] = field(
-        default_factory=deque
-    )  # (time, size) wanted, in descending order of size
+    # (time, size) wanted, in descending order of size
+    _held: deque[tuple[float, int]] = field(default_factory=deque)
 
     def claimed(self, *, now: float) -> None:
         self._claims.append(now)

@@ -66,9 +66,8 @@ class _Pool:
     retry_at: float = 0.0
     claimed_at: float = -math.inf
     short_since: float | None = None
-    expected: dict[str, float] = field(
-        default_factory=dict
-    )  # pods not seen yet -> until when they are expected
+    # pods not seen yet -> until when they are expected
+    expected: dict[str, float] = field(default_factory=dict)
     retiring: str | None = None
     refused: dict[str, float] = field(default_factory=dict)  # pod -> when the next attempt is due
 

@@ -32,12 +32,10 @@ class World:
         self.first_seen: dict[str, float] = {}  # pods and sandboxes
         self.ready_since: dict[str, float] = {}  # pods
         self.starts: set[str] = set()  # pods that are neither ready nor over
-        self.uncertain_since: dict[
-            str, float
-        ] = {}  # pods that have ended, for a reason that the gateway may know
-        self.silent_since: dict[
-            str, float
-        ] = {}  # nodes that are unknown or no longer report to the control plane
+        # pods that have ended, for a reason that the gateway may know
+        self.uncertain_since: dict[str, float] = {}
+        # nodes that are unknown or no longer report to the control plane
+        self.silent_since: dict[str, float] = {}
         self.lost: dict[str, Verdict] = {}  # pods that died and were deleted without a known owner
         self.pod_listeners: list[Callable[[Pod, bool], None]] = []  # the flag: the pod is gone
         self.sandbox_listeners: list[Callable[[Sandbox, bool], None]] = []

@@ -52,7 +52,7 @@ class Events(Protocol):
         """Report an instance that died or could not start, and will send no `ended` webhook."""
 
     def pending_create_found(self, sandbox_id: SandboxId, request: dict[str, Any]) -> None:
-        """Report another gateway's pending create; `request` is the Promise's."""
+        """Report another gateway's pending create; `request` as in PendingCreate."""
 
     def sandbox_ended_elsewhere(self, end: RecordedEnd) -> None:
         """Report a sandbox whose record says that it has ended."""
@@ -183,7 +183,8 @@ class Backend(Protocol):
     async def share_pending_create(self, pending_create: PendingCreate) -> None:
         """Share a pending create with other gateways before its caller gets the id.
 
-        Return once they can read it, or after a short timeout. The record stays until `claimed` or `pending_create_ended`.
+        Return once they can read it, or after a short timeout. The record stays until `claimed` or
+        `pending_create_ended`.
         """
         ...
 

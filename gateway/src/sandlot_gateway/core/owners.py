@@ -17,7 +17,7 @@ class Claim:
     tenant: str
     at: float
     labels: tuple[str, ...] = ()
-    request: dict[str, Any] = field(default_factory=dict)  # as in Promise
+    request: dict[str, Any] = field(default_factory=dict)  # as in PendingCreate
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +39,8 @@ class PendingCreate:
 class RecordedEnd:
     """The end of a sandbox, read from its record.
 
-    `of_pending_create`: from the record of its pending create, so that no end of an instance follows. `request` as in Promise, if
-    the record has it: the sandbox may be unknown to this gateway. `at` in Unix seconds.
+    `of_pending_create`: from the record of its pending create, so that no end of an instance follows. `request` as in
+    PendingCreate, if the record has it: the sandbox may be unknown to this gateway. `at` in Unix seconds.
     """
 
     sandbox_id: SandboxId

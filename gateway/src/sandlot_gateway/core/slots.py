@@ -23,9 +23,8 @@ _REMEMBERED = 10_000  # lost slots; without it a late webhook would bring back a
 class Phase(enum.Enum):
     """The phase of a slot's current generation, as far as this gateway knows."""
 
-    UNREPORTED = (
-        enum.auto()
-    )  # just started, just reset, or claimed by another gateway: the next webhook decides
+    # just started, just reset, or claimed by another gateway: the next webhook decides
+    UNREPORTED = enum.auto()
     WARM = enum.auto()  # ready, without an owner
     CLAIMING = enum.auto()  # granted to a create, which is asking the sidecar
     OWNED = enum.auto()
@@ -167,13 +166,13 @@ class Slots:
     # Creates that wait.
 
     def wait(self, instance: Instance) -> None:
-        """Move an UNHEARD slot that no create needs to WARM."""
+        """Move an UNREPORTED slot that no create needs to WARM."""
         slot = self._slots[instance.id]
         assert slot.phase is Phase.UNREPORTED, slot.phase
         self._move(slot, Phase.WARM)
 
     def grant(self, instance: Instance) -> None:
-        """Move an UNHEARD slot to CLAIMING for a create, which asks the sidecar next."""
+        """Move an UNREPORTED slot to CLAIMING for a create, which asks the sidecar next."""
         slot = self._slots[instance.id]
         assert slot.phase is Phase.UNREPORTED, slot.phase
         self._move(slot, Phase.CLAIMING)
@@ -223,7 +222,7 @@ class Slots:
         return None
 
     def outdone(self, claim: Generation) -> bool:
-        """Move to UNHEARD: another sandbox owns the slot, or it has been reset."""
+        """Move to UNREPORTED: another sandbox owns the slot, or it has been reset."""
         return self._answered(claim, Phase.UNREPORTED)
 
     def failed(self, claim: Generation) -> bool:
@@ -231,7 +230,7 @@ class Slots:
         return self._answered(claim, Phase.ENDING, sandbox_id=claim.sandbox_id)
 
     def put_back(self, instance_id: InstanceId) -> Instance | None:
-        """Move an unclaimed slot that its create returned to UNHEARD, for the next create or `wait`."""
+        """Move an unclaimed slot that its create returned to UNREPORTED, for the next create or `wait`."""
         slot = self._slots.get(instance_id)
         if slot is None or slot.phase is not Phase.CLAIMING:
             return None
@@ -272,7 +271,7 @@ class Slots:
         return True
 
     def was_reset(self, instance_id: InstanceId, generation: int) -> None:
-        """Begin the next generation as UNHEARD, unless its own report came first."""
+        """Begin the next generation as UNREPORTED, unless its own report came first."""
         slot = self._slots.get(instance_id)
         if slot is not None and slot.phase is Phase.ENDING and slot.generation == generation:
             self._move(slot, Phase.UNREPORTED, generation=generation + 1)

@@ -45,9 +45,8 @@ class Starts:
 
     def __init__(self) -> None:
         self._starts: dict[StartId, Start] = {}
-        self._start_of: dict[
-            InstanceId, StartId
-        ] = {}  # instance id -> start, once the launch call has returned
+        # instance id -> start, once the launch call has returned
+        self._start_of: dict[InstanceId, StartId] = {}
         # instance id -> (time, report) for instances that no launch call has returned, the oldest first
         self._early: dict[InstanceId, tuple[float, StartReport]] = {}
         self._numbers = count(1)

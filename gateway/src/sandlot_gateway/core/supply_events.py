@@ -122,7 +122,7 @@ class LaunchRefused:
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """An instance is ready without an owner; its slot is UNHEARD until it is granted or waits."""
+    """An instance is ready without an owner; its slot is UNREPORTED until it is granted or waits."""
 
     instance: Instance
 

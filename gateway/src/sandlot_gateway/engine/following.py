@@ -35,10 +35,9 @@ class Following:
         self._bringup = bringup
         self._ends = ends
         self._secrets: dict[SandboxId, dict[str, str]] = {}  # sandbox id -> secrets of followed creates
-        self._asking: dict[
-            SandboxId, asyncio.Event
-        ] = {}  # sandbox id -> set once the holder of its key is known
-        # What another gateway had made for the key of one of ours.
+        # sandbox id -> set once the holder of its key is known
+        self._asking: dict[SandboxId, asyncio.Event] = {}
+        # our sandbox id -> another gateway's sandbox for the same key
         self._instead: dict[SandboxId, Sandbox] = {}
         self._tasks = Tasks()
         self._followers = Tasks()

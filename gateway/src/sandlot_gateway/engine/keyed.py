@@ -37,7 +37,7 @@ class KeyedCreates:
         self._others = others
         self._works_on = works_on
         self._gateway = secrets.token_hex(8)
-        # Of our sandboxes, each with another gateway's that goes before it.
+        # our sandbox -> another gateway's sandbox that wins over it
         self._undecided: dict[SandboxId, SandboxId | None] = {}
 
     @property

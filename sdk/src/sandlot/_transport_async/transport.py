@@ -70,9 +70,8 @@ class AsyncTransport:
         for pool in self._pools.values():
             pool.close()
         self._pools.clear()
-        await asyncio.sleep(
-            0
-        )  # lets the loop call connection_lost, so that no transport outlives this client
+        # Lets the loop call connection_lost, so that no transport outlives this client.
+        await asyncio.sleep(0)
 
     def _pool(self, origin: Origin) -> Pool:
         pool = self._pools.get(origin)

@@ -30,9 +30,8 @@ class Question(enum.Enum):
 def question(facts: dict[str, Any]) -> Question | None:
     """Return the question that these facts leave open, for an op that we did not end."""
     if facts.get("failed"):
-        return (
-            Question.ALIVE if facts["failed"] == "oom" else None
-        )  # a fork in a dead PID namespace fails with this
+        # A fork in a dead PID namespace fails with `oom`.
+        return Question.ALIVE if facts["failed"] == "oom" else None
     if facts.get("signal"):
         explained = facts["signal"] != SIGKILL or facts.get("oom") or facts.get("node_oom")
         return None if explained else Question.ALIVE

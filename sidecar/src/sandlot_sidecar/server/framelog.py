@@ -48,9 +48,8 @@ class FrameLog:
         self._last = -1  # offset of the last frame while it may still grow
         self._seen = 0  # readers have been given nothing beyond this offset
         self._unread = 0  # the last result of `unread`
-        self._marks = array(
-            "Q"
-        )  # a frame's offset about every 64 KiB, so that a lookup need not walk all frames
+        # a frame's offset about every 64 KiB, so that a lookup need not walk all frames
+        self._marks = array("Q")
         self._stderr = 0  # bytes of stderr among `kept`
         self.size = 0
         self.frames = 0

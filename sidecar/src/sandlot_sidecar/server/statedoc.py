@@ -39,9 +39,8 @@ NO_START: dict[str, Any] = {"state": "none", "exit_code": None}
 def state(instance: Instance) -> dict[str, Any]:
     """Return the current state document; times are Unix seconds."""
     record, use = instance.life.record, instance.use
-    claim = (
-        record.claim if instance.phase != Phase.WARM else None
-    )  # a claim in progress may still fail, see InstanceState
+    # A claim in progress may still fail, see InstanceState.
+    claim = record.claim if instance.phase != Phase.WARM else None
     start = use.start_command
     return {
         "instance_id": instance.config.instance_id,

@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False)
 class _Work:
-    """The writes to one resource. `pending_create` None: another gateway's resource, which is only ended or deleted here."""
+    """The writes to one resource. `pending_create` None: another gateway's, only ended or deleted here."""
 
     sandbox_id: SandboxId
     pending_create: PendingCreate | None

@@ -38,7 +38,7 @@ class Record:
 
     @property
     def turn(self) -> str:
-        """Writes with the same one go one after the other: of a sandbox, or of an instance that nobody has claimed."""
+        """The key that orders writes: the sandbox of the claim, or the instance if it is unclaimed."""
         claimed = self.claim.sandbox_id if self.claim is not None else self.instance_id
         return self.claimed_for or claimed
 

@@ -97,9 +97,8 @@ class RecordWriter:
         except KubeError as error:
             if error.status not in (404, 422):
                 raise
-            self._pending_creates.left(
-                record.name
-            )  # deleted, or about another pod by now: a create will tell
+            # Deleted, or about another pod by now: a create will tell.
+            self._pending_creates.left(record.name)
             return False
         return True
 

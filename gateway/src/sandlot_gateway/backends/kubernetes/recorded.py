@@ -57,6 +57,6 @@ class Recorded:
         return known is not None and known.made_for is not None
 
     def was_deleted(self, instance_id: InstanceId) -> bool:
-        """Return whether a claimed instance has no Sandbox, nor gets one: somebody deleted it, unknown to its sidecar."""
+        """Return whether a claimed instance has no Sandbox and gets none: a user deleted it."""
         record = self._coming.get(instance_id)
         return self._known.of_pod(instance_id) is None and (record is None or record.claim is None)

@@ -25,7 +25,7 @@ class NoHostName(Exception):
 
 
 def clean(name: str) -> str:
-    """Normalize a host name (or IPv4 address) for comparison. Raises Nameless."""
+    """Normalize a host name (or IPv4 address) for comparison. Raises NoHostName."""
     name = name.lower()
     if name.endswith("."):
         name = name[:-1]
@@ -47,7 +47,7 @@ class Hello:
         self._message = bytearray()  # the handshake message, without record headers
 
     def feed(self, more: bytes) -> str:
-        """Return the name after these bytes. Raises Incomplete and Nameless."""
+        """Return the name after these bytes. Raises Incomplete and NoHostName."""
         said, message = self.said, self._message
         said += more
         while True:
@@ -108,7 +108,7 @@ class Head:
         self.said = bytearray()
 
     def feed(self, more: bytes) -> str:
-        """Return the name after these bytes. Raises Incomplete and Nameless."""
+        """Return the name after these bytes. Raises Incomplete and NoHostName."""
         before = max(0, len(self.said) - 3)  # the end may be split between two feeds
         self.said += more
         end = self.said.find(b"\r\n\r\n", before)
@@ -150,7 +150,7 @@ def _hosts(lines: list[bytes]) -> list[bytes]:
 
 
 def _authority(value: bytes) -> str:
-    """Return a host without its port. Raises Nameless."""
+    """Return a host without its port. Raises NoHostName."""
     host, colon, port = value.partition(b":")
     if colon and not port.isdigit():
         raise NoHostName("invalid host name")
@@ -165,7 +165,7 @@ def _text(name: bytes) -> str:
 
 
 class _Bytes:
-    """Reads a TLS structure; a length beyond its end is a Nameless."""
+    """Reads a TLS structure; a length beyond its end raises NoHostName."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
