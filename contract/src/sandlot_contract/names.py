@@ -5,6 +5,7 @@ VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
 SANDBOX_KIND, SANDBOX_PLURAL = "Sandbox", "sandboxes"
 POOL_KIND, POOL_PLURAL = "SandboxPool", "sandboxpools"
+WARMUP_KIND, WARMUP_PLURAL = "ImageWarmup", "imagewarmups"
 
 LABEL_INSTANCE = f"{GROUP}/instance"
 LABEL_POOL = f"{GROUP}/pool"
@@ -14,9 +15,13 @@ LABEL_NAME = "app.kubernetes.io/name"
 LABEL_COMPONENT = "app.kubernetes.io/component"
 APP = "sandlot"
 COMPONENT_SANDBOX = "sandbox"
+COMPONENT_NODE_AGENT = "node-agent"
 SANDBOX_PODS = f"{LABEL_NAME}={APP},{LABEL_COMPONENT}={COMPONENT_SANDBOX}"  # the label selector
+NODE_AGENT_PODS = f"{LABEL_NAME}={APP},{LABEL_COMPONENT}={COMPONENT_NODE_AGENT}"
 
 ANNOTATION_TEMPLATE = f"{GROUP}/template"
+ANNOTATION_REUSE = f"{GROUP}/reuse"  # on a pool's pod that runs one sandbox after the other: the policy
+ANNOTATION_LAYS_IMAGES = f"{GROUP}/lays-images"  # on a pod that a claim may lay another image under: "true"
 ANNOTATION_NOTE = f"note.{GROUP}/"  # prefix of a key, on a Sandbox: a note for all gateways
 LABEL_PORT = f"port.{GROUP}/"  # prefix of a number, on a Sandbox: a port of every gateway reserved for it
 ANNOTATION_REQUEST = f"{GROUP}/request"  # on a Sandbox: its create request, without confidential fields

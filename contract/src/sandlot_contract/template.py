@@ -29,10 +29,15 @@ class Template:
         """Return a short stable name; equal templates have equal keys."""
         return key_of(getattr(self, name) for name in FIELDS)
 
+    @property
+    def size_class(self) -> str:
+        """Return a short stable name, equal for templates that differ at most in the image."""
+        return key_of(getattr(self, name) for name in FIELDS if name != "image")
+
 
 FIELDS = tuple(field.name for field in fields(Template))
 
 
 def key_of(values: Iterable[object]) -> str:
-    """Return 16 hexadecimal digits of the values of FIELDS, in their order."""
+    """Return 16 hexadecimal digits of values of FIELDS, in their order."""
     return hashlib.sha256("|".join(map(str, values)).encode()).hexdigest()[:16]
