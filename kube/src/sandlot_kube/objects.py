@@ -81,8 +81,29 @@ class PodPhase(StrEnum):
     FAILED = "Failed"
 
 
+class Resources(_Part):
+    requests: dict[str, str] = {}
+
+
+class Container(_Part):
+    resources: Resources = msgspec.field(default_factory=Resources)
+
+
+class Toleration(msgspec.Struct, gc=False, frozen=True):
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+
+
 class PodSpec(_Part):
     node_name: str | None = None
+    # What it needs of its node, after the API server's admission.
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] = ()
+    overhead: dict[str, str] | None = None
+    node_selector: dict[str, str] | None = None
+    tolerations: tuple[Toleration, ...] = ()
 
 
 class PodStatus(_Part):
@@ -91,6 +112,7 @@ class PodStatus(_Part):
     reason: str | None = None
     message: str | None = None
     start_time: str | None = None
+    nominated_node_name: str | None = None  # its pods are being preempted for this one
     conditions: list[Condition] = []
     container_statuses: list[ContainerStatus] = []
 
@@ -154,6 +176,8 @@ class SandboxPhase(StrEnum):
 class SandboxSpec(_Part):
     template: Template
     pod_name: InstanceId | None = None  # None: a pod is wanted
+    # of the slot, in the record of a claim on a pod that is reused: its end is not the pod's
+    generation: int | None = None
     node_name: str | None = None
     sandbox_id: SandboxId | None = None
     made_for: SandboxId | None = None  # the sandbox that claims it, unless `sandbox_id` is another
@@ -200,8 +224,22 @@ class Sandbox(_Part):
         return self.spec.pod_name or InstanceId(self.metadata.name)
 
 
+class ReusePolicy(StrEnum):
+    """Who may get a pool's pod after its owner is done and a reset has found no difference from a fresh one."""
+
+    NEVER = "never"
+    TENANT = "tenant"  # the tenant that used it before
+
+
+class PoolReuse(_Part):
+    policy: str = ReusePolicy.NEVER  # any string is accepted: during an upgrade it may be a newer policy
+    max_uses: int = 100  # sandboxes
+    max_age: int = 3600  # seconds since the pod's creation
+
+
 class SandboxPoolSpec(_Part):
     template: Template
+    reuse: PoolReuse = msgspec.field(default_factory=PoolReuse)
     owner: str | None = None  # the tenant whose creates use it; None: all tenants
     size: int | None = None  # or both of the next
     min_size: int | None = None

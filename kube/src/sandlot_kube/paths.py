@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sandlot_contract.names import GROUP, POOL_PLURAL, SANDBOX_PLURAL, VERSION
+from sandlot_contract.names import GROUP, POOL_PLURAL, SANDBOX_PLURAL, VERSION, WARMUP_PLURAL
 
 
 def pods(namespace: str, name: str | None = None) -> str:
@@ -19,6 +19,10 @@ def sandboxes(namespace: str, name: str | None = None) -> str:
 
 def pools(namespace: str, name: str | None = None) -> str:
     return _path(f"/apis/{GROUP}/{VERSION}/namespaces/{namespace}/{POOL_PLURAL}", name)
+
+
+def warmups(namespace: str, name: str | None = None) -> str:
+    return _path(f"/apis/{GROUP}/{VERSION}/namespaces/{namespace}/{WARMUP_PLURAL}", name)
 
 
 def _path(collection: str, name: str | None) -> str:

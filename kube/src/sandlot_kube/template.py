@@ -1,4 +1,4 @@
-"""The template as stored in resources and annotations."""
+"""The template as stored in resources and annotations; that of a slot pool has no image."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _USUAL = contract.Template(image="")
 class Template(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
     """The fields of the contract's Template, in the same order; a test compares the two."""
 
-    image: str
+    image: str = ""
     cpu: float = _USUAL.cpu
     memory: int = _USUAL.memory
     disk: int = _USUAL.disk
