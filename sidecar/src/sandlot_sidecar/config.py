@@ -33,7 +33,7 @@ class Config:
         self.heartbeat = _number(document, "heartbeat", 30.0)
         self.template = _optional_text(document, "template") or ""
         self.hostname = _optional_text(document, "hostname") or "sandbox"
-        self.root = _mapping(document, "root")
+        self.root = _root(_mapping(document, "root"))
         self.limits = _mapping(document, "limits")
         self.cgroup_parent = _optional_text(document, "cgroup_parent")
         self.target_pid = document.get("target_pid")
@@ -90,6 +90,15 @@ def _mapping(document: dict[str, Any], name: str) -> dict[str, Any]:
     if value is not None and not isinstance(value, dict):
         raise ConfigError(f"{name} must be an object")
     return value or {}
+
+
+def _root(document: dict[str, Any]) -> dict[str, Any]:
+    """Check what claims are compared with; the executor checks the rest."""
+    _optional_text(document, "id")
+    images = _optional_text(document, "images")
+    if images is not None and not (images.startswith("/") and os.path.normpath(images) == images != "/"):
+        raise ConfigError("root.images must be an absolute path below /")
+    return document
 
 
 def _number(document: dict[str, Any], name: str, default: float) -> float:

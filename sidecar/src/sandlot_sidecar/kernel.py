@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import os
 
+_gvisor: bool | None = None
+
 
 def is_gvisor() -> bool:
-    """Return whether the kernel is gVisor's, which lacks this /proc file that every Linux has."""
-    return not os.path.exists("/proc/self/ns/pid_for_children")
+    """Return whether the kernel is gVisor's, which lacks a file in /proc that every Linux has."""
+    global _gvisor
+    if _gvisor is None:  # once: later the executor has another /proc
+        _gvisor = not os.path.exists("/proc/self/ns/pid_for_children")
+    return _gvisor
 
 
 def init_is_mortal() -> bool:

@@ -20,6 +20,13 @@ class End:
         """The verdict of commands that were running."""
         return INFRASTRUCTURE.get(self.verdict, CommandVerdict.SANDBOX_ENDED)
 
+    @property
+    def graceful(self) -> bool:
+        """Whether the start command gets its stop signal; otherwise there is no time for it, or no sandbox."""
+        return self.verdict in _GRACEFUL
+
+
+_GRACEFUL = frozenset((SandboxVerdict.DELETED, SandboxVerdict.DEADLINE, SandboxVerdict.IDLE))
 
 # Ends that the claim asked for.
 
@@ -82,7 +89,7 @@ def not_built(why: str) -> End:
 
 
 def not_restored(why: str) -> End:
-    return End(SandboxVerdict.START_FAILED, f"the checkpoint could not be restored: {why}")
+    return End(SandboxVerdict.START_FAILED, f"cannot restore the checkpoint: {why}")
 
 
 def not_reset(why: str) -> End:

@@ -1,7 +1,7 @@
 """State machine of the instance; no other code changes its phase.
 
 An instance runs one sandbox after another. Each reset begins the next generation, and a sandbox is a generation
-with an owner. Plain data: no I/O, no clock, no tasks.
+with an owner. All owners of an instance are of one tenant. Plain data: no I/O, no clock, no tasks.
 """
 
 from __future__ import annotations
@@ -15,10 +15,17 @@ from .errors import ApiError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, TypedDict, Unpack
 
     from .ends import End
     from .record import Record
+
+    class Conditions(TypedDict, total=False):
+        """Conditions of an end, see `InstanceState.end`."""
+
+        generation: int | None
+        only_unclaimed: bool
+        only_of: str | None
 
 
 class Phase(enum.Enum):
@@ -82,6 +89,17 @@ class InstanceState:
         """True if the instance is claimed and the files of its checkpoint have not all arrived."""
         return self.phase is Phase.AWAITING or self.phase is Phase.RESTORING
 
+    @property
+    def uses(self) -> int:
+        """Number of generations that had an owner; a claim in progress may still fail and does not count."""
+        claiming = self.phase is Phase.CLAIMING and self.record.claim is not None
+        return self.record.uses - claiming
+
+    @property
+    def bound_to(self) -> str | None:
+        """The tenant of all owners so far, the only one that may claim the instance again."""
+        return self.record.bound_to if self.uses else None
+
     # Start.
 
     def built(self) -> Outcome:
@@ -106,7 +124,8 @@ class InstanceState:
             raise starting("another claim is in progress: try again after Retry-After")
         self._check_generation(generation)
         if held is None:
-            record.claim, record.claimed_at = claim, now
+            self._check_tenant(claim)
+            record.own(claim, now=now)
             self.phase = Phase.CLAIMING
             return True
         if compare_digest(held["token"], claim["token"]) and held == claim:
@@ -115,6 +134,10 @@ class InstanceState:
         if claim["tenant"] is not None and claim["tenant"] == held["tenant"]:
             extra["sandbox_id"] = held["sandbox_id"]
         raise ApiError(409, "already_claimed", "this instance has another owner: claim another one", **extra)
+
+    def laid(self, image: dict[str, Any] | None) -> None:
+        """Record the image that is below the root now; a reset keeps it, a failed claim lays the earlier one again."""
+        self.record.image = image
 
     def claimed(self) -> Outcome:
         """Record that the whole claim is in force: move to CLAIMED, or AWAITING if it restores files."""
@@ -131,7 +154,7 @@ class InstanceState:
             return Outcome.LATE
         if self.phase is not Phase.CLAIMING:
             return self._cannot("claim_failed")
-        self.record.disown()
+        self.record.withdraw()
         self.phase = Phase.WARM
         return Outcome.NEWS
 
@@ -190,29 +213,26 @@ class InstanceState:
 
     # End.
 
-    def end(
-        self,
-        end: End,
-        *,
-        generation: int | None = None,
-        only_unclaimed: bool = False,
-        only_of: str | None = None,
-    ) -> Outcome:
+    def end(self, end: End, **conditions: Unpack[Conditions]) -> Outcome:
         """End the instance; the first end wins. Raises 409 `claimed` where it has another owner.
 
         `generation`: the one that this end is about. `only_of`: the only sandbox that may own it.
         """
         if self.over:
             return Outcome.KNOWN
-        if generation is not None and generation != self.record.generation:
+        if _is_late(conditions, self.record.generation):
             return Outcome.LATE
-        claim = self.record.claim
-        anothers = only_of is not None and claim is not None and claim["sandbox_id"] != only_of
-        if anothers or (only_unclaimed and claim is not None):
+        if _is_for_another(conditions, self.record.claim):
             raise ApiError(409, "claimed", "this instance has an owner: only that sandbox may end it")
         self.phase = Phase.FAILED if end.failed else Phase.ENDED
         self.record.verdict, self.record.message = end.verdict, end.message
         return Outcome.NEWS
+
+    def ends_after_reset(self, **conditions: Unpack[Conditions]) -> bool:
+        """Return whether an end will apply that waits for the reset in progress."""
+        claim = self.record.claim if self.keeps else None
+        generation = self.record.generation + (not self.keeps)
+        return not _is_late(conditions, generation) and not _is_for_another(conditions, claim)
 
     # Admission.
 
@@ -245,9 +265,27 @@ class InstanceState:
             text = f"this instance is at generation {present}: read its state and name that one"
             raise ApiError(409, "stale_generation", text, field="generation", generation=present)
 
+    def _check_tenant(self, claim: dict[str, Any]) -> None:
+        """Check that the claim is of the tenant that used the instance before, if one did."""
+        if self.uses and claim["tenant"] != self.bound_to:
+            text = "another tenant used this instance before: claim another one"
+            raise ApiError(409, "bound", text, bound_to=self.bound_to)
+
     def _cannot(self, event: str) -> Outcome:
         self.impossible = event
         return Outcome.IMPOSSIBLE
+
+
+def _is_late(conditions: Conditions, present: int) -> bool:
+    return conditions.get("generation") not in (None, present)
+
+
+def _is_for_another(conditions: Conditions, claim: dict[str, Any] | None) -> bool:
+    """Return whether the end is not for the owner that the instance has."""
+    if claim is None:
+        return False
+    only_of = conditions.get("only_of")
+    return bool(conditions.get("only_unclaimed")) or only_of not in (None, claim["sandbox_id"])
 
 
 def starting(message: str) -> ApiError:

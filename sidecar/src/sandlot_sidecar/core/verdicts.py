@@ -15,6 +15,10 @@ LIMITS_REACHED: dict[str, str] = {
     CommandVerdict.OOM: "the memory limit was reached",
     CommandVerdict.PIDS_LIMIT: "the process limit was reached",
 }
+# Repeated as the last line of stderr: a client that knows no verdicts would see the exit code only.
+REPEATED_ON_STDERR: frozenset[str] = frozenset(
+    (*LIMITS_REACHED, CommandVerdict.START_FAILED, CommandVerdict.TIMEOUT, CommandVerdict.DISK_FULL)
+)
 RUNNER_LOST = "the runner of the command was lost"
 INIT_LOST = "the sandbox's init process was lost"
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 
-from .group import DIRECTORY, Group, read_file, remove_group, write_file
+from .group import Group, read_file, write_file
+from .group_directories import DIRECTORY, remove_group
 from .namespaces import Home, mounts
 
 TYPE_CHECKING = False
@@ -16,6 +17,11 @@ if TYPE_CHECKING:
 # Added to the sandbox's process limit for the runners themselves (64 busy ones and some idle).
 RUNNERS_ALLOWANCE = 80
 CONTROLLERS = ("memory", "pids", "cpu")
+
+
+def with_runners(pids: int | None) -> int | None:
+    """Return a sandbox's process limit with room for its runners; None: no limit."""
+    return None if pids is None else pids + RUNNERS_ALLOWANCE
 
 
 class Sandbox:
@@ -36,10 +42,9 @@ class Sandbox:
     def apply(self, limits: dict[str, Any]) -> list[str]:
         """Set cpu (cores), memory (bytes) and pids; return notes on those that could not be set."""
         notes = []
-        pids = limits.get("pids")
         results = {
             "memory": self.group.limit("memory_limit", limits.get("memory")),
-            "pids": self.group.limit("pids_limit", None if pids is None else pids + RUNNERS_ALLOWANCE),
+            "pids": self.group.limit("pids_limit", with_runners(limits.get("pids"))),
             "cpu": self.group.limit_cpu(limits.get("cpu")),
         }
         for name, done in results.items():

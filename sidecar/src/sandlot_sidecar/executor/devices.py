@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 
+from .. import kernel
 from . import syscalls
 
 NODES = ("null", "zero", "full", "random", "urandom", "tty")
@@ -30,7 +31,7 @@ def build(target: str, *, shm_size: int, rootless: bool, all_there: bool = False
         if not os.path.exists(f"/dev/{name}"):
             continue
         os.close(os.open(f"{target}/{name}", os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o666))
-        syscalls.mount(f"/dev/{name}", f"{target}/{name}", None, syscalls.MS_BIND)
+        _bind(f"/dev/{name}", f"{target}/{name}")
     for name, link in LINKS.items():
         os.symlink(link, f"{target}/{name}")
     for name, mode in (("pts", 0o755), ("shm", 0o1777), ("mqueue", 0o1777)):
@@ -53,4 +54,14 @@ def _add_others(source: str, target: str) -> None:
             _add_others(entry.path, place)
         elif stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
             os.close(os.open(place, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
-            syscalls.mount(entry.path, place, None, syscalls.MS_BIND)
+            _bind(entry.path, place)
+
+
+def _bind(source: str, target: str) -> None:
+    """Bind a device read-only: it can be written to, but its mode, owner, times and attributes are the machine's."""
+    syscalls.mount(source, target, None, syscalls.MS_BIND)
+    if kernel.is_gvisor():  # there it would not prevent a chmod, which fails the proof of a reset
+        return
+    kept = os.statvfs(target).f_flag & (syscalls.MS_NOSUID | syscalls.MS_NODEV | syscalls.MS_NOEXEC)
+    flags = syscalls.MS_BIND | syscalls.MS_REMOUNT | syscalls.MS_RDONLY
+    syscalls.mount(None, target, None, flags | kept)

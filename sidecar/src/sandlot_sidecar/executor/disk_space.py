@@ -25,9 +25,9 @@ def files_limit(disk: int | None) -> int:
     return MAX_FILES if disk is None else max(MIN_FILES, min(MAX_FILES, disk // BYTES_PER_FILE))
 
 
-def space(fd: int) -> tuple[int, int, int]:
-    """Return a file system's used bytes, size in bytes, and free inodes (-1: unlimited)."""
-    info = os.fstatvfs(fd)
+def space(place: int | str) -> tuple[int, int, int]:
+    """Return the used bytes, size in bytes, and free inodes (-1: unlimited) of the file system of a file or path."""
+    info = os.statvfs(place)
     free = info.f_ffree if info.f_files else -1
     return (info.f_blocks - info.f_bfree) * info.f_frsize, info.f_blocks * info.f_frsize, free
 

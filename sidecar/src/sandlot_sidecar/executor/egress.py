@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from . import bpf
+from .errors import ExecutorError
 
 # BPF attach type -> program type: egress packets, connects to IPv4 and to IPv6.
 PROGRAM_TYPES = {1: 8, 10: 18, 11: 18}
@@ -67,6 +68,23 @@ class Egress:
             os.close(fd)
         self._programs.clear()
         self._left.clear()
+
+
+def enforce(egress: Egress | None, programs: dict[str, str], *, directory: int | None) -> Egress | None:
+    """Replace the policy of a cgroup's `directory`, and return what enforces it. Raises ExecutorError."""
+    parsed = {int(place): bytes.fromhex(code) for place, code in programs.items()}
+    if directory is None:
+        if parsed:
+            raise ExecutorError("unsupported", "a policy needs a writable cgroup v2: mount one")
+        return None
+    enforced = egress or Egress(directory)
+    try:
+        enforced.set(parsed)
+    except OSError as error:
+        if egress is None:
+            enforced.close()
+        raise ExecutorError("unsupported", f"the kernel rejected the BPF program: {error}") from error
+    return enforced
 
 
 def _programs_on(directory: int) -> list[tuple[int, int]]:

@@ -9,12 +9,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from .rootfs import Root
+    from .root import Root
 
 # A fresh sandbox has some dozens of entries: a snapshot of this size differs already and need not be complete.
 MAX_ENTRIES = 5000
 MAX_CONTENT = 64 << 10
-UPPER = "upper"
+UPPER, DEVICES = "upper", "dev"
 # Directories of the hidden tmpfs to skip: the kernel's own, and mount points.
 _NOT_READ = frozenset(("work", "store", UPPER))
 # xattrs that overlayfs itself sets.
@@ -29,14 +29,28 @@ def take(root: Root) -> dict[str, Any]:
 
     Raises OSError.
     """
+    return {**layers(root), **devices()}
+
+
+def layers(root: Root) -> dict[str, Any]:
+    """Return the entries of the writable layer and of those below. Raises OSError."""
     found: dict[str, Any] = {}
-    devices = os.open("/dev", _DIRECTORY)
     try:
         _tree(found, UPPER, root.upper)
         _tree(found, "layers", root.tmpfs, leave=_NOT_READ)
-        _tree(found, "dev", devices)
     finally:
-        os.close(devices)
+        os.chdir("/")
+    return found
+
+
+def devices() -> dict[str, Any]:
+    """Return the entries of /dev. Raises OSError."""
+    found: dict[str, Any] = {}
+    directory = os.open("/dev", _DIRECTORY)
+    try:
+        _tree(found, DEVICES, directory)
+    finally:
+        os.close(directory)
         os.chdir("/")
     return found
 

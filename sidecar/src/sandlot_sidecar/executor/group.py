@@ -5,10 +5,13 @@ from __future__ import annotations
 import errno
 import os
 
+from .group_directories import DIRECTORY, make_group, open_group, remove_group
+
 # name -> its controller, and its file under v1 and v2.
 FILES = {
     "memory_limit": ("memory", "memory.limit_in_bytes", "memory.max"),
     "memory": ("memory", "memory.usage_in_bytes", "memory.current"),
+    "memory_stat": ("memory", "memory.stat", "memory.stat"),
     "memory_peak": ("memory", "memory.max_usage_in_bytes", "memory.peak"),
     "memory_events": ("memory", "memory.oom_control", "memory.events"),
     "memory_refused": ("memory", "memory.failcnt", "memory.events"),
@@ -18,7 +21,6 @@ FILES = {
     "cpu": ("cpuacct", "cpuacct.usage", "cpu.stat"),
 }
 PERIOD = 100_000
-DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 def write_file(directory: int, name: str, text: str) -> None:
@@ -71,22 +73,27 @@ class Group:
                 return self.directories[controller]
         return next(iter(self.directories.values()))
 
-    def child(self, name: str) -> Group:
-        """Create a child group; raises OSError."""
-        directories: dict[str, int] = {}
-        made: dict[int, int] = {}
-        for controller, parent in self.directories.items():
-            if controller == "cpu" and self.version == 1:
-                directories[controller] = os.dup(parent)
-                continue
-            if parent not in made:
-                try:
-                    os.mkdir(name, dir_fd=parent)
-                except FileExistsError:
-                    pass
-                made[parent] = os.open(name, DIRECTORY, dir_fd=parent)
-            directories[controller] = made[parent]
-        return Group(version=self.version, name=name, directories=directories)
+    def child(self, name: str, *, make: bool = True) -> Group:
+        """Make a child group, or open what there is of it; raises OSError, and then leaves none."""
+        child = Group(version=self.version, name=name, directories={})
+        made: dict[int, int | None] = {}
+        try:
+            for controller, parent in self.directories.items():
+                if controller == "cpu" and self.version == 1:
+                    if make:
+                        child.directories[controller] = os.dup(parent)
+                    continue
+                if parent not in made:
+                    made[parent] = make_group(parent, name) if make else open_group(parent, name)
+                directory = made[parent]
+                if directory is not None:
+                    child.directories[controller] = directory
+        except OSError:
+            if make:
+                child.remove(self)
+            child.close()
+            raise
+        return child
 
     def below(self) -> list[str]:
         """Return the names of the direct child groups; raises OSError."""
@@ -185,6 +192,11 @@ class Group:
             return None
         return field(text, "usage_usec") / 1e6 if self.version == 2 else int(text) / 1e9
 
+    def shared_memory(self) -> int | None:
+        """Return the bytes of shared memory and of files in memory, which outlive their processes; None: not counted."""
+        text = self.read("memory_stat")
+        return None if text is None else field(text, "shmem" if self.version == 2 else "total_shmem")
+
     def oom_kills(self) -> int:
         """Return how many members the kernel has OOM-killed."""
         return field(self.read("memory_events") or "", "oom_kill")
@@ -211,15 +223,18 @@ class Group:
 
     def is_fork_bomb(self, *, before: int = 0) -> bool:
         """Return whether the group has had forks denied since `before` and more than half its process limit."""
-        if self.pids_hits() <= before:
-            return False
+        return self.pids_hits() > before and self.holds_many()
+
+    def holds_many(self) -> bool:
+        """Return whether the group has more than half its process limit."""
         limit = (self.read("pids_limit") or "").strip()
         return limit.isdigit() and 2 * (self.number("pids") or 0) > int(limit)
 
     def members(self) -> list[int]:
         """Return the pids of all members, including those in child groups that they created."""
         found: list[int] = []
-        _members(self.track, found)
+        if self.directories:
+            _members(self.track, found)
         return found
 
     def remove(self, parent: Group) -> bool:
@@ -258,29 +273,3 @@ def _members(directory: int, found: list[int]) -> None:
                 _members(child, found)
             finally:
                 os.close(child)
-
-
-def remove_group(parent: int, name: str) -> bool:
-    """Remove a group and its empty child groups; return False while a member is left."""
-    try:
-        os.rmdir(name, dir_fd=parent)
-        return True
-    except FileNotFoundError:
-        return True
-    except OSError:
-        pass
-    try:
-        directory = os.open(name, DIRECTORY, dir_fd=parent)
-    except OSError:
-        return False
-    try:
-        for entry in os.scandir(directory):
-            if entry.is_dir(follow_symlinks=False):
-                remove_group(directory, entry.name)
-    finally:
-        os.close(directory)
-    try:
-        os.rmdir(name, dir_fd=parent)
-    except OSError:
-        return False
-    return True

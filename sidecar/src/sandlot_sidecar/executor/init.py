@@ -8,6 +8,7 @@ import socket
 import struct
 
 from . import init_mounts, init_process, init_program, syscalls
+from .children import Process
 from .errors import SetupError
 
 TYPE_CHECKING = False
@@ -20,12 +21,12 @@ _SIGNALS, _CAPABILITIES = 64, 64  # upper bounds: the kernel rejects numbers tha
 _NO_CAPABILITIES = struct.pack("<2I", syscalls.CAPABILITY_VERSION, 0), bytes(24)
 
 
-class Init:
+class Init(Process):
     """The running PID 1: its pid on the host, its pidfd, its namespaces and its mounts."""
 
     def __init__(self, *, pid: int, home: Home, mounts: list[str], go: int, last: bytes) -> None:
         """`last`: the calls that `go` sends."""
-        self.pid = pid
+        super().__init__(pid)
         self.mounts = mounts
         self._go = go
         self._last = last
@@ -53,32 +54,10 @@ class Init:
         return bool(int(stat.rpartition(b")")[2].split()[6]) & PF_EXITING)
 
     def end(self) -> None:
-        """Send SIGKILL; the executor's loop handles the exit like an unexpected one."""
-        try:
-            os.kill(self.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            return
-
-    def kill(self) -> None:
         """Kill the init and with it the whole sandbox, and wait for the end."""
-        try:
-            os.kill(self.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-        try:
-            # The init exits only when its namespace is reaped, including orphaned ops, this process's children.
-            while os.waitpid(-1, 0)[0] != self.pid:
-                continue
-        except ChildProcessError:
-            pass
-        self.forget()
-
-    def forget(self) -> None:
-        """Reap the init and close its descriptors."""
-        try:
-            os.waitpid(self.pid, 0)
-        except ChildProcessError:
-            pass
+        self.kill()
+        # The init exits only when its namespace is reaped, including orphaned ops, this process's children.
+        self.reap_with_orphans()
         for fd in (self.fd, *self.namespaces.values()):
             os.close(fd)
         if self._go >= 0:

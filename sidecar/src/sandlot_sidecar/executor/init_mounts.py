@@ -12,7 +12,8 @@ MASKED_FILES = (
     "kcore", "keys", "kmsg", "latency_stats", "sched_debug", "sysrq-trigger", "timer_list", "timer_stats",
     "interrupts", "iomem", "ioports", "kallsyms", "vmallocinfo",
 )  # fmt: skip
-MASKED_DIRS = ("acpi", "asound", "scsi")
+# gVisor's own directory tells the environment of the sidecar's container, with its token.
+MASKED_DIRS = ("acpi", "asound", "gvisor", "scsi")
 MASKED_SYS = (
     "devices/virtual/powercap", "firmware", "fs/cgroup", "fs/pstore", "kernel/debug", "kernel/security",
     "kernel/tracing",

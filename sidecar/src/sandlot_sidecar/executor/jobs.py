@@ -7,6 +7,7 @@ import signal
 import socket
 
 from . import syscalls, wire
+from .children import Process
 from .errors import ExecutorError, from_os
 from .replies import refusal, unexpected
 
@@ -23,7 +24,7 @@ class Jobs:
 
     def __init__(self, replies: Replies) -> None:
         self._replies = replies
-        self._running: dict[int, tuple[int, int, socket.socket]] = {}
+        self._running: dict[int, tuple[Process, int, socket.socket]] = {}
 
     def descriptors(self) -> list[int]:
         """Return one descriptor per job, which becomes readable when the job is done."""
@@ -37,20 +38,17 @@ class Jobs:
         if pid == 0:
             _child(work, seq=seq, channel=child_end, parent=parent)
         child_end.close()
-        self._running[parent_end.fileno()] = (pid, seq, parent_end)
+        self._running[parent_end.fileno()] = (Process(pid), seq, parent_end)
 
     def done(self, fd: int) -> None:
         """Send the answer of the job whose descriptor is readable."""
-        pid, seq, channel = self._running.pop(fd)
+        process, seq, channel = self._running.pop(fd)
         try:
             messages = wire.Decoder().receive(channel)
         except (OSError, wire.WireError):
             messages = None
         channel.close()
-        try:
-            os.waitpid(pid, 0)
-        except ChildProcessError:
-            pass  # already reaped with the sandbox's processes
+        process.reap()
         if not messages:
             self._replies.refuse(
                 seq,
@@ -62,7 +60,7 @@ class Jobs:
     def end_all(self) -> None:
         """Kill all jobs and answer each with an error."""
         for fd in list(self._running):
-            os.kill(self._running[fd][0], signal.SIGKILL)
+            self._running[fd][0].kill()
             self.done(fd)
 
 

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from . import cgroups
 from .errors import ExecutorError
 from .memory_watch import MemoryWatch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
-    from . import cgroups
     from .group import Group
     from .plan import Plan
-    from .rootfs import Root
+    from .root import Root
 
 # Files in a tmpfs count as memory: the shares of a memory limit that files and shared memory may use.
 DISK_SHARE = 0.6
 SHM_SHARE = 0.15
+_GROUPS = ("cpu", "memory", "pids")
 SHM_SIZE = 64 * 1024 * 1024
 
 
@@ -29,6 +31,7 @@ class Limits:
         self.cgroup = cgroup
         self.watch: MemoryWatch | None = None  # only where the kernel does not enforce memory limits (gVisor)
         self._plan = plan
+        self._notes: list[str] = []  # of the last `apply`
         self._built_for: int | None = plan.disk  # bytes of disk unless a claim sets another limit
 
     def replace(self, values: dict[str, Any]) -> list[str]:
@@ -36,6 +39,18 @@ class Limits:
         self.values = values
         self._plan.disk = self.values.get("disk") or self._built_for
         return self.apply()
+
+    def change(self, values: dict[str, Any], root: Root, limit_runners: Callable[[], None]) -> list[str]:
+        """Set the limits of a claim also for the current root and runners, unless they are set; return notes."""
+        disk = values.get("disk") or self._built_for
+        are_same = disk == self._plan.disk and all(
+            values.get(each) == self.values.get(each) for each in _GROUPS
+        )
+        if are_same and not any(note.startswith("limits:") for note in self._notes):
+            return list(self._notes)
+        notes = [*self.replace(values), *self.resize(root)]
+        limit_runners()
+        return notes
 
     def apply(self) -> list[str]:
         """Apply the limits to the sandbox's group; return notes on those that cannot be enforced."""
@@ -63,6 +78,7 @@ class Limits:
             notes.append(
                 f"disk: files are kept in memory, so {disk} of the {asked} bytes asked for can be used"
             )
+        self._notes = list(notes)
         return notes
 
     def _watch_memory(self, cgroup: cgroups.Sandbox) -> None:
@@ -71,8 +87,7 @@ class Limits:
         cores = self.values.get("cpu")
         if self.watch is None:
             self.watch = MemoryWatch(cgroup.group, cores=cores)
-        else:
-            self.watch.set_cores(cores)
+        self.watch.limits_changed(cores=cores, processes=cgroups.with_runners(self.values.get("pids")))
 
     def limit_runner(self, group: Group) -> None:
         """Limit one runner's group, so that no op can use up the whole sandbox."""
@@ -86,17 +101,23 @@ class Limits:
     @property
     def disk(self) -> int | None:
         """Size in bytes of the writable layer; None: unlimited."""
-        memory, asked = self.values.get("memory"), self._plan.disk
-        if memory is None or self.cgroup is None or self._plan.store is not None:
-            return asked
-        share = int(memory * DISK_SHARE)
-        return share if asked is None else min(share, asked)
+        return self._disk(self.values.get("memory"), self._plan.disk)
 
     @property
     def shm(self) -> int:
         """Size of /dev/shm in bytes."""
-        memory = self.values.get("memory")
-        return SHM_SIZE if memory is None else min(SHM_SIZE, max(4096, int(memory * SHM_SHARE)))
+        return _shm(self.values.get("memory"))
+
+    def sizes(self, values: dict[str, Any]) -> tuple[int | None, int]:
+        """Return the sizes of the writable layer and of /dev/shm under the limits of another owner."""
+        memory = values.get("memory")
+        return self._disk(memory, values.get("disk") or self._built_for), _shm(memory)
+
+    def _disk(self, memory: int | None, asked: int | None) -> int | None:
+        if memory is None or self.cgroup is None or self._plan.store is not None:
+            return asked
+        share = int(memory * DISK_SHARE)
+        return share if asked is None else min(share, asked)
 
     def resize(self, root: Root) -> list[str]:
         """Resize the current root's writable layer; return a note if the kernel refuses."""
@@ -117,6 +138,10 @@ class Limits:
         if self.watch is not None:
             self.watch.close()
             self.watch = None
+
+
+def _shm(memory: int | None) -> int:
+    return SHM_SIZE if memory is None else min(SHM_SIZE, max(4096, int(memory * SHM_SHARE)))
 
 
 def validate(limits: Any) -> dict[str, Any]:

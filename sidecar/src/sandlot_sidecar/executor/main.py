@@ -55,6 +55,8 @@ class Executor:
             ):
                 poll.register(fd, select.POLLIN)
             ready = [fd for fd, _ in poll.poll(sandbox.poll_timeout_ms() if sandbox else None)]
+            if sandbox is not None and not ready and sandbox.ahead.step():
+                self._replies.send({"event": "prepared"})
             if sandbox is not None and self._handle_sandbox_events(sandbox, ready):
                 continue
             for fd in ready:
@@ -68,6 +70,7 @@ class Executor:
     def _handle_sandbox_events(self, sandbox: Sandbox, ready: list[int]) -> bool:
         """Handle events of the sandbox itself; return whether they replaced its runners."""
         sandbox.run_due_work()
+        sandbox.ahead.on_ready(ready)
         if sandbox.alarm_fd in ready:
             sandbox.runners.enforce_memory_limit()
         if sandbox.target_fd in ready:
@@ -155,6 +158,10 @@ class Executor:
             return {"alive": self.sandbox.alive()}, []
         if do == "layer":
             return {}, [self.sandbox.layer(merged=bool(message.get("merged")))]
+        if do in ("check", "record"):
+            return self._exchange(str(do)), []
+        if do == "prepare":
+            return {"prepared": self.sandbox.prepare(message)}, []
         if do == "reset":
             self._jobs.end_all()
             return self.sandbox.reset(message)
@@ -164,6 +171,14 @@ class Executor:
             self._ended = True
             return {}, []
         raise ExecutorError("bad_request", f"no such request: {do}", field="do")
+
+    def _exchange(self, do: str) -> dict[str, Any]:
+        sandbox = self.sandbox
+        sandbox.check_running()
+        if do == "check":
+            return {"fresh": sandbox.exchange.check()}
+        sandbox.exchange.record()
+        return {}
 
     def _connect(self, port: int) -> int:
         self.sandbox.enter_network()

@@ -27,8 +27,8 @@ MAX_INTERVAL, MIN_INTERVAL = 0.05, 0.004
 SETTLE_TIMEOUT = 10.0
 SETTLE_IDLE = 0.5  # usage unchanged for this long is not held by processes
 NEGLIGIBLE = 32 << 20  # bytes; not worth waiting for
-# The shared page, in units of eight bytes: time of the next check, bytes per second, then the marks.
-_DUE, _RATE, _MARKS, _MARK_COUNT = 0, 1, 2, 64
+# The shared page, in units of eight bytes: time of the next check, bytes per second, processes, then the marks.
+_DUE, _RATE, _PROCESSES, _MARKS, _MARK_COUNT = 0, 1, 2, 3, 64
 _MEMORY = ("memory", "memory_limit")
 
 
@@ -41,7 +41,8 @@ class MemoryWatch:
         # Memoryviews write eight bytes at once: `struct` clears them first, and a concurrent reader would read 0.
         self._times = memoryview(self._page).cast("d")
         self._marks = memoryview(self._page).cast("q")
-        self.set_cores(cores)
+        self._limits: tuple[int | None, int | None] | None = None  # the sandbox's and the op's; None: unread
+        self.limits_changed(cores=cores)
         self.alarm_fd, self._alarm_write_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self.descriptors = [self._alarm_write_fd, *(fd for fd in map(sandbox.descriptor, _MEMORY) if fd >= 0)]
 
@@ -53,15 +54,28 @@ class MemoryWatch:
         os.close(self.alarm_fd)
         os.close(self._alarm_write_fd)
 
-    def set_cores(self, cores: float | None) -> None:
-        """Set the number of cores that can fill memory at the same time."""
+    def limits_changed(self, *, cores: float | None, processes: int | None = None) -> None:
+        """Note the sandbox's new limits. `cores`: that can fill memory at the same time. `processes`: of one user."""
         self._times[_RATE] = MAX_FILL_RATE * max(1.0, cores or os.cpu_count() or 1)
         self._times[_DUE] = 0.0
+        self._marks[_PROCESSES] = processes or 0
+        self._limits = None
+
+    @property
+    def process_limit(self) -> int | None:
+        """The most processes that one user can have, the sidecar's included; None: any number."""
+        return self._marks[_PROCESSES] or None
+
+    def is_full(self) -> bool:
+        """Return whether the pod has as many processes as one user can have, or nearly."""
+        limit = self.process_limit
+        return limit is not None and syscalls.processes_in_use() >= limit - max(2, limit // 50)
 
     # When to check.
 
     def first_check(self) -> float:
-        """Return the time of the first check of a process that starts to watch now."""
+        """Return the time of the first check of a process that starts to watch an op now."""
+        self._limits = None
         return time.monotonic() + MAX_INTERVAL
 
     def check(self, group: Group | None) -> tuple[float, bool]:
@@ -79,9 +93,12 @@ class MemoryWatch:
 
     def _left(self, group: Group | None) -> tuple[int, bool]:
         """Return the bytes left below a limit, and whether `group` must be killed."""
-        limit = self._sandbox.number("memory_limit")
-        own_limit = group.number("memory_limit") if group is not None else None
-        limits = [each for each in (limit, own_limit) if each is not None]
+        # Read once: a crowd of processes delays each system call by a tenth of a second, while memory fills.
+        if self._limits is None:
+            own_limit = group.number("memory_limit") if group is not None else None
+            self._limits = self._sandbox.number("memory_limit"), own_limit
+        limit, own_limit = self._limits
+        limits = [each for each in self._limits if each is not None]
         if not limits:
             return 1 << 62, False
         free = min(limits) - syscalls.memory_in_use()

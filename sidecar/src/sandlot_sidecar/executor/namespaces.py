@@ -9,6 +9,7 @@ import signal
 from . import syscalls
 from .errors import SetupError
 
+_PLACE = "/sys"  # for a moment, of the file system of an empty namespace
 _HINT = (
     "user namespaces are not allowed here: run as root, or set kernel.unprivileged_userns_clone=1 (Debian), "
     "user.max_user_namespaces above 0, or kernel.apparmor_restrict_unprivileged_userns=0 (Ubuntu)"
@@ -22,6 +23,7 @@ class Home:
         self.proc = os.open("/proc", os.O_PATH | os.O_CLOEXEC)
         self.net = self._open("self/ns/net")
         self.pid = self._open("self/ns/pid")
+        self._original_mnt = self._open("self/ns/mnt")
         self.rootless = False
         try:
             syscalls.unshare(syscalls.CLONE_NEWNS)
@@ -29,7 +31,12 @@ class Home:
             self._enter_user_namespace()
         # Without this, the sandbox's mounts would propagate to the host.
         syscalls.mount("none", "/", None, syscalls.MS_REC | syscalls.MS_PRIVATE)
-        self.mnt = self._open("self/ns/mnt")
+        self.mnt = self.mount_namespace()
+        self._empty_mnt = -1
+
+    def mount_namespace(self) -> int:
+        """Open the current mount namespace."""
+        return self._open("self/ns/mnt")
 
     def _open(self, name: str) -> int:
         return os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self.proc)
@@ -98,7 +105,7 @@ class Home:
         syscalls.unshare(syscalls.CLONE_NEWNS)
         syscalls.mount("none", "/", None, syscalls.MS_REC | syscalls.MS_PRIVATE)
         os.close(self.mnt)
-        self.mnt = self._open("self/ns/mnt")
+        self.mnt = self.mount_namespace()
 
     def can_set_child_pid_namespace(self) -> bool:
         """Return whether this process may change the PID namespace of its children and change it back."""
@@ -107,6 +114,27 @@ class Home:
         except OSError:  # a rootless executor lacks CAP_SYS_ADMIN over the original PID namespace
             return False
         return True
+
+    def enter_original_mounts(self) -> None:
+        """Enter the sidecar's own mount namespace; raises OSError if rootless."""
+        syscalls.setns(self._original_mnt, syscalls.CLONE_NEWNS)
+
+    def prepare_empty_mounts(self) -> None:
+        """Make the namespace that `enter_copy_of_empty_mounts` copies, in a moment when nobody waits. Raises OSError."""
+        self.enter_original_mounts()
+        syscalls.unshare(syscalls.CLONE_NEWNS)
+        syscalls.mount("none", "/", None, syscalls.MS_REC | syscalls.MS_PRIVATE)
+        flags = syscalls.MS_NOSUID | syscalls.MS_NODEV
+        syscalls.mount("sandlot", _PLACE, "tmpfs", flags, "mode=700")
+        syscalls.change_root(_PLACE)
+        self._empty_mnt = self.mount_namespace()
+
+    def enter_copy_of_empty_mounts(self) -> None:
+        """Enter a new mount namespace that has nothing but an empty directory. Raises OSError."""
+        if self._empty_mnt < 0:
+            self.prepare_empty_mounts()
+        syscalls.setns(self._empty_mnt, syscalls.CLONE_NEWNS)
+        syscalls.unshare(syscalls.CLONE_NEWNS)
 
     def enter_new_mount_namespace(self) -> None:
         """Enter a fresh private copy of the home's mount namespace."""
@@ -159,6 +187,11 @@ class Mount:
     def writable(self) -> bool:
         """Whether the mount and its file system are writable."""
         return "ro" not in (*self.options.split(","), *self.super_options.split(","))
+
+
+def is_below(path: str, parent: str) -> bool:
+    """Return whether a path is `parent` or below it."""
+    return path == parent or path.startswith(parent.rstrip("/") + "/")
 
 
 def mounts(home: Home) -> list[Mount]:

@@ -6,6 +6,23 @@ import os
 
 # Ops keep their container's score; their runner gets this much less.
 OOM_DISTANCE = 100
+NEVER = b"-1000"  # exempts a process from the OOM killer
+
+
+def exchange(proc: int, pid: int, score: bytes) -> bytes | None:
+    """Set a process's oom_score_adj; return its former one, or None if this process may not. `proc`: a /proc."""
+    try:
+        file = os.open(f"{pid}/oom_score_adj", os.O_RDWR | os.O_CLOEXEC, dir_fd=proc)
+    except OSError:
+        return None
+    try:
+        former = os.pread(file, 16, 0).strip()
+        os.pwrite(file, score, 0)
+        return former
+    except OSError:
+        return None
+    finally:
+        os.close(file)
 
 
 class OomScore:

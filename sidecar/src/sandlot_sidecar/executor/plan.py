@@ -1,16 +1,13 @@
-"""What roots are built from: the config's `root`, and what the first root read for all later ones."""
+"""What roots are built from: an image, the writable layer's place and size."""
 
 from __future__ import annotations
 
-import os
-
-from .errors import SetupError
+from .image import Image
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from . import container_mounts
     from .store import Store
 
 
@@ -18,24 +15,15 @@ class Plan:
     """The validated config `root`."""
 
     def __init__(self, spec: dict[str, Any], *, target: bool) -> None:
-        lower = spec.get("lower") or ["/"]
-        if not isinstance(lower, list) or not all(isinstance(p, str) and p.startswith("/") for p in lower):
-            raise SetupError("root.lower must be a list of absolute paths")
-        for path in lower:
-            if not os.path.isdir(path):
-                raise SetupError(f"root.lower: {path} is not a directory")
-        self.lower: list[str] = lower
-        self.mask = [os.path.normpath(path) for path in spec.get("mask") or []]
+        self.image = Image(spec, in_pod=target)
         self.overlay = bool(spec.get("overlay", True))
         self.disk = spec.get("disk")
-        self.host = lower == ["/"] and not target
         self.target = target
+        self.lays_images = spec.get("images") is not None
+        self.network_files: tuple[bytes, bytes] | None = (
+            None  # of a pod's container, for all images of claims
+        )
         self.store: Store | None = None  # holds the writable layer; None: in memory
-        # Read for the first root and reused for all later ones.
-        self.container_mounts: container_mounts.ContainerMounts | None = None
-        self.network_files: tuple[bytes, bytes] | None = None
-        self.seen: dict[str, os.stat_result | None] = {}
-        self.top: set[str] | None = None
 
     def fall_back(self, reason: str) -> list[str]:
         """Fall back after a failure to an upper layer in memory, then to no overlay; return notes."""

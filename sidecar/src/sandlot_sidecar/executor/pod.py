@@ -27,7 +27,7 @@ class Pod:
         self.confinement = Confinement(home=home, pid=pid)
         self.notes = list(self.confinement.notes)
         # Installed on the executor itself, so that no process of the sandbox is without the filter.
-        self.guarded = kernel.is_gvisor() and seccomp.guard_network()
+        self.guarded = kernel.is_gvisor() and seccomp.guard_gvisor()
         self.store = self._open_store(root)
         # Only in the container's cgroup namespace do its groups' paths match those in a mount.
         self.groups_hidden = home.enter_cgroup_namespace(pid)
@@ -39,7 +39,12 @@ class Pod:
         known = users.by_uid(self.confinement.uid)
         self.environment = target.environment(home, pid, home_directory=known.home)
         self.workdir = workdir
-        users.set_default(self.confinement.user(home_directory=known.home, name=known.name))
+        self._user = self.confinement.user(home_directory=known.home, name=known.name)
+        users.set_default(self._user)
+
+    def set_default_user(self, *, of_container: bool) -> None:
+        """Set the user of commands that name none: the container's, or root in a claimed image."""
+        users.set_default(self._user if of_container else None)
 
     def _open_store(self, root: dict[str, Any]) -> Store | None:
         path = root.get("upper")

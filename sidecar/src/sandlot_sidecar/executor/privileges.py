@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from . import syscalls
 
 # What Docker leaves to root in a container: chown, dac_override, fowner, fsetid, kill, setgid, setuid, setpcap,
@@ -13,8 +15,10 @@ CAPABILITIES = sum(1 << number for number in (0, 1, 3, 4, 5, 6, 7, 8, 10, 18, 27
 SYS_RESOURCE = 1 << 24
 
 
-def drop_privileges(permitted: int) -> None:
-    """Keep Docker's default capabilities of a container's root, without net_raw."""
+def drop_privileges(permitted: int, *, groups: list[int] | None) -> None:
+    """Keep Docker's default capabilities of a container's root, without net_raw, and the `groups` of its root."""
+    if groups is not None:
+        os.setgroups(groups)
     syscalls.bound_capabilities(CAPABILITIES)
     syscalls.prctl(syscalls.PR_CAP_AMBIENT, syscalls.PR_CAP_AMBIENT_CLEAR_ALL)
     syscalls.capset((CAPABILITIES | SYS_RESOURCE) & permitted)

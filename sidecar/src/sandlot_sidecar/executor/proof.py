@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 
-from . import file_snapshot
-from .namespaces import mounts
+from .. import kernel
+from . import file_snapshot, left_sockets
+from .namespaces import is_below, mounts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from .init import Init
     from .namespaces import Home, Mount
-    from .rootfs import Root
+    from .root import Root
 
 
 MAX_DIFFERENCES = 10
@@ -23,53 +25,91 @@ MAX_DIFFERENCE_LENGTH = 200
 class FreshState:
     """The state of a fresh sandbox, recorded once, before any user code has run."""
 
-    def __init__(self, *, home: Home, root: Root) -> None:
-        """Record the current state; raises OSError."""
+    def __init__(self, *, home: Home, root: Root, beside: FreshState | None = None) -> None:
+        """Record the current state; raises OSError. `beside`: an earlier one that only has another root."""
         self.mounts = _mounts(home)
-        self.files = file_snapshot.take(root)
-        self.names = _names()
+        if beside is None:
+            self.files = file_snapshot.take(root)
+            self.names = _names()
+            self.sockets = left_sockets.bound(home) if kernel.is_gvisor() else {}
+        else:
+            self.files = {**file_snapshot.layers(root), **beside.devices()}
+            self.names, self.sockets = beside.names, beside.sockets
+
+    def devices(self) -> dict[str, Any]:
+        """Return the entries of /dev."""
+        above = f"{file_snapshot.DEVICES}/"
+        return {
+            path: entry
+            for path, entry in self.files.items()
+            if path == file_snapshot.DEVICES or path.startswith(above)
+        }
+
+    def is_same_beside_root(self, home: Home) -> bool:
+        """Return whether everything but the root, its layers and its mounts is as it was. Raises OSError."""
+        return not (
+            processes()
+            or _ipc_entries()
+            or _names() != self.names
+            or file_snapshot.devices() != self.devices()
+            or _beside_root(_mounts(home)) != _beside_root(self.mounts)
+            or self.left_sockets(home)
+        )
+
+    def left_sockets(self, home: Home) -> list[str]:
+        """Return the bound sockets that no process holds, which nothing but the pod's end takes away. Raises OSError."""
+        return left_sockets.left(home, before=self.sockets) if kernel.is_gvisor() else []
+
+    def has_same_mounts_beside_root(self, other: FreshState) -> bool:
+        """Return whether both have the same mounts at and below /proc and /dev."""
+        return _beside_root(self.mounts) == _beside_root(other.mounts)
 
     def compare(
         self,
         *,
         home: Home,
         init: Init,
-        before: int,
+        before: int | None,
         root: Root,
         own_network: bool,
-        groups: list[str],
+        settled: Callable[[], list[str]],
     ) -> tuple[dict[str, Any], bool]:
         """Return the proof document, and whether the state is unchanged. Raises OSError.
 
-        `before`: the previous generation's /proc, `groups`: remaining control groups of its commands.
+        `before`: the previous generation's /proc, if there is one. `settled`: waits for the end of that generation's processes, whose
+        kill has begun, and returns the remaining control groups of its commands.
         """
         files, now = file_snapshot.take(root), _mounts(home)
         above = f"{file_snapshot.UPPER}/"
-        processes = [*_processes(), *_processes_in(before)]
+        groups = settled()
+        left = [*processes(), *(_processes_in(before) if before is not None else [])]
         upper = sum(path.startswith(above) and path not in self.files for path in files)
         changed = [
             path for path in files.keys() | self.files.keys() if files.get(path) != self.files.get(path)
         ]
         moved = _mount_differences(self.mounts, now)
         network, ipc, names = _network_equal(home, init, own_network), _ipc_entries(), _names()
+        # They are the pod's: while a generation is prepared, those of the current owner are there.
+        sockets = self.left_sockets(home) if before is not None else []
         differences = [
-            *(f"process {pid}" for pid in processes),
+            *(f"process {pid}" for pid in left),
             *(
                 f"file {path}: {_difference(self.files.get(path), files.get(path))}"
                 for path in sorted(changed)
             ),
             *(f"mount {text}" for text in moved),
             *([] if network else ["network"]),
+            *(f"socket {text}" for text in sockets),
             *(f"ipc {text}" for text in ipc),
             *([] if names == self.names else [f"hostname {names[0]}"]),
             *(f"control group {name}" for name in groups),
         ]
         proof = {
-            "processes": processes,
+            "processes": left,
             "upper_entries": upper,
             "files_equal": not changed,
             "mounts_equal": not moved,
-            "network_equal": network,
+            "network_equal": network and not sockets,
             "ipc_entries": len(ipc),
             "hostname_equal": names == self.names,
             "groups": len(groups),
@@ -112,7 +152,8 @@ def _without(these: list[tuple[str, ...]], those: list[tuple[str, ...]]) -> list
     return found
 
 
-def _processes() -> list[int]:
+def processes() -> list[int]:
+    """Return the processes of the current generation beside its init."""
     return [int(name) for name in os.listdir("/proc") if name.isdigit() and name != "1"]
 
 
@@ -128,6 +169,10 @@ def _mounts(home: Home) -> list[tuple[str, ...]]:
         # The sandbox has its own sysfs only while it has its own network namespace.
         if not (mount.point == "/sys" or mount.point.startswith("/sys/"))
     )
+
+
+def _beside_root(mounts: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    return [mount for mount in mounts if any(is_below(mount[1], point) for point in ("/proc", "/dev"))]
 
 
 def _options_without_size(mount: Mount) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 
-from .group import remove_group
+from .crowded_bombs import CrowdedBombs
+from .group_directories import remove_group
 from .group_kill import kill_members
 
 TYPE_CHECKING = False
@@ -19,19 +20,22 @@ WATCH_EVERY = 0.2
 WATCH_SECONDS = 5.0  # polling time after an op left processes; later the start of a runner checks again
 # For the groups that a reset kills; the proof reports a group that still has a member as a difference.
 EMPTY_SECONDS = 5.0
+FREED_SECONDS = 5.0
+FREED_SHARE = 16  # at most this part of the memory limit may still be taken
 
 
 class RetiredGroups:
     """The retired groups of one sandbox; always empty if it has no control group."""
 
     def __init__(
-        self, limits: Limits, *, end_init: Callable[[], None], reap_orphans: Callable[[], None]
+        self, limits: Limits, *, end_init: Callable[[], None], reap_ended: Callable[[], None]
     ) -> None:
         """`end_init`: kills the whole sandbox where a fork bomb cannot be killed otherwise."""
         self._limits = limits
         self._end_init = end_init
-        self._reap_orphans = reap_orphans
+        self._reap_ended = reap_ended
         self._groups: list[Group] = []
+        self._bombs = CrowdedBombs()
         self._charged: list[str] = []  # groups without processes that are still charged for shared memory
         self._watch_until = self._memory_check_at = self._sweep_at = 0.0
 
@@ -56,7 +60,7 @@ class RetiredGroups:
         """Kill the remaining members of a group; return how many were killed."""
         if name not in self.names():
             return 0
-        left = self._parent.child(name)
+        left = self._parent.child(name, make=False)
         try:
             return kill_members(left, exclude=0, on_timeout=self._end_init)
         finally:
@@ -86,7 +90,7 @@ class RetiredGroups:
             self._forget_charged()
         if not self._groups:
             return
-        self._reap_orphans()
+        self._reap_ended()
         self._groups = [group for group in self._groups if not self._removed(group)]
 
     def await_empty(self) -> None:
@@ -101,26 +105,56 @@ class RetiredGroups:
             time.sleep(pause)
             pause = min(pause * 2, 0.05)
 
+    def await_freed(self) -> bool:
+        """Wait until the memory of ended namespaces is free, for which the kernel takes its time; return whether it was not.
+
+        The next owner's first command would be killed for it.
+        """
+        if self._limits.cgroup is None:
+            return False
+        deadline, pause, waited = time.monotonic() + FREED_SECONDS, 0.001, False
+        while self._holds_much() and time.monotonic() < deadline:
+            time.sleep(pause)
+            pause, waited = min(pause * 2, 0.05), True
+        return waited
+
+    def _holds_much(self) -> bool:
+        group, limit = self._parent, self._limits.values.get("memory")
+        if limit is None:
+            return False
+        most = limit // FREED_SHARE
+        return (group.number("memory") or 0) > most and (group.shared_memory() or 0) > most
+
     def _removed(self, group: Group) -> bool:
         parent = self._parent
-        if self._limits.watch is not None and self._is_charged(group.name):
-            group.close()
-            self._charged.append(group.name)
-            return True
+        if self._limits.watch is not None:
+            # Few system calls, by files that stay open: a fork bomb under gVisor delays each by a tenth of a second.
+            if group.number("pids"):
+                self._kill_fork_bomb(group)
+                return False
+            if self._is_charged(group.name):
+                group.close()
+                self._charged.append(group.name)
+                return True
         if group.remove(parent):
             return True
-        # A fork bomb whose first process exited before it reached the limit would use the sandbox's cpu for ever.
-        left = parent.child(group.name)
+        # What is left of it: to make it again can fail, as its parent may have no memory left.
+        left = parent.child(group.name, make=False)
         try:
-            if left.is_fork_bomb():
-                kill_members(left, exclude=0, on_timeout=self._end_init)
+            self._kill_fork_bomb(left)
         finally:
             left.close()
         return group.remove(parent)
 
+    def _kill_fork_bomb(self, group: Group) -> None:
+        """Kill a fork bomb whose first process has exited before the limit: it would use the sandbox's cpu for ever."""
+        watch = self._limits.watch
+        if group.is_fork_bomb() or (watch is not None and self._bombs.has(group, watch)):
+            kill_members(group, exclude=0, on_timeout=self._end_init)
+
     def _is_charged(self, name: str) -> bool:
         """Return whether a group without processes is still charged memory, which its removal would stop counting."""
-        group = self._parent.child(name)
+        group = self._parent.child(name, make=False)
         try:
             return (group.number("memory") or 0) > CHARGED and not group.members()
         finally:

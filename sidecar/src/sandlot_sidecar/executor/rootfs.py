@@ -6,19 +6,18 @@ import errno
 import os
 import stat
 
-from . import container_mounts, devices, init_mounts, layers, syscalls
+from .. import kernel
+from . import container_mounts, devices, image, init_mounts, layers, syscalls
 from .disk_space import files_limit
-from .errors import SetupError
-from .namespaces import mounts
+from .namespaces import is_below, mounts
+from .root import ROOT, WORK
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from .conditions import Conditions
     from .namespaces import Home, Mount
     from .plan import Plan
 
-# The tmpfs is mounted over the host's /sys, since no image is stored below that.
-WORK = "/sys"
-ROOT = f"{WORK}/root"
 _OWN_MOUNTS = ("/proc", "/sys", "/dev")  # mounted anew for each root
 VIRTUAL = frozenset(
     ("proc", "sysfs", "devtmpfs", "devpts", "tmpfs", "ramfs", "cgroup", "cgroup2", "mqueue", "hugetlbfs", "debugfs",
@@ -27,108 +26,121 @@ VIRTUAL = frozenset(
 )  # fmt: skip
 
 
-class Root:
-    """A built root: the descriptors of its hidden layers."""
-
-    def __init__(self, *, upper: int, tmpfs: int, devpts: int) -> None:
-        self.upper = upper
-        self.tmpfs = tmpfs
-        self.devpts = devpts
-
-    def resize(self, size: int) -> None:
-        """Set the size of the writable layer in bytes; raises OSError."""
-        syscalls.resize_tmpfs(self.tmpfs, size)
-
-    def space(self) -> tuple[int, int]:
-        """Return the used bytes and the size of the writable layer."""
-        info = os.fstatvfs(self.upper) if self.upper >= 0 else os.statvfs("/")
-        return (info.f_blocks - info.f_bfree) * info.f_frsize, info.f_blocks * info.f_frsize
-
-    def close(self) -> None:
-        """Close the layers' descriptors; the mounts end with their mount namespace."""
-        for fd in (self.upper, self.tmpfs, self.devpts):
-            if fd >= 0:
-                os.close(fd)
-
-
 class Builder:
     """Assembles a root at ROOT in the current, fresh mount namespace."""
 
-    def __init__(self, *, home: Home, plan: Plan, hostname: str, disk: int | None, shm: int) -> None:
+    def __init__(self, home: Home, plan: Plan, conditions: Conditions, *, ahead: bool) -> None:
+        """`ahead`: for a generation that has not begun."""
         self.home = home
         self.plan = plan
-        self.hostname = hostname
-        self.disk = disk
-        self.shm = shm
+        self.image = plan.image
+        self.lower = plan.image.lower
+        self.conditions = conditions
+        self.ahead = ahead
         self.part = WORK  # the directory that holds the upper layer and its work directory
+        self.number = 0  # of the part in the store
         self.notes: list[str] = []
 
-    def assemble(self) -> None:
-        """Mount everything but what the init mounts; raises OSError."""
+    def assemble(self, trees: list[int]) -> None:
+        """Mount everything but what the init mounts, over the image's `trees` if there are any; raises OSError."""
         # Cloned before the tmpfs covers /sys: a later copy would show the hidden layers inside the sandbox.
         sys_tree = syscalls.clone_tree("/sys") if self.home.rootless else -1
-        size = f"size={self.disk}" if self.disk else "size=50%"
         before = mounts(self.home)
-        options = f"{size},nr_inodes={files_limit(self.disk)},mode=755"
+        self._work()
+        if self.plan.store is not None:
+            self.number = self.plan.store.mount_part(self.part, ahead=self.ahead)
+        base, attached = self._layers(trees, before)
+        image.detach(attached)
+        self._submounts(before)
+        self._cover(base)
+        devices.build(
+            f"{ROOT}/dev",
+            shm_size=self.conditions.shm,
+            rootless=self.home.rootless,
+            all_there=self.plan.target,
+        )
+        self._sysfs(sys_tree)
+
+    def assemble_around(self, kept: dict[str, int], trees: list[int], part: tuple[int, int] | None) -> None:
+        """Mount a root over the image's `trees` that has the current root's mounts, `kept` by their names.
+
+        `part`: the store's, with its number. Raises OSError.
+        """
+        self._work()
+        if part is not None:
+            self.number = part[0]
+            syscalls.attach_tree(part[1], self.part)
+        base, attached = self._layers(trees, [])
+        self._cover(base)
+        if kernel.is_gvisor():
+            image.detach(attached)
+        else:
+            image.move_out(attached, "/dev")  # last: covers are of its devices
+        for name, tree in kept.items():
+            syscalls.attach_tree(tree, f"{ROOT}/{name}")
+
+    def _work(self) -> None:
+        disk = self.conditions.disk
+        options = f"size={disk or '50%'},nr_inodes={files_limit(disk)},mode=755"
         syscalls.mount("sandlot", WORK, "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV, options)
         for name in ("root", "base", "cover", "store"):
             os.mkdir(f"{WORK}/{name}")
         if self.plan.store is not None:
             self.part = f"{WORK}/store"
-            self.plan.store.mount_part(self.part)
-        else:
-            os.mkdir(f"{WORK}/upper")
-            os.mkdir(f"{WORK}/work")
+            return
+        os.mkdir(f"{WORK}/upper")
+        os.mkdir(f"{WORK}/work")
+
+    def _layers(self, trees: list[int], before: list[Mount]) -> tuple[layers.BaseLayer, list[str]]:
+        """Mount the layers; return the base layer and the mount points of the image's directories."""
+        attached = image.attach(trees, WORK)
+        self.lower = attached or self.lower
         base = layers.BaseLayer(
-            path=f"{WORK}/base", lowers=self.plan.lower, rootless=self.home.rootless, seen=self.plan.seen
+            path=f"{WORK}/base", lowers=self.lower, rootless=self.home.rootless, seen=self.image.seen
         )
         for name in layers.MOUNT_POINTS:
-            base.directory(name)
-        if self.plan.host:
+            base.mount_point(name)
+        if self.image.is_host:
             for name, mode in layers.HOST_HIDDEN:
                 base.empty(name, mode)
-        elif not self.plan.target:
+        elif not self.image.is_container:
             for name in ("tmp", "var/tmp"):
-                path = base.directory(name, 0o1777)
-                if path is not None:
-                    os.chmod(path, 0o1777)
-        if not self.plan.target:
+                base.ensure(name, 0o1777)
+            base.ensure(self.image.workdir, 0o755)
+        if not self.image.is_container:
             self._network_files(base)
-        for path in self.plan.mask:
+        for path in self.image.mask:
             base.hide(path.lstrip("/"))
-        if self.plan.target:
+        if self.image.is_container:
             self._add_container_mounts(before, base)
         if self.home.rootless:
             self._per_directory(base)
         else:
-            if self.plan.target:
-                _copy_root_owner(f"{self.part}/upper")
-            self._overlay(f"lowerdir={self._lowers(base.path, '')}")
-        self._submounts(before)
-        self._cover(base)
-        devices.build(
-            f"{ROOT}/dev", shm_size=self.shm, rootless=self.home.rootless, all_there=self.plan.target
-        )
-        self._sysfs(sys_tree)
+            image.copy_owner(self.lower[0], f"{self.part}/upper")
+            self._overlay(f"lowerdir={_joined([base.path, *self.lower])}")
+        return base, attached
 
     def _network_files(self, base: layers.BaseLayer) -> None:
-        if self.plan.network_files is None:
-            self.plan.network_files = layers.network_files(self.plan.lower)
-        resolv, hosts = self.plan.network_files
-        layers.write_network_files(base, resolv=resolv, hosts=hosts, hostname=self.hostname)
+        of_image = self.image
+        if of_image.resolv is None:
+            of_image.resolv = layers.read_resolv()
+        if of_image.hosts is None:
+            of_image.hosts = layers.read_hosts(None if self.plan.target else base)
+        layers.write_network_files(
+            base, resolv=of_image.resolv, hosts=of_image.hosts, hostname=self.conditions.hostname
+        )
 
     def _add_container_mounts(self, before: list[Mount], base: layers.BaseLayer) -> None:
         """Copy the container's writable mounts into the overlay, so that a reset drops changes to them."""
-        if self.plan.container_mounts is None:
-            image = f"{WORK}/image"
-            os.mkdir(image)
-            syscalls.mount("/", image, None, syscalls.MS_BIND)
+        if self.image.container_mounts is None:
+            own = f"{WORK}/image"
+            os.mkdir(own)
+            syscalls.mount("/", own, None, syscalls.MS_BIND)
             visible = [mount for mount in before if not self._is_hidden(mount)]
-            self.plan.container_mounts = container_mounts.ContainerMounts(visible, image=image)
-            self.notes += self.plan.container_mounts.notes
-            syscalls.umount(image)
-            os.rmdir(image)
-        self.plan.container_mounts.write(base)
+            self.image.container_mounts = container_mounts.ContainerMounts(visible, image=own)
+            self.notes += self.image.container_mounts.notes
+            image.detach([own])
+        self.image.container_mounts.write(base)
 
     def _overlay(self, lowers: str) -> None:
         options = f"{lowers},upperdir={self.part}/upper,workdir={self.part}/work"
@@ -152,42 +164,37 @@ class Builder:
         syscalls.make_read_only(target)
         init_mounts.mask_sysfs(target)
 
-    def _lowers(self, base: str, relative: str) -> str:
-        paths = [base, *(os.path.join(lower, relative) for lower in self.plan.lower)]
-        found = [path for path in paths if os.path.isdir(path) and not os.path.islink(path)]
-        return ":".join(_escape(path) for path in found)
-
     def _per_directory(self, base: layers.BaseLayer) -> None:
         """Mount one overlay per top-level directory: in a user namespace, / itself has locked mounts."""
+        for lower in self.lower:
+            os.stat(lower)  # without a whole layer the root would be empty
         syscalls.mount(ROOT, ROOT, None, syscalls.MS_BIND)
         os.chmod(ROOT, 0o755)
-        if self.plan.top is None:
-            self.plan.top = {name for lower in self.plan.lower for name in os.listdir(lower)}
-        for name in sorted(self.plan.top | set(os.listdir(base.path))):
+        if self.image.top is None:
+            self.image.top = {name for lower in self.lower for name in os.listdir(lower)}
+        for name in sorted(self.image.top | set(os.listdir(base.path))):
             self._top_entry(base, name)
 
     def _top_entry(self, base: layers.BaseLayer, name: str) -> None:
         made = f"{base.path}/{name}"
         found = base.find(name)
-        if os.path.lexists(made) and not os.path.isdir(made):
+        if not os.path.isdir(made) and (found is None or os.path.lexists(made)):
             return
-        if found is None or stat.S_ISDIR(found.st_mode):
+        if found is None or stat.S_ISDIR(found.st_mode) or name in layers.MOUNT_POINTS:
             os.mkdir(f"{ROOT}/{name}")
             own = os.lstat(made) if os.path.isdir(made) else found
             os.chmod(f"{ROOT}/{name}", stat.S_IMODE(own.st_mode) | 0o700 if own is not None else 0o755)
-            hidden = self.plan.host and name in ("tmp", "run")
+            hidden = self.image.is_host and name in ("tmp", "run")
             if found is None or hidden or name in layers.MOUNT_POINTS:
                 base.to_cover = [entry for entry in base.to_cover if entry[0] != name]
                 return
             self._top_directory(base, name)
         elif stat.S_ISLNK(found.st_mode):
-            for lower in self.plan.lower:
-                if os.path.islink(os.path.join(lower, name)):
-                    os.symlink(os.readlink(os.path.join(lower, name)), f"{ROOT}/{name}")
-                    break
+            os.symlink(os.readlink(base.paths(name)[0]), f"{ROOT}/{name}")
 
     def _top_directory(self, base: layers.BaseLayer, name: str) -> None:
-        if not any(os.access(os.path.join(lower, name), os.R_OK | os.X_OK) for lower in self.plan.lower):
+        paths = base.paths(name)  # not a layer's link, which would lead out of the image
+        if not any(os.access(path, os.R_OK | os.X_OK) for path in paths):
             self.notes.append(f"root: /{name} is not readable by this user and is empty in the sandbox")
             return
         base.directory(name)
@@ -195,17 +202,16 @@ class Builder:
             os.mkdir(f"{WORK}/{part}/{name}")
         os.chmod(f"{WORK}/upper/{name}", stat.S_IMODE(os.stat(f"{base.path}/{name}").st_mode) | 0o700)
         options = (
-            f"lowerdir={self._lowers(f'{base.path}/{name}', name)},upperdir={WORK}/upper/{name},"
+            f"lowerdir={_joined([f'{base.path}/{name}', *paths])},upperdir={WORK}/upper/{name},"
             f"workdir={WORK}/work/{name},userxattr"
         )
         try:
             syscalls.mount("overlay", f"{ROOT}/{name}", "overlay", syscalls.MS_NODEV, options)
         except OSError:
-            self._bind_read_only(name)
+            self._bind_read_only(name, source=paths[0])
 
-    def _bind_read_only(self, name: str) -> None:
+    def _bind_read_only(self, name: str, *, source: str) -> None:
         target = f"{ROOT}/{name}"
-        source = os.path.join(self.plan.lower[0], name)
         try:
             syscalls.mount(source, target, None, syscalls.MS_BIND | syscalls.MS_REC)
         except OSError as error:
@@ -220,31 +226,35 @@ class Builder:
         self.notes.append(f"root: /{name} has mounts below it and is read-only in the sandbox")
 
     def _submounts(self, before: list[Mount]) -> None:
-        if not (self.plan.host or self.plan.target) or self.home.rootless:
+        if not (self.image.is_host or self.image.is_container) or self.home.rootless:
             return
-        added = self.plan.container_mounts
+        added = self.image.container_mounts
         copied = added.copied if added is not None else {}
         read_only = added.read_only if added is not None else set[str]()
         for mount in before:
-            if self._is_hidden(mount) or mount.point in copied or (mount.kind in VIRTUAL and self.plan.host):
+            if (
+                self._is_hidden(mount)
+                or mount.point in copied
+                or (mount.kind in VIRTUAL and self.image.is_host)
+            ):
                 continue
             target = f"{ROOT}{mount.point}"
             if os.path.realpath(target) != target or not os.path.lexists(target):
                 continue
             syscalls.mount(mount.point, target, None, syscalls.MS_BIND)
-            if self.plan.host:
+            if self.image.is_host:
                 syscalls.make_read_only(target)
             elif mount.point in read_only:
                 container_mounts.remount_read_only(target, mount)
 
     def _is_hidden(self, mount: Mount) -> bool:
-        gone = [f"/{name}" for name, _ in layers.HOST_HIDDEN] if self.plan.host else []
+        gone = [f"/{name}" for name, _ in layers.HOST_HIDDEN] if self.image.is_host else []
         return mount.point == "/" or any(
-            _below(mount.point, path) for path in (*_OWN_MOUNTS, *gone, *self.plan.mask)
+            is_below(mount.point, path) for path in (*_OWN_MOUNTS, *gone, *self.image.mask)
         )
 
     def _cover(self, base: layers.BaseLayer) -> None:
-        covers = list(base.to_cover) + [(path.lstrip("/"), 0o755) for path in self.plan.mask]
+        covers = list(base.to_cover) + [(path.lstrip("/"), 0o755) for path in self.image.mask]
         for number, (relative, mode) in enumerate(covers):
             target, source = f"{ROOT}/{relative}", f"{WORK}/cover/{number}"
             # Create it even if there is nothing to cover: the proof compares the layers of all roots.
@@ -257,38 +267,9 @@ class Builder:
             syscalls.mount(source, target, None, syscalls.MS_BIND)
 
 
-def _copy_root_owner(path: str) -> None:
-    info = os.stat("/")
-    os.chown(path, info.st_uid, info.st_gid)
-    os.chmod(path, stat.S_IMODE(info.st_mode))
+def _joined(paths: list[str]) -> str:
+    return ":".join(_escape(path) for path in paths)
 
 
 def _escape(path: str) -> str:
     return path.replace("\\", "\\\\").replace(":", "\\:").replace(",", "\\,")
-
-
-def _below(path: str, parent: str) -> bool:
-    return path == parent or path.startswith(parent.rstrip("/") + "/")
-
-
-def open_layers(*, overlay: bool, part: str) -> Root:
-    """Open the hidden layers, which after `pivot` are reachable only by descriptor."""
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-    if not overlay:
-        return Root(upper=-1, tmpfs=-1, devpts=os.open("/dev/pts", flags))
-    return Root(
-        upper=os.open(f"{part}/upper", flags),
-        tmpfs=os.open(WORK, flags),
-        devpts=os.open(f"{ROOT}/dev/pts", flags),
-    )
-
-
-def pivot() -> None:
-    """Make ROOT the root of this mount namespace, and unmount the host's root."""
-    os.chdir(ROOT)
-    try:
-        syscalls.pivot_root(".", ".")
-    except OSError as error:
-        raise SetupError(f"cannot change the root: {error}; run where pivot_root is allowed") from error
-    syscalls.umount(".")
-    os.chdir("/")

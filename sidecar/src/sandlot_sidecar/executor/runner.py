@@ -9,6 +9,7 @@ import time
 
 from . import wire
 from .counters import Counters, refusals
+from .crowded_bombs import CrowdedBombs
 from .descendants import Descendants, signal_each
 from .oom_events import OOM_PAUSE_MS, OomEvents
 from .oom_score import OomScore
@@ -62,7 +63,8 @@ class Runner:
         self._baseline = baseline
         self._memory_check_at = self._pids_check_at = 0.0  # monotonic times of the next checks
         self._last_counters: Counters | None = None  # None: may have changed since the last op
-        self._limits = OpLimits(group)
+        self._limits = OpLimits(group, watch)
+        self._bombs = CrowdedBombs()
         self._oom = OomEvents(group if watch is None else None, self.poll)
         self.score = OomScore(proc)
 
@@ -118,6 +120,8 @@ class Runner:
                 self._send({"signalled": self._signal(int(message["signal"]), bool(message.get("tree")))})
             elif "kill" in message:
                 self._send({"killed": self._kill()})
+            elif "laid" in message:
+                self.spawner.root_exchanged()
             elif "check" in message:
                 self._send({"leftover": self._leftover()})
         finally:
@@ -222,7 +226,7 @@ class Runner:
                 return
         if now >= self._pids_check_at:
             self._pids_check_at = now + FULL_INTERVAL
-            op.full += self.group.full()
+            op.full += self.group.full() or self._bombs.has(self.group, watch)
             if op.full >= FULL_CHECKS:
                 self._kill_over_limit(op, "pids_limit")
 

@@ -8,7 +8,8 @@ import resource
 import signal
 import socket
 
-from . import seccomp, syscalls
+from . import seccomp, syscalls, users
+from .children import Process
 from .counters import Baseline
 from .privileges import drop_privileges
 from .runner import Runner
@@ -25,25 +26,17 @@ if TYPE_CHECKING:
     from .pod import Pod
 
 
-class Child:
-    """A child of the executor: a runner, or the process that sweeps the store."""
+class Child(Process):
+    """A runner, or the process that sweeps the store."""
 
     def __init__(
         self, *, pid: int, group: Group | None, number: int = 0, baseline: Baseline | None = None
     ) -> None:
-        self.pid = pid
+        super().__init__(pid)
         self.group = group
         self.number = number
         self.baseline = baseline
-        self.status = 0  # wait status
         self.fd = os.pidfd_open(pid)
-
-    def reap(self) -> None:
-        """Wait for the child, which has exited or is about to."""
-        try:
-            _, self.status = os.waitpid(self.pid, 0)
-        except ChildProcessError:
-            pass
 
     def memory_facts(self, limiting: list[Group]) -> dict[str, Any]:
         """Return the facts of the op it ran: whether, and whose, memory limit was reached."""
@@ -57,16 +50,6 @@ class Child:
         os.close(self.fd)
         if self.baseline is not None:
             self.baseline.close()
-
-
-def reap_orphans(known: set[int]) -> None:
-    """Reap orphaned ops, whose runner died first: this process is their subreaper."""
-    flags = os.WEXITED | os.WNOHANG
-    try:
-        while (found := os.waitid(os.P_ALL, 0, flags | os.WNOWAIT)) is not None and found.si_pid not in known:
-            os.waitpid(found.si_pid, 0)
-    except ChildProcessError:
-        return
 
 
 def fork_work(work: Callable[[], None]) -> Child:
@@ -168,7 +151,8 @@ def _main(
         if pod is None or pod.confinement.lacks_filter:
             seccomp.install()
         if pod is None:
-            drop_privileges(_permitted(home))
+            # The image's, not those of whoever started the gateway; an ordinary user cannot change them.
+            drop_privileges(_permitted(home), groups=None if home.rootless else users.by_uid(0).groups)
         else:
             runner.score.configure(pod.confinement.oom_score, kills=watch is None)
             pod.confinement.apply(home=home, permitted=_permitted(home))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 
-from . import runner_factory
+from . import children, runner_factory
+from .errors import ExecutorError
 from .group_kill import kill_members
 from .retired_groups import RetiredGroups
 
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from . import cgroups
     from .group import Group
     from .init import Init
     from .limits import Limits
@@ -31,9 +34,7 @@ class Runners:
         """`init`: returns the sandbox's current PID 1."""
         # By pidfd; includes the process that sweeps the store.
         self.children: dict[int, runner_factory.Child] = {}
-        self.retired = RetiredGroups(
-            limits, end_init=lambda: init().end(), reap_orphans=lambda: self._reap_orphans(init())
-        )
+        self.retired = RetiredGroups(limits, end_init=lambda: init().kill(), reap_ended=children.reap_ended)
         self._limits = limits
         self._pod = pod
         self._init = init
@@ -42,34 +43,58 @@ class Runners:
         self._killed: dict[int, tuple[str, dict[str, Any]]] = {}
 
     def start(self, *, home: Home, devpts: int) -> tuple[int, socket.socket]:
-        """Fork a runner; return its pid and its channel. Raises OSError."""
+        """Fork a runner; return its pid and its channel. Raises OSError, and ExecutorError if the memory is full."""
         self.retired.remove_empty()
+        child, channel = self.fork(home=home, init=self._init(), devpts=devpts, limits=self._limits.values)
+        self.adopt(child)
+        return child.pid, channel
+
+    def _make_group(self, cgroup: cgroups.Sandbox) -> Group:
+        before = sum(each.memory_refused() for each in cgroup.limiting)
+        try:
+            return cgroup.group.child(group_name(self._number))
+        except OSError as error:
+            # The kernel's own memory for the group counts, too, and code can leave none.
+            if (
+                error.errno == errno.ENOMEM
+                and sum(each.memory_refused() for each in cgroup.limiting) > before
+            ):
+                raise ExecutorError("memory_full", "the sandbox's memory is full") from error
+            raise
+
+    def fork(
+        self, *, home: Home, init: Init, devpts: int, limits: dict[str, Any]
+    ) -> tuple[runner_factory.Child, socket.socket]:
+        """Fork a runner for the processes of `init`, which the caller watches and reaps; raises as `start` does."""
         group, limiting = None, []
         cgroup = self._limits.cgroup
         if cgroup is not None:
             self._number += 1
             limiting = cgroup.limiting
-            group = cgroup.group.child(group_name(self._number))
+            group = self._make_group(cgroup)
             self._limits.limit_runner(group)
-        child, channel = runner_factory.fork_runner(
-            home=home,
-            init=self._init(),
-            group=group,
-            limiting=limiting,
-            devpts=devpts,
-            limits=self._limits.values,
-            pod=self._pod,
-            watch=self._limits.watch,
-            number=self._number,
-        )
-        self.adopt(child)
-        return child.pid, channel
+        try:
+            return runner_factory.fork_runner(
+                home=home,
+                init=init,
+                group=group,
+                limiting=limiting,
+                devpts=devpts,
+                limits=limits,
+                pod=self._pod,
+                watch=self._limits.watch,
+                number=self._number,
+            )
+        except OSError:
+            if cgroup is not None and group is not None:
+                group.remove(cgroup.group)  # otherwise the proof of a reset would find it
+            raise
 
     def try_start(self, home: Home, devpts: int) -> tuple[int, socket.socket] | None:
         """Start a runner as `start` does, or return None: a later request for a runner reports the reason."""
         try:
             return self.start(home=home, devpts=devpts)
-        except OSError:
+        except (OSError, ExecutorError):
             return None
 
     def adopt(self, child: runner_factory.Child) -> None:
@@ -86,7 +111,7 @@ class Runners:
         """Kill an op from the executor, which a fork bomb cannot starve of CPU; return how many died."""
         for child in self.children.values():
             if child.pid == runner and child.group:
-                killed = kill_members(child.group, exclude=runner, on_timeout=self._init().end)
+                killed = kill_members(child.group, exclude=runner, on_timeout=self._init().kill)
                 self._limits.limit_runner(child.group)
                 return killed
         name, _ = self._killed.get(runner, ("", {}))
@@ -120,13 +145,14 @@ class Runners:
 
     def end_all(self) -> None:
         """SIGKILL all runners and wait for their exit; their ops' processes end with the init."""
-        for child in self.children.values():
-            try:
-                os.kill(child.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
+        self.kill_all()
         for child in self.children.values():
             child.reap()
+
+    def kill_all(self) -> None:
+        """SIGKILL all runners."""
+        for child in self.children.values():
+            child.kill()
 
     def forget_all(self) -> None:
         """Retire all runners, after `end_all` and the init's exit: before that, no group is empty."""
@@ -140,7 +166,9 @@ class Runners:
         assert cgroup is not None
         watch.clear_alarm()
         runners = {child.group.name: child for child in self.children.values() if child.group}
-        groups: list[Group] = [cgroup.group.child(name) for name in (*runners, *self.retired.names())]
+        groups: list[Group] = [
+            cgroup.group.child(name, make=False) for name in (*runners, *self.retired.names())
+        ]
         try:
             groups.sort(key=lambda group: group.number("memory") or 0)
             while groups and watch.excess():
@@ -157,9 +185,6 @@ class Runners:
         finally:
             for group in groups:
                 group.close()
-
-    def _reap_orphans(self, init: Init) -> None:
-        runner_factory.reap_orphans({init.pid, *(child.pid for child in self.children.values())})
 
 
 def group_name(number: int | str) -> str:

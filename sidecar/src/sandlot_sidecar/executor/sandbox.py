@@ -6,13 +6,16 @@ import os
 import socket
 import time
 
-from . import reset_steps, spawn, syscalls
+from . import egress, spawn, syscalls
+from .ahead import Ahead
 from .boot import Boot
 from .disk_usage import DiskUsage
-from .egress import Egress
 from .errors import ExecutorError, SetupError
+from .exchange import Exchange
+from .image import Image
 from .limits import validate
-from .runners import Runners, group_name
+from .reset import Reset
+from .runners import Runners
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,11 +39,13 @@ class Sandbox:
         self._boot = Boot(
             home=home, plan=plan, pod=pod, limits=limits, hostname=hostname, adopt=self.runners.adopt
         )
+        self.ahead = Ahead(self._boot, self.runners)
+        self.exchange = Exchange(self._boot, limits)
         self._disk = DiskUsage(self._boot)
         self._limits = limits
         self._pod = pod
         self._default_hostname = hostname  # unless a claim sets another
-        self._egress: Egress | None = None
+        self._egress: egress.Egress | None = None
         self._lost: list[float] = []
 
     def start(self) -> None:
@@ -51,13 +56,7 @@ class Sandbox:
     def description(self) -> dict[str, Any]:
         """Describe the sandbox's properties that depend on the kernel and the image."""
         boot, pod, cgroup = self._boot, self._pod, self._limits.cgroup
-        shells = {}
-        for name in ("sh", "bash"):
-            try:
-                shells[name] = spawn.find_shell(name)
-            except ExecutorError:
-                # An image without a shell can still run an argv.
-                shells[name] = ""
+        shells = spawn.shells()
         return {
             "notes": boot.notes,
             "overlay": boot.plan.overlay,
@@ -91,15 +90,19 @@ class Sandbox:
         return self._limits.watch.alarm_fd if self._limits.watch is not None else -1
 
     def poll_timeout_ms(self) -> int | None:
-        """Return the milliseconds until `run_due_work` is due, or None."""
-        found, at = self.runners.retired.poll_timeout_ms(), self._boot.sweep_at
+        """Return the milliseconds until `run_due_work` or a step of `ahead` is due, or None."""
+        if self.ahead.due:
+            return 0
+        found = self.runners.retired.poll_timeout_ms()
+        at = min((at for at in (self._boot.sweep_at, self.ahead.drop_at) if at is not None), default=None)
         if at is None:
             return found
         left = max(0, int((at - time.monotonic()) * 1000) + 1)
         return left if found is None else min(found, left)
 
     def run_due_work(self) -> None:
-        """Clean up what ops and earlier roots have left, if that is due."""
+        """Clean up what ops, earlier roots and a discarded generation have left, if that is due."""
+        self.ahead.drop_discarded_if_due()
         self.runners.retired.run_due_work()
         self._boot.sweep_if_due()
 
@@ -107,6 +110,7 @@ class Sandbox:
         """Return the descriptors to poll: these, and the children's pidfds."""
         return [
             *self.runners.children,
+            *self.ahead.descriptors(),
             *(fd for fd in (self.init_fd, self.target_fd, self.alarm_fd) if fd >= 0),
         ]
 
@@ -135,6 +139,10 @@ class Sandbox:
                 "conflict", "the sandbox does not run: its init failed; end it and start another"
             )
 
+    def _check_recorded(self) -> None:
+        if self._boot.fresh is None:
+            raise ExecutorError("conflict", "the image's fresh state is not recorded: send `record` first")
+
     def alive(self) -> bool:
         """Return whether the init is alive and not exiting: its exit kills all others before it can be waited for."""
         self.check_running()
@@ -157,24 +165,50 @@ class Sandbox:
             syscalls.setns(boot.init.namespaces["net"], syscalls.CLONE_NEWNET)
 
     def apply(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Apply a claim's limits, network and host name."""
+        """Apply a claim's image, limits, network and host name; `shell` is the one of a new image.
+
+        `unused` in the request: this generation has had no owner, so its processes may stay.
+        """
         self.check_running()
-        network = self._network(message)
+        network, image = self._network(message), message.get("image")
         notes: list[str] = []
+        laid: dict[str, Any] = {}
         if message.get("limits") is not None:
-            notes = self._limits.replace(validate(message["limits"]))
-            notes += self._limits.resize(self._boot.root)
-            self.runners.limit()
+            notes = self._limits.change(validate(message["limits"]), self._boot.root, self.runners.limit)
         hostname = message.get("hostname")
-        if network != self._boot.network:
+        if image is not None:
+            kept = self._lay(
+                Image(image, in_pod=self._boot.plan.target), network, unused=bool(message.get("unused"))
+            )
+            notes += self._boot.notes
+            laid = {"shell": spawn.path_of_shell("sh") or None, "runners": kept}
+        elif network != self._boot.network:
             self._boot.hostname = str(hostname or self._boot.hostname)
             self._boot.network = network
             # Restart all processes in the new network; keep the files if possible.
             self._restart()
-        elif hostname and hostname != self._boot.hostname:
+        if hostname and hostname != self._boot.hostname:
             self._boot.hostname = str(hostname)
             socket.sethostname(self._boot.hostname)
-        return {"notes": notes}
+        return {"notes": notes, **laid}
+
+    def _lay(self, image: Image, network: str, *, unused: bool) -> bool:
+        """Lay an image; return whether the runners have stayed, which then have to hear of it."""
+        boot = self._boot
+        if not boot.plan.overlay:
+            raise ExecutorError("no_overlay", "the root is not an overlay: leave image out", field="image")
+        if unused and (network, self._default_hostname) == (boot.network, boot.hostname):
+            self.ahead.discard()
+            if self.exchange.run(image):
+                return True
+        self.ahead.drop()
+        self._kill_all()
+        self.runners.retired.await_empty()
+        if boot.fresh is not None and (left := boot.fresh.left_sockets(boot.home)):
+            raise SetupError(f"the earlier image left sockets: {str(left)[:200]}; start another sandbox")
+        boot.network, boot.hostname = network, self._default_hostname  # which a reset compares with
+        boot.lay(image)
+        return False
 
     def _network(self, message: dict[str, Any]) -> str:
         network = message.get("network") or self._boot.network
@@ -187,63 +221,36 @@ class Sandbox:
         self.check_running()
         cgroup = self._limits.cgroup
         directory = cgroup.group.directories.get("net") if cgroup is not None else None
-        programs = {int(place): bytes.fromhex(code) for place, code in message["programs"].items()}
-        if self._egress is None:
-            if directory is None and not programs:
-                return {}
-            if directory is None:
-                raise ExecutorError("unsupported", "a policy needs a writable cgroup v2: mount one")
-            self._egress = Egress(directory)
-        try:
-            self._egress.set(programs)
-        except OSError as error:
-            raise ExecutorError("unsupported", f"the kernel rejected the BPF program: {error}") from error
+        self._egress = egress.enforce(self._egress, message["programs"], directory=directory)
         return {}
 
     def reset(self, message: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
         """Kill all, replace the writable layer, and return the proof; start a `runner` meanwhile if requested."""
         self.check_running()
-        boot, cgroup = self._boot, self._limits.cgroup
+        boot = self._boot
         if not boot.plan.overlay:
             raise ExecutorError("no_overlay", "cannot reset, the root is not an overlay: create another")
-        assert boot.fresh is not None
-        began = time.monotonic()
+        self._check_recorded()
         boot.network, boot.hostname = self._network(message), self._default_hostname
-        # An open /proc still lists the old namespace's processes after its mount is gone.
-        before = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        made = None
-        try:
-            self._clean(message.get("limits"))
-            groups = cgroup.group.below() if cgroup is not None else []
-            made = self.runners.try_start(boot.home, boot.root.devpts) if message.get("runner") else None
-            proof, equal = boot.fresh.compare(
-                home=boot.home,
-                init=boot.init,
-                before=before,
-                root=boot.root,
-                own_network=boot.network == "none",
-                groups=[name for name in groups if name.startswith(group_name(""))],
-            )
-        except OSError as error:
-            if made is not None:
-                made[1].close()
-            raise SetupError(f"cannot rebuild the sandbox: {error}") from error
-        finally:
-            os.close(before)
-        took = round((time.monotonic() - began) * 1000, 3)
-        answer = {"proof": proof, "equal": equal, "took_ms": took, "notes": boot.notes}
-        return (answer, []) if made is None else ({**answer, "runner": made[0]}, [made[1].detach()])
+        return Reset(
+            boot=boot, runners=self.runners, limits=self._limits, ahead=self.ahead, kill_all=self._kill_all
+        ).run(message)
 
-    def _clean(self, limits: dict[str, Any] | None) -> None:
-        if reset_steps.PROCESSES in reset_steps.STEPS:
-            self._kill_all()
-        self.runners.retired.await_empty()
-        if limits is not None:
-            self._boot.notes = self._limits.replace(validate(limits))
-        if reset_steps.ROOT in reset_steps.STEPS:
-            self._boot.rebuild()
-        else:
-            self._boot.replace_init()
+    def prepare(self, message: dict[str, Any]) -> bool:
+        """Prepare the next generation for a reset with the same `network` and `limits`; return whether it is done."""
+        self.check_running()
+        boot = self._boot
+        if not boot.plan.overlay or boot.home.rootless:
+            return False
+        self._check_recorded()
+        limits = validate(message.get("limits"))
+        return self.ahead.prepare(
+            boot.conditions(self._network(message), self._default_hostname, limits),
+            limits=limits,
+            probe=message["probe"],
+            exit_code=int(message["exit_code"]),
+            keep=bool(message.get("keep")),
+        )
 
     def usage(self) -> dict[str, Any]:
         """Return the sandbox's resource usage; None where it is not counted."""
@@ -255,7 +262,9 @@ class Sandbox:
             "memory": group.number("memory") if group else None,
             "memory_peak": group.number("memory_peak") if group else None,
             "cpu": group.cpu_seconds() if group else None,
-            "pids": max(0, pids - len(self.runners.children)) if pids is not None else None,
+            "pids": max(0, pids - len(self.runners.children) - self.ahead.runners)
+            if pids is not None
+            else None,
             "disk_used": used,
             "disk_size": size,
         }
@@ -268,19 +277,11 @@ class Sandbox:
     def layer(self, *, merged: bool) -> int:
         """Open the writable layer, or `merged` the whole root; the caller closes the descriptor."""
         self.check_running()
-        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-        if merged:
-            return os.open("/", flags)
-        if not self._boot.plan.overlay:
-            raise ExecutorError("no_overlay", "the root is not an overlay: ask for the merged root")
-        if self._boot.home.rootless:
-            raise ExecutorError(
-                "no_overlay", "a rootless sandbox has several layers: run the sidecar as root"
-            )
-        return os.open(".", flags, dir_fd=self._boot.root.upper)
+        return self._boot.open_layer(merged=merged)
 
     def end(self) -> None:
         """Kill everything and remove what outlives this process."""
+        self.ahead.drop()
         self._kill_all()
         self.runners.retired.remove_empty()
         if self._egress is not None:

@@ -1,7 +1,9 @@
 """Seccomp filters that deny system calls which no namespace isolates: keyrings, user namespaces, bpf, as Docker does.
 
-A second filter is for gVisor only, which checks CAP_NET_ADMIN in the socket's network namespace, but acts on the
-caller's: with a raw socket from a network of its own user namespace, code could rewrite its pod's packet filter.
+A second filter is for gVisor only. It denies user namespaces, too: as root of one, code could mount a /proc whose
+`gvisor/spec_environ` has the sidecar's token and whose `sys` has the pod's settings, and mount the pod's control groups.
+gVisor also checks CAP_NET_ADMIN in the socket's network namespace, but acts on the caller's: with a raw socket from
+another network namespace, code could rewrite its pod's packet filter.
 """
 
 from __future__ import annotations
@@ -42,8 +44,15 @@ def _block(architecture: int, refused: tuple[int, ...], clone3: int, with_flags:
         lines += [_line(_AT_LEAST, 0, 1, _X32), _line(_RETURN, 0, 0, _ERRNO | errno.ENOSYS)]
     for number in refused:
         lines += [_line(_EQUAL, 0, 1, number), _line(_RETURN, 0, 0, _ERRNO | errno.EPERM)]
+    lines += [*_no_user_namespace(clone3, with_flags), _line(_RETURN, 0, 0, _ALLOW)]
+    body = b"".join(lines)
+    return _line(_EQUAL, 0, len(body) // 8, architecture) + body
+
+
+def _no_user_namespace(clone3: int, with_flags: tuple[int, ...]) -> list[bytes]:
+    """Return lines that deny a new user namespace; other calls pass, with their number still loaded."""
     # clone3 has its flags in memory, which a filter cannot read; on ENOSYS the C library falls back to clone.
-    lines += [_line(_EQUAL, 0, 1, clone3), _line(_RETURN, 0, 0, _ERRNO | errno.ENOSYS)]
+    lines = [_line(_EQUAL, 0, 1, clone3), _line(_RETURN, 0, 0, _ERRNO | errno.ENOSYS)]
     for number in with_flags:
         lines += [
             _line(_EQUAL, 0, 4, number),
@@ -52,9 +61,7 @@ def _block(architecture: int, refused: tuple[int, ...], clone3: int, with_flags:
             _line(_RETURN, 0, 0, _ERRNO | errno.EPERM),
             _line(_RETURN, 0, 0, _ALLOW),
         ]
-    lines.append(_line(_RETURN, 0, 0, _ALLOW))
-    body = b"".join(lines)
-    return _line(_EQUAL, 0, len(body) // 8, architecture) + body
+    return lines
 
 
 def program(machine: str) -> bytes | None:
@@ -65,21 +72,22 @@ def program(machine: str) -> bytes | None:
     return _line(_LOAD, 0, 0, 4) + b"".join(_block(*table) for table in tables) + _line(_RETURN, 0, 0, _ALLOW)
 
 
-# The audit architecture and the number of setsockopt.
-_SETSOCKOPT = {"x86_64": (X86_64[0], 54), "aarch64": (AARCH64[0], 208)}
+_SETSOCKOPT = {"x86_64": 54, "aarch64": 208}
 _REPLACE = 64  # IPT_SO_SET_REPLACE and IP6T_SO_SET_REPLACE: replace a packet filter
 
 
-def network_program(machine: str) -> bytes | None:
-    """Return the filter that denies changing a pod's packet filter and socket marks; None if unsupported."""
+def gvisor_program(machine: str) -> bytes | None:
+    """Return the filter that denies user namespaces, changing a pod's packet filter, and socket marks.
+
+    None if the machine is unsupported.
+    """
     if machine not in _SETSOCKOPT:
         return None
-    architecture, number = _SETSOCKOPT[machine]
+    architecture, _, clone3, with_flags = MACHINES[machine][0]
     lines = [
-        _line(_LOAD, 0, 0, 4),
-        _line(_EQUAL, 0, 11, architecture),
         _line(_LOAD, 0, 0, 0),
-        _line(_EQUAL, 0, 9, number),
+        *_no_user_namespace(clone3, with_flags),
+        _line(_EQUAL, 0, 9, _SETSOCKOPT[machine]),
         _line(_LOAD, 0, 0, 24),  # the level
         _line(_EQUAL, 0, 2, socket.SOL_SOCKET),
         _line(_LOAD, 0, 0, 32),  # the option
@@ -89,14 +97,14 @@ def network_program(machine: str) -> bytes | None:
         _line(_LOAD, 0, 0, 32),
         _line(_EQUAL, 0, 1, _REPLACE),
         _line(_RETURN, 0, 0, _ERRNO | errno.EPERM),
-        _line(_RETURN, 0, 0, _ALLOW),
     ]
-    return b"".join(lines)
+    head = [_line(_LOAD, 0, 0, 4), _line(_EQUAL, 0, len(lines), architecture)]
+    return b"".join([*head, *lines, _line(_RETURN, 0, 0, _ALLOW)])
 
 
-def guard_network() -> bool:
-    """Install `network_program` for this process and its children; return whether there is one. Raises OSError."""
-    filters = network_program(os.uname().machine)
+def guard_gvisor() -> bool:
+    """Install `gvisor_program` for this process and its children; return whether there is one. Raises OSError."""
+    filters = gvisor_program(os.uname().machine)
     if filters is not None:
         syscalls.set_filter(filters)
     return filters is not None

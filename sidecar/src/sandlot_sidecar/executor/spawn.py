@@ -7,7 +7,7 @@ import os
 import stat
 from fcntl import ioctl
 
-from . import fork_exec, users
+from . import fork_exec, syscalls, users
 from .errors import ExecutorError
 
 TYPE_CHECKING = False
@@ -37,6 +37,16 @@ def find_shell(which: str | None) -> str:
                 return path
     message = f"the sandbox has no {which or 'bash and no sh'}: choose another shell, or pass an argv"
     raise ExecutorError("start_failed", message, field="shell")
+
+
+def shells() -> dict[str, str]:
+    """Return the paths of `sh` and `bash`, "" for one that the image lacks: it can still run an argv."""
+    return {name: path_of_shell(name) for name in _SHELL_PATHS}
+
+
+def path_of_shell(which: str) -> str:
+    """Return the path of `sh` or `bash`, "" if the image lacks it."""
+    return next((path for path in _SHELL_PATHS[which] if _is_program(path)), "")
 
 
 def _is_program(path: str) -> bool:
@@ -88,7 +98,17 @@ class Spawner:
         self._devpts = devpts
         self._rootless = rootless
         self._mark = mark
+        self._groups: set[int] | None = None  # the runner's own
         self._shells: dict[str | None, str] = {}  # shell -> its path; a look-up costs 30 µs under gVisor
+
+    def root_exchanged(self) -> None:
+        """Forget the earlier root and the keys of its commands; open the terminals of the new one, a claimed image."""
+        syscalls.new_session_keyring()
+        self._shells.clear()
+        users.set_default(None)
+        devpts = os.open("/dev/pts", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        os.dup2(devpts, self._devpts, inheritable=False)
+        os.close(devpts)
 
     def start(self, run: dict[str, Any], fds: list[int]) -> tuple[int, int | None]:
         """Start a command; return its pid and its terminal's master, if any. Raises StartFailed."""
@@ -179,7 +199,7 @@ class Spawner:
 
     def _user_to_switch_to(self, user: users.User) -> users.User | None:
         """Return the user, or None for root, which the runner already is; raises ExecutorError."""
-        if user.uid == 0 and user.gid == 0:
+        if user.uid == 0 and user.gid == 0 and (self._rootless or self._has(user.groups)):
             return None
         if self._rootless:
             message = (
@@ -187,6 +207,12 @@ class Spawner:
             )
             raise ExecutorError("start_failed", message, field="user")
         return user
+
+    def _has(self, groups: list[int]) -> bool:
+        """Return whether the runner, which is root, has these groups: then a command starts by vfork."""
+        if self._groups is None:
+            self._groups = {0, *os.getgroups()}
+        return self._groups == {0, *groups}
 
 
 def _take_terminal() -> None:

@@ -10,6 +10,7 @@ from .namespaces import Mount
 
 # Mount point of the volume in the home's mounts: the executor uses /proc only by descriptor.
 PLACE = "/proc"
+_AHEAD = "next-"  # a part that has no owner's files yet: a restart must not continue with it
 
 
 class Store:
@@ -23,9 +24,12 @@ class Store:
         self.size = info.f_blocks * info.f_frsize
         self.directory = -1
         self._tree = syscalls.clone_tree(path)
-        numbers = [int(name) for name in os.listdir(path) if name.isdigit()]
-        self.number = max(numbers, default=0)
-        self._resume = resume and bool(numbers)
+        names = os.listdir(path)
+        self.number = max(
+            (int(name) for name in names if name.isdigit()), default=0
+        )  # of the current root's part
+        self._last = max(map(_number, names), default=0)
+        self._resume = resume and self.number > 0
 
     def attach(self) -> None:
         """Mount the store in the home's mounts; raises OSError."""
@@ -33,25 +37,53 @@ class Store:
         os.close(self._tree)
         self.directory = os.open(PLACE, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
-    def mount_part(self, point: str) -> None:
-        """Create the next root's part, with `upper` and `work`, and mount it at `point`. Raises OSError."""
-        if not self._resume:
-            self.number += 1
-        part = f"{PLACE}/{self.number}"
-        os.makedirs(f"{part}/upper", mode=0o755, exist_ok=True)
-        if self._resume and os.path.isdir(f"{part}/work"):
-            os.rename(f"{part}/work", f"{PLACE}/old-{os.urandom(8).hex()}")
-        os.mkdir(f"{part}/work")
-        self._resume = False
+    def mount_part(self, point: str, *, ahead: bool = False) -> int:
+        """Create a root's part, with `upper` and `work`, mount it at `point`, and return its number. Raises OSError.
+
+        `ahead`: the root is built before its generation begins, see `use`.
+        """
+        number, part = self._make_part(ahead=ahead)
         # At a path without the number: the proof compares the mounts of all roots.
         syscalls.mount(part, point, None, syscalls.MS_BIND)
+        return number
+
+    def clone_part(self) -> tuple[int, int]:
+        """Create a root's part as `mount_part` does; return its number and a detached mount of it. Raises OSError."""
+        number, part = self._make_part(ahead=False)
+        return number, syscalls.clone_tree(part)
+
+    def _make_part(self, *, ahead: bool) -> tuple[int, str]:
+        resume, self._resume = self._resume, False
+        if not resume:
+            self._last += 1
+        number = self.number if resume else self._last
+        part = f"{PLACE}/{_AHEAD if ahead else ''}{number}"
+        os.makedirs(f"{part}/upper", mode=0o755, exist_ok=True)
+        if resume and os.path.isdir(f"{part}/work"):
+            os.rename(f"{part}/work", f"{PLACE}/old-{os.urandom(8).hex()}")
+        os.mkdir(f"{part}/work")
+        if not ahead:
+            self.number = number
+        return number, part
+
+    def use(self, number: int) -> None:
+        """Make a part that was created ahead the current one; raises OSError."""
+        os.rename(f"{_AHEAD}{number}", str(number), src_dir_fd=self.directory, dst_dir_fd=self.directory)
+        self.number = number
 
     def sweep(self) -> None:
-        """Delete all parts but the newest; may take long."""
+        """Delete all parts before the current one; may take long."""
         os.fchdir(self.directory)
         for name in os.listdir(self.directory):
-            if name != str(self.number):
+            # Not later ones: another process may create or use one meanwhile.
+            if _number(name) < self.number:
                 delete_tree(name)
+
+
+def _number(name: str) -> int:
+    """Return the number of a part, or 0 for other names."""
+    digits = name.removeprefix(_AHEAD)
+    return int(digits) if digits.isdigit() else 0
 
 
 def _is_sized_tmpfs(path: str) -> bool:

@@ -139,14 +139,22 @@ def attach_tree(tree: int, target: str) -> None:
     check(result, f"move_mount to {target}")
 
 
+def move_mount(source: str, target: str) -> None:
+    """Mount at another path what is mounted at `source`; raises OSError."""
+    mount(source, target, None, MS_MOVE)
+
+
 def umount(target: str, flags: int = MNT_DETACH) -> None:
     """Call umount2(2); raises OSError."""
     check(LIBC.umount2(_bytes(target), flags), f"umount {target}")
 
 
-def pivot_root(new: str, old: str) -> None:
-    """Call pivot_root(2); raises OSError."""
-    check(LIBC.pivot_root(_bytes(new), _bytes(old)), "pivot_root")
+def change_root(new: str) -> None:
+    """Make a mount the root of this mount namespace, and unmount the earlier root; raises OSError."""
+    os.chdir(new)
+    check(LIBC.pivot_root(b".", b"."), "pivot_root")
+    umount(".")
+    os.chdir("/")
 
 
 def prctl(option: int, first: int, second: int = 0) -> None:
@@ -257,13 +265,23 @@ def resize_tmpfs(root: int, size: int) -> None:
         os.close(context)
 
 
+def processes_in_use() -> int:
+    """Return the number of processes on the whole machine; raises OSError."""
+    return ctypes.c_ushort.from_buffer(_sysinfo(), 80).value
+
+
 def memory_in_use() -> int:
     """Return the bytes of memory in use on the whole machine; raises OSError."""
+    numbers = _sysinfo()
+    unit = ctypes.c_uint.from_buffer(numbers, 104).value
+    return (numbers[4] - numbers[5]) * unit
+
+
+def _sysinfo() -> ctypes.Array[ctypes.c_ulong]:
     # struct sysinfo: uptime, three load averages, total memory, free memory, …
     numbers = (ctypes.c_ulong * 16)()
     check(LIBC.sysinfo(numbers), "sysinfo")
-    unit = ctypes.c_uint.from_buffer(numbers, 104).value
-    return (numbers[4] - numbers[5]) * unit
+    return numbers
 
 
 def wipe(start: int, end: int) -> None:

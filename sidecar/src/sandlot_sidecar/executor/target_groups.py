@@ -7,7 +7,8 @@ import os
 
 from . import syscalls
 from .cgroups import Sandbox, enable, make
-from .group import DIRECTORY, Group, read_file, write_file
+from .group import Group, read_file, write_file
+from .group_directories import DIRECTORY
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -30,8 +30,8 @@ class User:
         self.name = name
 
 
-def set_default(user: User) -> None:
-    """Set the user of commands that name none: the container image's user."""
+def set_default(user: User | None) -> None:
+    """Set the user of commands that name none: the container image's user; None: root."""
     global _default
     _default = user
     _cache.clear()
@@ -107,17 +107,18 @@ def _look_up(user: str | int | None) -> User:
     uid = _number(name)
     found = by_uid(uid) if uid is not None else _by_name(name)
     if colon:
-        found.gid = resolve_group(group)
-        found.groups = [found.gid]
+        gid = resolve_group(group)
+        found.groups = [gid, *(number for number in found.groups if number not in (gid, found.gid))]
+        found.gid = gid
     return found
 
 
 def by_uid(uid: int) -> User:
-    """Return the user of a uid, with name None if /etc/passwd does not list it."""
+    """Return the user of a uid; one that /etc/passwd does not list has no name and root's group, as in a container."""
     for parts in _records("/etc/passwd", 6):
         if _number(parts[2]) == uid:
             return _user(parts)
-    return User(uid=uid, gid=uid, groups=[uid], home="/root" if uid == 0 else "/", name=None)
+    return User(uid=uid, gid=0, groups=[0], home="/", name=None)
 
 
 def _by_name(name: str) -> User:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from sandlot_contract.signals import MAX_STOP_GRACE
+
 from ..core.errors import bad_input
-from . import fields
+from . import fields, image
 from .egress import body as egress
 
 TYPE_CHECKING = False
@@ -12,12 +14,12 @@ if TYPE_CHECKING:
 
 NAMES = (
     "sandbox_id", "token", "tenant", "env", "secrets", "limits", "network", "egress", "timeout", "idle_timeout",
-    "workdir", "start_command", "meta", "restore",
+    "workdir", "start_command", "stop_signal", "stop_grace", "meta", "restore", "image",
 )  # fmt: skip
 
 
-def parse(body: dict[str, Any]) -> dict[str, Any]:
-    """Return the claim with every field validated and every default filled in. Raises a 400."""
+def parse(body: dict[str, Any], root: dict[str, Any]) -> dict[str, Any]:
+    """Return the claim with every field validated and every default filled in. `root`: the config's. Raises a 400."""
     claim: dict[str, Any] = dict.fromkeys(NAMES)
     for name, limit in (("sandbox_id", 128), ("token", 4096), ("tenant", 256)):
         claim[name] = fields.text(body, name, required=name != "tenant", limit=limit)
@@ -39,8 +41,11 @@ def parse(body: dict[str, Any]) -> dict[str, Any]:
     if claim["workdir"] is not None and not claim["workdir"].startswith("/"):
         raise bad_input("workdir must be an absolute path", field="workdir")
     claim["start_command"] = fields.command(body, "start_command", required=False)
+    claim["stop_signal"] = fields.signal(body, "stop_signal", required=False)
+    claim["stop_grace"] = fields.number(body, "stop_grace", minimum=0.0, maximum=MAX_STOP_GRACE)
     claim["meta"] = fields.document(body, "meta")
     claim["restore"] = fields.flag(body, "restore", default=False)
+    claim["image"] = image.parse(body, root)
     return claim
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 
 from httptools.parser.errors import HttpParserError, HttpParserUpgrade
 from httptools.parser.parser import HttpRequestParser
@@ -44,7 +43,6 @@ class Connection(Flow):
         self._incoming: Request | None = None
         self._url = b""
         self._bounds = Bounds()
-        self._requests: deque[Request] = deque()  # the first is being handled
         self._timer: asyncio.TimerHandle | None = None
         self._stay: asyncio.TimerHandle | None = None
 
@@ -290,10 +288,3 @@ class Connection(Flow):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-
-    def close_when_idle(self) -> None:
-        """Close now, or after the response in progress."""
-        if not self._requests:
-            self.close()
-        for request in self._requests:
-            request.keep_alive = False

@@ -73,13 +73,19 @@ class Disk:
         self._used += size
 
     def emptied(self) -> None:
-        """Reset the counters for a fresh writable layer."""
-        self._used = self._files = 0
-        self._counted = None
+        """Forget all measurements: the writable layer is fresh, and its limit may be another."""
+        self._stop()
+        self._used = self._files = self._spilled = self._files_limit = 0
+        self._limit = self._counted = None
+        self._killed = False
+        self._not_before = 0.0
 
     def close(self) -> None:
         """Stop measuring."""
         self._measured = False
+        self._stop()
+
+    def _stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from sandlot_contract.signals import signal_number
+
 from ..core.errors import bad_input
 
 TYPE_CHECKING = False
@@ -145,6 +147,17 @@ def command(body: dict[str, Any], name: str, *, required: bool) -> str | list[st
     if not value[0]:
         raise bad_input(f"the first item of {name} must name a program", field=name)
     return value
+
+
+def signal(body: dict[str, Any], name: str, *, required: bool) -> int | None:
+    """Return a signal's number; null and absent give None unless it is required."""
+    value = body.get(name)
+    if value is None and not required:
+        return None
+    try:
+        return signal_number(value)
+    except ValueError as error:
+        raise bad_input(f"{name} {error}", field=name) from error
 
 
 def user(body: dict[str, Any], name: str) -> str | int | None:

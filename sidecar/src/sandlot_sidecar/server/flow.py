@@ -1,12 +1,15 @@
-"""Flow control of one connection: named reasons pause reading, and writing waits for a slow client."""
+"""Flow control and ends of one connection: named reasons pause reading, and writing waits for a slow client."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
+
+    from .request import Request
 
 
 class Flow(asyncio.Protocol):
@@ -17,6 +20,7 @@ class Flow(asyncio.Protocol):
         self.paused_writing = False
         self.tunnel: Any = None
         self.closing = False
+        self._requests: deque[Request] = deque()  # the first is being handled
         self._drain: asyncio.Future[None] | None = None
         self._pauses: set[str] = set()
 
@@ -67,3 +71,22 @@ class Flow(asyncio.Protocol):
         """Cut the connection, so that the client sees an incomplete response."""
         self.closing = True
         self.transport.abort()
+
+    def close_when_idle(self) -> None:
+        """Close now, or after the response in progress."""
+        if not self._requests:
+            self.close()
+        for request in self._requests:
+            request.keep_alive = False
+
+    def end_use(self) -> None:
+        """Cut the connection during a tunnel, or a request that acts on the sandbox and is unfinished."""
+        if self.tunnel is not None:
+            self.abort()
+        # Claims and resets are shielded. A request behind the first has no route: it has not been admitted yet.
+        acting = [each for each in self._requests if each.route is not None and not each.route.shielded]
+        for each in acting:
+            if each.task is not None:
+                each.task.cancel()  # not `abort`, which asyncio cannot do during a sendfile; it follows
+            elif not each.answered:
+                self.abort()

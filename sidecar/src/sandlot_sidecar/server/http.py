@@ -68,8 +68,11 @@ class Http:
         self._late[path] = load
 
     def set_sandbox_token(self, token: str | None) -> None:
-        """Set the claim's token, or None without an owner."""
+        """Set the claim's token; None: the instance lost its owner, whose unfinished requests are cut."""
         self._sandbox = None if token is None else b"Bearer " + token.encode()
+        if token is None:
+            for connection in list(self._connections):
+                connection.end_use()
 
     # -- connections -----------------------------------------------------------------------------------------
 
@@ -155,6 +158,8 @@ class Http:
         """Run the handler; a coroutine runs as a task of the server's."""
         route = request.route
         try:
+            if route.needs is SANDBOX:
+                self.gate()  # again: a reset may have begun while the body arrived
             work = route.handler(request)
         except ApiError as error:
             request.respond_error(error)

@@ -14,10 +14,12 @@ from ..core.instance import CONTRACT_PHASES, InstanceState, Outcome, Phase
 from . import claim as claims
 from . import log, nameservers, readiness, statedoc
 from . import record as records
+from .claim_application import ClaimApplication
 from .disk import Disk
 from .egress import body as egress
 from .egress.owned import OwnedPolicy
-from .executor_client import ExecutorClient, ExecutorGone
+from .ending import PATIENCE, Ending
+from .executor_client import ExecutorClient, ExecutorError, ExecutorGone
 from .journal import Journal
 from .losses import Losses
 from .ops import Ops
@@ -25,18 +27,18 @@ from .restoration import Restoration
 from .sandbox import Sandbox
 from .tasks import Tasks, beside
 from .use import Use
+from .waiting_ends import WaitingEnds
 from .webhooks import CLAIM_TOLD_AFTER, Webhooks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
+    from typing import Any, Unpack
 
     from ..config import Config
     from ..core.ends import End
+    from ..core.instance import Conditions
     from .runners import Made
-
-END_PATIENCE = 60.0  # seconds of retries of the `ended` webhook
 
 
 class Instance:
@@ -56,24 +58,26 @@ class Instance:
             url=config.webhook, instance_id=config.instance_id, token=config.token, heartbeat=config.heartbeat,
             document=self.state,
         )  # fmt: skip
-        self.finished = asyncio.Event()  # the process may exit
         self.on_token: Callable[[str | None], None] = lambda token: None
         self._lock = asyncio.Lock()  # serializes claim, reset and end
         self.tasks = Tasks()
-        self.use = Use(self.ops, end=self._end_of_use)
+        self.use = Use(self.ops, end=self._end_of_use, sandbox=self.sandbox)
+        self._ending = Ending(
+            use=self.use, ops=self.ops, sandbox=self.sandbox, webhooks=self.webhooks, tasks=self.tasks
+        )
+        self.finished = self._ending.finished
+        self._waiting_ends = WaitingEnds(self.life, self.use)
         self.disk = Disk(self.ops, measured=config.target)
         # In a pod without an overlay over it, the sandbox can write /etc/resolv.conf.
         keep = os.path.join(config.state_dir, "resolv.conf") if config.target else None
         self._egress = OwnedPolicy(
             record=self.record, store=self._store, executor=executor, names=nameservers.read(keep=keep)
         )
+        self._application = ClaimApplication(self.life, self.sandbox, self.ops, self._egress, self._store)
         self.restoration = Restoration(
-            self.life,
-            state_dir=config.state_dir,
-            late=self._end_of_use,
-            heard=self._heard,
+            self.life, state_dir=config.state_dir, late=self._end_of_use, heard=self._heard,
             ready=self._restored,
-        )
+        )  # fmt: skip
         self.ops.on_change = self._ops_changed
         self.ops.journal = self.journal.write
         Losses(self.end, executor=executor, webhooks=self.webhooks, sandbox=self.sandbox, ops=self.ops)
@@ -101,14 +105,14 @@ class Instance:
         claim = self.record.claim
         if self.life.over:  # an earlier process ended it and could not send `ended`
             self._open_to_owner()
-            self.tasks.spawn(self._say_ended())
+            self._ending.announce()
             return
         self.webhooks.prepare()
         lost, over = self.journal.load()
         try:
-            await self.sandbox.build(resume=claim is not None)
+            await self.sandbox.build(image=self.record.image, resume=claim is not None)
             if claim is not None:
-                await self.sandbox.apply(claim)
+                await self.sandbox.apply(claim, self.ops.pool, unused=False)
             self._egress.by_tables = bool(self.sandbox.setup.get("guarded"))
             await self._egress.again()
             self.sandbox.prepare(self.ops, claim)
@@ -145,6 +149,7 @@ class Instance:
         # A pod costs many times what a runner does, and its owner's first command would have to wait for a new runner.
         if not self.config.target:
             self.ops.pool.rest()
+        self.use.ahead.begin(self.record)
 
     def _open_to_owner(self) -> None:
         if self.record.claim is not None:
@@ -154,20 +159,18 @@ class Instance:
 
     async def claim(self, body: dict[str, Any], *, generation: int | None) -> None:
         """Claim by compare-and-set; returns once the claim is on disk and in force. Raises ApiError."""
-        claim = claims.parse(body)
+        claim = claims.parse(body, self.config.root)
         async with self._lock:
             if not self.life.claim(claim, generation=generation, now=time.time()):
                 return
+            self.use.ahead.stop()  # preparing would delay the claim, and be for the earlier image
             try:
-                if claim["network"] != "full":
-                    self.ops.pool.rest()  # a runner's network namespace is its ops'
-                await self.sandbox.apply(claim)
-                self.ops.pool.open()
-                await asyncio.sleep(0)  # the executor forks the runner while this process writes to the disk
-                await self._egress.begin(claim["egress"])
+                await self._application.apply(claim)
             except BaseException as error:
                 self._heard(self.life.claim_failed())
                 self._nobody_waits()
+                if isinstance(error, ExecutorError) and error.code == "setup":
+                    await self._end(ends.not_built(str(error)))
                 if isinstance(error, ExecutorGone):
                     raise ApiError(503, "broken", str(error)) from error
                 raise
@@ -214,12 +217,18 @@ class Instance:
             kept = self.life.reset(keep_claim=keep_claim, generation=generation, overlay=overlay)
             self.use.stop()
             self.webhooks.stop()
-            await self.ops.end_all(CommandVerdict.SANDBOX_ENDED, message="the sandbox was reset")
+            cause, message = CommandVerdict.SANDBOX_ENDED, "the sandbox was reset"
+            if not self._waiting_ends.one_applies() and self.use.begin_stop(cause, message=message):
+                await self.use.stopped()
+            await self.ops.end_all(cause, message=message)
             self.use.forget()
             try:
-                (answer, made), _ = await asyncio.gather(self.sandbox.reset(kept), beside(self.journal.clear))
+                works = [self.journal.clear]
+                if kept is None:
+                    works.append(lambda: records.store_next(self.config.state_dir, self.record))
+                (answer, made), _ = await asyncio.gather(self.sandbox.reset(kept), beside(*works))
                 if answer.get("equal"):
-                    await self._begin_anew(made)
+                    await self._begin_anew(made, ready=bool(answer.get("prepared")))
             except SidecarError as error:
                 await self._end(ends.not_reset(str(error)))
                 raise ApiError(503, "reset_failed", str(error)) from error
@@ -227,63 +236,49 @@ class Instance:
                 await self._end(ends.not_fresh(answer["proof"]["differences"]))
         return {name: answer.get(name) for name in ("took_ms", "proof", "equal")}
 
-    async def _begin_anew(self, made: Made | None) -> None:
-        """Serve again after a reset that left nothing behind, beginning with the runner that was `made`."""
-        kept = self.life.keeps
-        if not kept:
-            await self._egress.lift()
+    async def _begin_anew(self, made: Made | None, *, ready: bool) -> None:
+        """Serve again after a reset, with the runner that was `made`. `ready`: a first command has run already."""
+        await self._egress.emptied(kept=self.life.keeps)
         over = self._heard(self.life.emptied())
         if over:
             self.restoration.reset()
             self.on_token(None)
         self.sandbox.prepare(self.ops, self.record.claim)
-        self.ops.forget(made)
+        self.ops.forget(made, ready=ready)
         self.disk.emptied()
-        stores = [beside(self._store)] if over else []  # while the command runs
-        await asyncio.gather(readiness.run_first_command(self.ops, owned=kept), *stores)
+        if not ready:
+            await readiness.run_first_command(self.ops, owned=self.life.keeps)
         self._heard(self.life.built())
-        log.event("reset", generation=self.record.generation)
+        log.event("reset", generation=self.record.generation, prepared=ready)
         self._go_on()
 
     # -- end -------------------------------------------------------------------------------------------------
 
-    async def end(
-        self,
-        end: End,
-        *,
-        generation: int | None = None,
-        patience: float = END_PATIENCE,
-        only_unclaimed: bool = False,
-        only_of: str | None = None,
-    ) -> None:
+    async def end(self, end: End, *, patience: float = PATIENCE, **conditions: Unpack[Conditions]) -> None:
         """End the sandbox, see `InstanceState.end`; the webhook is retried for `patience` seconds. Raises ApiError."""
-        async with self._lock:  # waits for a claim in progress, which then counts
-            await self._end(
-                end, generation=generation, patience=patience, only_unclaimed=only_unclaimed, only_of=only_of
-            )
+        self._waiting_ends.add(conditions)
+        try:
+            async with self._lock:  # waits for a claim in progress, which then counts
+                await self._end(end, patience=patience, **conditions)
+        finally:
+            self._waiting_ends.remove(conditions)
 
-    async def _end(self, end: End, *, patience: float = END_PATIENCE, **conditions: Any) -> None:
+    async def _end(self, end: End, *, patience: float = PATIENCE, **conditions: Unpack[Conditions]) -> None:
         if not self._heard(self.life.end(end, **conditions)):
             return
         self.use.stop()
+        self.webhooks.stop()
         self.restoration.stop()
         log.event("ended", verdict=end.verdict, message=end.message)
         try:
             self._store()
         except records.StoreError as error:
             log.failure("record_failed", error)
-        await self.ops.end_all(end.cause, message=end.message or end.verdict)
-        await self.sandbox.end()
-        self.tasks.spawn(self._say_ended(patience=patience))
+        await self._ending.carry_out(end, patience=patience)
 
     def _end_of_use(self, end: End) -> None:
         """End this generation, unless a reset in progress ends it first."""
         self.tasks.spawn(self.end(end, generation=self.record.generation))
-
-    async def _say_ended(self, *, patience: float = END_PATIENCE) -> None:
-        await self.webhooks.ended(patience=patience)
-        await asyncio.sleep(0.05)  # the response to `end` is sent before the socket is removed
-        self.finished.set()
 
     async def close(self) -> None:
         """Release everything at the end of the process."""

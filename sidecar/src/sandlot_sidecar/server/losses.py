@@ -64,6 +64,8 @@ class Losses:
             self._ops.broken("the sandbox's init process was lost; a new one was started")
         elif event == "init_given_up":
             self._init_given_up()
+        elif event == "prepared":
+            log.event("prepared")
         elif event == "target_lost":
             self._end(ends.container_ended(out_of_memory=self._sandbox.memory.exhausted()))
 

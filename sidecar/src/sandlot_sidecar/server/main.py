@@ -86,6 +86,7 @@ async def _terminate(instance: Instance) -> None:
     """Handle SIGTERM: end the sandbox as evicted or deleted."""
     end = ends.terminated(owned=instance.record.claim is not None)
     await instance.end(end, patience=TERM_PATIENCE)
+    instance.use.end_grace()  # of an earlier end: Kubernetes gives a pod a second
     if instance.life.phase is Phase.FAILED:
         instance.finished.set()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal as signals
 
 from sandlot_contract.frames import STDERR, STDOUT
 from sandlot_contract.headers import ATTACHED, OP, OP_KEY, QUEUED_KEY
@@ -18,7 +17,6 @@ from .stream import send_frames
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import Any
 
     from .http import Http
     from .instance import Instance
@@ -234,7 +232,7 @@ class OpRoutes:
     def signal(self, request: Request) -> None:
         """Send a signal to the op, once per dedupe id."""
         op, body = self._find(request), request.json()
-        number = _signal_number(body.get("signal"))
+        number = fields.signal(body, "signal", required=True)
         tree = fields.flag(body, "tree", default=True)
         dedupe = fields.text(body, "id", limit=128)
         if op.state is State.ENDED:
@@ -284,15 +282,3 @@ def _queued(request: Request) -> float:
     except ValueError:
         return 0.0
     return seconds if 0.0 <= seconds < 1e9 else 0.0
-
-
-def _signal_number(value: Any) -> int:
-    if isinstance(value, str):
-        name = value.upper()
-        number = getattr(signals, name if name.startswith("SIG") else "SIG" + name, None)
-        if isinstance(number, signals.Signals):
-            return int(number)
-        raise bad_input("signal must be a signal's name or a number from 1 to 64", field="signal")
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 64:
-        raise bad_input("signal must be a signal's name or a number from 1 to 64", field="signal")
-    return value

@@ -11,7 +11,7 @@ from sandlot_contract.verdicts import CommandVerdict
 from .. import kernel
 from ..core.op import ANY, Action, Op
 from ..core.table import OpTable
-from ..core.verdicts import LIMITS_REACHED
+from ..core.verdicts import LIMITS_REACHED, REPEATED_ON_STDERR
 from . import log
 from .diagnosis import OpDiagnosis
 from .framelog import FrameLog, spill_file
@@ -32,10 +32,6 @@ if TYPE_CHECKING:
     from .runners import Made, RunnersFailed
 
 monotonic = time.monotonic
-# Verdicts repeated as the last line of stderr: a client that knows no verdicts would see the exit code only.
-REPEATED_ON_STDERR: frozenset[str] = frozenset(
-    (*LIMITS_REACHED, CommandVerdict.START_FAILED, CommandVerdict.TIMEOUT, CommandVerdict.DISK_FULL)
-)
 
 
 class Ops:
@@ -175,9 +171,8 @@ class Ops:
             self.pump()
 
     def _waiting(self) -> int:
-        table = self.table
-        room = min(self.limits.max_running - table.running, self.max_starting - self._starting)
-        return min(len(table.queue), room)
+        room = min(self.limits.max_running - self.table.running, self.max_starting - self._starting)
+        return min(len(self.table.queue), room)
 
     def _no_runner(self, error: RunnersFailed) -> None:
         cause, message = CommandVerdict.SANDBOX_BROKEN, f"could not start a runner for the command: {error}"
@@ -219,8 +214,15 @@ class Ops:
         """Have the executor kill everything that a runner started."""
         self.tasks.spawn(self.reasons.kill_tree(pid))
 
+    def kill_others(self, but: Op, cause: str, *, message: str) -> None:
+        """Kill all ops but one, and start no other: the sandbox ends, or is reset, with that one."""
+        self.pool.pause()
+        for op in [op for op in self.table.ops.values() if op is not but]:
+            self.kill(op, cause, message=message)
+
     async def end_all(self, cause: str, *, message: str) -> None:
-        """End all ops without waiting for their processes: the sandbox ends or is reset."""
+        """End all ops without waiting for their processes, and close the runners: the sandbox ends or is reset."""
+        self.pool.pause()  # otherwise each end would let a queued op start
         for op in list(self.table.ops.values()):
             op.io.drain()
             self.move(op, op.abandon(cause, message=message, now=monotonic()))
@@ -274,11 +276,12 @@ class Ops:
         if due is not None:
             self._sweep = self.loop.call_later(max(due, 0.5), self.sweep)
 
-    def forget(self, made: Made | None) -> None:
-        """Clear ops and runners after a reset; one runner may be `made` already."""
+    def forget(self, made: Made | None, *, ready: bool) -> None:
+        """Clear ops and runners after a reset; one runner may be `made` already. `ready`: the next claim needs no other."""
         self._forget_results()
         self._replace_pool()
-        self.pool.open(made)
+        if made is not None or not ready:
+            self.pool.open(made)
 
     async def close(self) -> None:
         """Release everything."""

@@ -26,7 +26,7 @@ def load(state_dir: str) -> Record:
     except (OSError, ValueError) as error:
         raise StoreError(f"cannot read the claim record: {error}") from error
     for name in Record.__slots__:
-        setattr(record, name, document.get(name))
+        setattr(record, name, document.get(name, getattr(record, name)))
     return record
 
 
@@ -51,3 +51,12 @@ def store(state_dir: str, record: Record, *, durable: bool) -> None:
             os.close(directory)
     except (OSError, ValueError, RecursionError) as error:
         raise StoreError(f"cannot write the claim record: {error}") from error
+
+
+def store_next(state_dir: str, record: Record) -> None:
+    """Write the record of the next generation while a reset is in progress. Raises StoreError.
+
+    If this process ends before the reset does, its restart builds a fresh sandbox for it. A crash of the machine ends
+    the sandbox, so the record is not durable.
+    """
+    store(state_dir, record.next_generation(), durable=False)

@@ -9,7 +9,7 @@ import socket
 from ..core.errors import SidecarError
 from ..executor import wire
 from . import log
-from .executor_client import ExecutorGone
+from .executor_client import ExecutorError, ExecutorGone
 from .sendqueue import SendQueue
 
 TYPE_CHECKING = False
@@ -138,6 +138,15 @@ class RunnerPool:
             self._add(made)
         self.want()
 
+    def pause(self) -> None:
+        """Start no runner and give none to an op until `open`; those that are ready stay."""
+        self._open = False
+
+    def tell(self, message: dict[str, Any]) -> None:
+        """Send the runners that are ready a message that has no answer."""
+        for runner in self._idle:
+            runner.send(message)
+
     def rest(self) -> None:
         """Keep no runner ready while the sandbox has no owner, since each costs 1.8 MiB."""
         self._open = False
@@ -147,7 +156,7 @@ class RunnerPool:
 
     def take(self) -> Runner | None:
         """Take an idle runner for an op, or return None."""
-        if not self._idle:
+        if not self._idle or not self._open:
             return None
         runner = self._idle.pop()
         self._busy.add(runner)
@@ -178,6 +187,8 @@ class RunnerPool:
         """Handle the death of an idle runner; a lasting cause, such as no memory, must not make us fork forever."""
         if runner in self._idle:
             self._idle.remove(runner)
+        if not self._open:
+            return
         self._keep(self._ask_why(runner.pid))
 
     async def _ask_why(self, runner: int) -> None:
@@ -231,7 +242,8 @@ class RunnerPool:
             return
         except SidecarError as error:
             log.failure("runner_failed", error)
-            self._failed(RunnersFailed(str(error), oom=False))
+            full = isinstance(error, ExecutorError) and error.code == "memory_full"
+            self._failed(RunnersFailed(str(error), oom=full))
             return
         made = answer["runner"], fds[0]
         if self._open:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import signal
 from collections import deque
 
 from sandlot_contract.frames import STDERR, STDOUT
+from sandlot_contract.signals import STOP_GRACE
 
+from ..core.errors import ApiError
 from ..core.op import Op, State
 from .spec import Spec
 
@@ -85,14 +89,44 @@ class TailLog:
 class StartCommand:
     """Runs the start command at once; its failure does not end the sandbox."""
 
-    def __init__(self, ops: Ops, command: str | list[str]) -> None:
-        spec = Spec(command=command)
+    def __init__(self, ops: Ops, claim: dict[str, Any]) -> None:
+        spec = Spec(command=claim["start_command"])
         self.log = TailLog()
         self.op: Op = ops.begin_apart(spec, log=self.log)
         self.op.detached = True
+        self._ops = ops
+        # The record of an earlier version has neither.
+        self._signal: int = claim.get("stop_signal") or signal.SIGTERM
+        grace = claim.get("stop_grace")
+        self._grace: float = STOP_GRACE if grace is None else grace
+        self._grace_over: asyncio.Future[None] | None = None  # while it is being stopped, and afterwards
+
+    def begin_stop(self) -> bool:
+        """Send the stop signal to the command's process; return False if it does not run or has no grace."""
+        if self.op.state not in (State.STARTING, State.RUNNING) or not self._grace:
+            return False
+        try:
+            self.op.io.signal(self._signal, tree=False)
+        except ApiError:
+            return False  # its runner does not read signals any more
+        self._grace_over = self._ops.loop.create_future()
+        self._ops.watchers.when_ended(self.op, lambda _op: self.end_grace())
+        return True
+
+    async def stopped(self) -> None:
+        """Wait until it has ended, for its grace at most."""
+        if self._grace_over is not None:
+            await asyncio.wait([self._grace_over], timeout=self._grace)
+
+    def end_grace(self) -> None:
+        """Have `stopped` return now."""
+        if self._grace_over is not None and not self._grace_over.done():
+            self._grace_over.set_result(None)
 
     def document(self) -> dict[str, Any]:
         """Return the start command's part of the state document."""
         if self.op.state is State.ENDED:
             return {"state": "ended", "exit_code": self.op.exit_code}
+        if self._grace_over is not None:
+            return {"state": "stopping", "exit_code": None}
         return {"state": "none" if self.op.state is State.QUEUED else "running", "exit_code": None}

@@ -55,6 +55,7 @@ class Tasks:
         return None if task.cancelled() else task.exception()
 
 
-async def beside(work: Callable[[], None]) -> None:
+async def beside(*works: Callable[[], None]) -> None:
     """For `gather`: what is done at once while the coroutines before it wait."""
-    work()
+    for work in works:
+        work()

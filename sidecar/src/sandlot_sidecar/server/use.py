@@ -7,6 +7,7 @@ import time
 
 from ..core import ends
 from ..core.op import Op, State
+from .ahead import Ahead
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,13 +16,15 @@ if TYPE_CHECKING:
     from ..core.ends import End
     from ..core.record import Record
     from .ops import Ops
+    from .sandbox import Sandbox
     from .startcommand import StartCommand
 
 
 class Use:
     """Calls `end` when the deadline, idle timeout or start command ends the sandbox. Without an owner no timer runs."""
 
-    def __init__(self, ops: Ops, *, end: Callable[[End], None]) -> None:
+    def __init__(self, ops: Ops, *, end: Callable[[End], None], sandbox: Sandbox) -> None:
+        self.ahead = Ahead(sandbox, idle=self._idle_seconds)
         self.last_active = time.time()
         self.start_command: StartCommand | None = None
         self._ops = ops
@@ -39,6 +42,7 @@ class Use:
         self._begun = True
         self._idle_timeout = None if record.claim is None else record.claim["idle_timeout"]
         self.activity()
+        self.ahead.begin(record)
         deadline_at = record.deadline_at()
         if deadline_at is not None:
             pause = max(0.0, deadline_at - time.time())
@@ -50,7 +54,8 @@ class Use:
         if claim is not None and claim["start_command"] is not None:
             from .startcommand import StartCommand  # imported on first use: an idle sidecar saves its memory
 
-            self.start_command = StartCommand(self._ops, claim["start_command"])
+            self.start_command = StartCommand(self._ops, claim)
+            self.activity()  # its own start counted as an op of the owner
             if claim["meta"].get("main"):
                 self._ops.watchers.when_ended(self.start_command.op, self._main_ended)
 
@@ -63,6 +68,9 @@ class Use:
         table, start = self._ops.table, self.start_command
         own = 1 if start is not None and start.op.state is not State.ENDED else 0
         return table.running + len(table.queue) - own > 0 or self._streams > 0
+
+    def _idle_seconds(self) -> float:
+        return 0.0 if self.under_way() else time.time() - self.last_active
 
     def stream_begins(self) -> None:
         """Count a file transfer or tunnel as use."""
@@ -88,11 +96,30 @@ class Use:
 
     def stop(self) -> None:
         """Stop all timers."""
+        self.ahead.stop()
         for timer in (self._deadline, self._idle):
             if timer is not None:
                 timer.cancel()
         self._deadline = self._idle = self._idle_timeout = None
         self._begun = False
+
+    def begin_stop(self, cause: str, *, message: str) -> bool:
+        """Begin to stop the start command, and kill all other ops; return False if there is none to stop."""
+        start = self.start_command
+        if start is None or not start.begin_stop():
+            return False
+        self._ops.kill_others(start.op, cause, message=message)
+        return True
+
+    async def stopped(self) -> None:
+        """Wait until the start command has ended, for its grace at most."""
+        if self.start_command is not None:
+            await self.start_command.stopped()
+
+    def end_grace(self) -> None:
+        """Wait no longer for a start command that is being stopped."""
+        if self.start_command is not None:
+            self.start_command.end_grace()
 
     def forget(self) -> None:
         """Forget the start command after a reset."""

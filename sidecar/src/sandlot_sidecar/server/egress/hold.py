@@ -68,6 +68,11 @@ class EgressEnforcer:
         if self._proxy is not None:
             self._proxy.follow(policy)
 
+    def cut(self) -> None:
+        """Cut the proxy's connections; it goes on to listen."""
+        if self._proxy is not None:
+            self._proxy.cut()
+
     def close(self) -> None:
         """Cut the proxy's connections; the kernel drops its part with the sandbox."""
         if self._proxy is not None:

@@ -40,7 +40,7 @@ class OwnedPolicy:
         try:
             await self._hold(policy, instead_of=body.NONE)
         except BaseException as error:
-            self._record.disown()
+            self._record.withdraw()
             self._store()  # otherwise a restart would restore a claim that was never acknowledged
             if not isinstance(error, ApiError):
                 raise
@@ -66,9 +66,11 @@ class OwnedPolicy:
         if self._record.egress is not None:
             await self._hold(self._record.egress, instead_of=body.NONE)
 
-    async def lift(self) -> None:
-        """Stop enforcing the recorded policy, since the instance has no owner."""
-        if self._record.egress is not None:
+    async def emptied(self, *, kept: bool) -> None:
+        """After a reset: cut what dead processes had open, and stop enforcing the policy unless its owner is `kept`."""
+        if self._holding is not None:
+            self._holding.cut()
+        if not kept and self._record.egress is not None:
             await self._hold(body.NONE, instead_of=self._record.egress)
 
     def close(self) -> None:

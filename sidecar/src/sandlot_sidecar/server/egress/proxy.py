@@ -93,6 +93,10 @@ class Proxy:
     def close(self) -> None:
         """Stop listening and cut all connections."""
         self.follow(Policy(allow=True, rules=[]))
+        self.cut()
+
+    def cut(self) -> None:
+        """Cut all connections."""
         for flow in self._flows:
             _cut(flow)
 
