@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 from sandlot_contract.verdicts import SandboxVerdict
 
@@ -17,9 +18,10 @@ from sandlot_gateway.control.api import control_api
 from sandlot_gateway.control.counters import Counters
 from sandlot_gateway.control.services import Services
 from sandlot_gateway.core.backend import Backend
+from sandlot_gateway.core.instances import by_size, by_template
 from sandlot_gateway.core.ready import by_chance, first_come
 from sandlot_gateway.core.slots import Slots
-from sandlot_gateway.core.supply import SupplySettings
+from sandlot_gateway.core.supply_settings import SupplySettings
 from sandlot_gateway.credentials import Credentials
 from sandlot_gateway.data.breaker import Limits
 from sandlot_gateway.data.expose import Exposures
@@ -77,10 +79,14 @@ class Gateway:
             touched=lambda sandbox_id: self.lifecycle.ends.orphans.used(sandbox_id),
             sought=self.backend.sought,
             missed=self.backend.missed,
+            elsewhere=self.backend.may_have,
         )
         self.supply = Supply(
             backend=self.backend,
-            slots=Slots(rank=first_come() if self.backend.single_gateway else by_chance()),
+            slots=Slots(
+                rank=first_come() if self.backend.single_gateway else by_chance(),
+                kind=by_size if self.backend.lays_images else by_template,
+            ),
             settings=SupplySettings(
                 max_starts=settings.max_starts,
                 max_waiting=settings.max_waiting,
@@ -195,7 +201,7 @@ class Gateway:
             recovered=self._recovered,
             max_body=settings.max_body,
             counted=self.counters.request,
-            refusal=Credentials(keys=keys).refusal,
+            refusal=Credentials(keys=keys, is_peer=self.tokens.is_peer).refusal,
             is_known=self.data.is_known,
         )
 
@@ -210,12 +216,15 @@ class Gateway:
             BackendEvents(
                 supply=self.supply,
                 lifecycle=self.lifecycle,
+                directory=self.directory,
                 found=self.webhooks.found,
                 refused=lambda what: self.metrics.records_refused.labels(what).inc(),
             )
         )
         for spec in self.settings.pools():
-            await self.backend.set_pool(spec)
+            known = self.backend.pool(spec.name)
+            reuse = known.reuse if known is not None else self.backend.reuse
+            await self.backend.set_pool(replace(spec, reuse=reuse))
         self.lifecycle.adoption.resume()
         await self.exposures.start()
         self.exposures.prune()

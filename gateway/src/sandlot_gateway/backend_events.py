@@ -9,7 +9,8 @@ from sandlot_contract.ids import InstanceId, SandboxId
 
 from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.core.owners import RecordedEnd
-from sandlot_gateway.core.slots import Loss, Phase
+from sandlot_gateway.core.slot import Loss, Phase
+from sandlot_gateway.directory import Directory
 from sandlot_gateway.engine.lifecycle import Lifecycle
 from sandlot_gateway.engine.supply import Supply
 
@@ -22,11 +23,13 @@ class BackendEvents:
         *,
         supply: Supply,
         lifecycle: Lifecycle,
+        directory: Directory,
         found: Callable[[Instance, dict[str, Any]], None],
         refused: Callable[[str], None],
     ) -> None:
         self._supply = supply
         self._lifecycle = lifecycle
+        self._directory = directory
         self._found = found
         self._refused = refused
 
@@ -42,6 +45,12 @@ class BackendEvents:
     def sandbox_ended_elsewhere(self, end: RecordedEnd) -> None:
         self._lifecycle.adoption.over(end)
 
+    def generation_ended(
+        self, instance_id: InstanceId, generation: int, end: RecordedEnd, *, retire: bool
+    ) -> None:
+        if not self._lifecycle.ends.generation_ended(instance_id, generation, end, retire=retire):
+            self._lifecycle.adoption.over(end)
+
     def record_refused(self, what: str) -> None:
         self._refused(what)
 
@@ -50,6 +59,9 @@ class BackendEvents:
 
     def owner(self, instance_id: InstanceId) -> SandboxId | None:
         return self._supply.slots.owner(instance_id)
+
+    def knows(self, sandbox_id: SandboxId) -> bool:
+        return self._directory.get(sandbox_id) is not None
 
     def warm_count(self, pool: str) -> int:
         return self._supply.slots.warm.count(pool)

@@ -35,8 +35,9 @@ class Directory:
     """All sandboxes, in memory and for one event loop; what must survive is in the sidecars and the archive.
 
     `keep` seconds and `limit` bound the ended sandboxes. `patience`: seconds to wait for an unknown sandbox if other
-    gateways create some, too. `sought` is called for each unknown one that is new; `missed` for each that arrives
-    late, with whether it is new. `unreachable` gets the address of each that ends, to fail waiting calls.
+    gateways create some, too. `sought` is called for each unknown one that is not older than `keep`; `missed` for each
+    that arrives late, with whether it is new. `elsewhere`: whether another gateway may have one that was sought.
+    `unreachable` gets the address of each that ends, to fail waiting calls.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class Directory:
         touched: Callable[[SandboxId], None] | None = None,
         sought: Callable[[SandboxId], None] = lambda sandbox_id: None,
         missed: Callable[[bool], None] = lambda new: None,
+        elsewhere: Callable[[SandboxId], bool] = lambda sandbox_id: False,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._keep = keep
@@ -60,6 +62,7 @@ class Directory:
         self._on_touched = touched
         self._on_sought = sought
         self._on_missed = missed
+        self._elsewhere = elsewhere
         self._clock = clock
         self._sandboxes: dict[SandboxId, Sandbox] = {}
         self._shelves: dict[str, TenantIndex] = {}
@@ -167,8 +170,8 @@ class Directory:
         """Wait for an unknown sandbox that another gateway may have just created."""
         if not self._patience or sandbox_id in self._sandboxes or created_at(sandbox_id) is None:
             return
-        new = self.may_come(sandbox_id)
-        if new and sandbox_id not in self._changes:
+        new = self._is_new(sandbox_id)
+        if self._may_have_ended(sandbox_id) and sandbox_id not in self._changes:
             self._on_sought(sandbox_id)
         event = self._changes.setdefault(sandbox_id, asyncio.Event())
         missed = asyncio.get_running_loop().call_later(MISSED_AFTER, self._on_missed, new)
@@ -183,14 +186,21 @@ class Directory:
             missed.cancel()
 
     def may_come(self, sandbox_id: SandboxId) -> bool:
-        """Return whether an unknown sandbox is so new that another gateway may have created it."""
-        made = created_at(sandbox_id)
+        """Return whether another gateway may have an unknown sandbox: it is new, or not all of them have denied it."""
         return (
             bool(self._patience)
-            and made is not None
             and sandbox_id not in self._sandboxes
-            and abs(self._clock() - made) < NEW_SECONDS
+            and (self._is_new(sandbox_id) or self._elsewhere(sandbox_id))
         )
+
+    def _is_new(self, sandbox_id: SandboxId) -> bool:
+        made = created_at(sandbox_id)
+        return made is not None and abs(self._clock() - made) < NEW_SECONDS
+
+    def _may_have_ended(self, sandbox_id: SandboxId) -> bool:
+        """Return whether another gateway may know a sandbox of this id, live or ended."""
+        made = created_at(sandbox_id)
+        return made is not None and abs(self._clock() - made) < max(self._keep, NEW_SECONDS)
 
     async def all_appear(self, sandbox_ids: Iterable[SandboxId]) -> None:
         """Wait for all of them at the same time, as `appear` does."""

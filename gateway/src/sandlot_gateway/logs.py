@@ -5,11 +5,10 @@ The data plane passes its ids with each line; in the control API they come from 
 
 from __future__ import annotations
 
-import json
 import logging
-import sys
-import time
 from contextvars import ContextVar
+
+from sandlot_contract import logs
 
 request_id: ContextVar[str | None] = ContextVar("request_id", default=None)
 sandbox_id: ContextVar[str | None] = ContextVar("sandbox_id", default=None)
@@ -23,27 +22,19 @@ _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {
 }
 
 
-class JsonFormatter(logging.Formatter):
+class JsonFormatter(logs.JsonFormatter):
     """Formats `extra` fields as keys of the line, and adds ids from the context."""
 
-    def format(self, record: logging.LogRecord) -> str:
-        seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
-        line: dict[str, object] = {
-            "time": f"{seconds}.{int(record.msecs):03d}Z",
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": record.getMessage(),
-        }
+    def extra(self, record: logging.LogRecord) -> dict[str, object]:
+        found: dict[str, object] = {}
         for name, variable in _CONTEXT.items():
             value = variable.get()
             if value is not None:
-                line[name] = value
+                found[name] = value
         for name, value in record.__dict__.items():
             if name not in _STANDARD and value is not None:
-                line[name] = value
-        if record.exc_info:
-            line["error"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str, ensure_ascii=False)
+                found[name] = value
+        return found
 
 
 def _is_no_refusal(record: logging.LogRecord) -> bool:
@@ -53,11 +44,5 @@ def _is_no_refusal(record: logging.LogRecord) -> bool:
 
 def configure(level: str) -> None:
     """Configure all loggers to write JSON to stderr."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonFormatter())
-    root = logging.getLogger()
-    root.handlers[:] = [handler]
-    root.setLevel(level.upper())
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    logs.configure(level, formatter=JsonFormatter(), warnings_only=("uvicorn", "asyncio"))
     logging.getLogger("uvicorn.error").addFilter(_is_no_refusal)
-    logging.getLogger("asyncio").setLevel(logging.WARNING)

@@ -11,7 +11,7 @@ from sandlot_contract.statuses import TERMINAL, Status
 from sandlot_contract.template import PIDS, Template
 from sandlot_contract.verdicts import SandboxVerdict
 
-from sandlot_gateway.core.owners import Claim, PendingCreate
+from sandlot_gateway.core.owners import Claim, PendingCreate, RecordedEnd
 from sandlot_gateway.data.routes import Route
 from sandlot_gateway.egress import Egress
 
@@ -67,6 +67,9 @@ class Spec(msgspec.Struct, gc=False, omit_defaults=True):
     secret_names: list[str] = []
     start_command: str | list[str] | None = None
     start_kind: Literal["string", "object"] | None = None
+    run_image_command: bool = False  # its claim takes start_command from the image
+    stop_signal: int | None = None  # None: the image's
+    stop_grace: float | None = None  # seconds
     workdir: str | None = None
     network: Literal["full", "none"] = "full"
     egress: Egress | None = None  # None: everything that the network allows
@@ -116,6 +119,7 @@ class Sandbox(msgspec.Struct, gc=False, omit_defaults=True):
     claim: float = 0.0  # seconds of the claim
     asked_at: float = 0.0  # time of the claim request, by the clock of the gateway that sent it
     notes: list[str] = []
+    image_digest: str | None = None  # what the name of its image stood for at the claim; None: unknown
     pending_elsewhere: bool = False  # a pending create of another gateway, which had no instance yet
 
     @property
@@ -164,7 +168,26 @@ class Sandbox(msgspec.Struct, gc=False, omit_defaults=True):
     def ownership(self) -> Claim:
         """Return the claim record for the backend."""
         at = self.started_at or self.created_at
-        return Claim(self.id, self.tenant, at=at, labels=tuple(self.spec.labels), request=self.request())
+        return Claim(
+            self.id,
+            self.tenant,
+            at=at,
+            labels=tuple(self.spec.labels),
+            request=self.request(),
+            generation=self.generation,
+        )
+
+    def recorded_end(self) -> RecordedEnd:
+        """Return the end of an ended sandbox, for other gateways."""
+        return RecordedEnd(
+            self.id,
+            verdict=self.verdict or SandboxVerdict.SANDBOX_LOST,
+            message=self.message,
+            exit_code=self.exit_code,
+            of_pending_create=False,
+            request=self.request(),
+            at=self.ended_at,
+        )
 
     def pending_create(self) -> PendingCreate:
         """Return the pending create, for a backend that shares it with other gateways."""
@@ -218,7 +241,14 @@ def recovered(state: dict[str, Any], *, now: float) -> Sandbox:
         queued=meta.queued,
         start=meta.start,
         notes=list(state.get("notes") or []),
+        image_digest=image_digest_in(state),
     )
+
+
+def image_digest_in(state: dict[str, Any]) -> str | None:
+    """Return the digest of the image that a state document names; None for the machine's own root."""
+    image = state.get("image")
+    return image if isinstance(image, str) and ":" in image else None
 
 
 def from_pending_create(sandbox_id: SandboxId, request: dict[str, Any], *, now: float) -> Sandbox:

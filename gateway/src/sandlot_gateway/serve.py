@@ -217,6 +217,9 @@ def _kubernetes_backend(settings: Settings, tokens: Tokens, pool: HttpPool) -> B
     from sandlot_gateway.backends.kubernetes.peers import PeerSettings
     from sandlot_gateway.backends.kubernetes.settings import KubernetesSettings
 
+    peers = None
+    if settings.peers:
+        peers = PeerSettings(settings.peers, own_port=settings.port, max_body=settings.max_body)
     return KubernetesBackend(
         tokens=tokens,
         pool=pool,
@@ -225,7 +228,9 @@ def _kubernetes_backend(settings: Settings, tokens: Tokens, pool: HttpPool) -> B
             namespace=settings.namespace,
             subdomain=settings.subdomain,
             cluster_domain=settings.cluster_domain,
-            peers=PeerSettings(settings.peers, own_port=settings.port) if settings.peers else None,
+            node_agent_token_file=settings.node_agent_token_file,
+            registry_credentials=settings.registry_credentials,
+            peers=peers,
         ),
     )
 

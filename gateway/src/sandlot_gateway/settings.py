@@ -166,6 +166,14 @@ class Settings(BaseSettings):
         None,
         description="Kubernetes: `NAME:PORT` of all gateways, which are asked for sandboxes just created there.",
     )
+    node_agent_token_file: Path | None = Field(
+        None,
+        description="Kubernetes: file of the node agents' token; with it, a claim lays its image in any pod.",
+    )
+    registry_credentials: Path | None = Field(
+        None,
+        description="Kubernetes: directory of `TENANT.json`, like Docker's config.json, for images laid by claims.",
+    )
     subdomain: str = Field("sandboxes", description="Kubernetes: the sandboxes' headless Service.")
     cluster_domain: str = Field("cluster.local", description="Kubernetes: the cluster's DNS domain.")
 

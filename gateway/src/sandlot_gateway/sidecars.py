@@ -12,6 +12,7 @@ from sandlot_contract.ids import SandboxId
 from sandlot_contract.verdicts import SandboxVerdict
 
 from sandlot_gateway.core.instances import Instance
+from sandlot_gateway.core.reuse import Binding
 from sandlot_gateway.data.pool import Answer, DialError, HttpPool, UpstreamError
 from sandlot_gateway.data.routes import Route
 from sandlot_gateway.egress import Egress
@@ -21,6 +22,7 @@ class ClaimOutcome(StrEnum):
     CLAIMED = "claimed"
     TAKEN = "taken"  # it has another owner
     STALE = "stale"  # it is another generation
+    BOUND = "bound"  # another tenant used it before
     GONE = "gone"  # ended, failed
     UNREACHABLE = "unreachable"  # nothing was sent
     UNCERTAIN = "uncertain"  # sent, but no usable answer
@@ -43,12 +45,16 @@ class SidecarError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ClaimAnswer:
-    """The result of a claim; `field` and `message` describe what is invalid in a refused one."""
+    """The result of a claim; `field` and `message` describe what is invalid in a refused one.
+
+    `binding`: the tenant of a BOUND instance.
+    """
 
     outcome: ClaimOutcome
     state: dict[str, Any]
     field: str | None = None
     message: str = ""
+    binding: Binding | None = None
 
 
 class Sidecars:
@@ -170,6 +176,9 @@ def _claim_answer(answer: Answer) -> ClaimAnswer:
     message = str(state.get("message") or state.get("error") or f"status {answer.status}")
     if answer.status == 200:
         return ClaimAnswer(ClaimOutcome.CLAIMED, state)
+    if answer.status == 409 and state.get("error") == "bound":
+        binding = Binding(str(state.get("bound_to") or ""), uses=1)
+        return ClaimAnswer(ClaimOutcome.BOUND, state, message=message, binding=binding)
     if answer.status == 409:
         stale = state.get("error") == "stale_generation"
         return ClaimAnswer(ClaimOutcome.STALE if stale else ClaimOutcome.TAKEN, state, message=message)

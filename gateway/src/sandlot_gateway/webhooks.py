@@ -18,7 +18,8 @@ from sandlot_contract.verdicts import SandboxVerdict
 
 from sandlot_gateway.core.backend import Backend, LeftAlone, Unavailable
 from sandlot_gateway.core.instances import Instance
-from sandlot_gateway.core.slots import Loss, ReportOutcome
+from sandlot_gateway.core.reuse import Binding
+from sandlot_gateway.core.slot import Loss, ReportOutcome
 from sandlot_gateway.directory import Directory
 from sandlot_gateway.engine.adoption import Adoption
 from sandlot_gateway.engine.ends import Ends
@@ -51,8 +52,14 @@ class _Document(msgspec.Struct):
     event: str = Event.HEARTBEAT
     sandbox_id: SandboxId | None = None
     ready_at: float | None = None
+    bound_to: str | None = None
+    uses: int = 0
     verdict: str | None = None
     message: str | None = None
+
+    @property
+    def binding(self) -> Binding:
+        return Binding(self.bound_to, self.uses)
 
 
 class Answer(NamedTuple):
@@ -165,24 +172,45 @@ class Webhooks:
         if document.event == Event.ENDED or document.phase in (Phase.ENDED, Phase.FAILED):
             verdict = document.verdict or _UNTOLD.get(document.phase, SandboxVerdict.DELETED)
             loss = Loss(verdict, document.message, _exit_code(state))
-            self._ends.gone(document.instance_id, loss, heard=True)
+            if instance is not None:
+                self._learn_owner(instance, document, state, loss)
+                self._ends.gone(document.instance_id, loss, heard=True)
+            else:
+                self._adoption.ended(document.instance_id, state, loss)
         elif instance is not None and document.phase == Phase.CLAIMED:
-            before = self._supply.slots.owner(instance.id)
-            heard = self._supply.report_owned(instance, document.generation, document.sandbox_id)
-            if heard is ReportOutcome.IMPOSSIBLE:
-                self._counted(WebhookFault.TWO_OWNERS)
-                _log.error("a slot has two owners: %s and %s", before, document.sandbox_id)
-            elif heard is not ReportOutcome.LATE:
-                # Not if LATE, as for a released claim: a record would make the instance the sandbox's.
-                if before is not None and before != document.sandbox_id:
-                    self._ends.over_elsewhere(before, instance.id)
-                self._adoption.owned(instance, state)
+            self._owned(instance, document, state)
         elif instance is not None and document.phase == Phase.WARM:
             self._warm(instance, document)
 
+    def _learn_owner(
+        self, instance: Instance, document: _Document, state: dict[str, Any], loss: Loss
+    ) -> None:
+        """Learn from the report of an end whose end it is: an earlier report may have gone to another gateway."""
+        if self._adoption.is_news(document.sandbox_id, loss):
+            self._owned(instance, document, state)
+            return
+        slot = self._supply.slots.get(instance.id)
+        owner = self._supply.slots.owner(instance.id)
+        if slot is not None and owner is not None and slot.generation < document.generation:
+            self._ends.over_elsewhere(owner, instance.id)
+
+    def _owned(self, instance: Instance, document: _Document, state: dict[str, Any]) -> None:
+        before = self._supply.slots.owner(instance.id)
+        heard = self._supply.report_owned(
+            instance, document.generation, document.sandbox_id, document.binding
+        )
+        if heard is ReportOutcome.IMPOSSIBLE:
+            self._counted(WebhookFault.TWO_OWNERS)
+            _log.error("a slot has two owners: %s and %s", before, document.sandbox_id)
+        elif heard is not ReportOutcome.LATE:
+            # Not if LATE, as for a released claim: a record would make the instance the sandbox's.
+            if before is not None and before != document.sandbox_id:
+                self._ends.over_elsewhere(before, instance.id)
+            self._adoption.owned(instance, state)
+
     def _warm(self, instance: Instance, document: _Document) -> None:
         before = self._supply.slots.owner(instance.id)
-        if self._supply.report_warm(instance, document.generation) is ReportOutcome.NEWS:
+        if self._supply.report_warm(instance, document.generation, document.binding) is ReportOutcome.NEWS:
             if before is not None:
                 self._ends.over_elsewhere(before, instance.id)
             self._backend.ready(instance.id)

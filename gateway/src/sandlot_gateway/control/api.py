@@ -20,6 +20,7 @@ from sandlot_gateway.control import (
     ssh,
     templates,
     unsupported,
+    warmups,
 )
 from sandlot_gateway.control.services import Services
 
@@ -50,6 +51,7 @@ def control_api(services: Services) -> FastAPI:
         egress,
         pools,
         templates,
+        warmups,
         identity,
     ):
         app.include_router(module.router, prefix=PREFIX)

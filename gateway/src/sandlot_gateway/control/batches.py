@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Collection
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, BeforeValidator, Field
+from sandlot_contract.ids import SandboxId
 from sandlot_contract.statuses import Status
 
 from sandlot_gateway.control.errors import body_errors
-from sandlot_gateway.control.models import SandboxIdText, Strict, WireStatus, unique
+from sandlot_gateway.control.field_types import SandboxIdText, Strict, WireStatus, unique
 from sandlot_gateway.control.present import error_message, json_response
-from sandlot_gateway.control.services import READY_HOLD, Have, Services, Who
+from sandlot_gateway.control.services import READY_HOLD, Have, Services, Who, appeared
 from sandlot_gateway.data.routes import Route
 from sandlot_gateway.sidecars import SidecarError, document
 
@@ -63,25 +65,27 @@ class StatusResponse(BaseModel):
 )
 async def statuses(body: StatusRequest, have: Have, who: Who) -> Response:
     """Return the status of each sandbox; for a single PENDING one, wait up to a second for it to start."""
-    await have.directory.all_appear(body.sandbox_ids)
+    late = await appeared(body.sandbox_ids, have.directory, tenant=who.name)
     if len(body.sandbox_ids) == 1 and have.directory.of_tenant(body.sandbox_ids[0], who.name):
         await have.directory.changed(body.sandbox_ids[0], timeout=READY_HOLD)
     found: list[dict[str, Any]] = []
     missing: list[dict[str, Any]] = []
     for sandbox_id in body.sandbox_ids:
         sandbox = have.directory.of_tenant(sandbox_id, who.name)
-        if sandbox is None:
+        if sandbox is None and sandbox_id not in late:
             missing.append({"sandbox_id": sandbox_id, "code": "NOT_FOUND", "message": "no such sandbox"})
             continue
-        have.lifecycle.ends.orphans.used(sandbox_id)
+        if sandbox is not None:
+            have.lifecycle.ends.orphans.used(sandbox_id)
         found.append(
             {
                 "sandbox_id": sandbox_id,
-                "status": sandbox.status,
-                "error_type": sandbox.error_type,
-                "error_message": error_message(sandbox),
+                # Prime's client gives up at any error entry.
+                "status": sandbox.status if sandbox is not None else Status.PENDING,
+                "error_type": sandbox.error_type if sandbox is not None else None,
+                "error_message": error_message(sandbox) if sandbox is not None else None,
                 "pending_image_build_id": None,
-                "verdict": sandbox.verdict,
+                "verdict": sandbox.verdict if sandbox is not None else None,
             }
         )
     return json_response({"statuses": found, "errors": missing})
@@ -129,12 +133,12 @@ async def jobs(body: JobsRequest, request: Request, have: Have, who: Who) -> Res
     A job is complete when its shell has written the exit code to `/tmp/job_ID.exit`.
     """
     wanted = list({(job.sandbox_id, job.job_id): job for job in body.jobs}.values())
-    await have.directory.all_appear({job.sandbox_id for job in wanted})
+    late = await appeared({job.sandbox_id for job in wanted}, have.directory, tenant=who.name)
     slots = asyncio.Semaphore(_JOBS_AT_ONCE)
 
     async def look(job: Job) -> dict[str, Any]:
         async with slots:
-            return await _look(job, have=have, tenant=who.name)
+            return await _look(job, have=have, tenant=who.name, late=late)
 
     loop = asyncio.get_running_loop()
     deadline = loop.time() + _JOB_HOLD
@@ -160,9 +164,11 @@ async def jobs(body: JobsRequest, request: Request, have: Have, who: Who) -> Res
 _EXIT_CODE = re.compile(r"\s*(-?\d{1,9})\s*\Z")
 
 
-async def _look(job: Job, *, have: Services, tenant: str) -> dict[str, Any]:
+async def _look(job: Job, *, have: Services, tenant: str, late: Collection[SandboxId]) -> dict[str, Any]:
     about = {"sandbox_id": job.sandbox_id, "job_id": job.job_id}
     sandbox = have.directory.of_tenant(job.sandbox_id, tenant)
+    if sandbox is None and job.sandbox_id in late:
+        return about | {"completed": False, "exit_code": None}
     if sandbox is None:
         return about | {"code": "NOT_FOUND", "message": "no such sandbox"}
     have.lifecycle.ends.orphans.used(sandbox.id)

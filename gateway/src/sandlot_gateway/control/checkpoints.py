@@ -13,9 +13,10 @@ from sandlot_gateway.checkpoints.quota import StoreFull
 from sandlot_gateway.checkpoints.service import Busy, Checkpoints
 from sandlot_gateway.checkpoints.store import Checkpoint, State
 from sandlot_gateway.control.errors import ApiError, body_errors, errors, not_found
-from sandlot_gateway.control.models import Done, Strict, unique
+from sandlot_gateway.control.field_types import Strict, unique
+from sandlot_gateway.control.models import Done
 from sandlot_gateway.control.present import iso, json_response
-from sandlot_gateway.control.services import Have, Owned, Services, Who
+from sandlot_gateway.control.services import Have, Owned, Services, Who, appeared
 
 router = APIRouter(tags=["checkpoints"])
 
@@ -191,7 +192,7 @@ async def _of_sandbox(
 ) -> list[Checkpoint]:
     found = await checkpoints.list(tenant, sandbox_id)
     if not found:
-        await have.directory.appear(sandbox_id)
+        await appeared([sandbox_id], have.directory, tenant=tenant)
         if have.directory.of_tenant(sandbox_id, tenant) is None:
             raise not_found(sandbox_id)
     return found

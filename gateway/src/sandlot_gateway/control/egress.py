@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field, model_validator
 from sandlot_contract.statuses import Status
 
 from sandlot_gateway.control.errors import ApiError, body_errors, errors
-from sandlot_gateway.control.models import Strict
+from sandlot_gateway.control.field_types import Strict
 from sandlot_gateway.control.present import json_response
 from sandlot_gateway.control.services import Have, Owned, Services
 from sandlot_gateway.data.pool import Answer

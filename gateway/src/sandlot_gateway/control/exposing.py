@@ -9,7 +9,8 @@ from pydantic import BaseModel, Field
 from sandlot_contract.ids import SandboxId
 
 from sandlot_gateway.control.errors import ApiError, body_errors, errors, not_kept
-from sandlot_gateway.control.models import Done, Port, Strict
+from sandlot_gateway.control.field_types import Port, Strict
+from sandlot_gateway.control.models import Done
 from sandlot_gateway.control.present import base_url, iso, json_response
 from sandlot_gateway.control.services import Have, Owned, Services, Who
 from sandlot_gateway.core.backend import BackendError

@@ -35,8 +35,13 @@ class Fit:
 
 
 def fit(wanted: Wanted, *, pools: Iterable[PoolSpec], ready: Callable[[PoolSpec], int]) -> Fit:
-    """Select from `pools` (those that the caller may use): first one with ready instances, then the default's."""
-    same_image = [pool for pool in pools if pool.template.image == wanted.image and pool.size]
+    """Select from `pools` (those that the caller may use): first one with ready instances, then the default's.
+
+    Pools of its image go before those without an image, which serve any.
+    """
+    filled = [pool for pool in pools if pool.size]
+    same_image = [pool for pool in filled if pool.template.image == wanted.image]
+    same_image = same_image or [pool for pool in filled if not pool.template.image]
     fitting = [pool for pool in same_image if difference(wanted, pool) is None]
     if not fitting:
         return Fit(missed=difference(wanted, same_image[0]) if same_image else None)
@@ -57,7 +62,7 @@ def missed(pool: PoolSpec, *, ready: int) -> str:
 
 
 def difference(wanted: Wanted, pool: PoolSpec) -> str | None:
-    """Return `FIELD: why` for the first field that differs from a pool of the same image, or None."""
+    """Return `FIELD: why` for the first field that differs from a pool that serves the image, or None."""
     has = pool.template
     said = {
         "cpu_cores": (wanted.cpu_cores, has.cpu),

@@ -2,75 +2,28 @@
 
 from __future__ import annotations
 
-import re
-from typing import Annotated, Any, Literal, cast
+from typing import Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, Field, model_validator
 from sandlot_contract.ids import SandboxId
+from sandlot_contract.signals import MAX_STOP_GRACE
 
-_HALF = re.compile("[\ud800-\udfff]")  # of a surrogate pair
-_MINUTES_MAX = 5_256_000  # ten years
+from sandlot_gateway.control.field_types import (
+    MINUTES_MAX,
+    GpuCount,
+    Label,
+    Lifetime,
+    Minutes,
+    Pids,
+    SandboxIdText,
+    Strict,
+    Text,
+    WholeNumber,
+    WireStatus,
+)
+
 _ENV_BYTES = 1 << 20  # with more in total no command could start: the kernel's limit is near 2 MiB
 _ENV_VALUE = 131_000  # the kernel rejects a NAME=VALUE string of 128 KiB
-
-
-def _whole(value: object) -> object:
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-def _no_nul(value: object) -> object:
-    if isinstance(value, str) and "\x00" in value:
-        raise ValueError("must not contain a NUL character")
-    return value
-
-
-def _has_half_a_pair(value: object) -> bool:
-    match value:
-        case str():
-            return _HALF.search(value) is not None
-        case list():
-            return any(_has_half_a_pair(item) for item in cast("list[object]", value))
-        case dict():
-            items = cast("dict[object, object]", value).items()
-            return any(_has_half_a_pair(key) or _has_half_a_pair(item) for key, item in items)
-        case _:
-            return False
-
-
-def unique(value: object) -> object:
-    """Validate that a list has no id twice."""
-    if isinstance(value, list) and len({repr(item) for item in value}) != len(value):
-        raise ValueError("must not contain an id twice")
-    return value
-
-
-_Whole = BeforeValidator(_whole)  # JSON Schema, and some clients, treat 60.0 as an integer
-# The limits come before the validator: after it they would be missing in the schema.
-Pids = Annotated[int, Field(ge=16, le=4_194_304), _Whole]
-GpuCount = Annotated[int, Field(ge=0, le=8), _Whole]
-Lifetime = Annotated[int, Field(ge=-_MINUTES_MAX, le=_MINUTES_MAX), _Whole]
-Minutes = Annotated[int, Field(ge=1, le=_MINUTES_MAX), _Whole]
-SshSeconds = Annotated[int, Field(ge=1, le=3600), _Whole]
-Port = Annotated[int, Field(ge=1, le=65535), _Whole]
-PoolSize = Annotated[int, Field(ge=0, le=10_000), _Whole]
-Text = Annotated[str, BeforeValidator(_no_nul)]
-Label = Annotated[str, Field(min_length=1, max_length=128), BeforeValidator(_no_nul)]
-SandboxIdText = Annotated[SandboxId, Field(min_length=1, max_length=128)]
-WireStatus = Literal["PENDING", "PROVISIONING", "RUNNING", "PAUSED", "ERROR", "TERMINATED", "TIMEOUT"]
-
-
-class Strict(BaseModel):
-    """Base of request models: known fields must have their type, unknown ones (of other versions) are ignored."""
-
-    model_config = ConfigDict(strict=True, allow_inf_nan=False)
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _can_be_sent_on(cls, value: object) -> object:
-        """Reject unpaired surrogates, which JSON can express and UTF-8 cannot: they could not be stored."""
-        if _has_half_a_pair(value):
-            raise ValueError("must not contain an unpaired surrogate")
-        return value
 
 
 class StartCommand(Strict):
@@ -95,6 +48,15 @@ class CreateRequest(Strict):
     arch: Literal["amd64", "arm64"] | None = Field(None, description="Must be the server's.")
     start_command: Text | list[Text] | StartCommand | None = Field(
         None, description="A string for a shell, `{executable, args}`, or (Sandlot) an argv."
+    )
+    run_image_command: bool | None = Field(
+        None, description="(Sandlot) true: the image's ENTRYPOINT and CMD are the start command."
+    )
+    stop_signal: Text | WholeNumber | None = Field(
+        None, description="(Sandlot) Signal that stops the start command; default the image's, else SIGTERM."
+    )
+    stop_grace_seconds: float | None = Field(
+        None, ge=0, le=MAX_STOP_GRACE, description="(Sandlot) Seconds from that signal to SIGKILL; default 1."
     )
     cpu_cores: float | None = Field(None, ge=0.1, le=256, description="Cores; default 1.")
     memory_gb: float | None = Field(None, ge=0.03, le=4096, description="GiB; default 1.")
@@ -124,10 +86,10 @@ class CreateRequest(Strict):
         None, description="End after this many minutes without an op or file call."
     )
     timeout_seconds: float | None = Field(
-        None, gt=0, le=_MINUTES_MAX * 60, description="(Sandlot) Overrides timeout_minutes."
+        None, gt=0, le=MINUTES_MAX * 60, description="(Sandlot) Overrides timeout_minutes."
     )
     idle_timeout_seconds: float | None = Field(
-        None, gt=0, le=_MINUTES_MAX * 60, description="(Sandlot) Overrides idle_timeout_minutes."
+        None, gt=0, le=MINUTES_MAX * 60, description="(Sandlot) Overrides idle_timeout_minutes."
     )
     environment_vars: dict[str, Text] | None = Field(
         None, max_length=1024, description="Set for every command."
@@ -201,6 +163,9 @@ class SandboxResponse(BaseModel):
     id: str
     name: str
     dockerImage: str
+    imageDigest: str | None = Field(
+        description="What the name of the image stood for when the sandbox began."
+    )
     startCommand: StartCommand | str | None = Field(
         description="A string only for clients that can parse one (prime-sandboxes 0.2, sandlot)."
     )
@@ -239,9 +204,7 @@ class SandboxResponse(BaseModel):
     verdict: str | None = Field(description="Why the sandbox ended; see the sidecar's contract.")
     verdictMessage: str | None
     poolHit: bool
-    coldReason: str | None = Field(
-        description="`WORD: why`, for a cold start although a pool has this image."
-    )
+    coldReason: str | None = Field(description="`WORD: why`, for a cold start although a pool fits.")
     timings: Timings
     notes: list[str]
     network: Literal["full", "none"]
@@ -250,6 +213,7 @@ class SandboxResponse(BaseModel):
     workdir: str | None
     pool: str | None
     queuePosition: int | None = Field(description="Position in the queue while PENDING; 1 is next.")
+    pendingMessage: str | None = Field(description="Progress of its image, or what its pool lacks.")
 
 
 class SandboxList(BaseModel):

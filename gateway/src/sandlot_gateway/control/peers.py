@@ -1,11 +1,11 @@
-"""Routes for other gateways: which instance has a sandbox, and which sandbox an idempotency key."""
+"""Routes for other gateways: where a sandbox is or how it ended, which sandbox has an idempotency key, and news."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Path, Query, Response
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from fastapi.security import HTTPAuthorizationCredentials
 from sandlot_contract.ids import SandboxId
 from sandlot_contract.statuses import Status
@@ -14,6 +14,7 @@ from sandlot_gateway.control.errors import ApiError, not_found
 from sandlot_gateway.control.present import json_response
 from sandlot_gateway.control.services import Have, Services, bearer
 from sandlot_gateway.core.owners import KeyQuestion
+from sandlot_gateway.credentials import NEWS_PATH
 
 router = APIRouter(include_in_schema=False)
 
@@ -24,12 +25,29 @@ async def instance(
     have: Have,
     credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)],
 ) -> Response:
-    """Return the sandbox's instance without waiting: two gateways that wait for each other would block callers."""
+    """Return the sandbox's instance or end without waiting: two gateways that wait for each other block callers."""
     _check(credentials, have=have)
     sandbox = have.directory.get(sandbox_id)
-    if sandbox is None or sandbox.status is not Status.RUNNING or sandbox.instance_id is None:
+    if sandbox is not None and not sandbox.live:
+        return json_response({"end": asdict(sandbox.recorded_end())})
+    if sandbox is None:
         raise not_found(sandbox_id)
+    if sandbox.status is not Status.RUNNING or sandbox.instance_id is None:
+        return json_response({"pending": True})
     return json_response({"instance_id": sandbox.instance_id})
+
+
+@router.post(NEWS_PATH, status_code=204)
+async def news(
+    request: Request,
+    have: Have,
+    credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)],
+) -> Response:
+    """Apply the ends and resets that another gateway tells."""
+    _check(credentials, have=have)
+    if not have.backend.told(await request.body()):
+        raise ApiError(400, "the news cannot be read: do all gateways have one version?")
+    return Response(status_code=204)
 
 
 @router.get("/internal/keys")

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Response
-from pydantic import BaseModel, Field
-from sandlot_contract.template import PIDS, Template
+from sandlot_contract.template import Template
 
 from sandlot_gateway.control.errors import ApiError, body_errors, errors, not_kept
-from sandlot_gateway.control.models import Done, Pids, PoolSize, Strict, Text
+from sandlot_gateway.control.models import Done
+from sandlot_gateway.control.pool_models import PoolList, PoolRequest, PoolResponse, ReuseRequest, Stats
 from sandlot_gateway.control.present import json_response
 from sandlot_gateway.control.services import Have, Services, Who, images_refusal
 from sandlot_gateway.control.translate import check_image
 from sandlot_gateway.core.backend import BackendError, PoolChanged, Unavailable
-from sandlot_gateway.core.instances import PoolSpec, PoolStatus
+from sandlot_gateway.core.instances import PoolSpec, PoolStatus, Reuse, ReusePolicy
 from sandlot_gateway.keys import Tenant, is_tenant
 
 router = APIRouter(tags=["pools"])
@@ -25,68 +25,6 @@ PoolName = Annotated[str, Path(pattern=_NAME)]
 
 _TRIES = 5  # attempts; each fails if another request changes the pool at that moment
 _FIELDS = {"image": "image", "cpu": "cpu_cores", "memory": "memory_gb", "disk": "disk_size_gb"}
-
-
-class PoolRequest(Strict):
-    """Absent or null fields keep their value; a new pool gets the defaults."""
-
-    image: Text | None = Field(None, min_length=1, max_length=1024, description="Default: host.")
-    size: PoolSize | None = Field(
-        None,
-        description="Warm instances to keep. Required for a new pool; turns autoscaling off.",
-    )
-    cpu_cores: float | None = Field(None, ge=0.1, le=256, description="Default: 1.")
-    memory_gb: float | None = Field(None, ge=0.03, le=4096, description="Default: 1.")
-    disk_size_gb: float | None = Field(None, ge=0.01, le=16384, description="Default: 5.")
-    pids: Pids | None = Field(None, description=f"Default: {PIDS}.")
-    owner: str | None = Field(
-        None,
-        max_length=64,
-        description="The tenant that owns the pool; empty: shared. Absent: unchanged; for a new pool the "
-        "key's tenant, or shared if the key has the role operate.",
-    )
-
-
-class PoolResponse(BaseModel):
-    name: str
-    image: str
-    owner: str | None = Field(description="The tenant whose creates use it; null: all tenants.")
-    size: int = Field(description="Current target.")
-    min_size: int | None = Field(description="With max_size: the bounds of autoscaling.")
-    max_size: int | None
-    ready: int = Field(description="Instances ready to be claimed.")
-    starting: int
-    failures: int
-    message: str | None = Field(description="Reason of the last failed start.")
-    cpu_cores: float
-    memory_gb: float
-    disk_size_gb: float
-    pids: int
-    gpu_count: int
-    gpu_type: str | None
-    runtime_class: str | None
-
-
-class PoolList(BaseModel):
-    pools: list[PoolResponse]
-
-
-class Queue(BaseModel):
-    waiting: int = Field(description="Create requests waiting for an instance.")
-    starting: int = Field(description="Cold starts in flight.")
-    ready: int = Field(description="Ready warm instances of all pools.")
-
-
-class Stats(BaseModel):
-    """The data of `sandlot top`; `machine` depends on the backend."""
-
-    sandboxes: dict[str, int] = Field(description="The tenant's sandboxes by status.")
-    pools: list[PoolResponse]
-    queue: Queue
-    usage: list[dict[str, Any]] = Field(
-        description="Usage of the tenant's sandboxes, if the backend measures it."
-    )
-    machine: dict[str, Any]
 
 
 @router.get("/pools", response_model=PoolList, responses=errors(), summary="(Sandlot) Warm pools")
@@ -109,7 +47,7 @@ async def put_pool(name: PoolName, body: PoolRequest, have: Have, who: Who) -> R
     for _ in range(_TRIES):
         old = have.backend.pool(name)
         spec = _changed(old, name=name, body=body, have=have, who=who)
-        if old is None or body.image is not None:
+        if spec.template.image and (old is None or body.image is not None):
             check_image(
                 spec.template.image,
                 field="image",
@@ -191,7 +129,8 @@ def _changed(old: PoolSpec | None, *, name: str, body: PoolRequest, have: Servic
             raise ApiError(
                 422, f"size: pool {name!r} does not exist yet: give the size of a new one", field="size"
             )
-        old = PoolSpec(name=name, template=Template(image="host"), size=body.size)
+        template = Template(image="" if have.backend.pools_without_image else "host")
+        old = PoolSpec(name, template, size=body.size, reuse=have.backend.reuse)
     said = {
         "image": body.image,
         "cpu": body.cpu_cores,
@@ -201,11 +140,21 @@ def _changed(old: PoolSpec | None, *, name: str, body: PoolRequest, have: Servic
     }
     changes: dict[str, Any] = {field: value for field, value in said.items() if value is not None}
     template = replace(old.template, **changes)
-    spec = replace(old, template=template, owner=owner)
+    spec = replace(old, template=template, owner=owner, reuse=_reuse(old.reuse, body.reuse))
     if body.size is not None:
         _check_size(name, body.size, have=have, who=who, owner=owner)
         spec = replace(spec, size=body.size, bounds=None)
     return spec
+
+
+def _reuse(old: Reuse, body: ReuseRequest | None) -> Reuse:
+    if body is None:
+        return old
+    return Reuse(
+        ReusePolicy(body.policy) if body.policy is not None else old.policy,
+        body.max_uses if body.max_uses is not None else old.max_uses,
+        body.max_age if body.max_age is not None else old.max_age,
+    )
 
 
 def _owner(name: str, body: PoolRequest, *, old: PoolSpec | None, who: Tenant) -> str | None:
@@ -266,7 +215,7 @@ def _document(status: PoolStatus, *, have: Services) -> dict[str, Any]:
         "min_size": bounds[0] if bounds is not None else None,
         "max_size": bounds[1] if bounds is not None else None,
         "ready": have.supply.slots.warm.count(status.spec.name),
-        "starting": status.starting,
+        "starting": status.starting + sum(status.resetting.values()),
         "failures": status.failures,
         "message": status.message,
         "cpu_cores": template.cpu,
@@ -276,4 +225,5 @@ def _document(status: PoolStatus, *, have: Services) -> dict[str, Any]:
         "gpu_count": template.gpu_count,
         "gpu_type": template.gpu_type,
         "runtime_class": template.runtime_class,
+        "reuse": asdict(status.spec.reuse),
     }

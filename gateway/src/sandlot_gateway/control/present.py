@@ -32,7 +32,12 @@ def iso(seconds: float | None) -> str | None:
 
 
 def sandbox_document(
-    sandbox: Sandbox, *, user_agent: str, position: int | None = None, auth: dict[str, Any] | None = None
+    sandbox: Sandbox,
+    *,
+    user_agent: str,
+    position: int | None = None,
+    progress: str | None = None,
+    auth: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     spec = sandbox.spec
     extra = spec.extra
@@ -41,6 +46,7 @@ def sandbox_document(
         "id": sandbox.id,
         "name": spec.name,
         "dockerImage": spec.image,
+        "imageDigest": sandbox.image_digest,
         "startCommand": _start_command(spec, user_agent, old=old),
         "cpuCores": _size(spec.cpu_cores, old=old),
         "memoryGB": _size(spec.memory_gb, old=old),
@@ -89,6 +95,7 @@ def sandbox_document(
         "workdir": spec.workdir,
         "pool": spec.pool,
         "queuePosition": position,
+        "pendingMessage": progress if sandbox.status is Status.PENDING else None,
     }
     if auth is not None:
         document["gatewayAuth"] = auth

@@ -20,7 +20,7 @@ from sandlot_gateway.control.models import (
     SandboxResponse,
 )
 from sandlot_gateway.control.present import gateway_auth, is_old_prime, json_response, sandbox_document
-from sandlot_gateway.control.services import READY_HOLD, Have, Owned, Services, Who, images_refusal
+from sandlot_gateway.control.services import READY_HOLD, Have, Owned, Services, Who, appeared, images_refusal
 from sandlot_gateway.control.translate import spec_of
 from sandlot_gateway.core.supply_events import CannotStart, QueueFull
 from sandlot_gateway.engine.errors import BadRequestField, QuotaReached
@@ -47,14 +47,19 @@ async def create(
     if pool is not None and not who.may_use(pool.owner):
         pool = None
     checkpoint = await _checkpoint(body.checkpoint_id, have=have, who=who)
-    usable = [status.spec for status in have.backend.pools() if who.may_use(status.spec.owner)]
+    usable = [
+        status.spec
+        for status in have.backend.pools()
+        if who.may_use(status.spec.owner) and (status.spec.template.image or have.backend.lays_images)
+    ]
     ready = have.supply.slots.warm
     spec = spec_of(
         body,
         pool=pool,
         pools=usable,
-        ready=lambda pool: ready.count_of(pool.name, pool.template.key),
+        ready=lambda pool: ready.count_of(pool.name, pool.template, tenant=who.name),
         checkpoint=checkpoint,
+        lays_images=have.backend.lays_images,
         refusal=lambda image: images_refusal(image, have=have, who=who),
     )
     try:
@@ -89,6 +94,7 @@ async def create(
         sandbox,
         user_agent=user_agent,
         position=have.lifecycle.position(sandbox),
+        progress=have.lifecycle.progress(sandbox),
         auth=gateway_auth(sandbox, have=have, request=request),
     )
     return json_response(document, status=201)
@@ -148,11 +154,12 @@ async def bulk_delete(body: BulkDeleteRequest, have: Have, who: Who) -> Response
     gone: list[Sandbox] = []
     failed: list[dict[str, str]] = []
     if body.sandbox_ids is not None:
-        await have.directory.all_appear(body.sandbox_ids)
+        late = await appeared(body.sandbox_ids, have.directory, tenant=who.name)
         for sandbox_id in dict.fromkeys(body.sandbox_ids):
             sandbox = have.directory.of_tenant(sandbox_id, who.name)
             if sandbox is None:
-                failed.append({"sandbox_id": sandbox_id, "error": "not found"})
+                error = "not known to this gateway yet: try again" if sandbox_id in late else "not found"
+                failed.append({"sandbox_id": sandbox_id, "error": error})
                 continue
             gone.append(sandbox)
     else:
@@ -173,8 +180,10 @@ async def get(sandbox: Owned, have: Have, user_agent: UserAgent = "") -> Respons
     """Return a sandbox; for Prime's clients before 0.3, wait up to a second for a PENDING one."""
     if is_old_prime(user_agent):
         await have.directory.changed(sandbox.id, timeout=READY_HOLD)
-    position = have.lifecycle.position(sandbox)
-    return json_response(sandbox_document(sandbox, user_agent=user_agent, position=position))
+    position, progress = have.lifecycle.position(sandbox), have.lifecycle.progress(sandbox)
+    return json_response(
+        sandbox_document(sandbox, user_agent=user_agent, position=position, progress=progress)
+    )
 
 
 @router.delete(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -83,12 +83,26 @@ def images_refusal(image: str, *, have: Services, who: Tenant) -> str | None:
     return local_images.refusal(image, allowed=have.settings.local_images)
 
 
+async def appeared(
+    sandbox_ids: Collection[SandboxId], directory: Directory, *, tenant: str
+) -> frozenset[SandboxId]:
+    """Wait for sandboxes that other gateways may have just created, and return those that may still come.
+
+    503 if one may, and the tenant has none of the others either: then there is nothing to do yet.
+    """
+    await directory.all_appear(sandbox_ids)
+    late = [sandbox_id for sandbox_id in sandbox_ids if directory.may_come(sandbox_id)]
+    if late and not any(directory.of_tenant(sandbox_id, tenant) for sandbox_id in sandbox_ids):
+        raise not_known_yet(late[0])
+    return frozenset(late)
+
+
 async def owned(sandbox_id: SandboxId, have: Have, who: Who) -> Sandbox:
     """Return the caller's sandbox with this id; 404 otherwise."""
-    await have.directory.appear(sandbox_id)
+    await appeared([sandbox_id], have.directory, tenant=who.name)
     sandbox = have.directory.of_tenant(sandbox_id, who.name)
     if sandbox is None:
-        raise not_known_yet(sandbox_id) if have.directory.may_come(sandbox_id) else not_found(sandbox_id)
+        raise not_found(sandbox_id)
     logs.sandbox_id.set(sandbox_id)
     have.lifecycle.ends.orphans.used(sandbox_id)
     return sandbox

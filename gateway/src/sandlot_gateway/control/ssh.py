@@ -8,7 +8,8 @@ from sandlot_contract.ids import SandboxId
 from sandlot_contract.statuses import Status
 
 from sandlot_gateway.control.errors import ApiError, body_errors, errors, not_kept
-from sandlot_gateway.control.models import Done, SshSeconds, Strict
+from sandlot_gateway.control.field_types import SshSeconds, Strict
+from sandlot_gateway.control.models import Done
 from sandlot_gateway.control.present import iso, json_response
 from sandlot_gateway.control.services import Have, Owned, Services
 from sandlot_gateway.core.backend import BackendError

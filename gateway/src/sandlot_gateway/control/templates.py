@@ -9,7 +9,7 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel, Field
 
 from sandlot_gateway.control.errors import body_errors, errors
-from sandlot_gateway.control.models import Strict, Text
+from sandlot_gateway.control.field_types import Strict, Text
 from sandlot_gateway.control.present import json_response
 from sandlot_gateway.control.services import Have, Who, images_refusal
 from sandlot_gateway.core.backend import BackendError

@@ -8,6 +8,8 @@ import secrets
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from sandlot_contract.signals import signal_number
+
 from sandlot_gateway.checkpoints.store import Checkpoint
 from sandlot_gateway.control.errors import ApiError
 from sandlot_gateway.control.fitting import Fit, Wanted, fit, missed
@@ -34,17 +36,20 @@ def spec_of(
     pools: Iterable[PoolSpec],
     ready: Callable[[PoolSpec], int],
     checkpoint: Checkpoint | None = None,
+    lays_images: bool = True,
     refusal: Callable[[str], str | None] = lambda image: None,
 ) -> Spec:
     """Translate a request with its pool and checkpoint; a pool of its image supplies the fields that it omits.
 
-    `pools` are those that the caller may use, `ready` counts a pool's ready instances, `refusal` says why the caller
-    may not use an image. Raises ApiError 422.
+    `pools` are those that the caller may use, `ready` counts a pool's ready instances, `lays_images` is the backend's,
+    `refusal` says why the caller may not use an image. Raises ApiError 422.
     """
     _refuse_unsupported(request)
     _check_pool(request, pool)
     timeout, timeout_minutes = _timeout(request)
     command, kind = _start_command(request)
+    if request.run_image_command:
+        _check_image_command(command, lays_images=lays_images)
     network = _network(request)
     image = request.docker_image or request.image or (pool.template.image if pool is not None else None)
     disk = request.disk_size_gb
@@ -53,11 +58,14 @@ def spec_of(
         image, disk = checkpoint.docker_image, checkpoint.disk_size_bytes / (1 << 30)
     if image is None:
         raise ApiError(422, "docker_image: required without pool or checkpoint_id", field="docker_image")
+    if not image:
+        text = f"docker_image: required with pool {request.pool!r}, which has no image of its own"
+        raise ApiError(422, text, field="docker_image")
     # A pool's template was checked when the pool was created.
-    if pool is None:
+    if pool is None or not pool.template.image:
         field = "checkpoint_id" if checkpoint else "docker_image" if request.docker_image else "image"
         check_image(image, field=field, refusal=refusal)
-    if pool is not None and image != pool.template.image:
+    if pool is not None and pool.template.image not in ("", image):
         raise ApiError(
             422,
             f"pool: {request.pool!r} has the image {pool.template.image!r}: leave out either docker_image or pool",
@@ -93,6 +101,9 @@ def spec_of(
         secret_names=sorted(request.secrets or {}),
         start_command=command,
         start_kind=kind,
+        run_image_command=bool(request.run_image_command),
+        stop_signal=_stop_signal(request),
+        stop_grace=request.stop_grace_seconds,
         workdir=request.workdir,
         network=network,
         egress=_egress(request, network=network),
@@ -228,6 +239,28 @@ def _start_command(request: CreateRequest) -> tuple[str | list[str] | None, Any]
     if isinstance(command, StartCommand):
         return [command.executable, *command.args], "object"
     return command, "object"
+
+
+def _check_image_command(command: str | list[str] | None, *, lays_images: bool) -> None:
+    field = "run_image_command"
+    if command is not None:
+        raise ApiError(422, f"{field}: start_command is set, too: leave one of the two out", field=field)
+    if not lays_images:
+        raise ApiError(
+            422,
+            f"{field}: pods of this cluster keep the image that they start with, whose command the gateway does not "
+            "know: set start_command instead, or slots.enabled in the chart",
+            field=field,
+        )
+
+
+def _stop_signal(request: CreateRequest) -> int | None:
+    if request.stop_signal is None:
+        return None
+    try:
+        return signal_number(request.stop_signal)
+    except ValueError as error:
+        raise ApiError(422, f"stop_signal: {error}", field="stop_signal") from error
 
 
 def _depth(value: Any) -> int:

@@ -6,15 +6,17 @@ sidecars report readiness and ends to the gateway themselves.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Coroutine, Iterable
 from typing import Any, Protocol
 
 from sandlot_contract.ids import InstanceId, SandboxId
 from sandlot_contract.template import Template
 
-from .instances import ImageCheck, Instance, PoolSpec, PoolStatus
+from .claim_images import ClaimImages
+from .instances import ImageCheck, Instance, PoolSpec, PoolStatus, Reuse
 from .owners import Claim, KeyAnswer, KeyQuestion, PendingCreate, RecordedEnd
-from .slots import Loss, Phase
+from .slot import Loss, Phase
+from .warmups import Warmups
 
 
 class BackendError(Exception):
@@ -38,6 +40,32 @@ class Unavailable(BackendError):
         self.refuse = refuse
 
 
+class NodeFailed(BackendError):
+    """The image cannot be prepared on this node; another node may do it.
+
+    `lasts`: seconds for which an outage may last that is expected to end; 0.0: it is a failure.
+    """
+
+    def __init__(
+        self, message: str, *, node: str, error_type: str = "START_FAILED", lasts: float = 0.0
+    ) -> None:
+        super().__init__(message, error_type=error_type)
+        self.node = node
+        self.lasts = lasts
+
+
+class StillPreparing(Exception):
+    """An image takes longer to prepare than an instance is held for it.
+
+    `finished` waits for the preparation, and calls its argument with each text about the progress. It raises
+    BackendError.
+    """
+
+    def __init__(self, finished: Callable[[Callable[[str], None]], Coroutine[Any, Any, None]]) -> None:
+        super().__init__("the image is being prepared")
+        self.finished = finished
+
+
 class PoolChanged(BackendError):
     """The pool has changed since the caller read it: read `Backend.pool` again and decide anew."""
 
@@ -55,7 +83,15 @@ class Events(Protocol):
         """Report another gateway's pending create; `request` as in PendingCreate."""
 
     def sandbox_ended_elsewhere(self, end: RecordedEnd) -> None:
-        """Report a sandbox whose record says that it has ended."""
+        """Report a sandbox that has ended, as its record or another gateway says."""
+
+    def generation_ended(
+        self, instance_id: InstanceId, generation: int, end: RecordedEnd, *, retire: bool
+    ) -> None:
+        """Report the same of one generation of an instance that stays.
+
+        `retire`: no one resets the instance, because the record was deleted.
+        """
 
     def record_refused(self, what: str) -> None:
         """Report a record write that was rejected for good: `claim`, `end`, `removal` or `pending_create`."""
@@ -66,6 +102,10 @@ class Events(Protocol):
 
     def owner(self, instance_id: InstanceId) -> SandboxId | None:
         """Return `Slots.owner`."""
+        ...
+
+    def knows(self, sandbox_id: SandboxId) -> bool:
+        """Return whether the gateway knows this sandbox, live or ended."""
         ...
 
     def warm_count(self, pool: str) -> int:
@@ -114,11 +154,23 @@ class OtherGateways(Protocol):
         ...
 
 
-class Backend(Protocol):
+class Backend(ClaimImages, Protocol):
     name: str
     shared_notes: Notes | None  # None: there is only this gateway
     others: OtherGateways | None  # None: there is only this gateway, or it cannot reach others
+    warmups: Warmups
+    reuse: Reuse  # of new pools, unless their creator says otherwise
     single_gateway: bool  # only one gateway at a time: an instance that `start` does not find is gone
+
+    @property
+    def lays_images(self) -> bool:
+        """Return whether instances take any image with their claim, so that only their size class counts."""
+        ...
+
+    @property
+    def pools_without_image(self) -> bool:
+        """Return whether a pool may be without an image: its instances start with one in which no command runs."""
+        ...
 
     async def start(self, events: Events) -> None:
         """Find existing instances (calls `instance_found`), clean up dead ones and begin to fill pools."""
@@ -156,8 +208,13 @@ class Backend(Protocol):
         Called for every `ready` webhook, also after a recycle; unknown ids are ignored.
         """
 
-    async def recycle(self, instance: Instance, *, generation: int) -> bool:
-        """Reset the instance with proof after this generation's owner is done; return False to end it instead."""
+    async def recycle(
+        self, instance: Instance, *, generation: int, tenant: str, pools: Collection[str]
+    ) -> bool:
+        """Reset the instance with proof after this generation's owner is done; return False to end it instead.
+
+        It goes back to one of these pools, for the next sandbox of this tenant.
+        """
         ...
 
     async def destroy(self, instance_id: InstanceId, *, given_back: bool = False) -> None:
@@ -202,10 +259,21 @@ class Backend(Protocol):
         """Wait until other gateways can read the ends of these, `timeout` seconds at most."""
 
     def sought(self, sandbox_id: SandboxId) -> None:
-        """Look for a requested sandbox that another gateway may have made within the last minute. Return at once."""
+        """Look for a requested sandbox that another gateway may have. Return at once."""
+
+    def may_have(self, sandbox_id: SandboxId) -> bool:
+        """Return whether another gateway may have a sandbox that was `sought` a moment ago.
+
+        It has said so, or one of them has not answered.
+        """
+        ...
 
     def missed(self, new: bool) -> None:
         """Count a request that waits for an unknown sandbox; `new`: its id is under a minute old. Return at once."""
+
+    def told(self, news: bytes) -> bool:
+        """Apply what another gateway has sent; return False if it is unreadable."""
+        ...
 
     def pools(self) -> list[PoolStatus]: ...
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Protocol
 
 from sandlot_contract.ids import InstanceId
 from sandlot_contract.template import Template
 
-from .instances import PoolSpec, PoolStatus
+from .instances import Kind, PoolSpec, PoolStatus
 from .starts import Ask, Starts
 from .waiting import Waiter, WaitList
 
-_Owned = tuple[str, str | None]  # (template key, tenant): a tenant's own pool serves only its creates
+# (kind, tenant, image): what only this tenant's creates, and only those of this image, can get; None: of any
+_Owned = tuple[str, str | None, str | None]
 
 
 class Seen(Protocol):
@@ -27,26 +28,44 @@ class Seen(Protocol):
         """Return when its start began; None while it waits for a turn or capacity; 0.0 if unknown."""
         ...
 
+    def nodes_with(self, image: str) -> Collection[str]:
+        """Return the nodes that have the image prepared for a claim, as far as known."""
+        ...
+
 
 class Demand:
-    """Counts starts in progress, including those of pools, against all waiting creates: no create is served twice."""
+    """Counts starts in progress, including those of pools, against all waiting creates: no create is served twice.
 
-    def __init__(self, *, line: WaitList[Ask], starts: Starts, seen: Seen) -> None:
+    A pool without an image of its own serves every create of its size class in time, so that none needs a start. Not
+    one that has no instance, and whose last start failed.
+    """
+
+    def __init__(self, *, line: WaitList[Ask], starts: Starts, seen: Seen, kind: Kind) -> None:
         self._line = line
+        self._kind = kind
         self._starts = starts
         self._seen = seen
 
     def on_the_way(self) -> Counter[str]:
-        """Count the starts in progress per template that a waiting create may get."""
-        return self._on_the_way(self._own_starts())
+        """Count the starts in progress per kind that a waiting create may get, and the creates of slot pools."""
+        return self._on_the_way(self._own_starts(slot_pools=True))
 
     def unmet(self, key: str) -> int:
         """Count the waiting creates minus the starts in progress; negative when there are more starts."""
-        return self._line.waiting(key) - self.on_the_way()[key]
+        return self._line.waiting(key) - self._on_the_way(self._own_starts())[key]
+
+    def slots_serve(self, waiter: Waiter[Ask]) -> bool:
+        """Return whether a pool without an image of its own serves this create in time."""
+        return any(
+            _has_slots(status)
+            and status.spec.owner in (None, waiter.tenant)
+            and self._kind(status.spec.template) == waiter.key
+            for status in self._seen.pools()
+        )
 
     def missing(self, *, max_starts: int) -> Iterator[tuple[Template, Waiter[Ask] | None]]:
         """Yield the starts to begin now, one at a time, each with the create that it is meant for."""
-        own = self._own_starts()
+        own = self._own_starts(slot_pools=True)
         on_the_way = self._on_the_way(own)
         for key in self._line.in_turn():
             missing = min(self._line.waiting(key) - on_the_way[key], max_starts - len(self._starts))
@@ -55,30 +74,59 @@ class Demand:
             line = self._line.in_line(key)
             uncovered = self._uncovered(line, own)
             for _ in range(missing):
-                yield line[0].template, uncovered.popleft() if uncovered else None
+                waiter = uncovered.popleft() if uncovered else None
+                yield (waiter or line[0]).template, waiter
 
     def _uncovered(self, line: list[Waiter[Ask]], own: Counter[_Owned]) -> deque[Waiter[Ask]]:
-        """Return the waiters without a start of their own or of their tenant's pools, the next one first."""
+        """Return the waiters without a start or reset of their own or for their tenant only, the next one first."""
         left = own.copy()
         found: deque[Waiter[Ask]] = deque()
         for waiter in line:
             if waiter.value.start is not None:
                 continue
-            if left[waiter.key, waiter.tenant]:
-                left[waiter.key, waiter.tenant] -= 1
+            key, tenant, image = waiter.key, waiter.tenant, waiter.template.image
+            own_ones = ((key, tenant, None), (key, tenant, image), (key, None, image))
+            if (covered_by := next((one for one in own_ones if left[one]), None)) is not None:
+                left[covered_by] -= 1
             else:
                 found.append(waiter)
         return found
 
-    def _own_starts(self) -> Counter[_Owned]:
-        """Count the pools' starts in progress."""
+    def _own_starts(self, *, slot_pools: bool = False) -> Counter[_Owned]:
+        """Count the pools' starts and resets in progress; a reset instance returns to the tenant that used it.
+
+        `slot_pools`: count a pool without an image as if it started one for each of its creates.
+        """
         starts: Counter[_Owned] = Counter()
         for status in self._seen.pools():
-            starts[status.spec.template.key, status.spec.owner] += status.starting
+            template, owner = status.spec.template, status.spec.owner
+            kind = self._kind(template)
+            starting = status.starting - status.keeping_image
+            if slot_pools and _has_slots(status):
+                starting = max(starting, self._waiting(kind, owner))
+            starts[kind, owner, None] += starting
+            if status.keeping_image:
+                starts[kind, owner, template.image] += status.keeping_image
+            for tenant, resetting in status.resetting.items():
+                starts[kind, tenant, None] += resetting
         return starts
+
+    def _waiting(self, kind: str, owner: str | None) -> int:
+        return self._line.waiting(kind) if owner is None else self._line.waiting_of(kind, owner)
 
     def _on_the_way(self, own: Counter[_Owned]) -> Counter[str]:
         on_the_way = self._starts.count_by_key()
-        for (key, owner), starting in own.items():
-            on_the_way[key] += starting if owner is None else min(starting, self._line.waiting_of(key, owner))
+        for (key, owner, image), starting in own.items():
+            if image is not None:
+                waiters = self._line.of_images(key, {image})
+                waiting = sum(owner in (None, waiter.tenant) for waiter in waiters)
+                on_the_way[key] += min(starting, waiting)
+            else:
+                on_the_way[key] += starting if owner is None else min(starting, self._waiting(key, owner))
         return on_the_way
+
+
+def _has_slots(status: PoolStatus) -> bool:
+    """Return whether it is a pool without an image that has instances or can be expected to start them."""
+    failing = status.empty and status.failures > 0 and status.starting == 0
+    return not status.spec.template.image and status.spec.size > 0 and not failing

@@ -2,10 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from sandlot_contract.ids import InstanceId
 from sandlot_contract.template import Template
+
+Kind = Callable[[Template], str]
+
+
+def by_template(template: Template) -> str:
+    """Return the kind of an instance that keeps its image."""
+    return template.key
+
+
+def by_size(template: Template) -> str:
+    """Return the kind of an instance that takes any image with its claim."""
+    return template.size_class
+
+
+@dataclass(frozen=True, slots=True)
+class Laid:
+    """The image that a claim has laid over an instance's own. `id` is what its sidecar calls it."""
+
+    id: str
+    name: str | None = None  # None: another gateway laid it
 
 
 @dataclass(slots=True)
@@ -17,6 +39,36 @@ class Instance:
     address: str  # "unix:/path" or "10.0.0.7:8700"
     token: str = field(repr=False)
     pool: str | None = None  # the name of the pool it was started for
+    started_at: float | None = None  # Unix time; None: unknown
+    node: str | None = None
+    laid: Laid | None = None  # None: it has the image of its template
+    refused: str | None = field(default=None, compare=False)  # the last image that it could not lay, by id
+    keeps_image: bool = False  # where others take any image: it serves creates of its template's image only
+
+    @property
+    def image(self) -> str | None:
+        """The name of the image that it has now; None if unknown."""
+        return self.template.image if self.laid is None else self.laid.name
+
+    def has_own(self, image: str) -> bool:
+        """Return whether it has this image without a claim having laid it."""
+        return self.laid is None and self.template.image == image
+
+
+class ReusePolicy(StrEnum):
+    """Who may get an instance after its owner is done and a reset has found no difference from a fresh one."""
+
+    NEVER = "never"
+    TENANT = "tenant"  # the tenant that used it before
+
+
+@dataclass(frozen=True, slots=True)
+class Reuse:
+    """How a pool reuses its instances: for at most `max_uses` sandboxes, and until `max_age` seconds after its start."""
+
+    policy: ReusePolicy = ReusePolicy.NEVER
+    max_uses: int = 100
+    max_age: float = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +81,7 @@ class PoolSpec:
     owner: str | None = None  # the tenant; None: shared
     # autoscaling limits, `size` is then the current target; None: fixed size
     bounds: tuple[int, int] | None = None
+    reuse: Reuse = Reuse()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,5 +96,8 @@ class ImageCheck:
 class PoolStatus:
     spec: PoolSpec
     starting: int
+    keeping_image: int = 0  # those of `starting` that will serve creates of the pool's image only
     failures: int = 0
     message: str | None = None  # why the last start failed
+    empty: bool = False  # none of its instances exist, as far as known
+    resetting: Mapping[str, int] = field(default_factory=dict)  # tenant -> its used instances on the way back

@@ -8,6 +8,8 @@ from typing import Any
 from sandlot_contract.ids import SandboxId
 from sandlot_contract.template import Template
 
+from .slot import Loss
+
 
 @dataclass(frozen=True, slots=True)
 class Claim:
@@ -18,6 +20,18 @@ class Claim:
     at: float
     labels: tuple[str, ...] = ()
     request: dict[str, Any] = field(default_factory=dict)  # as in PendingCreate
+    generation: int = 1  # of the instance
+
+    def recorded_end(self, loss: Loss) -> RecordedEnd:
+        """Return the end of this claim's sandbox, for other gateways."""
+        return RecordedEnd(
+            self.sandbox_id,
+            verdict=loss.verdict,
+            message=loss.message,
+            exit_code=loss.exit_code,
+            of_pending_create=False,
+            request=self.request,
+        )
 
 
 @dataclass(frozen=True, slots=True)

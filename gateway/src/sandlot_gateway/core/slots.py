@@ -1,91 +1,39 @@
 """The ledger of slots: the only place that moves a slot from one phase to the next.
 
 A slot runs one sandbox after the other: a pod, or a sidecar process on this machine. Each reset begins the slot's next
-generation; a sandbox is a generation with an owner. Plain data: no I/O, no clock, no tasks.
+generation; a sandbox is a generation with an owner. Only one tenant's sandboxes use a slot. Plain data: no I/O, no
+clock, no tasks.
 """
 
 from __future__ import annotations
 
-import enum
 from collections import OrderedDict
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
 
 from sandlot_contract.ids import InstanceId, SandboxId
 from sandlot_contract.verdicts import SandboxVerdict
 
-from .instances import Instance
-from .ready import Rank, ReadyQueue
+from .instances import Instance, Kind, by_template
+from .ready import Rank, ReadyQueue, any_pool
+from .reuse import UNBOUND, Binding
+from .slot import Generation, Loss, Phase, ReportOutcome, Slot
 
 _REMEMBERED = 10_000  # lost slots; without it a late webhook would bring back an owner that has ended
 
 
-class Phase(enum.Enum):
-    """The phase of a slot's current generation, as far as this gateway knows."""
-
-    # just started, just reset, or claimed by another gateway: the next webhook decides
-    UNREPORTED = enum.auto()
-    WARM = enum.auto()  # ready, without an owner
-    CLAIMING = enum.auto()  # granted to a create, which is asking the sidecar
-    OWNED = enum.auto()
-    ENDING = enum.auto()  # its owner is done, or its claim failed: being reset or removed
-    GONE = enum.auto()  # lost
-
-
-class ReportOutcome(enum.Enum):
-    """The result of one report from a sidecar."""
-
-    NEWS = enum.auto()
-    KNOWN = enum.auto()
-    LATE = enum.auto()  # older than what the ledger has, or about this gateway's own work in progress
-    IMPOSSIBLE = enum.auto()  # the report gives the generation a second owner
-
-
-@dataclass(frozen=True, slots=True)
-class Loss:
-    """Why a slot is gone, which is also how its sandbox ended."""
-
-    verdict: str
-    message: str | None
-    exit_code: int | None = None
-
-
-@dataclass(slots=True)
-class Slot:
-    """One slot. `sandbox_id` is its owner, or in CLAIMING and ENDING the sandbox whose claim it is or was."""
-
-    instance: Instance
-    generation: int
-    phase: Phase = Phase.UNREPORTED
-    sandbox_id: SandboxId | None = None
-    loss: Loss | None = None  # set when the slot was lost during a claim
-
-    def is_of(self, claim: Generation) -> bool:
-        own = (self.phase, self.generation, self.sandbox_id)
-        return own == (Phase.CLAIMING, claim.generation, claim.sandbox_id)
-
-
-@dataclass(frozen=True, slots=True)
-class Generation:
-    """A snapshot of a generation and its owner, taken when a claim or an end began; the slot may move on."""
-
-    instance: Instance
-    generation: int
-    sandbox_id: SandboxId
-
-
 class Slots:
-    """All slots, by instance id. `rank` orders the WARM ones, see ready.py.
+    """All slots, by instance id. `rank` orders the WARM ones, see ready.py; those of one `kind` replace each other.
 
     A method returns None or False when the slot is no longer in the state that the caller assumes: it is lost, has
     another owner, or is at another generation. Then nothing has changed, and the caller has no work left.
     """
 
-    def __init__(self, *, rank: Rank) -> None:
+    def __init__(self, *, rank: Rank, kind: Kind = by_template) -> None:
+        self.kind = kind
         self._slots: dict[InstanceId, Slot] = {}
         # recently lost: their late reports are ignored
         self._lost: OrderedDict[InstanceId, None] = OrderedDict()
-        self._warm = ReadyQueue(rank=rank)
+        self._warm = ReadyQueue(rank=rank, kind=kind)
 
     @property
     def warm(self) -> ReadyQueue:
@@ -107,29 +55,42 @@ class Slots:
         slot = self._slots.get(instance_id)
         return slot.sandbox_id if slot is not None and slot.phase is Phase.OWNED else None
 
+    def bound_to(self, instance_id: InstanceId) -> str | None:
+        """Return the only tenant that may own the slot, or None if any may."""
+        slot = self._slots.get(instance_id)
+        return slot.binding.tenant if slot is not None else None
+
     # Reports from sidecars.
 
-    def report_warm(self, instance: Instance, generation: int) -> ReportOutcome:
+    def report_warm(self, instance: Instance, generation: int, binding: Binding = UNBOUND) -> ReportOutcome:
         """Record a report of an unowned generation. After NEWS the caller must `grant` the slot or let it `wait`."""
         if instance.id in self._lost:
             return ReportOutcome.LATE
         slot = self._slots.get(instance.id)
         if slot is None:
-            self._slots[instance.id] = Slot(instance, generation)
+            self._slots[instance.id] = Slot(instance, generation, binding=binding)
             return ReportOutcome.NEWS
         if generation < slot.generation:
             return ReportOutcome.LATE
         if slot.phase is Phase.WARM:
-            slot.generation = generation
+            if self._warm.is_outdated(instance):
+                self._move(slot, Phase.UNREPORTED, generation=generation, binding=binding)
+                return ReportOutcome.NEWS
+            if generation > slot.generation:
+                self._move(slot, Phase.WARM, generation=generation, binding=binding)
             return ReportOutcome.KNOWN
         if slot.phase is not Phase.UNREPORTED and generation == slot.generation:
             return ReportOutcome.LATE
         # A later generation than the claim's or the owner's: another gateway has ended and reset it.
-        self._move(slot, Phase.UNREPORTED, generation=generation)
+        self._move(slot, Phase.UNREPORTED, generation=generation, binding=binding)
         return ReportOutcome.NEWS
 
     def report_owned(
-        self, instance: Instance, generation: int, sandbox_id: SandboxId | None
+        self,
+        instance: Instance,
+        generation: int,
+        sandbox_id: SandboxId | None,
+        binding: Binding = UNBOUND,
     ) -> ReportOutcome:
         """Record a report of an owner. After NEWS the sandbox owns the slot, even if the directory lacks it."""
         if instance.id in self._lost:
@@ -141,11 +102,11 @@ class Slots:
             if slot.phase is not Phase.OWNED:
                 # The answer to the claim says the same, or the report predates the end in progress.
                 return ReportOutcome.LATE
-            slot.generation = generation
+            slot.generation, slot.binding = generation, binding
             return ReportOutcome.KNOWN
         if slot.phase is Phase.OWNED and generation == slot.generation:
             return ReportOutcome.IMPOSSIBLE
-        self._move(slot, Phase.OWNED, generation=generation, sandbox_id=sandbox_id)
+        self._move(slot, Phase.OWNED, generation=generation, sandbox_id=sandbox_id, binding=binding)
         return ReportOutcome.NEWS
 
     def lost(self, instance_id: InstanceId, loss: Loss) -> Slot | None:
@@ -171,6 +132,13 @@ class Slots:
         assert slot.phase is Phase.UNREPORTED, slot.phase
         self._move(slot, Phase.WARM)
 
+    def reoffer(self, instance_id: InstanceId) -> Instance | None:
+        """Move a WARM slot to UNREPORTED, for a create that did not get it before."""
+        if (slot := self._slots.get(instance_id)) is None or slot.phase is not Phase.WARM:
+            return None
+        self._move(slot, Phase.UNREPORTED)
+        return slot.instance
+
     def grant(self, instance: Instance) -> None:
         """Move an UNREPORTED slot to CLAIMING for a create, which asks the sidecar next."""
         slot = self._slots[instance.id]
@@ -179,15 +147,38 @@ class Slots:
 
     def take(
         self,
-        template_key: str,
+        kind: str,
         *,
+        image: str | None = None,
+        tenant: str | None = None,
         pool: str | None = None,
-        allowed: Callable[[str], bool] = lambda pool: True,
+        allowed: Callable[[str], bool] = any_pool,
+        nodes: Collection[str] = (),
+        avoid: Collection[str] = (),
+        held: Collection[InstanceId] = (),
+        lays_image: bool = False,
     ) -> Instance | None:
         """Move the WARM slot that `ReadyQueue.take` chooses to CLAIMING and return its instance."""
-        instance = self._warm.take(template_key, pool=pool, allowed=allowed)
+        instance = self._warm.take(
+            kind,
+            image=image,
+            tenant=tenant,
+            pool=pool,
+            allowed=allowed,
+            nodes=nodes,
+            avoid=avoid,
+            held=held,
+            lays_image=lays_image,
+        )
         if instance is not None:
             self._move(self._slots[instance.id], Phase.CLAIMING)
+        return instance
+
+    def evict(self, kind: str, *, tenant: str, allowed: Callable[[str], bool]) -> Instance | None:
+        """Move the WARM slot that `ReadyQueue.evict` chooses to ENDING and return its instance."""
+        instance = self._warm.evict(kind, tenant=tenant, allowed=allowed)
+        if instance is not None:
+            self._move(self._slots[instance.id], Phase.ENDING)
         return instance
 
     def shed(self, pool: str, *, keep: str | None) -> Instance | None:
@@ -199,7 +190,7 @@ class Slots:
 
     # Claims.
 
-    def claim(self, instance_id: InstanceId, sandbox_id: SandboxId) -> Generation | None:
+    def claim(self, instance_id: InstanceId, sandbox_id: SandboxId, *, tenant: str) -> Generation | None:
         """Begin a claim: the caller asks the sidecar to accept this owner next."""
         slot = self._slots.get(instance_id)
         if slot is None or slot.phase is not Phase.CLAIMING or slot.sandbox_id is not None:
@@ -208,7 +199,7 @@ class Slots:
             del self._slots[instance_id]
             return None
         slot.sandbox_id = sandbox_id
-        return Generation(slot.instance, slot.generation, sandbox_id)
+        return Generation(slot.instance, slot.generation, sandbox_id, slot.binding.used_by(tenant))
 
     def accepted(self, claim: Generation) -> Loss | None:
         """Move to OWNED after the sidecar accepted, or return the loss if the slot is gone or has moved on since."""
@@ -218,7 +209,7 @@ class Slots:
         if slot.loss is not None:
             del self._slots[claim.instance.id]
             return slot.loss
-        self._move(slot, Phase.OWNED, sandbox_id=claim.sandbox_id)
+        self._move(slot, Phase.OWNED, sandbox_id=claim.sandbox_id, binding=claim.binding)
         return None
 
     def outdone(self, claim: Generation) -> bool:
@@ -229,15 +220,18 @@ class Slots:
         """Move to ENDING: the sidecar may have accepted the owner, or can accept none."""
         return self._answered(claim, Phase.ENDING, sandbox_id=claim.sandbox_id)
 
-    def put_back(self, instance_id: InstanceId) -> Instance | None:
-        """Move an unclaimed slot that its create returned to UNREPORTED, for the next create or `wait`."""
+    def put_back(self, instance_id: InstanceId, *, binding: Binding | None = None) -> Instance | None:
+        """Move an unclaimed slot that its create returned to UNREPORTED, for the next create or `wait`.
+
+        `binding`: its sidecar rejected the claim because it is bound to another tenant.
+        """
         slot = self._slots.get(instance_id)
         if slot is None or slot.phase is not Phase.CLAIMING:
             return None
         if slot.loss is not None:
             del self._slots[instance_id]
             return None
-        self._move(slot, Phase.UNREPORTED)
+        self._move(slot, Phase.UNREPORTED, binding=binding)
         return slot.instance
 
     def _answered(self, claim: Generation, phase: Phase, *, sandbox_id: SandboxId | None = None) -> bool:
@@ -258,7 +252,12 @@ class Slots:
         if slot is None or slot.phase is not Phase.OWNED or slot.sandbox_id != sandbox_id:
             return None
         self._move(slot, Phase.ENDING, sandbox_id=sandbox_id)
-        return Generation(slot.instance, slot.generation, sandbox_id)
+        return Generation(slot.instance, slot.generation, sandbox_id, slot.binding)
+
+    def released(self, instance_id: InstanceId) -> None:
+        """Move from OWNED to UNREPORTED: the owner was ended elsewhere, and the sidecar's next report decides."""
+        if self.phase(instance_id) is Phase.OWNED:
+            self._move(self._slots[instance_id], Phase.UNREPORTED)
 
     def discard(self, instance_id: InstanceId) -> bool:
         """Move to ENDING from any phase, so that no create gets the slot. Return False if it is ending already."""
@@ -278,17 +277,24 @@ class Slots:
 
     def gone(self, instance_id: InstanceId) -> None:
         """Forget an ENDING slot: it is removed, or another sandbox owns it and a report will say so."""
-        slot = self._slots.get(instance_id)
-        if slot is not None and slot.phase is Phase.ENDING:
+        if self.phase(instance_id) is Phase.ENDING:
             del self._slots[instance_id]
 
     def _move(
-        self, slot: Slot, phase: Phase, *, generation: int | None = None, sandbox_id: SandboxId | None = None
+        self,
+        slot: Slot,
+        phase: Phase,
+        *,
+        generation: int | None = None,
+        sandbox_id: SandboxId | None = None,
+        binding: Binding | None = None,
     ) -> None:
         if slot.phase is Phase.WARM:
             self._warm.discard(slot.instance.id)
         slot.phase, slot.sandbox_id = phase, sandbox_id
         if generation is not None:
             slot.generation, slot.loss = generation, None
+        if binding is not None:
+            slot.binding = binding
         if phase is Phase.WARM:
-            self._warm.put(slot.instance)
+            self._warm.put(slot.instance, bound_to=slot.binding.tenant)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from itertools import count
 
 from sandlot_contract.ids import InstanceId
+from sandlot_contract.template import Template
 
 from .supply_events import AskId, Lost, Offered, StartId, Taken
 from .waiting import Waiter
@@ -24,6 +25,10 @@ class Ask:
     started_at: float | None = None  # when its first start began
     start: StartId | None = None  # its start in progress
     attempts: int = 0
+    evicted_at: float | None = None  # when another tenant's instance was last ended for it
+    avoid: Collection[str] = ()  # nodes that could not prepare its image
+    lays_image: bool = False  # see `Asked`
+    passed: int = 0  # freed instances that went to later creates, because of images
 
 
 @dataclass(slots=True)
@@ -32,6 +37,7 @@ class Start:
 
     id: StartId
     key: str
+    template: Template
     waiter: Waiter[Ask] | None  # the create that it is meant for
     asked_at: float
     instance_id: InstanceId | None = None
@@ -60,8 +66,8 @@ class Starts:
     def __getitem__(self, start_id: StartId) -> Start:
         return self._starts[start_id]
 
-    def begin(self, key: str, waiter: Waiter[Ask] | None, *, now: float) -> Start:
-        start = Start(StartId(next(self._numbers)), key, waiter, now)
+    def begin(self, key: str, template: Template, waiter: Waiter[Ask] | None, *, now: float) -> Start:
+        start = Start(StartId(next(self._numbers)), key, template, waiter, now)
         self._starts[start.id] = start
         if waiter is not None:
             waiter.value.start = start.id

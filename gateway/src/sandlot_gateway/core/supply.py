@@ -6,12 +6,12 @@ This core alone owns waiting creates and starts in progress; slots.py owns the s
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from sandlot_contract.ids import InstanceId
 from sandlot_contract.verdicts import SandboxVerdict
 
 from .demand import Demand, Seen
+from .evictions import Evictions
 from .instances import Instance
 from .matching import Matching
 from .slots import Slots
@@ -19,8 +19,10 @@ from .starts import Ask, Start, StartReport, Starts
 from .supply_events import (
     Asked,
     AskId,
+    CameBack,
     CannotStart,
     Destroy,
+    Destroyed,
     Effect,
     Event,
     Grant,
@@ -40,21 +42,11 @@ from .supply_events import (
     Taken,
     Withdrawn,
 )
+from .supply_settings import SupplySettings
 from .waiting import Waiter, WaitList
 
 _TURNS = 4  # times `start_timeout`: the limit for a start that gets neither its turn nor capacity
-_LOOK_EVERY = 1.0  # seconds: a pool's start that was counted on may have failed without a report
-
-
-@dataclass(frozen=True, slots=True)
-class SupplySettings:
-    """Times in seconds. `max_starts` bounds the cold starts in flight, `max_waiting` the creates in the queue."""
-
-    max_starts: int = 8
-    max_waiting: int = 2000
-    start_timeout: float = 60.0  # from when the backend has begun a start
-    spare_seconds: float = 30.0  # how long an instance of no pool is kept for the next create
-    attempts: int = 2  # failed starts after which a create fails
+_LOOK_EVERY = 1.0  # seconds: no report may come of a pool's failed start, or of an image that a node has got
 
 
 class SupplyCore:
@@ -69,13 +61,12 @@ class SupplyCore:
         self.slots = slots
         self._settings = settings
         self._seen = seen
-        self._line: WaitList[Ask] = WaitList()
+        self._line = line = WaitList[Ask]()
         self._waiters: dict[AskId, Waiter[Ask]] = {}
         self._starts = Starts()
-        self._demand = Demand(line=self._line, starts=self._starts, seen=seen)
-        self._matching = Matching(
-            slots=slots, line=self._line, seen=seen, spare_seconds=settings.spare_seconds
-        )
+        self._demand = Demand(line=line, starts=self._starts, seen=seen, kind=slots.kind)
+        self._matching = Matching(slots=slots, line=line, seen=seen, spare_seconds=settings.spare_seconds)
+        self._evictions = Evictions(slots=slots, line=line, demand=self._demand, matching=self._matching)
         self._blocked_until: float | None = None
         self._refusal: LaunchRefused | None = None  # why the backend starts nothing now
         self._look_at: float | None = None
@@ -97,10 +88,17 @@ class SupplyCore:
                 self._failed(self._starts.over(start), error, final=True)
             case LaunchRefused():
                 self._refused(event)
-            case Offered(instance):
-                self._offered(instance)
+            case Offered(instance, awaits):
+                self._offered(instance, awaits)
+            case CameBack(instance_id, image):
+                if (instance := self._matching.come_back(instance_id, image)) is not None:
+                    self._offered(instance)
+                self._look_at = now  # other slots of its node may serve creates of that image now
             case Lost(instance_id) | Taken(instance_id):
                 self._gone(instance_id, event)
+            case Destroyed(instance_id):
+                self._evictions.destroyed(instance_id)
+                self._blocked_until = self._refusal = None
             case RoomMade():
                 self._blocked_until = self._refusal = None
             case Looked():
@@ -134,49 +132,53 @@ class SupplyCore:
     # Asks.
 
     def _asked(self, event: Asked) -> None:
-        key = event.template.key
+        key = self.slots.kind(event.template)
         self._to_pump = False
-        instance = self._matching.take(key, pool=event.pool, tenant=event.tenant)
-        if instance is not None:
+        if instance := self._matching.take(event):
             self._effects.append(Grant(event.ask, instance, pool_hit=True, queued=0.0, start=0.0))
             return
         if not event.again and self._line.is_full(event.tenant, limit=self._settings.max_waiting):
             position = len(self._line) + 1
-            retry_after = min(
-                60.0, max(1.0, self._matching.mean_start * position / self._settings.max_starts)
-            )
-            self._effects.append(Refuse(event.ask, QueueFull(position=position, retry_after=retry_after)))
+            wait = self._matching.estimated_wait(position, max_starts=self._settings.max_starts)
+            self._effects.append(Refuse(event.ask, QueueFull(position=position, retry_after=wait)))
             return
+        ask = Ask(event.ask, self._now, avoid=event.avoid, lays_image=event.lays_image)
+        waiter = Waiter(event.template, key, event.tenant, ask, waiting=False)
         refusal = self._refusal
-        if refusal is not None and not event.patient and self._demand.unmet(key) >= 0:
-            self._effects.append(Refuse(event.ask, _cannot_start(refusal)))
-            return
-        waiter = Waiter(event.template, key, event.tenant, Ask(event.ask, self._now), waiting=False)
+        if refusal is not None and not event.patient and not self._evictions.cover_one_more(waiter):
+            if (evicted := self._evictions.one_for(waiter, self._now)) is None:
+                self._effects.append(Refuse(event.ask, refusal.error))
+                return
+            self._effects.append(Destroy(evicted))
         self._line.add(waiter, front=event.again)
         self._waiters[event.ask] = waiter
+        self._evictions.asked(waiter)
         self._to_pump = event.at_once
 
     def _withdrawn(self, ask: AskId) -> None:
-        waiter = self._waiters.get(ask)
-        if waiter is None:
+        if (waiter := self._waiters.get(ask)) is None:
             self._to_pump = False
             return
         self._leave(waiter)
-        own = waiter.value.start
-        if own is not None:
+        if (own := waiter.value.start) is not None:
             self._starts[own].unwanted = True
             self._give_up_unwanted(self._starts[own])
 
     def _leave(self, waiter: Waiter[Ask]) -> None:
         self._line.remove(waiter)
+        self._evictions.left(waiter.key)
         del self._waiters[waiter.value.id]
 
     # Instances.
 
-    def _offered(self, instance: Instance) -> None:
+    def _offered(self, instance: Instance, awaits: str | None = None) -> None:
+        if awaits is not None:
+            self._matching.awaited.add(instance.id, awaits)
         start = self._starts.arrived(instance.id, Offered(instance), now=self._now)
         waiter = self._matching.waiter_for(instance, start, now=self._now)
-        if waiter is not None:
+        if (evicted := self._evictions.instead_of_use(instance, self._now)) is not None:
+            self._effects.append(Destroy(evicted))
+        elif waiter is not None:
             self._serve(waiter, instance)
         else:
             self._matching.keep(instance, now=self._now)
@@ -185,7 +187,7 @@ class SupplyCore:
     def _serve(self, waiter: Waiter[Ask], instance: Instance) -> None:
         ask = waiter.value
         self._line.serve(waiter)
-        del self._waiters[ask.id]
+        self._leave(waiter)
         self.slots.grant(instance)
         since = ask.started_at or self._now
         if (begun := self._seen.begun(instance.id)) is not None:
@@ -196,8 +198,7 @@ class SupplyCore:
 
     def _gone(self, instance_id: InstanceId, event: Lost | Taken) -> None:
         self._matching.forget(instance_id)
-        start = self._starts.arrived(instance_id, event, now=self._now)
-        if start is not None:
+        if (start := self._starts.arrived(instance_id, event, now=self._now)) is not None:
             self._fail_if_lost(start, event)
 
     def _fail_if_lost(self, start: Start, told: StartReport) -> None:
@@ -211,8 +212,7 @@ class SupplyCore:
 
     def _launched(self, start_id: StartId, instance_id: InstanceId) -> None:
         due = self._now + self._settings.start_timeout
-        early = self._starts.launched(start_id, instance_id, now=self._now, due=due)
-        if early is not None:
+        if (early := self._starts.launched(start_id, instance_id, now=self._now, due=due)) is not None:
             # Otherwise its create would wait for this start until the start times out.
             self._fail_if_lost(self._starts.over(start_id), early)
         else:
@@ -224,15 +224,17 @@ class SupplyCore:
             self._blocked_until = self._now + event.retry_after
         if event.refuse:
             self._refusal = event
+            self._evict()
             on_the_way = self._demand.on_the_way()
             for key in self._line.in_turn():
-                # Creates that wait for a start in progress keep waiting.
-                while self._line.waiting(key) > on_the_way[key] and (waiter := self._line.head(key)):
-                    self._end(waiter, _cannot_start(event))
+                # Creates that wait for a start in progress, or for the room of an evicted instance, keep waiting.
+                covered = on_the_way[key] + self._evictions.in_progress(key)
+                while self._line.waiting(key) > covered and (waiter := self._line.head(key)):
+                    self._end(waiter, event.error)
 
     def _failed(self, start: Start, error: StartFailed, *, final: bool) -> None:
         waiter = start.waiter or self._line.head(start.key)
-        if waiter is None or not waiter.waiting:
+        if waiter is None or not waiter.waiting or waiter.template != start.template:
             return  # its create has left, and the waiting ones have starts of their own
         waiter.value.attempts += 1
         if final or waiter.value.attempts >= self._settings.attempts:
@@ -255,14 +257,19 @@ class SupplyCore:
         self.slots.discard(start.instance_id)
         self._effects.append(Destroy(start.instance_id))
 
+    def _evict(self) -> None:
+        self._effects.extend(map(Destroy, self._evictions.due(self._now)))
+
     # Time.
 
     def _passed(self) -> None:
         now = self._now
         if self._blocked_until is not None and now >= self._blocked_until:
             self._blocked_until = self._refusal = None
-        if self._look_at is not None and now >= self._look_at:
+        if self._look_at is None or now >= self._look_at:
             self._look_at = None
+            for waiter, instance in self._matching.overlooked(now):
+                self._serve(waiter, instance)
         for instance_id in self._matching.overdue(now):
             self.slots.discard(instance_id)
             self._effects.append(Destroy(instance_id))
@@ -271,14 +278,12 @@ class SupplyCore:
                 self._overdue(start, start.instance_id)
 
     def _overdue(self, start: Start, instance_id: InstanceId) -> None:
-        begun = self._seen.begun(instance_id)
-        timeout = self._settings.start_timeout
+        begun, timeout = self._seen.begun(instance_id), self._settings.start_timeout
         start.due = min((self._now if begun is None else begun) + timeout, start.began + _TURNS * timeout)
         if start.due > self._now:
             return
         self._destroy(start)
-        waited = self._now - (begun or start.began)
-        message = f"the sandbox was not ready {waited:.0f} s after its start"
+        message = f"the sandbox was not ready {self._now - (begun or start.began):.0f} s after its start"
         self._failed(start, StartFailed(message, error_type="START_FAILED"), final=False)
 
     def _pump(self) -> None:
@@ -286,14 +291,10 @@ class SupplyCore:
         if not len(self._line):
             self._look_at = None
             return
-        if self._look_at is None:
-            self._look_at = self._now + _LOOK_EVERY
+        self._look_at = self._look_at or self._now + _LOOK_EVERY
+        self._evict()
         if self._blocked_until is not None:
             return
         for template, waiter in self._demand.missing(max_starts=self._settings.max_starts):
-            start = self._starts.begin(template.key, waiter, now=self._now)
+            start = self._starts.begin(self.slots.kind(template), template, waiter, now=self._now)
             self._effects.append(Launch(start.id, template, waiter.value.id if waiter is not None else None))
-
-
-def _cannot_start(refusal: LaunchRefused) -> CannotStart:
-    return CannotStart(refusal.message, retry_after=refusal.retry_after)

@@ -75,7 +75,8 @@ class Asked:
 
     `again`: it lost its instance to another claim and goes to the front, even of a full queue.
     `patient`: it waits while the backend cannot start anything. `at_once`: if False, no start begins for it before the
-    next event.
+    next event. `avoid`: nodes that could not prepare its image, which come last.
+    `lays_image`: only an instance that takes any image will do.
     """
 
     ask: AskId
@@ -85,6 +86,8 @@ class Asked:
     again: bool = False
     patient: bool = False
     at_once: bool = True
+    avoid: frozenset[str] = frozenset()
+    lays_image: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,12 +122,28 @@ class LaunchRefused:
     retry_after: float
     refuse: bool
 
+    @property
+    def error(self) -> CannotStart:
+        return CannotStart(self.message, retry_after=self.retry_after)
+
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """An instance is ready without an owner; its slot is UNREPORTED until it is granted or waits."""
+    """An instance is ready without an owner; its slot is UNREPORTED until it is granted or waits.
+
+    `awaits`: the image that its node prepares for a create which has given it back, until `CameBack`.
+    """
 
     instance: Instance
+    awaits: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CameBack:
+    """A create no longer waits for the node of an instance that it has given back."""
+
+    instance_id: InstanceId
+    image: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +168,13 @@ class Taken:
 
 
 @dataclass(frozen=True, slots=True)
+class Destroyed:
+    """The backend has removed an instance after `Destroy`, or has failed to."""
+
+    instance_id: InstanceId
+
+
+@dataclass(frozen=True, slots=True)
 class RoomMade:
     """Capacity was freed: a start that was rejected for lack of it may succeed now."""
 
@@ -159,7 +185,18 @@ class Looked:
 
 
 Event = (
-    Asked | Withdrawn | Launched | LaunchFailed | LaunchRefused | Offered | Lost | Taken | RoomMade | Looked
+    Asked
+    | Withdrawn
+    | Launched
+    | LaunchFailed
+    | LaunchRefused
+    | Offered
+    | CameBack
+    | Lost
+    | Taken
+    | Destroyed
+    | RoomMade
+    | Looked
 )
 
 
@@ -196,7 +233,7 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Destroy:
-    """Destroy an instance that no create needs."""
+    """Destroy an instance that no create needs, or that is in the way of one, and report it as `Destroyed`."""
 
     instance_id: InstanceId
 

@@ -37,7 +37,7 @@ class Routes(Protocol):
         ...
 
     def may_come(self, sandbox_id: SandboxId) -> bool:
-        """Return whether a sandbox that is unknown after this wait may have been created elsewhere a moment ago."""
+        """Return whether another gateway may have a sandbox that is unknown after this wait."""
         ...
 
     def touched(self, sandbox_id: SandboxId) -> None:

@@ -6,13 +6,14 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from sandlot_contract.ids import SandboxId
+from sandlot_contract.ids import InstanceId, SandboxId
 from sandlot_contract.statuses import Status
 from sandlot_contract.verdicts import SandboxVerdict
 
 from sandlot_gateway.core.backend import Backend
 from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.core.owners import RecordedEnd
+from sandlot_gateway.core.slot import Loss
 from sandlot_gateway.directory import Directory
 from sandlot_gateway.sandboxes import ForeignClaim, Sandbox, from_pending_create, owner_in, recovered
 from sandlot_gateway.tasks import Tasks
@@ -31,6 +32,8 @@ _DECIDED: frozenset[str] = frozenset(
 )
 # Those of them that a caller's request causes.
 _ASKED_FOR: frozenset[str] = frozenset({SandboxVerdict.DELETED, SandboxVerdict.RESET_FAILED})
+# Those of ends that a gateway tells a sidecar.
+_TOLD_BY_GATEWAYS: frozenset[str] = frozenset({SandboxVerdict.DELETED, SandboxVerdict.GIVEN_BACK})
 
 
 class Adoption:
@@ -106,6 +109,28 @@ class Adoption:
             sandbox = known
         self._directory.running(sandbox, address=instance.address, token=token)
         self._pending.remove(sandbox.id)
+
+    def is_news(self, sandbox_id: SandboxId | None, loss: Loss) -> bool:
+        """Return whether a sidecar's report of its end may be the only one of this sandbox's.
+
+        A gateway that asked for the end records it itself, and a sandbox that it gave back goes on elsewhere.
+        """
+        if sandbox_id is None or loss.verdict in _TOLD_BY_GATEWAYS:
+            return False
+        known = self._directory.get(sandbox_id)
+        return known is None or known.live
+
+    def ended(self, instance_id: InstanceId, state: dict[str, Any], loss: Loss) -> None:
+        """Handle a sidecar's report of its end after the backend removed the instance."""
+        claim = None
+        if self.is_news(owner_in(state), loss):
+            try:
+                claim = recovered(state, now=self._clock()).ownership()
+            except ForeignClaim as error:
+                _log.warning("a claim cannot be read: %s", error, extra={"instance": instance_id})
+        if claim is not None:
+            self.over(claim.recorded_end(loss))
+        self._ends.gone(instance_id, loss, heard=True, claim=claim)
 
     # From other gateways' records.
 

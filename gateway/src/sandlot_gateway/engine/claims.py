@@ -10,12 +10,17 @@ from typing import Any
 
 from sandlot_contract.ids import SandboxId
 
-from sandlot_gateway.core.instances import Instance
-from sandlot_gateway.core.slots import Generation, Loss
-from sandlot_gateway.sandboxes import Sandbox
-from sandlot_gateway.sidecars import ClaimAnswer, ClaimOutcome, Sidecars
+from sandlot_gateway.core.claim_images import ClaimImage, ClaimImages
+from sandlot_gateway.core.instances import Instance, Laid
+from sandlot_gateway.core.slot import Generation, Loss
+from sandlot_gateway.core.supply_events import StartFailed
+from sandlot_gateway.sandboxes import Sandbox, image_digest_in
+from sandlot_gateway.sidecars import ClaimOutcome, Sidecars
 from sandlot_gateway.tokens import Tokens
 
+from .claim_body import claim_body, if_held
+from .images import NotHere, Patience, Preparation, has_own, judged, not_laid
+from .start_command import resolve
 from .supply import Supply, Ticket
 
 _log = logging.getLogger(__name__)
@@ -55,7 +60,10 @@ class Claimed:
 
 
 class Claimer:
-    """Calls `discard` for each instance that failed a claim, and `counted` with every outcome."""
+    """Calls `discard` for each instance that failed a claim, and `counted` with every outcome.
+
+    `images`: None where instances keep their images.
+    """
 
     def __init__(
         self,
@@ -64,6 +72,8 @@ class Claimer:
         sidecars: Sidecars,
         tokens: Tokens,
         discard: Callable[[Instance, SandboxId], None],
+        images: ClaimImages | None = None,
+        patience: Patience | None = None,
         counted: Callable[[ClaimOutcome], None] = lambda outcome: None,
         max_failures: int = 20,
     ) -> None:
@@ -72,12 +82,21 @@ class Claimer:
         self._sidecars = sidecars
         self._tokens = tokens
         self._discard = discard
+        self._images = images
+        self._patience = patience
         self._counted = counted
         self._max_failures = max_failures
         self._tickets: dict[SandboxId, Ticket] = {}
+        self._preparations: dict[SandboxId, Preparation] = {}
 
     def ticket(
-        self, sandbox: Sandbox, *, again: bool = False, patient: bool = False, at_once: bool = True
+        self,
+        sandbox: Sandbox,
+        *,
+        again: bool = False,
+        patient: bool = False,
+        at_once: bool = True,
+        avoid: frozenset[str] = frozenset(),
     ) -> Ticket:
         """Get a place in the queue; flags and errors as in `Supply.ticket`."""
         return self._supply.ticket(
@@ -88,6 +107,8 @@ class Claimer:
             again=again,
             patient=patient,
             at_once=at_once,
+            avoid=avoid,
+            lays_image=sandbox.spec.run_image_command,
         )
 
     def position(self, sandbox_id: SandboxId) -> int | None:
@@ -95,11 +116,25 @@ class Claimer:
         ticket = self._tickets.get(sandbox_id)
         return ticket.position if ticket is not None else None
 
+    def progress(self, sandbox_id: SandboxId) -> str | None:
+        """Return how far the preparation of the sandbox's image is, or None if it does not wait for that."""
+        preparation = self._preparations.get(sandbox_id)
+        return preparation.progress if preparation is not None else None
+
+    def trouble(self, sandbox: Sandbox) -> str | None:
+        """Return why the sandbox may wait for a slot for long, or None if nothing is known or it does not wait."""
+        if sandbox.id not in self._tickets:
+            return None
+        return self._supply.trouble(sandbox.spec.template(), sandbox.tenant)
+
     def cancel(self, sandbox_id: SandboxId) -> None:
         """Make `claim` raise CancelledError or Abandoned, unless a sidecar is already being asked."""
         ticket = self._tickets.get(sandbox_id)
         if ticket is not None:
             ticket.cancel()
+        preparation = self._preparations.get(sandbox_id)
+        if preparation is not None:
+            preparation.cancel()
 
     async def claim(self, sandbox: Sandbox, *, secrets: dict[str, str], ticket: Ticket) -> Claimed:
         """Claim an instance and fill in the sandbox's instance and timings.
@@ -109,6 +144,22 @@ class Claimer:
         Discards an instance whose answer was lost, because it may hold the claim; leaves it alone if another sandbox
         owns it.
         """
+        preparation = self._preparations[sandbox.id] = Preparation(
+            self._images,
+            sandbox.spec.image,
+            tenant=sandbox.tenant,
+            with_config=sandbox.spec.run_image_command,
+            patience=self._patience,
+        )
+        try:
+            return await self._claim(sandbox, secrets=secrets, ticket=ticket, preparation=preparation)
+        finally:
+            preparation.cancel()
+            del self._preparations[sandbox.id]
+
+    async def _claim(
+        self, sandbox: Sandbox, *, secrets: dict[str, str], ticket: Ticket, preparation: Preparation
+    ) -> Claimed:
         failures = 0
         while True:
             self._tickets[sandbox.id] = ticket
@@ -117,15 +168,26 @@ class Claimer:
             finally:
                 del self._tickets[sandbox.id]
             instance = grant.instance
-            if not sandbox.live:
+            try:
+                image = await preparation.prepared(instance)
+            except NotHere as error:
+                ticket = await self._once_prepared(sandbox, instance, error.awaits, preparation)
+                continue
+            except BaseException:
                 self._supply.put_back(instance.id)
-                raise Abandoned(sandbox.id)
+                raise
+            without_command = resolve(sandbox, image)
+            if without_command is not None or not sandbox.live:
+                self._unlaid(instance, image)
+                self._supply.put_back(instance.id)
+                raise without_command or Abandoned(sandbox.id)
             sandbox.pool_hit = grant.pool_hit
             sandbox.queued += grant.queued
             sandbox.start += grant.start
-            claim = self._slots.claim(instance.id, sandbox.id)
+            claim = self._slots.claim(instance.id, sandbox.id, tenant=sandbox.tenant)
             if claim is None:  # lost, or claimed by another gateway, since the grant
-                ticket = self.ticket(sandbox, again=True)
+                self._unlaid(instance, image)
+                ticket = self.ticket(sandbox, again=True, avoid=preparation.avoid)
                 continue
             try:
                 sandbox.generation = claim.generation
@@ -134,77 +196,93 @@ class Claimer:
                 token = self._tokens.sandbox(instance.id, claim.generation, sandbox.id)
                 began = time.monotonic()
                 answer = await self._sidecars.claim(
-                    instance, _claim_body(sandbox, claim=claim, secrets=secrets, token=token)
+                    instance, claim_body(sandbox, claim=claim, secrets=secrets, token=token, image=image)
                 )
                 sandbox.claim += time.monotonic() - began
-                answer = _if_held(answer, sandbox)
+                answer = judged(if_held(answer, sandbox), image)
+                if image is None and self._images is not None:
+                    answer = has_own(answer)
             except BaseException:
                 # Cancelled or failed: the sidecar may have accepted the claim.
+                self._unlaid(instance, image)
                 self._give_back(claim)
                 raise
             self._counted(answer.outcome)
             if answer.outcome == ClaimOutcome.CLAIMED:
                 loss = self._slots.accepted(claim)
                 if loss is not None:
+                    self._unlaid(instance, image)
                     raise LostAtOnce(loss)
+                if image is not None and self._images is not None:
+                    instance.refused = None
+                    before, instance.laid = instance.laid, Laid(image.id, sandbox.spec.image)
+                    self._images.image_laid(instance, before=before)
                 sandbox.instance_id = instance.id
+                sandbox.image_digest = image_digest_in(answer.state)
                 sandbox.notes = [str(note) for note in answer.state.get("notes") or []]
                 return Claimed(instance, answer.state, token)
+            self._unlaid(instance, image)
             _log.info(
                 "a claim went to another instance: %s",
                 answer.message,
                 extra={"instance": instance.id, "outcome": answer.outcome},
             )
             if answer.outcome == ClaimOutcome.REFUSED:
+                failed = not_laid(answer)
+                if failed is not None and image is not None and answer.field == "image.lower":
+                    ticket = self._refused(sandbox, claim, image.id, failed, preparation)
+                    continue
                 self._supply.put_back(instance.id)
-                raise ClaimRefused(answer.message, field=answer.field)
-            if answer.outcome in (ClaimOutcome.TAKEN, ClaimOutcome.STALE):
+                raise failed or ClaimRefused(answer.message, field=answer.field)
+            if answer.outcome == ClaimOutcome.BOUND:
+                self._supply.put_back(instance.id, binding=answer.binding)
+            elif answer.outcome in (ClaimOutcome.TAKEN, ClaimOutcome.STALE):
                 self._slots.outdone(claim)
             else:
                 self._give_back(claim)
                 failures += 1
                 if failures >= self._max_failures:
                     raise NoSidecar(answer.message)
-            ticket = self.ticket(sandbox, again=True)
+            ticket = self.ticket(sandbox, again=True, avoid=preparation.avoid)
+
+    async def _once_prepared(
+        self, sandbox: Sandbox, instance: Instance, awaits: str | None, preparation: Preparation
+    ) -> Ticket:
+        """Give an instance back without the image, and get another place once it is worth while."""
+        if not self._supply.put_back(instance.id, awaits=awaits):
+            awaits = None
+        try:
+            await preparation.wait()
+            return self.ticket(sandbox, again=True, avoid=preparation.avoid)
+        finally:
+            if awaits is not None:  # after the ticket, which comes before other creates
+                self._supply.came_back(instance.id, awaits)
+
+    def _unlaid(self, instance: Instance, image: ClaimImage | None) -> None:
+        """Release an image that was prepared for a claim which has not laid it, as far as known."""
+        if image is not None and self._images is not None:
+            self._images.image_unlaid(instance, image.id)
+
+    def _refused(
+        self,
+        sandbox: Sandbox,
+        claim: Generation,
+        image_id: str,
+        failed: StartFailed,
+        preparation: Preparation,
+    ) -> Ticket:
+        """Get another place for a create whose root an instance could not build; end one that refused two images."""
+        instance = claim.instance
+        before, instance.refused = instance.refused, image_id
+        try:
+            preparation.refused(instance, failed)
+            return self.ticket(sandbox, again=True, avoid=preparation.avoid)  # before this one is free again
+        finally:
+            if before in (None, image_id):
+                self._supply.put_back(instance.id)
+            else:
+                self._give_back(claim)
 
     def _give_back(self, claim: Generation) -> None:
         if self._slots.failed(claim):
             self._discard(claim.instance, claim.sandbox_id)
-
-
-def _if_held(answer: ClaimAnswer, sandbox: Sandbox) -> ClaimAnswer:
-    """Reject the answer of an older sidecar that accepts a claim and ignores its egress policy."""
-    if answer.outcome != ClaimOutcome.CLAIMED or sandbox.spec.egress is None or answer.state.get("egress"):
-        return answer
-    return ClaimAnswer(
-        ClaimOutcome.GONE, answer.state, message="its sidecar is older, and holds no policy of a create"
-    )
-
-
-def _claim_body(
-    sandbox: Sandbox, *, claim: Generation, secrets: dict[str, str], token: str
-) -> dict[str, Any]:
-    spec = sandbox.spec
-    template = claim.instance.template
-    return {
-        "sandbox_id": sandbox.id,
-        "token": token,
-        "tenant": sandbox.tenant,
-        "env": spec.env,
-        "secrets": secrets,
-        "limits": {
-            "cpu": template.cpu,
-            "memory": template.memory,
-            "pids": template.pids,
-            "disk": template.disk,
-        },
-        "network": spec.network,
-        "egress": None if spec.egress is None else spec.egress.rules(),
-        "timeout": spec.timeout,
-        "idle_timeout": spec.idle_timeout,
-        "workdir": spec.workdir,
-        "start_command": spec.start_command,
-        "meta": sandbox.meta(),
-        "restore": spec.checkpoint is not None,
-        "generation": claim.generation,
-    }

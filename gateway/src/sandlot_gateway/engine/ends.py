@@ -13,7 +13,8 @@ from sandlot_contract.verdicts import SandboxVerdict
 
 from sandlot_gateway.core.backend import Backend
 from sandlot_gateway.core.instances import Instance
-from sandlot_gateway.core.slots import Loss, Phase
+from sandlot_gateway.core.owners import Claim, RecordedEnd
+from sandlot_gateway.core.slot import Loss, Phase
 from sandlot_gateway.directory import Directory
 from sandlot_gateway.sandboxes import Sandbox
 from sandlot_gateway.sidecars import Sidecars
@@ -118,17 +119,19 @@ class Ends:
         if ended is not None:
             self._retirer.retire(ended, verdict=verdict)
 
-    def gone(self, instance_id: InstanceId, loss: Loss, *, heard: bool = False) -> None:
+    def gone(
+        self, instance_id: InstanceId, loss: Loss, *, heard: bool = False, claim: Claim | None = None
+    ) -> None:
         """Handle an instance that ended by itself or died: record its sandbox's end and free its capacity.
 
-        `heard`: its sidecar reported it.
+        `heard`: its sidecar reported it. `claim`: of its sandbox, if this gateway does not have it.
         """
         slot = self._supply.lost(instance_id, loss)
         owner = slot.sandbox_id if slot is not None and slot.phase is Phase.OWNED else None
         sandbox = self._directory.get(owner) if owner is not None else None
         sandbox = sandbox or self._unconfirmed_again(instance_id)
         if sandbox is None:
-            self._backend.ended(instance_id, loss, claim=None, heard=heard)
+            self._backend.ended(instance_id, loss, claim=claim, heard=heard)
         elif sandbox.instance_id == instance_id and loss.verdict == SandboxVerdict.GIVEN_BACK:
             claim = sandbox.ownership()
             self._unlearn(sandbox)
@@ -156,7 +159,28 @@ class Ends:
         """Record that another gateway ended it: its slot has been reset to a later generation."""
         sandbox = self._directory.get(sandbox_id)
         if sandbox is not None and sandbox.instance_id == instance_id:
-            self.record(sandbox, verdict=SandboxVerdict.DELETED, message="it was ended by another gateway")
+            text = "it was ended by another gateway"
+            self.record(sandbox, verdict=SandboxVerdict.DELETED, message=text, heard=True)
+
+    def generation_ended(
+        self, instance_id: InstanceId, generation: int, end: RecordedEnd, *, retire: bool
+    ) -> bool:
+        """Handle `Events.generation_ended`; return False if the sandbox does not own the slot here."""
+        slot = self._slots.get(instance_id)
+        if slot is None or slot.phase is not Phase.OWNED:
+            return False
+        if (slot.generation, slot.sandbox_id) != (generation, end.sandbox_id):
+            return False
+        sandbox = self._directory.get(end.sandbox_id)
+        if sandbox is not None and sandbox.instance_id == instance_id:
+            self.record(
+                sandbox, verdict=end.verdict, message=end.message, exit_code=end.exit_code, heard=True
+            )
+        if retire:
+            self.retire(instance_id, end.sandbox_id, verdict=end.verdict)
+        else:
+            self._slots.released(instance_id)
+        return True
 
     def give_back(self, instance: Instance, sandbox_id: SandboxId) -> None:
         """Remove an instance that this sandbox failed to claim, unless another sandbox owns it."""

@@ -63,6 +63,7 @@ class Lifecycle:
             sidecars=sidecars,
             tokens=tokens,
             discard=lambda instance, sandbox_id: self.ends.give_back(instance, sandbox_id),
+            images=backend if backend.lays_images else None,
             counted=claim_counted,
         )
         self.ends = Ends(
@@ -156,6 +157,9 @@ class Lifecycle:
 
     def position(self, sandbox: Sandbox) -> int | None:
         return self.claimer.position(sandbox.id)
+
+    def progress(self, sandbox: Sandbox) -> str | None:
+        return self.claimer.progress(sandbox.id) or self.claimer.trouble(sandbox)
 
     def instance_of(self, sandbox: Sandbox) -> Instance | None:
         return None if sandbox.instance_id is None else self._backend.instance(sandbox.instance_id)

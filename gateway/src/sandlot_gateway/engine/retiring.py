@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Coroutine, Iterable
 from typing import Any
 
@@ -12,7 +13,8 @@ from sandlot_contract.verdicts import SandboxVerdict
 
 from sandlot_gateway.core.backend import Backend
 from sandlot_gateway.core.instances import Instance
-from sandlot_gateway.core.slots import Generation
+from sandlot_gateway.core.reuse import takes_back
+from sandlot_gateway.core.slot import Generation
 from sandlot_gateway.sidecars import EndAnswer, Sidecars
 from sandlot_gateway.tasks import Tasks
 
@@ -93,7 +95,9 @@ class Retirer:
         instance = ended.instance
         try:
             async with self._at_once:
-                if await self._recycled(ended):
+                # Another gateway that knows the claim would take a reset for the sandbox's end.
+                given_back = verdict == SandboxVerdict.GIVEN_BACK
+                if not given_back and await self._recycled(ended):
                     self._slots.was_reset(instance.id, ended.generation)
                     return True
                 return await self._end(instance, verdict=verdict, only_of=ended.sandbox_id)
@@ -101,11 +105,31 @@ class Retirer:
             self._supply.capacity_freed()
 
     async def _recycled(self, ended: Generation) -> bool:
+        tenant, pools = ended.binding.tenant, self._pools_for(ended)
+        if tenant is None or not pools:
+            return False
         try:
-            return await self._backend.recycle(ended.instance, generation=ended.generation)
+            return await self._backend.recycle(
+                ended.instance, generation=ended.generation, tenant=tenant, pools=pools
+            )
         except Exception:
             _log.exception("an instance could not be recycled", extra={"instance": ended.instance.id})
             return False
+
+    def _pools_for(self, ended: Generation) -> list[str]:
+        """Return the pools that take the instance back: its own, or any if it was started for a create."""
+        instance = ended.instance
+        if instance.pool is None:
+            specs = [status.spec for status in self._backend.pools()]
+        else:
+            own = self._backend.pool(instance.pool)
+            specs = [own] if own is not None else []
+        now = time.time()
+        return [
+            spec.name
+            for spec in specs
+            if takes_back(spec, instance, ended.binding, now=now, kind=self._slots.kind)
+        ]
 
     async def _end(self, instance: Instance, *, verdict: str, only_of: SandboxId | None = None) -> bool:
         """End the instance; return whether its sidecar confirmed it."""

@@ -11,17 +11,20 @@ from typing import Any
 
 from sandlot_contract.ids import InstanceId, SandboxId
 from sandlot_contract.template import Template
-from sandlot_contract.verdicts import SandboxVerdict
 
 from sandlot_gateway.core.backend import Backend, BackendError, Unavailable
 from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.core.owners import PendingCreate
-from sandlot_gateway.core.slots import Loss, ReportOutcome, Slot, Slots
-from sandlot_gateway.core.supply import SupplyCore, SupplySettings
+from sandlot_gateway.core.reuse import UNBOUND, Binding
+from sandlot_gateway.core.slot import Loss, ReportOutcome, Slot
+from sandlot_gateway.core.slots import Slots
+from sandlot_gateway.core.supply import SupplyCore
 from sandlot_gateway.core.supply_events import (
     Asked,
     AskId,
+    CameBack,
     Destroy,
+    Destroyed,
     Effect,
     Event,
     Grant,
@@ -39,11 +42,12 @@ from sandlot_gateway.core.supply_events import (
     Taken,
     Withdrawn,
 )
+from sandlot_gateway.core.supply_settings import SupplySettings
 from sandlot_gateway.tasks import Tasks
 
-_log = logging.getLogger(__name__)
+from .images import start_failed
 
-_VERDICT_OF_ERROR = {"IMAGE_PULL_FAILED": SandboxVerdict.IMAGE_PULL}
+_log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, eq=False)
@@ -113,6 +117,8 @@ class Supply:
         again: bool = False,
         patient: bool = False,
         at_once: bool = True,
+        avoid: frozenset[str] = frozenset(),
+        lays_image: bool = False,
     ) -> Ticket:
         """Take a warm instance or a place in the queue. Raises QueueFull or CannotStart at once.
 
@@ -123,14 +129,14 @@ class Supply:
         future = self._futures[ask] = asyncio.get_running_loop().create_future()
         if wanted is not None:
             self._wanted[ask] = wanted
-        self._step(Asked(ask, template, tenant, pool, again=again, patient=patient, at_once=at_once))
+        asked = Asked(ask, template, tenant, pool, again, patient, at_once, avoid, lays_image)
+        self._step(asked)
         if future.done():
             future.result()  # raises the refusal
         return Ticket(self, ask, future)
 
     def withdraw(self, ask: AskId) -> None:
-        future = self._settle(ask)
-        if future is not None:
+        if (future := self._settle(ask)) is not None:
             future.cancel()
             self._step(Withdrawn(ask))
 
@@ -140,6 +146,16 @@ class Supply:
 
     def position(self, ask: AskId) -> int:
         return self._core.position(ask)
+
+    def trouble(self, template: Template, tenant: str) -> str | None:
+        """Return why a pool of slots that could serve this create has failed to start the last one."""
+        kind = self.slots.kind(template)
+        for status in self._backend.pools():
+            spec = status.spec
+            serves = not spec.template.image and spec.owner in (None, tenant)
+            if serves and status.failures and status.message and self.slots.kind(spec.template) == kind:
+                return f"pool {spec.name!r} has failed to start a slot: {status.message}"
+        return None
 
     @property
     def waiting(self) -> int:
@@ -151,27 +167,40 @@ class Supply:
 
     # Reports from sidecars and the backend.
 
-    def report_warm(self, instance: Instance, generation: int) -> ReportOutcome:
+    def report_warm(self, instance: Instance, generation: int, binding: Binding = UNBOUND) -> ReportOutcome:
         """Handle a sidecar's report that it is ready without an owner."""
-        heard = self.slots.report_warm(instance, generation)
+        heard = self.slots.report_warm(instance, generation, binding)
         if heard is ReportOutcome.NEWS:
             self._step(Offered(instance))
         return heard
 
     def report_owned(
-        self, instance: Instance, generation: int, sandbox_id: SandboxId | None
+        self,
+        instance: Instance,
+        generation: int,
+        sandbox_id: SandboxId | None,
+        binding: Binding = UNBOUND,
     ) -> ReportOutcome:
         """Handle a sidecar's report that this sandbox owns it, perhaps through another gateway."""
-        heard = self.slots.report_owned(instance, generation, sandbox_id)
+        heard = self.slots.report_owned(instance, generation, sandbox_id, binding)
         if heard is ReportOutcome.NEWS:
             self._step(Taken(instance.id))
         return heard
 
-    def put_back(self, instance_id: InstanceId) -> None:
-        """Return an unclaimed instance that a create no longer needs."""
-        instance = self.slots.put_back(instance_id)
+    def put_back(
+        self, instance_id: InstanceId, *, binding: Binding | None = None, awaits: str | None = None
+    ) -> bool:
+        """Return an unclaimed instance that a create no longer needs, or may not have (`binding`); False: it is gone.
+
+        `awaits`: the image that its node prepares for this create, which calls `came_back` after that.
+        """
+        instance = self.slots.put_back(instance_id, binding=binding)
         if instance is not None:
-            self._step(Offered(instance))
+            self._step(Offered(instance, awaits))
+        return instance is not None
+
+    def came_back(self, instance_id: InstanceId, image: str) -> None:
+        self._step(CameBack(instance_id, image))
 
     def lost(self, instance_id: InstanceId, loss: Loss) -> Slot | None:
         """Handle the loss of an instance and return its slot as it was."""
@@ -185,8 +214,7 @@ class Supply:
 
     def shed(self, pool: str) -> InstanceId | None:
         """Remove one ready instance of this pool; see Events.give_up."""
-        instance = self._core.shed(pool)
-        return instance.id if instance is not None else None
+        return instance.id if (instance := self._core.shed(pool)) is not None else None
 
     async def close(self) -> None:
         """Cancel all waiting creates and wait for starts in progress."""
@@ -230,6 +258,7 @@ class Supply:
             await self._backend.destroy(instance_id)
         finally:
             self.slots.gone(instance_id)
+            self._step(Destroyed(instance_id))
 
     def _settle(self, ask: AskId) -> asyncio.Future[Grant] | None:
         self._wanted.pop(ask, None)
@@ -242,9 +271,7 @@ class Supply:
         except Unavailable as error:
             self._step(LaunchRefused(start, str(error), error.retry_after, error.refuse))
         except BackendError as error:
-            verdict = _VERDICT_OF_ERROR.get(error.error_type, SandboxVerdict.START_FAILED)
-            failed = StartFailed(str(error), verdict=verdict, error_type=error.error_type, field=error.field)
-            self._step(LaunchFailed(start, failed))
+            self._step(LaunchFailed(start, start_failed(error)))
         except Exception as error:
             _log.exception("a start failed in an unexpected way")
             failed = StartFailed(f"the backend failed: {error}", error_type="START_FAILED")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import partial
 from typing import Any
 
@@ -13,14 +13,18 @@ from sandlot_kube.client import KubeClient
 from sandlot_kube.errors import BadKubeConfig
 
 from ...core.backend import BackendError, Events, Notes, OtherGateways
-from ...core.instances import ImageCheck, Instance, PoolSpec, PoolStatus
+from ...core.instances import Instance, PoolSpec, PoolStatus, Reuse
 from ...core.owners import Claim, PendingCreate
-from ...core.slots import Loss
+from ...core.slot import Loss, Phase
+from ...core.warmups import Warmups
 from ...data.pool import HttpPool
 from ...sidecars import Sidecars
 from ...tokens import Tokens
+from .announcer import Announcer
 from .destroyer import Destroyer
 from .discovery import ClaimDiscovery
+from .generation_ends import GenerationEnds
+from .image_calls import ImageCalls, images_of
 from .instances import Instances
 from .launcher import Launcher
 from .notes import KubernetesNotes
@@ -29,21 +33,23 @@ from .pods import Pods
 from .pools import Pools
 from .recorder import Recorder
 from .records import Records
+from .recycler import Recycler
 from .reporter import Reporter
 from .sandbox_changes import SandboxChanges
 from .settings import KubernetesSettings
 from .states import SidecarStates
-from .translate import check_image
 from .view import View
+from .warmups import KubernetesWarmups
 from .watches import Watches
 
 _log = logging.getLogger(__name__)
 
 
-class KubernetesBackend:
+class KubernetesBackend(ImageCalls):
     """The sandboxes of one namespace. Without an API server it works on with sidecars' reports and starts nothing."""
 
     name = "kubernetes"
+    reuse = Reuse()
     single_gateway = False
 
     def __init__(
@@ -67,7 +73,16 @@ class KubernetesBackend:
         domain = f"{settings.subdomain}.{namespace}.svc.{settings.cluster_domain}"
         sidecars = Sidecars(pool, call_timeout=2.0)
         self._reporter = Reporter(local_time=self._client.local)
-        self._instances = Instances(tokens=tokens, domain=domain)
+        self._images = images_of(settings, pool=pool)
+        self._instances = Instances(
+            tokens=tokens,
+            domain=domain,
+            local_time=self._client.local,
+            image_name=self._images.name_of if self._images is not None else None,
+            claimed_here=lambda instance_id: (
+                self._reporter.events.phase(instance_id) in (Phase.CLAIMING, Phase.OWNED)
+            ),
+        )
         notes = KubernetesNotes(
             self._client,
             namespace=namespace,
@@ -86,10 +101,16 @@ class KubernetesBackend:
             ),
             pending_create_over=partial(self._reporter.sandbox_ended_elsewhere, of_pending_create=True),
             refused=lambda what: self._reporter.events.record_refused(what),
+            needed=lambda sandbox_id: self._recorder.record_now(sandbox_id),
         )
         self._pools = Pools(
-            self._client, namespace=namespace, starting=lambda pool: self._states.starting(pool)
+            self._client,
+            namespace=namespace,
+            starting=lambda pool: self._states.starting(pool),
+            keeping_image=lambda pool: self._states.keeping_image(pool) if self._images is not None else 0,
+            resetting=lambda pool: self._recycler.resetting(pool),
         )
+        self.warmups: Warmups = KubernetesWarmups(self._client, namespace=namespace)
         self._states = SidecarStates(
             self._instances,
             recorded=self._records.recorded,
@@ -97,6 +118,7 @@ class KubernetesBackend:
             pool=pool,
             reporter=self._reporter,
             watching=lambda: self._watches.sandboxes_synced and self._watches.failure is None,
+            reached=lambda seen: self._recorder.reached(seen),
             claimed_within=settings.claimed_within,
             starting_for=settings.starting_for,
         )
@@ -106,6 +128,8 @@ class KubernetesBackend:
             states=self._states,
             pool=pool,
             reporter=self._reporter,
+            ended=lambda seen, owner: self._discovery.ended(seen, owner),
+            lost=lambda instance_id: self._recorder.settled(instance_id),
             starting_for=settings.starting_for,
             verdict_wait=settings.verdict_wait,
         )
@@ -115,33 +139,62 @@ class KubernetesBackend:
             sandboxes=self._records,
             pools=self._pools,
             pods=self._pods,
+            agents=self._images.agents if self._images is not None else None,
         )
         view = View(self._instances, self._records, self._states, self._watches, self._reporter)
         self._launcher = Launcher(self._client, view, namespace=namespace, settings=settings)
-        self._recorder = Recorder(view, late_record=settings.late_record, late_end=settings.late_end)
+        peers = Peers(settings.peers, pool=pool, token=tokens.peer()) if settings.peers else None
+        self._announcer = Announcer(peers=peers, max_body=settings.peers.max_body if settings.peers else 0)
+        self._recorder = Recorder(
+            view,
+            announce=self._announcer.ended,
+            late_record=settings.late_record,
+            late_end=settings.late_end,
+            young=settings.young,
+        )
+        self._generation_ends = GenerationEnds(view, recorder=self._recorder, reset_within=settings.late_end)
         self._sandbox_changes = SandboxChanges(
-            view, recorder=self._recorder, pods=self._pods, sidecars=sidecars
+            view,
+            recorder=self._recorder,
+            pods=self._pods,
+            generation_ends=self._generation_ends,
+            sidecars=sidecars,
         )
         self._destroyer = Destroyer(view, recorder=self._recorder, sidecars=sidecars)
-        peers = Peers(settings.peers, pool=pool, token=tokens.peer()) if settings.peers else None
-        self._discovery = ClaimDiscovery(view, peers=peers, look_pause=settings.look_pause)
+        self._recycler = Recycler(
+            view,
+            recorder=self._recorder,
+            pool=pool,
+            announce=self._announcer.reset,
+        )
+        self._discovery = ClaimDiscovery(
+            view,
+            peers=peers,
+            generation_ends=self._generation_ends,
+            look_pause=settings.look_pause,
+        )
         self.others: OtherGateways | None = self._discovery if peers else None
 
     async def start(self, events: Events) -> None:
         self._reporter.events = events
         self._watches.start()
+        if self._images is not None:
+            self._images.start()
         if not await self._watches.synced(timeout=self._settings.sync_timeout):
             _log.warning("starting without the API server: %s", self._watches.failure)
         await self._states.settle(timeout=self._settings.settle_timeout)
 
     async def stop(self) -> None:
         self._recorder.leave()
+        if self._images is not None:
+            await self._images.close()
         await self._records.close(timeout=5.0)
         await self._watches.close()
         await self._states.close()
         await self._discovery.close()
         await self._sandbox_changes.close()
-        for part in (self._pods, self._launcher, self._recorder):
+        await self._announcer.close()
+        for part in (self._pods, self._launcher, self._recorder, self._generation_ends):
             part.close()
         await self._client.close()
 
@@ -164,29 +217,16 @@ class KubernetesBackend:
             return 0.0
         return seen.pod.placed_at if seen.pod is not None else None
 
-    async def check_image(self, image: str) -> ImageCheck:
-        """Check the name only: nodes pull images, with their own credentials and network."""
-        check_image(Template(image=image))
-        if any(
-            seen.instance.template.image == image
-            and self._reporter.events.phase(seen.instance.id) is not None
-            for seen in self._instances
-        ):
-            return ImageCheck("a sandbox of this image is running")
-        text = (
-            "not checked whether the registry has it: the node that starts a sandbox fetches it. "
-            "Its name is valid and its registry is allowed"
-        )
-        return ImageCheck(text, checked=False)
-
     def ready(self, instance_id: InstanceId) -> None:
         """Do nothing: the controller fills pools."""
 
     def nudge(self, pool: str) -> None:
         """Do nothing: the claim record notifies the controller."""
 
-    async def recycle(self, instance: Instance, *, generation: int) -> bool:
-        return False
+    async def recycle(
+        self, instance: Instance, *, generation: int, tenant: str, pools: Collection[str]
+    ) -> bool:
+        return await self._recycler.recycle(instance, generation=generation, tenant=tenant)
 
     # Reports of sidecars and other gateways.
 
@@ -200,8 +240,14 @@ class KubernetesBackend:
     def sought(self, sandbox_id: SandboxId) -> None:
         self._discovery.sought(sandbox_id)
 
+    def may_have(self, sandbox_id: SandboxId) -> bool:
+        return self._discovery.may_have(sandbox_id)
+
     def missed(self, new: bool) -> None:
         self._discovery.missed(new)
+
+    def told(self, news: bytes) -> bool:
+        return self._discovery.told(news)
 
     # Claims and ends.
 

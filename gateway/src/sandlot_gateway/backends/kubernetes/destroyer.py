@@ -7,7 +7,7 @@ import asyncio
 from sandlot_contract.ids import InstanceId
 from sandlot_contract.verdicts import SandboxVerdict
 
-from ...core.slots import Loss, Phase
+from ...core.slot import Loss, Phase
 from ...sidecars import EndAnswer, Sidecars
 from .giving_up import Outcome, Written, decide
 from .instances import Origin, SeenInstance
@@ -26,7 +26,7 @@ class Destroyer:
         seen = self._view.instances.get(instance_id)
         if seen is None:
             return
-        if self._recorder.has_end(instance_id):
+        if not seen.reused and self._recorder.has_end(instance_id):
             self._remove(seen)
             return
         gone = self._view.phase(instance_id) is Phase.GONE
@@ -41,6 +41,7 @@ class Destroyer:
             claimed=claimed or (gone and seen.origin is not Origin.OWN_START),
             blind=self._view.watches.failure is not None,
             given_back=given_back,
+            reused=seen.reused,
         )
         phase = self._view.phase(instance_id)
         outcome = decide(answer, phase, written)
@@ -48,6 +49,8 @@ class Destroyer:
             return
         if outcome is Outcome.ASK:
             self._view.states.ask(seen.instance)
+            if answer == EndAnswer.UNKNOWN:
+                self._recorder.silent(instance_id)
             return
         self._remove(seen)
         if outcome is Outcome.DROP:
@@ -66,10 +69,11 @@ class Destroyer:
         own = [
             seen.instance.id
             for seen in self._view.instances
-            if seen.origin.cold or self._recorder.has_end(seen.instance.id)
+            if seen.origin.cold or (not seen.reused and self._recorder.has_end(seen.instance.id))
         ]
         await asyncio.gather(*(self.destroy(instance_id) for instance_id in own))
 
     def _remove(self, seen: SeenInstance) -> None:
+        self._recorder.settled(seen.instance.id)
         self._view.states.forget(seen.instance.id)
         self._view.instances.remove(seen.instance.id)

@@ -1,4 +1,4 @@
-"""Finds sandboxes of other gateways that have no record yet, by polling unowned sidecars."""
+"""Finds sandboxes of other gateways that have no record: asks these gateways, and polls unowned sidecars."""
 
 from __future__ import annotations
 
@@ -6,20 +6,31 @@ import asyncio
 
 from sandlot_contract.ids import SandboxId
 
-from ...core.owners import KeyAnswer, KeyQuestion
+from ...core.owners import KeyAnswer, KeyQuestion, RecordedEnd
 from ...tasks import Tasks
-from .peers import Peers
+from . import announcer
+from .doubts import Doubts
+from .generation_ends import GenerationEnds
+from .instances import SeenInstance
+from .peers import Missing, Peers
 from .view import View
+
+_POLL_PATIENCE = 3.0  # seconds for all unowned sidecars to be tried
 
 
 class ClaimDiscovery:
-    def __init__(self, view: View, *, peers: Peers | None, look_pause: float) -> None:
+    def __init__(
+        self, view: View, *, peers: Peers | None, generation_ends: GenerationEnds, look_pause: float
+    ) -> None:
         """`look_pause`: minimum seconds between two polls of all unowned sidecars."""
         self._view = view
+        self._generation_ends = generation_ends
         self._peers = peers
         self._look_pause = look_pause
         self._look_again_at = 0.0  # on the loop's clock
         self._looking: asyncio.TimerHandle | None = None
+        self._looked = asyncio.Event()  # set at the next poll of all unowned sidecars
+        self._doubts = Doubts(clock=lambda: asyncio.get_running_loop().time())
         self._tasks = Tasks()
 
     async def close(self) -> None:
@@ -30,15 +41,26 @@ class ClaimDiscovery:
     def sought(self, sandbox_id: SandboxId) -> None:
         """Look for a sandbox, see `Backend.sought`."""
         if self._peers is not None:
+            self._doubts.asked(sandbox_id)
             self._tasks.spawn(self._seek(self._peers, sandbox_id))
+
+    def may_have(self, sandbox_id: SandboxId) -> bool:
+        """Return whether another gateway may have a sandbox that was looked for, see `Backend.may_have`."""
+        return self._doubts.may_exist(sandbox_id)
+
+    def ended(self, seen: SeenInstance, owner: SandboxId) -> None:
+        """Ask the other gateways how the owner of a reused pod that is over has ended: their news may have got lost."""
+        if self._peers is not None:
+            self._tasks.spawn(self._seek_end(self._peers, seen, owner))
 
     def missed(self, new: bool) -> None:
         """Poll all unowned sidecars, see `Backend.missed`: without an API server only they know their owners."""
-        if self._looking is not None or (not new and self._view.watches.failure is None):
-            return
-        loop = asyncio.get_running_loop()
-        # Postponed, never skipped: each missing sandbox triggers this once.
-        self._looking = loop.call_at(max(loop.time(), self._look_again_at), self._look_at_all)
+        if new or self._view.watches.failure is not None:
+            self._look_soon()
+
+    def told(self, news: bytes) -> bool:
+        """Apply another gateway's news, see `Backend.told`."""
+        return announcer.apply(news, view=self._view, generation_ends=self._generation_ends)
 
     async def holder_of_key(self, question: KeyQuestion) -> KeyAnswer:
         """Ask the other gateways, see `OtherGateways.holder_of_key`."""
@@ -46,21 +68,60 @@ class ClaimDiscovery:
         return await self._peers.holder_of_key(question, look=self._learn_claims)
 
     async def _learn_claims(self) -> None:
-        """Poll all unowned sidecars after a gateway died, to find the claims that it had not recorded."""
+        """Poll sidecars after a gateway died, to find the claims that it had not recorded.
+
+        Also owned ones whose pods are reused: it may have died before it told of a reset.
+        """
         self._look_at_all()
+        for seen in self._view.instances:
+            if seen.reused and self._view.owner(seen.instance.id) is not None:
+                self._view.states.ask(seen.instance)
         await self._view.states.settle(timeout=1.0)
 
     async def _seek(self, peers: Peers, sandbox_id: SandboxId) -> None:
-        instance_id = await peers.holder(sandbox_id)
-        seen = self._view.instances.get(instance_id) if instance_id is not None else None
-        if seen is not None and self._view.owner(seen.instance.id) is None:
+        found = await peers.whereabouts(sandbox_id)
+        if isinstance(found, Missing):
+            await self._not_found(sandbox_id, found)
+            return
+        self._doubts.exists(sandbox_id)  # until it is known here
+        if isinstance(found, RecordedEnd):
+            self._view.reporter.events.sandbox_ended_elsewhere(found)
+            return
+        seen = self._view.instances.get(found)
+        if seen is not None:
+            # Also if it reported this owner: that was while its files were being restored.
             self._view.states.ask(seen.instance)
+
+    async def _not_found(self, sandbox_id: SandboxId, missing: Missing) -> None:
+        if missing is Missing.DENIED:
+            self._doubts.denied(sandbox_id)
+        elif missing is Missing.STARTING:
+            self._doubts.exists(sandbox_id)
+        elif self._doubts.asked(sandbox_id):
+            self._look_soon()  # a gateway may have died before it recorded its claim
+            if missing is Missing.DEAD:
+                await self._looked.wait()
+                if await self._view.states.settle(timeout=_POLL_PATIENCE):
+                    self._doubts.settle(sandbox_id)
+
+    async def _seek_end(self, peers: Peers, seen: SeenInstance, owner: SandboxId) -> None:
+        found = await peers.end_of(owner)
+        if found is not None:
+            self._generation_ends.ended(seen.instance.id, seen.generation, found)
+
+    def _look_soon(self) -> None:
+        """Poll all unowned sidecars, as soon as the last such poll allows. Postponed, never skipped."""
+        if self._looking is None:
+            loop = asyncio.get_running_loop()
+            self._looking = loop.call_at(max(loop.time(), self._look_again_at), self._look_at_all)
 
     def _look_at_all(self) -> None:
         if self._looking is not None:
             self._looking.cancel()
             self._looking = None
         self._look_again_at = asyncio.get_running_loop().time() + self._look_pause
+        self._looked.set()
+        self._looked = asyncio.Event()
         for seen in self._view.instances:
-            if self._view.owner(seen.instance.id) is None:
+            if not self._view.knows_owner(seen.instance.id):
                 self._view.states.ask(seen.instance)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from ...core.slots import Phase
+from ...core.slot import Phase
 from ...sidecars import EndAnswer
 
 
@@ -27,6 +27,7 @@ class Written:
     claimed: bool = False  # its record has an owner or an end
     blind: bool = False  # the watch of Sandboxes is broken
     given_back: bool = False  # a claim failed here that other gateways may know
+    reused: bool = False  # its pod runs one sandbox after the other, so that no record ends it
 
 
 def decide(answer: EndAnswer, phase: Phase | None, written: Written) -> Outcome:
@@ -41,6 +42,8 @@ def decide(answer: EndAnswer, phase: Phase | None, written: Written) -> Outcome:
         return Outcome.ASK
     if answer == EndAnswer.UNKNOWN and phase not in (None, Phase.ENDING, Phase.GONE):
         return Outcome.KEEP  # it reported meanwhile, and a create may be about to claim it
+    if written.reused:
+        return Outcome.LEAVE if answer == EndAnswer.ENDED else Outcome.ASK
     if answer == EndAnswer.UNKNOWN and phase is Phase.ENDING and written.blind:
         return Outcome.ASK
     if written.claimed:

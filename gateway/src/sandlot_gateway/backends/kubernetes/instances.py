@@ -6,9 +6,10 @@ Only the gateway's ledger (core/slots.py) knows the owner of an instance and whe
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from enum import Enum, IntEnum, auto
 from functools import lru_cache
@@ -16,13 +17,14 @@ from typing import Any
 
 import msgspec
 from sandlot_contract.ids import InstanceId
-from sandlot_contract.names import ANNOTATION_TEMPLATE, LABEL_FOR, LABEL_POOL
+from sandlot_contract.names import ANNOTATION_LAYS_IMAGES, ANNOTATION_TEMPLATE, LABEL_FOR, LABEL_POOL
 from sandlot_contract.ports import SIDECAR_PORT
 from sandlot_contract.template import Template
+from sandlot_kube import clock, reuse
 from sandlot_kube import template as templates
 from sandlot_kube.objects import Pod
 
-from ...core.instances import Instance
+from ...core.instances import Instance, Laid
 from ...data.dial import split_host_port
 from ...sandboxes import ForeignClaim, recovered
 from ...tokens import Tokens
@@ -30,6 +32,7 @@ from .translate import from_kube
 
 _log = logging.getLogger(__name__)
 
+_IMAGE_ID = re.compile(r"sha256:[0-9a-f]{64}")  # a sidecar that was taken over can report any text
 _REMEMBERED = 10_000  # removed instances; without it a late report would add them again
 
 
@@ -60,6 +63,7 @@ class Origin(Enum):
 class SeenPod:
     node: str | None
     placed_at: float | None  # when it was first seen on a node, on the monotonic clock
+    reused: bool = False  # it runs one sandbox after the other
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +75,12 @@ class SeenInstance:
     origin: Origin
     since: float
     pod: SeenPod | None = None
+    generation: int = 0  # the latest that its sidecar has reported
+
+    @property
+    def reused(self) -> bool:
+        """Whether its pod runs one sandbox after the other, as its mark or a reset shows."""
+        return self.generation > 1 or (self.pod is not None and self.pod.reused)
 
     @property
     def node(self) -> str | None:
@@ -78,11 +88,26 @@ class SeenInstance:
 
 
 class Instances:
-    """All instances by id until they are removed. `domain` follows an instance's name in the headless Service's DNS."""
+    """All instances by id until they are removed. `domain` follows an instance's name in the headless Service's DNS.
 
-    def __init__(self, *, tokens: Tokens, domain: str) -> None:
+    `local_time` converts the API server's time to this machine's. `image_name` returns a name of the image with this
+    id, if it is known; None: every pod keeps its image. `claimed_here`: whether this gateway claims or owns it now.
+    """
+
+    def __init__(
+        self,
+        *,
+        tokens: Tokens,
+        domain: str,
+        local_time: Callable[[float], float] = lambda seconds: seconds,
+        image_name: Callable[[str], str | None] | None = None,
+        claimed_here: Callable[[InstanceId], bool] = lambda instance_id: False,
+    ) -> None:
         self._tokens = tokens
+        self._local_time = local_time
         self._domain = domain
+        self._image_name = image_name
+        self._claimed_here = claimed_here
         self._seen: dict[InstanceId, SeenInstance] = {}
         # instance id -> its address while the pod exists
         self._gone: OrderedDict[InstanceId, str] = OrderedDict()
@@ -116,6 +141,7 @@ class Instances:
         # The final dot skips the resolver's search path, which makes five queries of each lookup.
         address = f"{instance_id}.{self._domain}.:{SIDECAR_PORT}"
         instance = Instance(instance_id, template, address, self._tokens.instance(instance_id))
+        instance.keeps_image = self._image_name is not None  # until its pod says otherwise
         seen = self._seen[instance_id] = SeenInstance(instance, Source.DNS, origin, time.monotonic())
         return seen
 
@@ -148,11 +174,23 @@ class Instances:
             origin = Origin.POOL
         elif origin is not Origin.OWN_START:
             origin = Origin.OTHERS_START
-        seen = self._seen[instance_id] = replace(seen, origin=origin, pod=SeenPod(node, placed_at))
+        seen = self._seen[instance_id] = replace(
+            seen, origin=origin, pod=SeenPod(node, placed_at, reuse.is_reused(pod))
+        )
+        if (made_at := clock.seconds(pod.metadata.creation_timestamp)) is not None:
+            seen.instance.started_at = self._local_time(made_at)
         seen.instance.pool = pod.metadata.labels.get(LABEL_POOL)
+        seen.instance.node = node
+        if self._image_name is not None:
+            seen.instance.keeps_image = pod.metadata.annotations.get(ANNOTATION_LAYS_IMAGES) != "true"
         if pod.status.pod_ip is not None:
             seen = self._place(seen, _join(pod.status.pod_ip), Source.WATCH)
         return seen
+
+    def without_pod(self, instance_id: InstanceId) -> None:
+        """Forget the pod of an instance, which is gone before it had a node."""
+        if (seen := self._seen.get(instance_id)) is not None:
+            self._seen[instance_id] = replace(seen, pod=None)
 
     def from_state(
         self, instance_id: InstanceId, state: dict[str, Any], *, template: Template | None
@@ -166,10 +204,26 @@ class Instances:
                 if template is None:
                     return None
             seen = self.add(instance_id, template)
+        generation = state.get("generation")
+        if isinstance(generation, int) and generation >= seen.generation:
+            # A late report of the generation that this gateway claims or owns is older than the claim's image.
+            if generation > seen.generation or not self._claimed_here(instance_id):
+                self._note_image(seen.instance, state.get("image"))
+            if generation > seen.generation:
+                seen = self._seen[instance_id] = replace(seen, generation=generation)
         address = state.get("address")
         if isinstance(address, str) and _is_reachable(address):
             seen = self._place(seen, address, Source.WEBHOOK)
         return seen
+
+    def _note_image(self, instance: Instance, image_id: object) -> None:
+        """Note the image that a claim has laid, perhaps through another gateway."""
+        if self._image_name is None or (instance.laid is not None and instance.laid.id == image_id):
+            return
+        if not image_id:
+            instance.laid = None
+        elif isinstance(image_id, str) and _IMAGE_ID.fullmatch(image_id):
+            instance.laid = Laid(image_id, self._image_name(image_id))
 
     def _place(self, seen: SeenInstance, address: str, source: Source) -> SeenInstance:
         if source < seen.source:

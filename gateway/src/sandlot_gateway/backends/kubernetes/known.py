@@ -19,6 +19,7 @@ class Known:
     ended: Ended | None
     made_for: SandboxId | None = None  # the sandbox that the pod was started for
     told: bool = False  # whether the resource itself names the owner
+    generation: int | None = None  # of a pod that runs one sandbox after the other
 
     @property
     def claimed(self) -> bool:
@@ -30,9 +31,11 @@ class KnownSandboxes:
 
     def __init__(self) -> None:
         self._known: dict[str, Known] = {}
-        self._by_pod: dict[InstanceId, str] = {}
+        self._by_pod: dict[InstanceId, dict[int, str]] = {}  # by generation, 0 without one
         self._by_owner: dict[SandboxId, str] = {}
-        self._wanted: dict[SandboxId, asyncio.Event] = {}  # owner -> event for those that wait for its record
+        self._wanted: dict[
+            SandboxId, list[asyncio.Event]
+        ] = {}  # owner -> one event for each that waits for it
 
     def __contains__(self, name: object) -> bool:
         return name in self._known
@@ -43,8 +46,17 @@ class KnownSandboxes:
     def get(self, name: str) -> Known | None:
         return self._known.get(name)
 
-    def of_pod(self, instance_id: InstanceId) -> Known | None:
-        return self._known.get(self._by_pod.get(instance_id, ""))
+    def of_pod(self, instance_id: InstanceId, generation: int | None = None) -> Known | None:
+        """Return the pod's resource: of this generation, or else (None) of the latest one."""
+        names = self._by_pod.get(instance_id)
+        if names is None:
+            return None
+        return self._known.get(names.get(max(names) if generation is None else generation, ""))
+
+    def before(self, instance_id: InstanceId, generation: int) -> list[Known]:
+        """Return the resources of this pod's earlier generations."""
+        names = self._by_pod.get(instance_id, {})
+        return [self._known[name] for before, name in names.items() if 0 < before < generation]
 
     def name_of(self, sandbox_id: SandboxId) -> str | None:
         """Return the name of the resource that has this owner."""
@@ -52,27 +64,42 @@ class KnownSandboxes:
 
     async def wait_for(self, sandbox_id: SandboxId, *, timeout: float) -> None:
         """Wait until a resource has this owner, `timeout` seconds at most."""
-        event = self._wanted.setdefault(sandbox_id, asyncio.Event())
+        event = asyncio.Event()
+        waiting = self._wanted.setdefault(sandbox_id, [])
+        waiting.append(event)
         try:
             async with asyncio.timeout(timeout):
                 await event.wait()
         except TimeoutError:
-            self._wanted.pop(sandbox_id, None)
+            pass
+        finally:
+            waiting.remove(event)
+            if not waiting and self._wanted.get(sandbox_id) is waiting:
+                del self._wanted[sandbox_id]
 
     def keep(self, known: Known) -> None:
+        before = self._known.get(known.name)
+        if before is not None and (before.pod, before.generation) != (known.pod, known.generation):
+            self._leave_pod(before)
         self._known[known.name] = known
-        self._by_pod[known.pod] = known.name
+        self._by_pod.setdefault(known.pod, {})[known.generation or 0] = known.name
         if known.owner is not None:
             self._by_owner[known.owner] = known.name
-            if (event := self._wanted.pop(known.owner, None)) is not None:
+            for event in self._wanted.get(known.owner, ()):
                 event.set()
 
     def remove(self, name: str) -> Known | None:
         known = self._known.pop(name, None)
         if known is None:
             return None
-        if self._by_pod.get(known.pod) == name:
-            del self._by_pod[known.pod]
+        self._leave_pod(known)
         if known.owner is not None and self._by_owner.get(known.owner) == name:
             del self._by_owner[known.owner]
         return known
+
+    def _leave_pod(self, known: Known) -> None:
+        names, generation = self._by_pod.get(known.pod, {}), known.generation or 0
+        if names.get(generation) == known.name:
+            del names[generation]
+            if not names:
+                del self._by_pod[known.pod]

@@ -7,13 +7,14 @@ import logging
 import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
-from enum import Enum, auto
+from enum import Enum
 from urllib.parse import urlencode
 
 import msgspec
 from sandlot_contract.ids import InstanceId, SandboxId
 
-from ...core.owners import KeyAnswer, KeyHolder, KeyQuestion
+from ...core.owners import KeyAnswer, KeyHolder, KeyQuestion, RecordedEnd
+from ...credentials import NEWS_PATH
 from ...data.dial import addresses_of, split_host_port
 from ...data.pool import Answer, DialError, HttpPool, PoolError, UpstreamError
 
@@ -23,11 +24,13 @@ _KEPT = 5.0  # seconds that resolved addresses are cached
 _LEFT_OUT = 2.0  # seconds without questions to a dead or silent gateway: each create would wait for it
 
 
-class _No(Enum):
-    """Why a gateway did not answer."""
+class Missing(Enum):
+    """Why a gateway did not say where a sandbox is; of several answers the last of these counts."""
 
-    DEAD = auto()  # nothing listens there
-    SILENT = auto()  # it may be alive
+    DENIED = 1  # it has no such sandbox
+    DEAD = 2  # nothing listens there
+    SILENT = 3  # it has not answered, and may be alive
+    STARTING = 4  # it brings the sandbox up, and has no instance for it yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +39,21 @@ class PeerSettings:
 
     name: str
     own_port: int
+    max_body: int = 2 << 20  # bytes of a request that they accept
     timeout: float = 1.0  # seconds for all answers; the claim record is being written meanwhile
 
 
 class _Told(msgspec.Struct):
     holder: KeyHolder | None
+
+
+class _Place(msgspec.Struct):
+    instance_id: InstanceId | None = None
+    end: RecordedEnd | None = None
+    pending: bool = False
+
+
+Whereabouts = InstanceId | RecordedEnd | Missing
 
 
 class Peers:
@@ -56,26 +69,64 @@ class Peers:
         self._looked_at = -_KEPT
         self._looking = asyncio.Lock()  # one lookup for a burst of questions
         self._one_left = False  # an address vanished: that gateway may have died
-        self._left_out: dict[str, tuple[float, _No]] = {}  # address -> (until when, why)
+        self._left_out: dict[str, tuple[float, Missing]] = {}  # address -> (until when, why)
 
-    async def holder(self, sandbox_id: SandboxId) -> InstanceId | None:
-        """Return the id of the sandbox's instance, or None if no gateway answers with one in time."""
-        asked: list[asyncio.Task[InstanceId | None]] = []
+    async def tell(self, body: bytes) -> None:
+        """Send news to all other gateways, without retries."""
+        try:
+            addresses = await self._others()
+        except OSError as error:
+            _log.warning("the other gateways cannot be found by %s: %s", self._settings.name, error)
+            return
+        await asyncio.gather(*(self._tell(address, body) for address in addresses))
+
+    async def _tell(self, address: str, body: bytes) -> None:
+        headers = [*self._headers, ("content-type", "application/json")]
+        try:
+            answer = await self._pool.fetch(
+                address,
+                "POST",
+                NEWS_PATH,
+                headers=headers,
+                body=body,
+                timeout=self._settings.timeout,
+            )
+        except PoolError as error:
+            _log.info("the gateway at %s did not get the news: %s", address, error)
+            return
+        if answer.status != 204:
+            _log.error("the gateway at %s rejected the news with status %d", address, answer.status)
+
+    async def whereabouts(self, sandbox_id: SandboxId) -> Whereabouts:
+        """Return the first gateway's answer that says where the sandbox is or how it ended, if one does."""
+        return await self._first(sandbox_id, lambda found: not isinstance(found, Missing))
+
+    async def end_of(self, sandbox_id: SandboxId) -> RecordedEnd | None:
+        """Return the sandbox's end, or None if no gateway knows one in time; others may still believe that it runs."""
+        found = await self._first(sandbox_id, lambda found: isinstance(found, RecordedEnd))
+        return found if isinstance(found, RecordedEnd) else None
+
+    async def _first(self, sandbox_id: SandboxId, suits: Callable[[Whereabouts], bool]) -> Whereabouts:
+        asked: list[asyncio.Task[Whereabouts]] = []
+        missing = [Missing.DENIED]
         try:
             async with asyncio.timeout(self._settings.timeout):
                 addresses = await self._others()
                 asked = [asyncio.create_task(self._ask(address, sandbox_id)) for address in addresses]
                 for answer in asyncio.as_completed(asked):
-                    if (instance_id := await answer) is not None:
-                        return instance_id
+                    if suits(found := await answer):
+                        return found
+                    if isinstance(found, Missing):
+                        missing.append(found)
         except TimeoutError:
-            pass
+            missing.append(Missing.SILENT)
         except OSError as error:
             _log.warning("the other gateways cannot be found by %s: %s", self._settings.name, error)
+            missing.append(Missing.SILENT)
         finally:
             for task in asked:
                 task.cancel()
-        return None
+        return max(missing, key=lambda one: one.value)
 
     async def holder_of_key(self, question: KeyQuestion, *, look: Callable[[], Awaitable[None]]) -> KeyAnswer:
         """Ask all gateways who holds the key. `look` polls sidecars for the last claims of a gateway that died."""
@@ -90,18 +141,18 @@ class Peers:
         target = f"/internal/keys?{urlencode(asdict(question))}"
         told = await asyncio.gather(*(self._holder_at(address, target, look=look) for address in addresses))
         holders = tuple({one for one in told if isinstance(one, KeyHolder)})
-        return KeyAnswer(holders, all_heard=_No.SILENT not in told)
+        return KeyAnswer(holders, all_heard=Missing.SILENT not in told)
 
     async def _holder_at(
         self, address: str, target: str, *, look: Callable[[], Awaitable[None]]
-    ) -> KeyHolder | _No | None:
+    ) -> KeyHolder | Missing | None:
         now = asyncio.get_running_loop().time()
-        until, why = self._left_out.get(address, (0.0, _No.DEAD))
+        until, why = self._left_out.get(address, (0.0, Missing.DEAD))
         if now < until:
             return why
         told = await self._told_by(address, target)
-        if isinstance(told, _No):
-            if told is _No.DEAD and address not in self._left_out:
+        if isinstance(told, Missing):
+            if told is Missing.DEAD and address not in self._left_out:
                 await look()
             self._left_out[address] = (asyncio.get_running_loop().time() + _LEFT_OUT, told)
             return told
@@ -110,14 +161,14 @@ class Peers:
             _log.error(
                 "the gateway at %s answered with status %d; do the master keys differ?", address, told.status
             )
-            return _No.SILENT
+            return Missing.SILENT
         try:
             return msgspec.json.decode(told.body, type=_Told).holder
         except msgspec.MsgspecError as error:
             _log.error("the answer of the gateway at %s cannot be read: %s", address, error)
-            return _No.SILENT
+            return Missing.SILENT
 
-    async def _told_by(self, address: str, target: str) -> Answer | _No:
+    async def _told_by(self, address: str, target: str) -> Answer | Missing:
         for _ in range(
             2
         ):  # a connection that was kept breaks when its other end dies: then a fresh one tells
@@ -126,22 +177,23 @@ class Peers:
                     address, "GET", target, headers=self._headers, timeout=self._settings.timeout
                 )
             except DialError as error:
-                return _No.DEAD if error.refused else _No.SILENT
+                return Missing.DEAD if error.refused else Missing.SILENT
             except UpstreamError:
                 continue
-        return _No.SILENT
+        return Missing.SILENT
 
-    async def _ask(self, address: str, sandbox_id: SandboxId) -> InstanceId | None:
-        target = f"/internal/sandboxes/{sandbox_id}/instance"
+    async def _ask(self, address: str, sandbox_id: SandboxId) -> Whereabouts:
+        told = await self._told_by(address, f"/internal/sandboxes/{sandbox_id}/instance")
+        if isinstance(told, Missing):
+            return told
+        if told.status != 200:
+            return Missing.DENIED if told.status == 404 else Missing.SILENT
         try:
-            answer = await self._pool.fetch(
-                address, "GET", target, headers=self._headers, timeout=self._settings.timeout
-            )
-            told = answer.json() if answer.status == 200 else None
-        except PoolError:
-            return None
-        instance_id = told.get("instance_id") if isinstance(told, dict) else None
-        return InstanceId(instance_id) if isinstance(instance_id, str) else None
+            place = msgspec.json.decode(told.body, type=_Place)
+        except msgspec.MsgspecError as error:
+            _log.error("the answer of the gateway at %s cannot be read: %s", address, error)
+            return Missing.SILENT
+        return place.instance_id or place.end or (Missing.STARTING if place.pending else Missing.DENIED)
 
     async def _others(self) -> list[str]:
         async with self._looking:

@@ -215,7 +215,7 @@ class PendingCreates:
                 if not work.done:
                     await wait_set(work.news, seconds=pause)
         except KubeError as error:
-            self._refused("promise")
+            self._refused("pending_create")
             _log.error(
                 "pending create %s was rejected by the API server; a crash would lose it: %s", name, error
             )

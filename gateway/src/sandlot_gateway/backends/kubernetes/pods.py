@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from functools import partial
 
-from sandlot_contract.ids import InstanceId
+from sandlot_contract.ids import InstanceId, SandboxId
 from sandlot_contract.verdicts import SandboxVerdict
 from sandlot_kube import verdicts
 from sandlot_kube.ends import Ended
 from sandlot_kube.objects import Pod
 
-from ...core.slots import Loss, Phase
+from ...core.slot import Loss, Phase
 from ...data.pool import HttpPool
-from .instances import Instances
+from .instances import Instances, SeenInstance
 from .recorded import Recorded
 from .reporter import Reporter
 from .states import SidecarStates
@@ -31,17 +32,22 @@ class Pods:
         states: SidecarStates,
         pool: HttpPool,
         reporter: Reporter,
+        ended: Callable[[SeenInstance, SandboxId], None],
+        lost: Callable[[InstanceId], None],
         starting_for: float,
         verdict_wait: float,
     ) -> None:
-        """`starting_for`: seconds that a known instance may be missing from a list of pods. `verdict_wait`: seconds for
-        the controller to record why a pod ended.
+        """Call `ended` with a reused pod that is over without a record of its owner's end, `lost` with each pod that is
+        gone. `starting_for`: seconds that a known instance may be missing from a list of pods. `verdict_wait`:
+        seconds for the controller to record why a pod ended.
         """
         self._instances = instances
         self._recorded = recorded
         self._states = states
         self._pool = pool
         self._reporter = reporter
+        self._ended = ended
+        self._lost = lost
         self._starting_for = starting_for
         self._verdicts = KeyedTimers(after=verdict_wait)
 
@@ -57,14 +63,28 @@ class Pods:
             self.changed(pod)
 
     def changed(self, pod: Pod) -> None:
+        before = self._instances.get(pod.instance_id)
+        kept = before is not None and before.instance.keeps_image
         seen = self._instances.from_pod(pod)
-        if is_over(pod):
+        if pod.metadata.deletion_timestamp is not None and self._may_come_again(pod):
+            self._instances.without_pod(pod.instance_id)
+        elif is_over(pod):
             self._over(pod.instance_id, pod)
         elif seen is not None:
             self._states.expect(seen, reachable=pod.status.pod_ip is not None)
+            if (
+                kept
+                and not seen.instance.keeps_image
+                and self._reporter.events.phase(seen.instance.id) is not None
+            ):
+                # It reported before its pod was seen: a further report offers it to creates of all images.
+                self._states.ask(seen.instance)
 
     def deleted(self, pod: Pod) -> None:
-        self._over(pod.instance_id, pod)
+        if self._may_come_again(pod):
+            self._instances.without_pod(pod.instance_id)
+        else:
+            self._over(pod.instance_id, pod)
 
     def lose(self, instance_id: InstanceId, *, pod: Pod | None = None, ended: Ended | None = None) -> None:
         """Report the instance as lost: for the reason in its Sandbox (`ended`), else by the pod's last status."""
@@ -77,21 +97,39 @@ class Pods:
             loss = death_of(pod, started=started)
         self._reporter.events.instance_lost(instance_id, loss)
         self._instances.remove(instance_id)
+        self._lost(instance_id)
         self._let_go(instance_id, loss)
 
     def close(self) -> None:
         self._verdicts.close()
+
+    def _may_come_again(self, pod: Pod) -> bool:
+        """Return whether it is a cold start's pod without a node, which the controller may create again for another."""
+        seen = self._instances.get(pod.instance_id)
+        return (
+            seen is not None
+            and seen.origin.cold is True
+            and pod.spec.node_name is None
+            and self._reporter.events.phase(pod.instance_id) is None
+        )
 
     def _over(self, instance_id: InstanceId, pod: Pod | None) -> None:
         seen = self._instances.get(instance_id)
         if seen is None:
             self._let_go(instance_id, death_of(pod, started=True))
             return
-        unowned = self._reporter.events.owner(instance_id) is None and not seen.origin.cold
-        if unowned or self._recorded.has_end(instance_id):
+        owner = self._reporter.events.owner(instance_id)
+        unowned = owner is None and not seen.origin.cold
+        if not seen.reused:
+            has_end = self._recorded.has_end(instance_id)
+        else:
+            has_end = owner is not None and self._recorded.sandbox_has_end(owner)
+        if unowned or has_end:
             self.lose(instance_id, pod=pod)  # no better reason will come
         elif instance_id not in self._verdicts:
             self._verdicts.start(instance_id, partial(self.lose, instance_id, pod=pod))
+            if seen.reused and owner is not None:
+                self._ended(seen, owner)
 
     def _let_go(self, instance_id: InstanceId, loss: Loss) -> None:
         if address := self._instances.take_address(instance_id):

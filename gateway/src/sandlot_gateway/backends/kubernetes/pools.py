@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 from sandlot_contract.template import Template
@@ -19,12 +19,24 @@ _TIMEOUT = 5.0  # seconds for a write, while a caller waits
 
 
 class Pools:
-    """`starting` counts a pool's instances that are not ready yet."""
+    """`starting` counts a pool's instances that are not ready yet, `keeping_image` those of them that take no other
+    image, `resetting` those being reset, by tenant.
+    """
 
-    def __init__(self, client: KubeClient, *, namespace: str, starting: Callable[[str], int]) -> None:
+    def __init__(
+        self,
+        client: KubeClient,
+        *,
+        namespace: str,
+        starting: Callable[[str], int],
+        keeping_image: Callable[[str], int] = lambda pool: 0,
+        resetting: Callable[[str], Mapping[str, int]] = lambda pool: {},
+    ) -> None:
         self._client = client
         self._namespace = namespace
         self._starting = starting
+        self._keeping_image = keeping_image
+        self._resetting = resetting
         self._pools: dict[str, SandboxPool] = {}
         self._specs: dict[str, PoolSpec] = {}
 
@@ -47,10 +59,14 @@ class Pools:
             PoolStatus(
                 spec,
                 starting=self._starting(name),
-                failures=self._pools[name].status.failures,
-                message=self._pools[name].status.message or None,
+                keeping_image=self._keeping_image(name),
+                failures=told.failures,
+                message=told.message or None,
+                empty=not (told.ready or told.starting or told.claimed),
+                resetting=self._resetting(name),
             )
             for name, spec in sorted(self._specs.items())
+            for told in (self._pools[name].status,)
         ]
 
     def spec(self, name: str) -> PoolSpec | None:
@@ -61,7 +77,8 @@ class Pools:
 
     async def set(self, spec: PoolSpec) -> None:
         """Create the pool, or change what differs from the known one. Raises BackendError, PoolChanged."""
-        check_image(spec.template)
+        if spec.template.image:
+            check_image(spec.template)
         known = self._pools.get(spec.name)
         try:
             body = await (self._create(spec) if known is None else self._change(known, spec))

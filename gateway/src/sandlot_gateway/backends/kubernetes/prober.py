@@ -35,11 +35,16 @@ class Prober:
         self._slots = asyncio.Semaphore(at_once)
         self._tasks: dict[InstanceId, asyncio.Task[None]] = {}
         self._left: set[asyncio.Task[None]] = set()  # cancelled, not finished yet
+        self._again: set[InstanceId] = set()  # asked for since the poll in flight was sent
         self._untried: set[InstanceId] = set()
         self._all_tried = asyncio.Event()
 
-    def ask(self, instance: Instance) -> None:
-        """Begin polling, unless it is polled already. Return at once."""
+    def ask(self, instance: Instance, *, since_now: bool = False) -> None:
+        """Begin polling, unless it is polled already. Return at once.
+
+        `since_now`: an answer to a poll that is in flight does not count, because it may be older than what the caller
+        knows.
+        """
         instance_id = instance.id
         before = self._tasks.get(instance_id)
         # A finished task may still be listed: its answer predates this call.
@@ -48,6 +53,8 @@ class Prober:
             self._tasks[instance_id] = task
             self._untried.add(instance_id)
             task.add_done_callback(lambda task: self._finished(instance_id, task))
+        elif since_now:
+            self._again.add(instance_id)
 
     def leave(self, instance_id: InstanceId) -> None:
         """Stop polling."""
@@ -58,8 +65,8 @@ class Prober:
             task.add_done_callback(self._left.discard)
             self._finished(instance_id, task)  # at once: a new `ask` must begin a new poll
 
-    async def settle(self, *, timeout: float) -> None:
-        """Wait until each sidecar has been tried once."""
+    async def settle(self, *, timeout: float) -> bool:
+        """Wait until each sidecar has been tried once; return whether that is so."""
         try:
             async with asyncio.timeout(timeout):
                 while self._untried:
@@ -67,6 +74,7 @@ class Prober:
                     await self._all_tried.wait()
         except TimeoutError:
             _log.warning("%d sidecars have not answered yet", len(self._untried))
+        return not self._untried
 
     async def close(self) -> None:
         tasks = [*self._tasks.values(), *self._left]
@@ -77,6 +85,7 @@ class Prober:
     def _finished(self, instance_id: InstanceId, task: asyncio.Task[None]) -> None:
         if self._tasks.get(instance_id) is task:
             del self._tasks[instance_id]
+            self._again.discard(instance_id)
             self._tried(instance_id)
 
     def _tried(self, instance_id: InstanceId) -> None:
@@ -92,6 +101,7 @@ class Prober:
         refused = False
         while True:
             async with self._slots:
+                self._again.discard(instance.id)
                 try:
                     answer = await self._pool.fetch(
                         instance.address, "GET", "/v1/state", headers=headers, timeout=3.0
@@ -110,6 +120,7 @@ class Prober:
                 and isinstance(state, dict)
                 and state.get("phase") != Phase.STARTING
                 and self._told(instance, state)
+                and instance.id not in self._again
             ):
                 return
             self._tried(instance.id)

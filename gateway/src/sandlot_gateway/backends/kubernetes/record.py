@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -13,7 +13,7 @@ from sandlot_kube.ends import Ended
 from sandlot_kube.objects import SandboxState
 
 from ...core.owners import Claim
-from .translate import safe_name
+from .translate import record_key, safe_name
 
 
 @dataclass(slots=True, eq=False)
@@ -21,6 +21,7 @@ class Record:
     instance_id: InstanceId
     template: Template
     cold: bool | None  # a cold start's Sandbox, named like the instance; None: unknown yet
+    generation: int | None = None  # of a pod that runs one sandbox after the other
     claim: Claim | None = None
     node: str | None = None
     ended: Ended | None = None
@@ -31,6 +32,10 @@ class Record:
     claim_there: bool = False
     end_there: bool = False
     task: asyncio.Task[None] | None = None
+    key: str = field(init=False)  # stays, also if the generation turns out while it is written
+
+    def __post_init__(self) -> None:
+        self.key = record_key(self.instance_id, self.generation)
 
     @property
     def name(self) -> str:
@@ -44,8 +49,16 @@ class Record:
 
     @property
     def done(self) -> bool:
+        if self.generation is not None and self.claim is None and not self.created:
+            return True  # the pod does not need the end of a sandbox that has no record
         claimed = self.claim is None or self.claim_there
         return claimed and (self.ended is None or self.end_there) and not self.drop
+
+    @property
+    def slot(self) -> dict[str, Any]:
+        """The fields of the resource's spec that name the pod and its generation."""
+        generation = {} if self.generation is None else {"generation": self.generation}
+        return {"podName": self.instance_id, **generation}
 
     @property
     def owner(self) -> dict[str, Any]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from sandlot_kube import ends, paths
+from sandlot_kube import ends, paths, reuse
 from sandlot_kube.client import MERGE_PATCH, KubeClient
 from sandlot_kube.errors import KubeError
-from sandlot_kube.objects import Sandbox
+from sandlot_kube.objects import Pod, Sandbox
 
 from .known import Known, KnownSandboxes
 from .pending_creates import PendingCreates
@@ -28,9 +28,11 @@ class RecordWriter:
 
     async def step(self, record: Record) -> None:
         """Send one request and note its result. Raises KubeError."""
-        known = self._known.of_pod(record.instance_id)
+        known = self._known.of_pod(record.instance_id, record.generation)
         if record.cold is None:
             record.cold = (known or await self._get(record.instance_id)) is not None
+            if not record.cold and record.claim is not None and await self._is_reused(record):
+                record.generation = record.claim.generation
         path = paths.sandboxes(self._namespace, known.name if known is not None else record.name)
         claim, ended = record.claim, record.ended
         if record.drop:
@@ -65,7 +67,13 @@ class RecordWriter:
         made_for = known.made_for if known is not None else None
         self._known.keep(
             Known(
-                name, record.instance_id, owner=owner, ended=there, made_for=made_for, told=owner is not None
+                name,
+                record.instance_id,
+                owner=owner,
+                ended=there,
+                made_for=made_for,
+                told=owner is not None,
+                generation=record.generation,
             )
         )
         if claim is not None and record.claim_there:
@@ -73,7 +81,7 @@ class RecordWriter:
 
     async def _create(self, record: Record) -> bool:
         """Create the Sandbox; return False if it is not written yet."""
-        spec = {"template": to_kube(record.template), "podName": record.instance_id, **record.owner}
+        spec = {"template": to_kube(record.template), **record.slot, **record.owner}
         body = sandbox_body(record.name, spec, request=record.claim.request if record.claim else None)
         try:
             await self._client.request("POST", paths.sandboxes(self._namespace), body=body)
@@ -83,15 +91,17 @@ class RecordWriter:
             there = await self._get(record.name)
             if there is not None and there.spec.waits:
                 return await self._fulfil(paths.sandboxes(self._namespace, record.name), record)
-            if there is None or there.spec.pod_name != record.instance_id:
+            if there is not None and _is_of_earlier_generation(there, record):
+                return await self._fulfil(paths.sandboxes(self._namespace, record.name), record)
+            if there is None or _slot(there) != (record.instance_id, record.generation):
                 # The claim was given up here and made elsewhere: that Sandbox is about another pod.
                 record.claim = None
                 return False
         return True
 
     async def _fulfil(self, path: str, record: Record) -> bool:
-        """Turn the pending create's Sandbox into the claim record; return False if it is not written yet."""
-        spec = {"podName": record.instance_id, "waitingUntil": None, **record.owner}
+        """Turn a pending create's or an earlier claim's Sandbox into the claim record; False: not written yet."""
+        spec = {**record.slot, "waitingUntil": None, **record.owner}
         try:
             await self._client.request("PATCH", path, body={"spec": spec}, content_type=MERGE_PATCH)
         except KubeError as error:
@@ -102,6 +112,16 @@ class RecordWriter:
             return False
         return True
 
+    async def _is_reused(self, record: Record) -> bool:
+        """Return whether the pod, which the watch has not shown, runs one sandbox after the other."""
+        try:
+            body = await self._client.request("GET", paths.pods(self._namespace, record.instance_id))
+        except KubeError as error:
+            if error.status == 404:
+                return False
+            raise
+        return reuse.is_reused(msgspec.json.decode(body, type=Pod))
+
     async def _get(self, name: str) -> Sandbox | None:
         try:
             body = await self._client.request("GET", paths.sandboxes(self._namespace, name))
@@ -110,3 +130,15 @@ class RecordWriter:
                 return None
             raise
         return msgspec.json.decode(body, type=Sandbox)
+
+
+def _slot(sandbox: Sandbox) -> tuple[str | None, int | None]:
+    return sandbox.spec.pod_name, sandbox.spec.generation
+
+
+def _is_of_earlier_generation(sandbox: Sandbox, record: Record) -> bool:
+    """Return whether it records an earlier claim of the same pod by the same sandbox."""
+    pod, generation = _slot(sandbox)
+    if pod != record.instance_id or generation is None or record.generation is None:
+        return False
+    return generation < record.generation and ends.of(sandbox) is None

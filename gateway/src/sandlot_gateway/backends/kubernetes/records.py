@@ -19,7 +19,7 @@ from sandlot_kube.errors import KubeError
 from sandlot_kube.objects import Sandbox
 
 from ...core.owners import Claim
-from ...core.slots import Loss
+from ...core.slot import Loss
 from .debouncer import Debouncer
 from .known import Known, KnownSandboxes
 from .notes import KubernetesNotes
@@ -29,6 +29,7 @@ from .record_writer import RecordWriter
 from .recorded import Recorded
 from .sandbox_change import SandboxChange
 from .translate import asked_for
+from .unwritten import Unwritten
 from .writes import Writes
 
 _log = logging.getLogger(__name__)
@@ -37,8 +38,8 @@ _OTHERS_RECORD = 15.0  # seconds; a loaded API server takes that long for a writ
 
 class Records:
     """All methods but `flush` and `close` return at once. Calls `seen` for each Sandbox that appears, gets its owner or
-    ends (deleting one is an end, too), and `refused` for each write that the API server rejects for good: `claim`,
-    `end`, `removal` or `pending_create`.
+    ends (deleting one is an end, too), `refused` for each write that the API server rejects for good: `claim`, `end`,
+    `removal` or `pending_create`, and `needed` when a sandbox needs a record whose time has not come.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class Records:
             [SandboxId, Ended, dict[str, Any] | None], None
         ] = lambda sandbox_id, ended, request: None,
         refused: Callable[[str], None] = lambda what: None,
+        needed: Callable[[SandboxId], None] = lambda sandbox_id: None,
         shortest_wait: float = 0.2,
         longest_wait: float = 10.0,
     ) -> None:
@@ -61,6 +63,7 @@ class Records:
         self._seen = seen
         self._notes = notes
         self._refused = refused
+        self._needed = needed
         self._writes = Writes(shortest_wait=shortest_wait, longest_wait=longest_wait)
         self._debouncer = Debouncer()
         self._known = KnownSandboxes()
@@ -77,14 +80,15 @@ class Records:
         self._writer = RecordWriter(
             client, namespace=namespace, known=self._known, pending_creates=self.pending_creates
         )
-        self._records: dict[InstanceId, Record] = {}  # instance id -> record that is not written yet
-        self.recorded = Recorded(self._known, self._records)
+        self._unwritten = Unwritten(self._known)
+        self.recorded = Recorded(self._known, self._unwritten)
 
     # Existing resources.
 
     async def resource_of(self, sandbox_id: SandboxId) -> str | None:
         """Return the name of its Sandbox resource, waiting for one that is being written."""
         if self._known.name_of(sandbox_id) is None:
+            self._needed(sandbox_id)
             await self.flush(timeout=5.0)
         if self._known.name_of(sandbox_id) is None:
             # This gateway may know another's sandbox before that one has written its record.
@@ -93,7 +97,7 @@ class Records:
 
     @property
     def unwritten(self) -> int:
-        return len(self._records)
+        return len(self._unwritten)
 
     def replaced(self, sandboxes: list[Sandbox]) -> None:
         names = {sandbox.metadata.name for sandbox in sandboxes}
@@ -117,11 +121,20 @@ class Records:
         told = owner is not None
         if owner is None and before is not None and before.owner == spec.made_for:
             owner = before.owner  # by its sidecar's word
-        known = Known(name, sandbox.instance_id, owner, ends.of(sandbox), made_for=spec.made_for, told=told)
+        known = Known(
+            name,
+            sandbox.instance_id,
+            owner,
+            ends.of(sandbox),
+            made_for=spec.made_for,
+            told=told,
+            generation=spec.generation,
+        )
         self._known.keep(known)
-        if before is None or (before.claimed, before.ended is None) != (known.claimed, known.ended is None):
+        news = (known.claimed, known.ended is None, known.generation)
+        if before is None or (before.claimed, before.ended is None, before.generation) != news:
             request = None if known.ended is None else asked_for(sandbox)
-            self._seen(SandboxChange(known.pod, owner, known.ended, request))
+            self._seen(SandboxChange(known.pod, owner, known.ended, request, generation=known.generation))
         if self._notes is not None:
             self._notes.changed(sandbox)
 
@@ -135,8 +148,10 @@ class Records:
         known = self._known.remove(name)
         if known is not None and known.ended is None:
             ended = self.ending(Loss(SandboxVerdict.DELETED, "its Sandbox was deleted"))
-            deleted = self._known.of_pod(known.pod) is None
-            self._seen(SandboxChange(known.pod, known.owner, ended, deleted=deleted))
+            deleted = known.generation is not None or self._known.of_pod(known.pod) is None
+            self._seen(
+                SandboxChange(known.pod, known.owner, ended, deleted=deleted, generation=known.generation)
+            )
 
     # Writes.
 
@@ -163,7 +178,7 @@ class Records:
         known = self._known.of_pod(instance_id)
         if known is None or known.ended is None or known.told or known.owner != claim.sandbox_id:
             return
-        record = self._record(instance_id, template, cold=True)
+        record = self._unwritten.begin(instance_id, template, cold=True)
         if record.claim is None:
             record.claim, record.claim_there = claim, False
             self._work(record)
@@ -176,12 +191,13 @@ class Records:
         template: Template,
         cold: bool | None,
         node: str | None = None,
+        generation: int | None = None,
     ) -> None:
-        """Write the claim record. `node`: where its pod runs, if known."""
-        known = self._known.of_pod(instance_id)
+        """Write the claim record. `node`: where its pod runs, if known. `generation`: of a reused pod."""
+        known = self._known.of_pod(instance_id, generation)
         if (known is not None and known.claimed) or self.confirmed(instance_id, claim.sandbox_id):
             return
-        record = self._record(instance_id, template, cold=cold)
+        record = self._unwritten.begin(instance_id, template, cold=cold, generation=generation)
         if record.claim is None:
             record.claim, record.node, record.claimed_for = claim, node, claim.sandbox_id
             self.pending_creates.claimed(claim.sandbox_id)
@@ -193,37 +209,48 @@ class Records:
         at = clock.text(self._client.now())
         return Ended(end.verdict, at, message=end.message, exit_code=end.exit_code)
 
-    def end(self, instance_id: InstanceId, ended: Ended, *, template: Template, cold: bool | None) -> None:
-        """Write the end, creating a Sandbox if the pod has none, so that the controller deletes the pod."""
-        known = self._known.of_pod(instance_id)
+    def end(
+        self,
+        instance_id: InstanceId,
+        ended: Ended,
+        *,
+        template: Template,
+        cold: bool | None,
+        generation: int | None = None,
+    ) -> None:
+        """Write the end, creating a Sandbox if the pod has none, so that the controller deletes the pod.
+
+        With the `generation` of a reused pod: only into its Sandbox.
+        """
+        known = self._known.of_pod(instance_id, generation)
         if known is not None and known.ended is not None:
             return
-        record = self._record(instance_id, template, cold=cold)
+        record = self._unwritten.begin(instance_id, template, cold=cold, generation=generation)
         if record.ended is None:
             record.ended = ended
             self._work(record)
 
     def drop(self, instance_id: InstanceId, *, template: Template) -> None:
         """Delete the Sandbox that an unclaimed instance was made for, and with it the pod."""
-        record = self._record(instance_id, template, cold=True)
+        record = self._unwritten.begin(instance_id, template, cold=True)
         record.drop = True
         self._work(record)
 
     async def ends_written(self, sandbox_ids: set[SandboxId], *, timeout: float) -> None:
         """Wait until the ends of these sandboxes are written, `timeout` seconds at most."""
-        records = [one for one in self._records.values() if self._owner_of(one) in sandbox_ids]
+        records = [one for one in self._unwritten if self._unwritten.owner_of(one) in sandbox_ids]
         await self._written(records, timeout=timeout, also=map(self.pending_creates.writing, sandbox_ids))
 
     async def flush(self, *, timeout: float) -> None:
         """Wait until all records are written, `timeout` seconds at most."""
-        await self._written(self._records.values(), timeout=timeout)
+        await self._written(self._unwritten, timeout=timeout)
 
     async def close(self, *, timeout: float) -> None:
         """Write for `timeout` seconds at most; another gateway records the rest after the next heartbeat."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
         await self.flush(timeout=timeout)
-        tasks = [record.task for record in self._records.values() if record.task is not None]
+        tasks = [record.task for record in self._unwritten if record.task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -243,22 +270,6 @@ class Records:
         tasks = [task for task in (*(record.task for record in records), *also) if task is not None]
         if tasks:
             await asyncio.wait(tasks, timeout=timeout)
-
-    def _record(self, instance_id: InstanceId, template: Template, *, cold: bool | None) -> Record:
-        record = self._records.get(instance_id)
-        if record is None:
-            known = self._known.of_pod(instance_id)
-            record = Record(instance_id, template, cold)
-            if known is not None:
-                record.created = True
-                record.claim_there = known.claimed
-                record.end_there = known.ended is not None
-            self._records[instance_id] = record
-        return record
-
-    def _owner_of(self, record: Record) -> SandboxId | None:
-        known = self._known.of_pod(record.instance_id)
-        return record.claimed_for or (known.owner if known is not None else None)
 
     def _work(self, record: Record) -> None:
         if record.task is None:
@@ -284,6 +295,6 @@ class Records:
                         error,
                     )
         finally:
-            self._records.pop(record.instance_id, None)
+            self._unwritten.remove(record)
             if record.claimed_for is not None and not record.claim_there:
                 self.pending_creates.settled(record.claimed_for, elsewhere=False)

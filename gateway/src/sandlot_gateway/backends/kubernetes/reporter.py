@@ -28,15 +28,25 @@ class Reporter:
         *,
         of_pending_create: bool = False,
     ) -> None:
-        at = clock.seconds(ended.at)
         self.events.sandbox_ended_elsewhere(
-            RecordedEnd(
-                sandbox_id,
-                verdict=ended.verdict,
-                message=ended.message,
-                exit_code=ended.exit_code,
-                of_pending_create=of_pending_create,
-                request=request,
-                at=None if at is None else self._local_time(at),
-            )
+            self.end_of(sandbox_id, ended, request, of_pending_create=of_pending_create)
+        )
+
+    def end_of(
+        self,
+        sandbox_id: SandboxId,
+        ended: Ended,
+        request: dict[str, Any] | None,
+        *,
+        of_pending_create: bool = False,
+    ) -> RecordedEnd:
+        at = clock.seconds(ended.at)
+        return RecordedEnd(
+            sandbox_id,
+            verdict=ended.verdict,
+            message=ended.message,
+            exit_code=ended.exit_code,
+            of_pending_create=of_pending_create,
+            request=request,
+            at=None if at is None else self._local_time(at),
         )

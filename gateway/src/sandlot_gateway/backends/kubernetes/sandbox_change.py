@@ -15,4 +15,5 @@ class SandboxChange:
     owner: SandboxId | None
     ended: Ended | None
     request: dict[str, Any] | None = None  # the create request, once it has ended
-    deleted: bool = False  # and no other Sandbox has the pod
+    deleted: bool = False  # and no other Sandbox has the pod, or this generation of it
+    generation: int | None = None  # of a pod that outlives this Sandbox's end

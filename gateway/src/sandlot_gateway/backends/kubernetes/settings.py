@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from .peers import PeerSettings
 
@@ -16,6 +17,18 @@ class KubernetesSettings:
     subdomain: str = "sandboxes"
     cluster_domain: str = "cluster.local"
     peers: PeerSettings | None = None
+    node_agent_token_file: Path | None = None  # None: pods keep their images
+    registry_credentials: Path | None = None  # directory of TENANT.json
+    image_hold: float = 1.0  # for which a create keeps its pod while its image is prepared
+    image_stall: float = 300.0  # without progress of a preparation
+    image_longest: float = 3600.0  # for a preparation
+    image_remembered: float = 10.0  # that a node has an image for a tenant, without asking again
+    image_list_pause: float = 10.0  # between two looks at which images a node has
+    image_unlaid: float = 30.0  # after a claim that did not lay its image, until the slot's use of it ends
+    agent_timeout: float = 5.0  # for a short call of a node agent
+    agent_outage: float = (
+        90.0  # that a create waits for a node agent that is away, if no other node serves it
+    )
     launch_timeout: float = 5.0  # for creating a Sandbox, while a caller waits
     retry_after: float = 2.0  # Retry-After while the API server rejects writes
     sync_timeout: float = 10.0  # for the first lists; then the gateway starts without them
@@ -28,5 +41,6 @@ class KubernetesSettings:
     pending_create_wait: float = 2.0  # for writing one, while a caller waits
     look_pause: float = 2.0  # between two polls of all unowned sidecars
     claimed_within: float = 10.0  # for another gateway to claim what it started
+    young: float = 10.0  # until a sandbox in a reused pod gets its record
     late_record: float = 10.0  # then this gateway records another's claim
     late_end: float = 2.0  # then it records an end that another gateway seems to have caused

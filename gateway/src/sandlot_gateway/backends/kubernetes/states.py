@@ -30,12 +30,14 @@ class SidecarStates:
         pool: HttpPool,
         reporter: Reporter,
         watching: Callable[[], bool],
+        reached: Callable[[SeenInstance], None],
         claimed_within: float,
         starting_for: float,
     ) -> None:
-        """`watching`: whether the watches work now, so that what they do not show does not exist. `claimed_within`:
-        seconds for another gateway to claim the instance that it started. `starting_for`: seconds after which a pool's
-        pod with a silent sidecar no longer counts as starting.
+        """`watching`: whether the watches work now, so that what they do not show does not exist. `reached`: called with
+        each reused instance that has reported its generation. `claimed_within`: seconds for another gateway to claim
+        the instance that it started. `starting_for`: seconds after which a pool's pod with a silent sidecar no longer
+        counts as starting.
         """
         self._instances = instances
         self._recorded = recorded
@@ -43,6 +45,7 @@ class SidecarStates:
         self._starts: dict[InstanceId, SeenInstance] = {}  # starting pods of pools
         self._reporter = reporter
         self._watching = watching
+        self._reached = reached
         self._claimed_within = claimed_within
         self._starting_for = starting_for
         # instance id -> loop time of its first report, while it is left to the gateway that started it
@@ -57,13 +60,28 @@ class SidecarStates:
         seen = self._instances.from_state(instance_id, state, template=template)
         if seen is None:
             raise Unavailable(f"the template of {instance_id} is not known yet")
+        if seen.reused:
+            self._reached(seen)
         if self._is_not_ours(seen, state):
             # Offered here, a create of this gateway would claim it at once.
             self._prober.ask(seen.instance)
             raise LeftAlone
         if state.get("phase") != Phase.STARTING:
-            self.forget(instance_id)
+            self._started(instance_id)
+            if not state.get("restoring"):
+                self._prober.leave(instance_id)
+        if state.get("restoring") and self._reporter.events.owner(instance_id) != state.get("sandbox_id"):
+            # The sidecar reports the end of the restore to one gateway, which may be the one that sent the files.
+            self._prober.ask(seen.instance)
         return seen.instance
+
+    def heard(self, instance: Instance, state: dict[str, Any]) -> None:
+        """Handle the state of a known instance that came with an answer of its sidecar, or from another gateway."""
+        if instance.id not in self._instances:
+            return
+        if (seen := self._instances.from_state(instance.id, state, template=instance.template)) is not None:
+            self._reached(seen)
+            self._reporter.events.instance_found(instance, state)
 
     def expect(self, seen: SeenInstance, *, reachable: bool) -> None:
         """Wait for a running pod's sidecar to report; poll it if it is `reachable`, that is, has a known address."""
@@ -76,12 +94,15 @@ class SidecarStates:
 
     def starting(self, pool: str) -> int:
         """Count the pool's starting instances."""
-        since = time.monotonic() - self._starting_for
-        return sum(seen.instance.pool == pool and seen.since > since for seen in self._starts.values())
+        return len(self._starting(pool))
+
+    def keeping_image(self, pool: str) -> int:
+        """Count those of `starting` that keep their image although others take any."""
+        return sum(seen.instance.keeps_image and seen.pod is not None for seen in self._starting(pool))
 
     def ask(self, instance: Instance) -> None:
         """Poll the sidecar, whatever it reported before. Return at once."""
-        self._prober.ask(instance)
+        self._prober.ask(instance, since_now=True)
 
     def stop_asking(self, instance_id: InstanceId) -> None:
         """Stop polling this sidecar."""
@@ -90,15 +111,22 @@ class SidecarStates:
     def forget(self, instance_id: InstanceId) -> None:
         """Stop waiting for this instance's report and counting it as starting."""
         self._prober.leave(instance_id)
-        self._starts.pop(instance_id, None)
-        self._left_since.pop(instance_id, None)
+        self._started(instance_id)
 
-    async def settle(self, *, timeout: float) -> None:
-        """Wait until each polled sidecar has been tried once."""
-        await self._prober.settle(timeout=timeout)
+    async def settle(self, *, timeout: float) -> bool:
+        """Wait until each polled sidecar has been tried once; return whether that is so."""
+        return await self._prober.settle(timeout=timeout)
 
     async def close(self) -> None:
         await self._prober.close()
+
+    def _started(self, instance_id: InstanceId) -> None:
+        self._starts.pop(instance_id, None)
+        self._left_since.pop(instance_id, None)
+
+    def _starting(self, pool: str) -> list[SeenInstance]:
+        since = time.monotonic() - self._starting_for
+        return [seen for seen in self._starts.values() if seen.instance.pool == pool and seen.since > since]
 
     def _told(self, instance: Instance, state: dict[str, Any]) -> bool:
         """Handle the answer to a poll. Return False to poll again. (A webhook that came first has stopped the poll.)"""
@@ -107,17 +135,19 @@ class SidecarStates:
             return True
         if self._is_not_ours(seen, state):
             return False
-        self._instances.from_state(instance.id, state, template=instance.template)
+        seen = self._instances.from_state(instance.id, state, template=instance.template) or seen
+        if seen.reused:
+            self._reached(seen)
         self.forget(instance.id)
         self._reporter.events.instance_found(instance, state)
-        return True
+        return not state.get("restoring") or instance.id not in self._instances
 
     def _is_not_ours(self, seen: SeenInstance, state: dict[str, Any]) -> bool:
         """Return whether a warm instance is not to be offered here: claimed, another gateway's start, or deleted."""
         if state.get("phase") != Phase.WARM:
             return False
         instance_id = seen.instance.id
-        if self._recorded.is_claimed(instance_id):
+        if self._recorded.is_claimed(instance_id, state.get("generation", 0)):
             return True  # the report predates the recorded claim
         if self._recorded.is_made_for_one(instance_id):
             return self._is_left(seen)

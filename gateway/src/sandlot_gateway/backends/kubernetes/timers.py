@@ -10,17 +10,18 @@ class KeyedTimers:
     """A set of timers; a key is free again when its function runs."""
 
     def __init__(self, *, after: float) -> None:
-        """`after`: seconds, the same for all timers."""
+        """`after`: seconds, unless `start` says otherwise."""
         self._after = after
         self._waiting: dict[str, tuple[asyncio.TimerHandle, Callable[[], None]]] = {}
 
     def __contains__(self, key: str) -> bool:
         return key in self._waiting
 
-    def start(self, key: str, call: Callable[[], None]) -> None:
+    def start(self, key: str, call: Callable[[], None], *, after: float | None = None) -> None:
         """Call `call` later; `key` must have no timer."""
         loop = asyncio.get_running_loop()
-        self._waiting[key] = loop.call_later(self._after, self._due, key), call
+        seconds = self._after if after is None else after
+        self._waiting[key] = loop.call_later(seconds, self._due, key), call
 
     def cancel(self, key: str) -> None:
         waiting = self._waiting.pop(key, None)

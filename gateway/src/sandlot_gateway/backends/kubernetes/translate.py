@@ -8,21 +8,21 @@ import re
 from typing import Any
 
 import msgspec
-from sandlot_contract.ids import SandboxId
+from sandlot_contract.ids import InstanceId, SandboxId
 from sandlot_contract.images import is_image_name
 from sandlot_contract.names import ANNOTATION_REQUEST, API_VERSION, APP, LABEL_NAME, POOL_KIND, SANDBOX_KIND
 from sandlot_contract.template import Template
 from sandlot_kube.errors import KubeError
-from sandlot_kube.objects import Sandbox, SandboxPool
+from sandlot_kube.objects import PoolReuse, Sandbox, SandboxPool
 from sandlot_kube.template import Template as KubeTemplate
 
 from ...core.backend import BackendError, Unavailable
-from ...core.instances import PoolSpec
+from ...core.instances import PoolSpec, Reuse, ReusePolicy
 
 _log = logging.getLogger(__name__)
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?\Z")
-_FIELD = re.compile(r"spec\.template\.(\w+)|(metadata\.name)|spec\.(size|owner)")
+_FIELD = re.compile(r"spec\.template\.(\w+)|(metadata\.name)|spec\.(size|owner|reuse)")
 
 
 def to_kube(template: Template) -> KubeTemplate:
@@ -49,7 +49,18 @@ def pool_spec(pool: SandboxPool) -> PoolSpec:
         size=size,
         owner=pool.spec.owner,
         bounds=_bounds(pool.spec.min_size, pool.spec.max_size),
+        reuse=_reuse(pool.spec.reuse),
     )
+
+
+def _reuse(reuse: PoolReuse) -> Reuse:
+    """Convert a policy; an unknown one, by a newer version, is none."""
+    policy = ReusePolicy.TENANT if reuse.policy == ReusePolicy.TENANT else ReusePolicy.NEVER
+    return Reuse(policy, max_uses=reuse.max_uses, max_age=reuse.max_age)
+
+
+def _reuse_fields(reuse: Reuse) -> dict[str, Any]:
+    return {"policy": reuse.policy, "maxUses": reuse.max_uses, "maxAge": int(reuse.max_age)}
 
 
 def _bounds(least: int | None, most: int | None) -> tuple[int, int] | None:
@@ -64,6 +75,8 @@ def pool_change(old: PoolSpec, new: PoolSpec) -> dict[str, Any]:
         change["template"] = template
     if new.owner != old.owner:
         change["owner"] = new.owner
+    if new.reuse != old.reuse:
+        change["reuse"] = _reuse_fields(new.reuse)
     # An autoscaled pool keeps its bounds until a size is set, which removes them.
     if new.bounds is None and (new.size != old.size or old.bounds is not None):
         change |= {"size": new.size, "minSize": None, "maxSize": None}
@@ -112,6 +125,11 @@ def safe_name(sandbox_id: SandboxId) -> str:
     return "sb-" + hashlib.sha256(sandbox_id.encode()).hexdigest()[:20]
 
 
+def record_key(instance_id: InstanceId, generation: int | None) -> str:
+    """Return what tells records of a pod apart: its generation, if it runs one sandbox after the other."""
+    return instance_id if generation is None else f"{instance_id} {generation}"
+
+
 def sandbox_body(name: str, spec: dict[str, Any], *, request: dict[str, Any] | None = None) -> dict[str, Any]:
     """Build a Sandbox. `request`: the create request, stored so that every gateway can answer for the sandbox."""
     body = _body(SANDBOX_KIND, name, spec)
@@ -142,6 +160,8 @@ def pool_body(spec: PoolSpec) -> dict[str, Any]:
     resource: dict[str, Any] = {"template": to_kube(spec.template), "size": spec.size}
     if spec.owner is not None:
         resource["owner"] = spec.owner
+    if spec.reuse != Reuse():
+        resource["reuse"] = _reuse_fields(spec.reuse)
     return _body(POOL_KIND, spec.name, resource)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sandlot_contract.ids import InstanceId, SandboxId
 
-from ...core.slots import Phase
+from ...core.slot import Phase
 from .instances import Instances
 from .recorded import Recorded
 from .records import Records
@@ -32,3 +32,8 @@ class View:
 
     def owner(self, instance_id: InstanceId) -> SandboxId | None:
         return self.reporter.events.owner(instance_id)
+
+    def knows_owner(self, instance_id: InstanceId) -> bool:
+        """Return whether this gateway knows the owning sandbox, not only its id: that is all that a restore reports."""
+        owner = self.owner(instance_id)
+        return owner is not None and self.reporter.events.knows(owner)

@@ -1,16 +1,17 @@
-"""The watches of one namespace: Sandbox, SandboxPool and the sandboxes' pods."""
+"""The watches of one namespace: Sandbox, SandboxPool, the sandboxes' pods and the node agents' pods."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import Any
 
-from sandlot_contract.names import SANDBOX_PODS
+from sandlot_contract.names import NODE_AGENT_PODS, SANDBOX_PODS
 from sandlot_kube import paths
 from sandlot_kube.client import KubeClient
 from sandlot_kube.objects import Pod, Sandbox, SandboxPool
 from sandlot_kube.reflector import Reflector
 
+from .node_agents import NodeAgents
 from .pods import Pods
 from .pools import Pools
 from .records import Records
@@ -25,6 +26,7 @@ class Watches:
         sandboxes: Records,
         pools: Pools,
         pods: Pods,
+        agents: NodeAgents | None,
     ) -> None:
         self._sandboxes = Reflector(
             client,
@@ -52,6 +54,17 @@ class Watches:
             deleted=pods.deleted,
         )
         self._all: tuple[Reflector[Any], ...] = (self._sandboxes, self._pools, self._pods)
+        if agents is not None:
+            agents_pods = Reflector(
+                client,
+                paths.pods(namespace),
+                item=Pod,
+                params={"labelSelector": NODE_AGENT_PODS},
+                replaced=agents.replaced,
+                changed=agents.changed,
+                deleted=agents.deleted,
+            )
+            self._all = (*self._all, agents_pods)
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +12,12 @@ from sandlot_contract.ids import InstanceId, SandboxId
 from sandlot_contract.sidecar import WEBHOOK_PATH
 from sandlot_contract.template import Template
 
-from ...core.backend import Events, Notes, OtherGateways
-from ...core.instances import ImageCheck, Instance, PoolSpec, PoolStatus
+from ...core.backend import Events, Notes, OtherGateways, StillPreparing
+from ...core.claim_images import ClaimImage
+from ...core.instances import ImageCheck, Instance, Laid, PoolSpec, PoolStatus, Reuse
 from ...core.owners import Claim, PendingCreate
-from ...core.slots import Loss
+from ...core.slot import Loss
+from ...core.warmups import Warmups
 from ...data.pool import HttpPool
 from ...tokens import Tokens
 from .background import Background
@@ -26,18 +26,20 @@ from .entries import Entry
 from .hidden import Hidden
 from .images import ImageStore
 from .keeper import PoolKeeper
-from .launcher import LaunchSettings
+from .launcher import LaunchSettings, claim_image
 from .layout import Layout, default_cache_dir
 from .lock import StateLock
-from .machine import cores, machine_stats
+from .machine import cores
 from .planner import Planner, PlanSettings
 from .preflight import check_namespaces
 from .remover import Remover
 from .resetter import Resetter
-from .settings import LocalSettings
+from .settings import REUSE, LocalSettings
 from .starter import Starter
+from .stats import Stats
 from .takeover import Takeover
 from .upkeep import Upkeep
+from .warmups import LocalWarmups
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +48,10 @@ class LocalBackend:
     """The sandboxes of this machine. Holds the state directory's lock from `acquire` (or `start`) until `stop`."""
 
     name = "local"
+    reuse: Reuse = REUSE
     single_gateway = True
+    pools_without_image = False
+    lays_images = True
     shared_notes: Notes | None = None
     others: OtherGateways | None = None
 
@@ -66,6 +71,8 @@ class LocalBackend:
         self._layout = layout = Layout(state_dir.absolute(), cache_dir or default_cache_dir())
         self._lock = StateLock(layout.lock)
         self._images = ImageStore(layout.images)
+        self._warmups = LocalWarmups(layout.warmups, prepare=self._warm)
+        self.warmups: Warmups = self._warmups
         self._cgroups: Cgroups = NoCgroups(["not started"])
         self._entries: dict[InstanceId, Entry] = {}
         self._background = Background()
@@ -95,6 +102,7 @@ class LocalBackend:
             settings=LaunchSettings(
                 webhook=f"unix:{layout.gateway_socket}:{WEBHOOK_PATH}",
                 bytecode=layout.bytecode,
+                images=layout.images,
                 heartbeat=settings.heartbeat,
             ),
             max_instances=settings.max_instances,
@@ -104,7 +112,6 @@ class LocalBackend:
             background=self._background,
             keeper=self._keeper,
             pool=pool,
-            max_resets=settings.max_resets,
             is_ending=self._remover.is_ending,
         )
         self._takeover = Takeover(
@@ -125,7 +132,9 @@ class LocalBackend:
             every=settings.upkeep,
             start_timeout=settings.start_timeout,
         )
-        self._stats: tuple[float, dict[str, Any]] | None = None
+        self._stats = Stats(
+            self._entries, cgroups=lambda: self._cgroups, max_instances=settings.max_instances
+        )
 
     @property
     def notes(self) -> list[str]:
@@ -147,11 +156,13 @@ class LocalBackend:
         await self._background.in_thread(self._images.open)
         await self._takeover.run(events)
         self._keeper.open(events)
+        self._warmups.open()
         self._background.spawn(self._upkeep.run(), name="upkeep of instances")
 
     async def stop(self) -> None:
         self._background.closing = True
         await self._keeper.close()
+        await self._warmups.close()
         await self._images.close()
         await self._background.close_tasks()
         for entry in self._entries.values():
@@ -164,6 +175,8 @@ class LocalBackend:
     async def destroy_all(self) -> None:
         await self._keeper.close()
         self._keeper.forget_all()
+        await self._warmups.close()
+        self._warmups.forget_all()
         await asyncio.gather(*(self.destroy(instance_id) for instance_id in list(self._entries)))
 
     # From a start to the end.
@@ -177,6 +190,36 @@ class LocalBackend:
         await self._images.prepare(image)
         return ImageCheck("on this machine")
 
+    def image_ahead(self, image: str) -> Coroutine[Any, Any, object]:
+        return self._images.prepare(image)
+
+    async def claim_image(
+        self, image: str, *, tenant: str, instance: Instance, with_config: bool = False
+    ) -> ClaimImage:
+        try:
+            async with asyncio.timeout(self._settings.image_hold):
+                return claim_image(await self._images.prepare(image))
+        except TimeoutError:
+
+            async def finished(told: Callable[[str], None]) -> None:
+                told("preparing the image: it is pulled and unpacked on this machine")
+                await self._images.prepare(image)
+
+            raise StillPreparing(finished) from None
+
+    def image_laid(self, instance: Instance, *, before: Laid | None) -> None:
+        """Do nothing: the store keeps all images."""
+
+    def image_unlaid(self, instance: Instance, image_id: str) -> None:
+        """Do nothing: the store keeps all images."""
+
+    def nodes_with(self, image: str) -> Collection[str]:
+        """Return none: this machine is the only node."""
+        return ()
+
+    async def _warm(self, image: str) -> int:
+        return (await self._images.prepare(image)).bytes
+
     async def _launch_for_pool(self, spec: PoolSpec) -> Instance:
         return await self.launch(spec.template, pool=spec.name)
 
@@ -184,8 +227,10 @@ class LocalBackend:
         self._planner.ready(instance_id)
         self._keeper.wake()
 
-    async def recycle(self, instance: Instance, *, generation: int) -> bool:
-        return await self._resetter.recycle(instance, generation=generation)
+    async def recycle(
+        self, instance: Instance, *, generation: int, tenant: str, pools: Collection[str]
+    ) -> bool:
+        return await self._resetter.recycle(instance, generation=generation, tenant=tenant, pools=pools)
 
     async def ends_written(self, sandbox_ids: Iterable[SandboxId], *, timeout: float) -> None:
         return
@@ -239,22 +284,17 @@ class LocalBackend:
     def sought(self, sandbox_id: SandboxId) -> None:
         """Do nothing: there is no other gateway to ask."""
 
+    def may_have(self, sandbox_id: SandboxId) -> bool:
+        """Return False: there is no other gateway."""
+        return False
+
     def missed(self, new: bool) -> None:
         """Do nothing: no other gateway can have made it."""
 
+    def told(self, news: bytes) -> bool:
+        """Reject: there is no other gateway."""
+        return False
+
     def stats(self) -> dict[str, Any]:
-        """Return the machine's figures and each instance's memory (bytes), cpu (seconds) and pids, at most 1 s old."""
-        if self._stats is None or time.monotonic() - self._stats[0] > 1.0:
-            usage = {instance_id: asdict(self._cgroups.usage(instance_id)) for instance_id in self._entries}
-            self._stats = (
-                time.monotonic(),
-                {
-                    **machine_stats(),
-                    "instances": len(self._entries),
-                    "max_instances": self._settings.max_instances,
-                    "cgroup": self._cgroups.version,
-                    "notes": self.notes,
-                    "usage": usage,
-                },
-            )
-        return self._stats[1]
+        """Return the machine's figures and each instance's usage, at most 1 s old."""
+        return self._stats.read()

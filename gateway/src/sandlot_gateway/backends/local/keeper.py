@@ -16,8 +16,9 @@ from sandlot_contract.template import Template
 
 from ...atomic_file import write_atomic
 from ...core.backend import BackendError, Events
-from ...core.instances import Instance, PoolSpec, PoolStatus
+from ...core.instances import Instance, PoolSpec, PoolStatus, Reuse, ReusePolicy
 from .planner import Planner
+from .settings import REUSE
 
 log = logging.getLogger(__name__)
 
@@ -164,7 +165,13 @@ def load_pools(path: Path) -> list[PoolSpec]:
     try:
         document: Any = json.loads(path.read_bytes())
         return [
-            PoolSpec(item["name"], Template(**item["template"]), int(item["size"]), item.get("owner"))
+            PoolSpec(
+                item["name"],
+                Template(**item["template"]),
+                int(item["size"]),
+                item.get("owner"),
+                reuse=_reuse(item["reuse"]) if "reuse" in item else REUSE,
+            )
             for item in document["pools"]
         ]
     except FileNotFoundError:
@@ -172,3 +179,7 @@ def load_pools(path: Path) -> list[PoolSpec]:
     except (OSError, ValueError, KeyError, TypeError) as error:
         log.warning("%s: cannot be read, no pools are kept: %s", path, error)
         return []
+
+
+def _reuse(item: dict[str, Any]) -> Reuse:
+    return Reuse(ReusePolicy(item["policy"]), int(item["max_uses"]), float(item["max_age"]))

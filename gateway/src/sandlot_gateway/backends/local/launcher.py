@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ...core.backend import BackendError
+from ...core.claim_images import ClaimImage
 from ...core.instances import Instance
 from .images import Image
 from .layout import InstanceDir
@@ -26,6 +27,7 @@ class LaunchSettings:
 
     webhook: str
     bytecode: Path
+    images: Path  # the directory of unpacked images
     heartbeat: float = 30.0  # seconds
     hostname: str = "sandbox"
 
@@ -39,7 +41,7 @@ def sidecar_config(
     mask: Sequence[str],
     settings: LaunchSettings,
 ) -> dict[str, Any]:
-    """Return the config file's document, see "Start" in docs/sidecar-contract.md; `mask`: paths of the root to hide."""
+    """Return the config file's document, see "Start" in docs/sidecar-contract.md; `mask`: files of the host to hide."""
     template = instance.template
     return {
         "instance_id": instance.id,
@@ -51,13 +53,13 @@ def sidecar_config(
         "template": template.key,
         "hostname": settings.hostname,
         "root": {
-            "lower": list(image.lower),
+            **image_document(image),
             "mask": list(mask),
             "overlay": True,
             "disk": template.disk,
-            "env": image.env,
-            "workdir": image.workdir,
-            "user": _user(image),
+            # A claim may name any image of this machine, whatever this one starts with.
+            "images": str(settings.images),
+            "host": True,
         },
         "target_pid": None,
         # The limits that a claim of this template names: an equal claim changes nothing.
@@ -69,6 +71,21 @@ def sidecar_config(
         },
         "cgroup_parent": cgroup_parent,
         "ops": {},
+    }
+
+
+def claim_image(image: Image) -> ClaimImage:
+    return ClaimImage(image_document(image), image.command, image.stop_signal)
+
+
+def image_document(image: Image) -> dict[str, Any]:
+    """Return the `image` of a claim, see "Image" in docs/sidecar-contract.md."""
+    return {
+        "id": image.id,
+        "lower": list(image.lower),
+        "env": image.env,
+        "workdir": image.workdir,
+        "user": _user(image),
     }
 
 

@@ -65,12 +65,17 @@ class Layout:
         return self.state_dir / "pools.json"
 
     @property
+    def warmups(self) -> Path:
+        return self.state_dir / "warmups.json"
+
+    @property
     def gateway_socket(self) -> Path:
         return self.state_dir / "gateway.sock"
 
     @property
     def images(self) -> Path:
-        return self.cache_dir / "images"
+        # Without `..`: sidecars compare the paths of images with it.
+        return Path(os.path.abspath(self.cache_dir / "images"))
 
     @property
     def bytecode(self) -> Path:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from sandlot_contract.ids import InstanceId
@@ -35,7 +36,8 @@ class Plan:
 @dataclass(slots=True)
 class _Pool:
     spec: PoolSpec
-    starting: set[InstanceId] = field(default_factory=set)
+    starting: set[InstanceId] = field(default_factory=set)  # or being reset
+    resetting: dict[InstanceId, str] = field(default_factory=dict)  # those of them being reset, by tenant
     failures: int = 0
     message: str | None = None
     retry_at: float = 0.0
@@ -79,7 +81,13 @@ class Planner:
 
     def statuses(self) -> list[PoolStatus]:
         return [
-            PoolStatus(pool.spec, len(pool.starting), pool.failures, pool.message)
+            PoolStatus(
+                pool.spec,
+                starting=len(pool.starting) - len(pool.resetting),
+                failures=pool.failures,
+                message=pool.message,
+                resetting=Counter(pool.resetting.values()),
+            )
             for pool in self._pools.values()
         ]
 
@@ -102,10 +110,16 @@ class Planner:
         self._busy(now)
 
     def began(self, name: str, instance_id: InstanceId) -> None:
-        """Note a start, or a reset for reuse, in progress for the pool."""
+        """Note a start in progress for the pool."""
         if (pool := self._pools.get(name)) is not None:
             pool.starting.add(instance_id)
             self._pool_of[instance_id] = name
+
+    def reset_began(self, name: str, instance_id: InstanceId, tenant: str) -> None:
+        """Note a reset in progress after which the pool has the instance for this tenant."""
+        self.began(name, instance_id)
+        if (pool := self._pools.get(name)) is not None:
+            pool.resetting[instance_id] = tenant
 
     def ready(self, instance_id: InstanceId) -> None:
         """Note that the start succeeded; the instance counts as warm."""
@@ -149,11 +163,12 @@ class Planner:
         surplus = self._surplus(now=now, warm=warm, again=plan_again)
         return Plan(starts, surplus, min(plan_again, default=None))
 
-    def wants(self, template_key: str, *, now: float, warm: Mapping[str, int]) -> str | None:
-        """Return the pool that needs a used instance of this template, if any."""
+    def wants(self, names: Collection[str], *, now: float, warm: Mapping[str, int]) -> str | None:
+        """Return which of these pools needs a used instance most, if any does."""
         best: tuple[float, str] | None = None
-        for name, pool in self._pools.items():
-            if pool.spec.template.key != template_key or pool.spec.size == 0:
+        for name in names:
+            pool = self._pools.get(name)
+            if pool is None or pool.spec.size == 0:
                 continue
             bound = pool.spec.size * (self.settings.reserve if self._in_demand(pool, now) else 1)
             present = warm.get(name, 0) + len(pool.starting)
@@ -206,4 +221,5 @@ class Planner:
         pool = self._pools.get(self._pool_of.pop(instance_id, ""))
         if pool is not None:
             pool.starting.discard(instance_id)
+            pool.resetting.pop(instance_id, None)
         return pool

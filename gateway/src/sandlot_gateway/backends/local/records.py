@@ -25,7 +25,6 @@ class Record:
     process: ProcessKey | None = None  # None until the sidecar has started
     cgroups: list[str] = field(default_factory=list)  # absolute directories
     created_at: float = field(default_factory=time.time)
-    resets: int = 0
 
     def save(self, path: Path) -> None:
         document: dict[str, Any] = asdict(self) | {
@@ -45,7 +44,6 @@ def load_record(path: Path) -> Record | None:
             process=ProcessKey.from_json(document["process"]),
             cgroups=[str(item) for item in document["cgroups"]],
             created_at=float(document["created_at"]),
-            resets=int(document["resets"]),
         )
     except (OSError, ValueError, KeyError, TypeError):
         return None

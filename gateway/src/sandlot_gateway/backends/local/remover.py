@@ -7,11 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from sandlot_contract.ids import InstanceId
+from sandlot_contract.signals import MAX_STOP_GRACE
 from sandlot_contract.verdicts import SandboxVerdict
 
 from ...core.backend import Events
-from ...core.slots import Loss, Phase
-from ...data.pool import HttpPool, PoolError
+from ...core.slot import Loss, Phase
+from ...data.pool import Answer, HttpPool, PoolError
+from ...sidecars import document
 from .background import Background
 from .cgroups import Cgroups
 from .entries import Entry
@@ -114,8 +116,16 @@ class Remover:
             asked = await post(self._pool, entry, "/v1/end", b'{"verdict":"deleted"}', timeout=2.0)
         except PoolError:
             asked = None
-        if asked is not None and asked.status == 200 and await entry.wait_exit(timeout=self._end_grace):
-            return entry.exit_code in (0, None)
+        if asked is not None and asked.status == 200:
+            grace = self._end_grace + (MAX_STOP_GRACE if _is_stopping(asked) else 0.0)
+            if await entry.wait_exit(timeout=grace):
+                return entry.exit_code in (0, None)
         entry.kill()
         await entry.wait_exit(timeout=5.0)
         return False
+
+
+def _is_stopping(ended: Answer) -> bool:
+    """Return whether the answer to an end says that the start command has its grace."""
+    start = document(ended).get("start_command")
+    return isinstance(start, dict) and start.get("state") == "stopping"

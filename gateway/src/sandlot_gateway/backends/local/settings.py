@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...core.instances import Reuse, ReusePolicy
+
+REUSE = Reuse(ReusePolicy.TENANT)  # of new pools
+
 
 @dataclass(frozen=True, slots=True)
 class LocalSettings:
@@ -11,9 +15,9 @@ class LocalSettings:
 
     max_instances: int = 1000
     max_starting: int | None = None  # concurrent starts for pools; default: the number of cores, at least 2
-    max_resets: int = 100  # how often an instance is reused
     heartbeat: float = 30.0
     start_timeout: float = 60.0  # an instance that is not ready by then ends
     end_grace: float = 0.3  # for the `ended` webhook once everything in the sandbox is dead; then SIGKILL
     patience: float = 30.0  # for a live sidecar found at start to answer
+    image_hold: float = 1.0  # for which a create keeps its instance while its image is prepared
     upkeep: float = 15.0  # between two checks of logs and overdue starts

@@ -94,11 +94,10 @@ class Starter:
     def _enter(self, template: Template, pool: str | None) -> Entry:
         instance_id = new_instance_id()
         directory = self._layout.instance(instance_id)
-        instance = Instance(
-            instance_id, template, directory.address, self._tokens.instance(instance_id), pool=pool
-        )
         cgroups = [str(path) for path in self._cgroups().paths(instance_id)]
         record = Record(instance_id, template, pool, cgroups=cgroups)
+        token = self._tokens.instance(instance_id)
+        instance = Instance(instance_id, template, directory.address, token, pool, record.created_at)
         entry = Entry(instance, directory, record, began=asyncio.get_running_loop().time())
         self._entries[instance_id] = entry
         if pool is None:
@@ -126,8 +125,7 @@ class Starter:
             directory=directory,
             image=image,
             cgroup_parent=self._cgroups().create(record.id),
-            # Only the host's root holds our files; an image's paths of the same name are its own.
-            mask=self._hidden.paths() if image.is_host else (),
+            mask=self._hidden.paths(),
             settings=self._settings,
         )
         write_config(directory, config)

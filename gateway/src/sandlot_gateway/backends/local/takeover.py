@@ -11,7 +11,7 @@ from sandlot_contract.verdicts import SandboxVerdict
 
 from ...core.backend import Events
 from ...core.instances import Instance
-from ...core.slots import Loss
+from ...core.slot import Loss
 from ...data.pool import HttpPool
 from ...tokens import Tokens
 from .background import Background
@@ -72,7 +72,9 @@ class Takeover:
     def _adopt(self, found: Living, token: str, events: Events) -> None:
         record, directory = found.record, found.directory
         loop = asyncio.get_running_loop()
-        instance = Instance(record.id, record.template, directory.address, token, record.pool)
+        instance = Instance(
+            record.id, record.template, directory.address, token, record.pool, record.created_at
+        )
         entry = Entry(instance, directory, record, began=loop.time())
         entry.spawned.set()
         self._entries[record.id] = entry

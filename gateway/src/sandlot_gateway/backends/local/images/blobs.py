@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import importlib
 import io
+import sys
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -52,7 +52,7 @@ def layer_stream(source: Source, layer: Layer) -> Iterator[IO[bytes]]:
                 with gzip.GzipFile(fileobj=buffered) as stream:
                     yield cast("IO[bytes]", stream)
             elif start == _ZSTD:
-                with _zstd(source, layer, buffered) as stream:
+                with _zstd(buffered) as stream:
                     yield stream
             else:
                 yield buffered
@@ -64,12 +64,15 @@ def layer_stream(source: Source, layer: Layer) -> Iterator[IO[bytes]]:
             )
 
 
-def _zstd(source: Source, layer: Layer, stream: Any) -> IO[bytes]:
+@contextmanager
+def _zstd(stream: Any) -> Iterator[IO[bytes]]:
+    # Here, because most gateways never see such a layer.
+    if sys.version_info >= (3, 14):
+        from compression import zstd
+    else:
+        from backports import zstd
     try:
-        module = importlib.import_module("compression.zstd")  # Python 3.14
-    except ImportError as error:
-        raise ImageError(
-            f"{source.name}: the layer {layer.digest} is compressed with zstd, which needs Python 3.14; make a "
-            "copy with gzip layers: skopeo copy --dest-compress-format gzip --dest-force-compress-format SRC DST"
-        ) from error
-    return module.ZstdFile(stream)
+        with zstd.ZstdFile(stream) as found:
+            yield cast("IO[bytes]", found)
+    except zstd.ZstdError as error:
+        raise EOFError(str(error)) from error

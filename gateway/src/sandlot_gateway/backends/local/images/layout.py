@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import platform
+import posixpath
 import re
 import tarfile
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Protocol
 
+from ....core.claim_images import joined_command
 from .errors import ImageError
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}\Z")
@@ -31,6 +33,7 @@ _INDEXES = frozenset(
 class Layer:
     digest: str
     media_type: str
+    size: int = 0  # bytes, as the manifest says
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,8 @@ class Manifest:
     env: dict[str, str]
     workdir: str
     user: str
+    command: tuple[str, ...]
+    stop_signal: str
 
 
 class Source(Protocol):
@@ -98,7 +103,7 @@ def open_source(path: Path) -> Iterator[Source]:
 
 
 def read_manifest(source: Source, *, tag: str | None = None) -> Manifest:
-    """Read the manifest of `tag` (or of the only image) for this architecture. Raises ImageError."""
+    """Read the manifest of `tag` (or of the only image) for this machine's platform. Raises ImageError."""
     try:
         index = _json(source, "index.json")
     except FileNotFoundError as error:
@@ -116,19 +121,28 @@ def read_manifest(source: Source, *, tag: str | None = None) -> Manifest:
     layers = document.get("layers")
     if not isinstance(config, dict) or not isinstance(layers, list):
         raise ImageError(f"{source.name}: manifest {digest} has no config or layers")
-    settings = _blob_json(source, _digest(source, config)).get("config")
+    about = _blob_json(source, _digest(source, config))
+    # An index need not say what a single image is for.
+    if about.get("architecture") and not _fits({"platform": about}):
+        raise _no_platform(source, [{"platform": about}])
+    settings = about.get("config")
     if not isinstance(settings, dict):
         settings = {}
     return Manifest(
         digest=digest,
         layers=tuple(
-            Layer(_digest(source, layer), str(layer.get("mediaType", "")))
+            Layer(_digest(source, layer), str(layer.get("mediaType", "")), _size(layer))
             for layer in layers
             if isinstance(layer, dict)
         ),
-        env=_env(settings.get("Env")),
-        workdir=str(settings.get("WorkingDir") or "/"),
-        user=str(settings.get("User") or "root"),
+        env={
+            _usable(source, "Env", name): _usable(source, "Env", text)
+            for name, text in _env(settings.get("Env")).items()
+        },
+        workdir=posixpath.join("/", _usable(source, "WorkingDir", str(settings.get("WorkingDir") or ""))),
+        user=_usable(source, "User", str(settings.get("User") or "root")),
+        command=joined_command(_words(settings.get("Entrypoint")), _words(settings.get("Cmd"))),
+        stop_signal=str(settings.get("StopSignal") or ""),
     )
 
 
@@ -143,12 +157,10 @@ def open_blob(source: Source, digest: str) -> Iterator[IO[bytes]]:
 
 
 def _resolve(source: Source, entries: list[dict[str, Any]], *, depth: int) -> tuple[dict[str, Any], str]:
-    """Follow indexes to this architecture's manifest."""
-    wanted = _ARCHITECTURES.get(platform.machine(), platform.machine())
-    fitting = [entry for entry in entries if _fits(entry, wanted)]
+    """Follow indexes to the manifest for this machine's platform."""
+    fitting = [entry for entry in entries if _fits(entry)]
     if not fitting or depth > 4:
-        offered = sorted({str((entry.get("platform") or {}).get("architecture")) for entry in entries})
-        raise ImageError(f"{source.name}: no image for {wanted}, only for {', '.join(offered) or 'none'}")
+        raise _no_platform(source, entries)
     entry = fitting[0]
     digest = _digest(source, entry)
     document = _blob_json(source, digest)
@@ -160,11 +172,28 @@ def _resolve(source: Source, entries: list[dict[str, Any]], *, depth: int) -> tu
     return document, digest
 
 
-def _fits(entry: dict[str, Any], architecture: str) -> bool:
-    platform_of = entry.get("platform")
-    if not isinstance(platform_of, dict):
+def _fits(entry: dict[str, Any]) -> bool:
+    wanted = entry.get("platform")
+    if not isinstance(wanted, dict):
         return True
-    return platform_of.get("os", "linux") == "linux" and platform_of.get("architecture") == architecture
+    return wanted.get("os", "linux") == "linux" and wanted.get("architecture") == _architecture()
+
+
+def _architecture() -> str:
+    return _ARCHITECTURES.get(platform.machine(), platform.machine())
+
+
+def _no_platform(source: Source, entries: list[dict[str, Any]]) -> ImageError:
+    offered: set[str] = set()
+    for entry in entries:
+        parts = entry.get("platform")
+        if isinstance(parts, dict) and parts.get("architecture") != "unknown":  # that of an attestation
+            named = (parts.get("os", "linux"), parts.get("architecture"), parts.get("variant"))
+            offered.add("/".join(str(part) for part in named if part))
+    return ImageError(
+        f"{source.name}: no image for linux/{_architecture()}, only for {', '.join(sorted(offered)) or 'none'}; "
+        "build it for this machine's platform, or use a machine of its own"
+    )
 
 
 def _names(entry: dict[str, Any]) -> set[str]:
@@ -188,6 +217,11 @@ def _digest(source: Source, entry: dict[str, Any]) -> str:
     if not isinstance(digest, str) or not _DIGEST.match(digest):
         raise ImageError(f"{source.name}: {digest!r} is not a sha256 digest")
     return digest
+
+
+def _size(entry: dict[str, Any]) -> int:
+    size = entry.get("size")
+    return size if isinstance(size, int) and size > 0 else 0
 
 
 def _json(source: Source, member: str) -> dict[str, Any]:
@@ -216,6 +250,27 @@ def _parse(source: Source, name: str, data: bytes) -> dict[str, Any]:
 def _env(value: object) -> dict[str, str]:
     pairs = (str(item).partition("=") for item in value) if isinstance(value, list) else ()
     return {name: text for name, equals, text in pairs if equals and name}
+
+
+def _words(value: object) -> list[str]:
+    """Return a command's words; old builders wrote a single one as a string."""
+    words = [value] if isinstance(value, str) else value if isinstance(value, list) else []
+    return [word for word in words if isinstance(word, str)]
+
+
+def _usable(source: Source, field: str, text: str) -> str:
+    """Return a text of the image's configuration that the kernel takes as a path or in an environment."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        pass
+    else:
+        if "\0" not in text:
+            return text
+    raise ImageError(
+        f"{source.name}: {field} in the image's configuration has a NUL byte or is no valid text: {text[:200]!r}; "
+        "build the image without it"
+    )
 
 
 def _not_oci(source: Source) -> str:

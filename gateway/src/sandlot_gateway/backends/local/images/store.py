@@ -31,13 +31,16 @@ _TEMPORARY = ".new-"
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """An unpacked image."""
+    """An unpacked image. `id`: its manifest's digest, `host` for the machine's own root."""
 
+    id: str
     lower: tuple[str, ...]
     env: dict[str, str] = field(default_factory=dict)
     workdir: str = "/"
     user: str = "root"
-    is_host: bool = False
+    bytes: int = 0  # compressed, of its layers; 0 if an earlier version unpacked it
+    command: tuple[str, ...] | None = ()  # ENTRYPOINT and CMD; None if an earlier version unpacked it
+    stop_signal: str = ""
 
 
 class ImageStore:
@@ -70,7 +73,7 @@ class ImageStore:
         reference = parse(name)
         if isinstance(reference, Host):
             env = {"PATH": _host_path(), "LANG": "C.UTF-8", "HOME": _home()}
-            return Image(("/",), env, is_host=True)
+            return Image("host", ("/",), env)
         stamp = _stamp(reference)
         known = self._ready.get(name)
         if known is not None and known[0] == stamp and _is_there(known[1]):
@@ -141,22 +144,26 @@ class ImageStore:
     def _unpack(self, path: Path, tag: str | None) -> Image:
         with open_source(path) as source:
             manifest = read_manifest(source, tag=tag)
-            target = self._directory / manifest.digest.removeprefix("sha256:")
+            target = self._directory / manifest.digest.replace(":", "-")
             with _locked(target.with_suffix(".lock")):
                 if not target.is_dir():
                     temporary = Path(tempfile.mkdtemp(prefix=_TEMPORARY, dir=self._directory))
                     try:
                         root = temporary / "rootfs"
-                        root.mkdir(mode=0o755)
+                        root.mkdir()
+                        root.chmod(0o755)  # whatever this process's umask: sandboxes see it
                         unpacker = Unpacker(str(root), stopped=self._stop.is_set)
                         for layer in manifest.layers:
                             with layer_stream(source, layer) as stream:
                                 unpacker.layer(stream)
+                        unpacker.ensure_directory(manifest.workdir)
                         unpacker.finish()
                         _write_json(temporary / "image.json", _settings(manifest))
                         os.rename(temporary, target)
                     finally:
                         remove_tree(temporary)
+                elif _load(target).command is None:
+                    _write_json(target / "image.json", _settings(manifest))
         return _load(target)
 
     def _pulled(self, reference: Registry) -> Path:
@@ -171,14 +178,27 @@ class ImageStore:
 
 def _load(directory: Path) -> Image:
     settings = json.loads((directory / "image.json").read_bytes())
-    return Image((str(directory / "rootfs"),), settings["env"], settings["workdir"], settings["user"])
+    command = settings.get("command")
+    return Image(
+        directory.name.replace("-", ":", 1),
+        (str(directory / "rootfs"),),
+        settings["env"],
+        settings["workdir"],
+        settings["user"],
+        settings.get("bytes", 0),
+        None if command is None else tuple(command),
+        settings.get("stop_signal", ""),
+    )
 
 
 def _settings(manifest: Manifest) -> dict[str, object]:
     return {
         "env": {"PATH": DEFAULT_PATH} | manifest.env,
         "workdir": manifest.workdir,
-        "user": manifest.user.partition(":")[0] or "root",
+        "user": manifest.user,
+        "bytes": sum(layer.size for layer in manifest.layers),
+        "command": manifest.command,
+        "stop_signal": manifest.stop_signal,
     }
 
 

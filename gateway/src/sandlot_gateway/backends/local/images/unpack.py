@@ -8,7 +8,7 @@ import shutil
 import stat
 import tarfile
 from collections.abc import Callable
-from typing import IO
+from typing import IO, cast
 
 from ..trees import remove_tree
 from .errors import ImageError
@@ -16,13 +16,28 @@ from .errors import ImageError
 _WHITEOUT = ".wh."
 _OPAQUE = ".wh..wh..opq"
 _LINKS = 40  # as many as the kernel follows
+_XATTR = "SCHILY.xattr."
+_NANOSECONDS = 1_000_000_000
+
+
+class _Rest:
+    """A stream of which the first bytes have been read."""
+
+    def __init__(self, first: bytes, stream: IO[bytes]) -> None:
+        self._first = first
+        self._stream = stream
+
+    def read(self, size: int) -> bytes:
+        """Return at most so many bytes; the first ones by themselves."""
+        first, self._first = self._first, b""
+        return first or self._stream.read(size)
 
 
 class Unpacker:
     """Applies layers in order to `root`, a new directory without other writers.
 
-    As root it keeps owners and file capabilities; otherwise everything belongs to this user. It never creates devices,
-    because an image's block device would open the machine's disk.
+    As root it keeps owners and extended attributes; otherwise everything belongs to this user. It never creates
+    devices, because an image's block device would open the machine's disk.
     """
 
     def __init__(
@@ -41,12 +56,16 @@ class Unpacker:
         self._parents: dict[str, str] = {}  # directory as named in the tar → real directory
         self._written: set[str] = set()  # real paths of this layer, which its own whiteouts spare
         self._above: set[str] = set()  # the parent directories of `_written`
-        self._times: dict[str, float] = {}  # set last, because each new entry changes its directory's time
+        self._times: dict[str, int] = {}  # set last, because each new entry changes its directory's time
 
     def layer(self, stream: IO[bytes]) -> None:
         """Apply one uncompressed tar. Raises ImageError, tarfile.TarError or OSError."""
         self._written.clear()
         self._above.clear()
+        first = stream.read(1)
+        if not first:
+            return  # some builders write nothing at all for a layer without files
+        stream = cast("IO[bytes]", _Rest(first, stream))
         with tarfile.open(fileobj=stream, mode="r|", errorlevel=2) as archive:
             while (member := archive.next()) is not None:
                 if self._stopped():
@@ -65,7 +84,11 @@ class Unpacker:
     def finish(self) -> None:
         for path, mtime in self._times.items():
             if os.path.isdir(path) and not os.path.islink(path):
-                os.utime(path, (mtime, mtime))
+                os.utime(path, ns=(mtime, mtime))
+
+    def ensure_directory(self, name: str) -> None:
+        """Create a directory if nothing is there, as a container runtime does with the working directory."""
+        self._resolve(_clean(name), replace=False)
 
     def _entry(self, archive: tarfile.TarFile, member: tarfile.TarInfo) -> None:
         name = _clean(member.name)
@@ -107,11 +130,15 @@ class Unpacker:
                 os.link(target, path, follow_symlinks=False)
             except FileNotFoundError as error:
                 raise ImageError(f"{member.name}: a hard link to the missing {member.linkname}") from error
+            if not os.path.islink(path):
+                self._dress(path, member)
             return
         if member.issym():
             self._remove(path)
             os.symlink(member.linkname, path)
             self._own(path, member)
+            mtime = _mtime(member)
+            os.utime(path, ns=(mtime, mtime), follow_symlinks=False)
         elif member.isreg():
             self._remove(path)
             self._write(archive, member, path)
@@ -130,7 +157,7 @@ class Unpacker:
         self._dress(path, member)
 
     def _dress(self, path: str, member: tarfile.TarInfo) -> None:
-        """Set owner, mode, file capability and time of anything but a symlink."""
+        """Set owner, mode, extended attributes and time of anything but a symlink."""
         self._own(path, member)
         mode = stat.S_IMODE(member.mode)
         if not self._owner:
@@ -138,16 +165,16 @@ class Unpacker:
             mode |= 0o700 if member.isdir() else 0o400
         os.chmod(path, mode)
         for key, value in member.pax_headers.items():
-            # Only these: overlay's own attributes (trusted.overlay.*) would redirect lookups out of the image.
-            if key == "SCHILY.xattr.security.capability" and self._owner:
+            if key.startswith(_XATTR) and self._owner and _is_kept(name := key.removeprefix(_XATTR)):
                 try:
-                    os.setxattr(path, "security.capability", value.encode("utf-8", "surrogateescape"))
-                except OSError:
+                    os.setxattr(path, name, value.encode("utf-8", "surrogateescape"))
+                except OSError:  # a file system without such attributes
                     continue
+        mtime = _mtime(member)
         if member.isdir():
-            self._times[path] = member.mtime
+            self._times[path] = mtime
         else:
-            os.utime(path, (member.mtime, member.mtime))
+            os.utime(path, ns=(mtime, mtime))
 
     def _own(self, path: str, member: tarfile.TarInfo) -> None:
         if self._owner:
@@ -166,7 +193,7 @@ class Unpacker:
             known = self._parents[name] = self._resolve(name)
         return known
 
-    def _resolve(self, name: str) -> str:
+    def _resolve(self, name: str, *, replace: bool = True) -> str:
         todo = [part for part in name.split("/") if part][::-1]
         done: list[str] = []
         links = 0
@@ -181,16 +208,18 @@ class Unpacker:
             try:
                 mode = os.lstat(path).st_mode
             except FileNotFoundError:
-                os.mkdir(path, 0o755)
+                _make_directory(path)
                 done.append(part)
                 continue
             if stat.S_ISDIR(mode):
                 done.append(part)
                 continue
             if not stat.S_ISLNK(mode):
+                if not replace:
+                    return path
                 # A later layer may replace a file by a directory without naming it.
                 self._remove(path)
-                os.mkdir(path, 0o755)
+                _make_directory(path)
                 done.append(part)
                 continue
             links += 1
@@ -226,6 +255,31 @@ class Unpacker:
 def _clean(name: str) -> str:
     """Return the path relative to the image's root; `..` cannot climb above it."""
     return posixpath.normpath("/" + name).lstrip("/")
+
+
+def _make_directory(path: str) -> None:
+    os.mkdir(path)
+    os.chmod(path, 0o755)  # whatever this process's umask
+
+
+def _is_kept(xattr: str) -> bool:
+    """Return whether an image may set it. Overlay's own would redirect lookups out of the image."""
+    return xattr == "security.capability" or (
+        xattr.startswith("user.") and not xattr.startswith("user.overlay.")
+    )
+
+
+def _mtime(member: tarfile.TarInfo) -> int:
+    """Return the time in nanoseconds, which a float cannot hold; 0 for one that file systems may not store."""
+    whole, point, fraction = member.pax_headers.get("mtime", "").partition(".")
+    try:
+        if point and fraction.isdecimal():
+            found = int(whole) * _NANOSECONDS + int(fraction[:9].ljust(9, "0"))
+        else:
+            found = int(member.mtime) * _NANOSECONDS
+    except (ValueError, OverflowError):
+        return 0
+    return found if 0 <= found < 1 << 63 else 0
 
 
 def _is_directory(path: str) -> bool:

@@ -1,0 +1,101 @@
+"""Which slot uses which image: told to node agents before a claim, and taken back once the slot has another image."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from sandlot_contract.ids import InstanceId
+
+from ...core.instances import Instance, Laid
+from ...data.pool import HttpPool, PoolError
+from ...tasks import Tasks
+from .node_agents import AgentError, AgentUnreachable, NodeAgents, Prepared
+
+_log = logging.getLogger(__name__)
+
+_CALL = 3.0  # seconds for a sidecar's state
+
+
+class ImageUses:
+    """Each `use` is followed by `laid` or `unlaid` of its instance.
+
+    `unlaid_for`: seconds after which a use is taken back whose claim has not laid the image. Longer than a claim takes:
+    another gateway may lay the same image meanwhile, which the sidecar's state shows then.
+    """
+
+    def __init__(self, agents: NodeAgents, *, pool: HttpPool, unlaid_for: float, timeout: float) -> None:
+        self._agents = agents
+        self._pool = pool
+        self._unlaid_for = unlaid_for
+        self._timeout = timeout
+        self._since: dict[InstanceId, float | None] = {}  # of the use that was begun last
+        self._later: dict[tuple[InstanceId, str], asyncio.Task[None]] = {}
+        self._calls = Tasks()
+
+    async def close(self) -> None:
+        """Finish the calls in progress. A use of an image that was not laid stays until its pod ends."""
+        later = list(self._later.values())
+        for task in later:
+            task.cancel()
+        await asyncio.gather(*later, return_exceptions=True)
+        await self._calls.close(timeout=self._timeout)
+
+    async def use(self, node: str, image_id: str, instance: Instance) -> Prepared:
+        """Begin a use. Raises AgentError, AgentUnreachable."""
+        if (task := self._later.get((instance.id, image_id))) is not None:
+            task.cancel()
+        try:
+            prepared = await self._agents.use(node, image_id, slot=instance.id)
+        except AgentError:
+            raise
+        except BaseException:
+            # The agent may have recorded it although its answer is lost.
+            self.unlaid(instance, image_id)
+            raise
+        self._since[instance.id] = prepared.since
+        return prepared
+
+    def laid(self, instance: Instance, *, before: Laid | None) -> None:
+        """Take back the use of the image that a claim has replaced. Return at once."""
+        since = self._since.pop(instance.id, None)
+        if before is None or instance.laid is None or before.id == instance.laid.id:
+            return
+        self._calls.spawn(self._unuse(instance, before.id, until=since))
+
+    def unlaid(self, instance: Instance, image_id: str) -> None:
+        """Take back the use of an image that a claim has not laid, unless the instance has it. Return at once."""
+        since = self._since.pop(instance.id, None)
+        if instance.laid is not None and instance.laid.id == image_id:
+            return
+        key = (instance.id, image_id)
+        if (before := self._later.get(key)) is not None:
+            before.cancel()
+        task = self._later[key] = asyncio.create_task(self._unuse_later(instance, image_id, until=since))
+        task.add_done_callback(lambda task: self._over(key, task))
+
+    def _over(self, key: tuple[InstanceId, str], task: asyncio.Task[None]) -> None:
+        if self._later.get(key) is task:
+            del self._later[key]
+
+    async def _unuse_later(self, instance: Instance, image_id: str, *, until: float | None) -> None:
+        await asyncio.sleep(self._unlaid_for)
+        headers = [("authorization", f"Bearer {instance.token}")]
+        try:
+            answer = await self._pool.fetch(
+                instance.address, "GET", "/v1/state", headers=headers, timeout=_CALL
+            )
+            state = answer.json()
+        except PoolError:
+            return  # its pod ends, and with it the use
+        if answer.status == 200 and isinstance(state, dict) and state.get("image") != image_id:
+            await self._calls.spawn(self._unuse(instance, image_id, until=until))
+
+    async def _unuse(self, instance: Instance, image_id: str, *, until: float | None) -> None:
+        """`until`: a use that began later is of another claim, and stays."""
+        if instance.node is None:
+            return
+        try:
+            await self._agents.unuse(instance.node, image_id, slot=instance.id, until=until)
+        except (AgentError, AgentUnreachable) as error:
+            _log.info("an image stays in use until its pod ends: %s", error, extra={"instance": instance.id})

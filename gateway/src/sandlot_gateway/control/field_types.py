@@ -1,0 +1,73 @@
+"""Types of the fields of request and response models: validators and limits."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal, cast
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
+from sandlot_contract.ids import SandboxId
+
+_HALF = re.compile("[\ud800-\udfff]")  # of a surrogate pair
+MINUTES_MAX = 5_256_000  # ten years
+
+
+def _whole(value: object) -> object:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _no_nul(value: object) -> object:
+    if isinstance(value, str) and "\x00" in value:
+        raise ValueError("must not contain a NUL character")
+    return value
+
+
+def _has_half_a_pair(value: object) -> bool:
+    match value:
+        case str():
+            return _HALF.search(value) is not None
+        case list():
+            return any(_has_half_a_pair(item) for item in cast("list[object]", value))
+        case dict():
+            items = cast("dict[object, object]", value).items()
+            return any(_has_half_a_pair(key) or _has_half_a_pair(item) for key, item in items)
+        case _:
+            return False
+
+
+def unique(value: object) -> object:
+    """Validate that a list has no id twice."""
+    if isinstance(value, list) and len({repr(item) for item in value}) != len(value):
+        raise ValueError("must not contain an id twice")
+    return value
+
+
+_Whole = BeforeValidator(_whole)  # JSON Schema, and some clients, treat 60.0 as an integer
+# The limits come before the validator: after it they would be missing in the schema.
+Pids = Annotated[int, Field(ge=16, le=4_194_304), _Whole]
+GpuCount = Annotated[int, Field(ge=0, le=8), _Whole]
+Lifetime = Annotated[int, Field(ge=-MINUTES_MAX, le=MINUTES_MAX), _Whole]
+Minutes = Annotated[int, Field(ge=1, le=MINUTES_MAX), _Whole]
+SshSeconds = Annotated[int, Field(ge=1, le=3600), _Whole]
+Port = Annotated[int, Field(ge=1, le=65535), _Whole]
+Uses = Annotated[int, Field(ge=1, le=1_000_000), _Whole]
+WholeNumber = Annotated[int, _Whole]
+PoolSize = Annotated[int, Field(ge=0, le=10_000), _Whole]
+Text = Annotated[str, BeforeValidator(_no_nul)]
+Label = Annotated[str, Field(min_length=1, max_length=128), BeforeValidator(_no_nul)]
+SandboxIdText = Annotated[SandboxId, Field(min_length=1, max_length=128)]
+WireStatus = Literal["PENDING", "PROVISIONING", "RUNNING", "PAUSED", "ERROR", "TERMINATED", "TIMEOUT"]
+
+
+class Strict(BaseModel):
+    """Base of request models: known fields must have their type, unknown ones (of other versions) are ignored."""
+
+    model_config = ConfigDict(strict=True, allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _can_be_sent_on(cls, value: object) -> object:
+        """Reject unpaired surrogates, which JSON can express and UTF-8 cannot: they could not be stored."""
+        if _has_half_a_pair(value):
+            raise ValueError("must not contain an unpaired surrogate")
+        return value

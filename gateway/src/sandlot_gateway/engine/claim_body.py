@@ -1,0 +1,58 @@
+"""The document of a claim, and whether a sidecar that accepted it has read all of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sandlot_gateway.core.claim_images import ClaimImage
+from sandlot_gateway.core.slot import Generation
+from sandlot_gateway.sandboxes import Sandbox
+from sandlot_gateway.sidecars import ClaimAnswer, ClaimOutcome
+
+from .start_command import stop_signal
+
+
+def if_held(answer: ClaimAnswer, sandbox: Sandbox) -> ClaimAnswer:
+    """Reject the answer of an older sidecar that accepts a claim and ignores its egress policy."""
+    if answer.outcome != ClaimOutcome.CLAIMED or sandbox.spec.egress is None or answer.state.get("egress"):
+        return answer
+    return ClaimAnswer(
+        ClaimOutcome.GONE, answer.state, message="its sidecar is older, and holds no policy of a create"
+    )
+
+
+def claim_body(
+    sandbox: Sandbox,
+    *,
+    claim: Generation,
+    secrets: dict[str, str],
+    token: str,
+    image: ClaimImage | None,
+) -> dict[str, Any]:
+    spec = sandbox.spec
+    template = claim.instance.template
+    return {
+        "sandbox_id": sandbox.id,
+        "token": token,
+        "tenant": sandbox.tenant,
+        "env": spec.env,
+        "secrets": secrets,
+        "limits": {
+            "cpu": template.cpu,
+            "memory": template.memory,
+            "pids": template.pids,
+            "disk": template.disk,
+        },
+        "network": spec.network,
+        "egress": None if spec.egress is None else spec.egress.rules(),
+        "timeout": spec.timeout,
+        "idle_timeout": spec.idle_timeout,
+        "workdir": spec.workdir,
+        "start_command": spec.start_command,
+        "stop_signal": stop_signal(sandbox, image),
+        "stop_grace": spec.stop_grace,
+        "meta": sandbox.meta(),
+        "restore": spec.checkpoint is not None,
+        "image": None if image is None else image.document,
+        "generation": claim.generation,
+    }
