@@ -9,10 +9,10 @@ import signal
 import sys
 import textwrap
 
+from sandlot_contract import logs
 from sandlot_kube.client import KubeClient
 from sandlot_kube.errors import BadKubeConfig
 
-from . import logs
 from .controller import Controller
 from .settings import BadSettings, Settings, load
 
@@ -29,7 +29,7 @@ def main() -> int:
     ).parse_args()
     try:
         settings = load()
-        logs.configure(settings.log_level)
+        logs.configure(settings.log_level, warnings_only=("kopf", "asyncio"))
         return asyncio.run(_serve(settings))
     except (BadSettings, BadKubeConfig) as error:
         sys.stderr.write(f"sandlot_controller: {error}\n")

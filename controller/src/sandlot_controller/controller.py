@@ -11,11 +11,16 @@ from sandlot_kube.client import KubeClient
 from . import health, lifecycle
 from .act.api import Api
 from .act.ended_sandboxes import EndedSandboxes
+from .act.kept_slots import KeptSlots
+from .act.node_agents import NodeAgents
+from .act.node_choices import NodeChoices
 from .act.pod_deletion import PodDeletion
+from .act.pod_replacement import PodReplacement
 from .act.pools import PoolLoop
 from .act.sandboxes import SandboxLoop
 from .act.sidecars import Sidecars
 from .act.unrecorded_claims import UnrecordedClaims
+from .act.warmups import WarmupLoop
 from .leader import Leader
 from .metrics import Metrics
 from .settings import Settings
@@ -27,7 +32,14 @@ _STUCK = 180.0  # seconds without a plan; one is computed at least every minute
 
 
 class Controller:
-    def __init__(self, client: KubeClient, settings: Settings, *, sidecars: Sidecars | None = None) -> None:
+    def __init__(
+        self,
+        client: KubeClient,
+        settings: Settings,
+        *,
+        sidecars: Sidecars | None = None,
+        agents: NodeAgents | None = None,
+    ) -> None:
         self.settings = settings
         self.metrics = Metrics()
         self.working = asyncio.Event()  # we hold the Lease and all resources have been listed
@@ -35,6 +47,7 @@ class Controller:
         self._client = client
         self._tokens = InstanceTokens.from_file(settings.key_file)
         self._sidecars = sidecars or Sidecars()
+        self._agents = agents or NodeAgents(settings.node_agent_token_file)
         self._pools: PoolLoop | None = None
         self._leader = Leader(
             client,
@@ -68,25 +81,46 @@ class Controller:
                 # Last, since the next leader begins at once and must not meet our writes.
                 await self._leader.release()
                 await self._sidecars.close()
+                await self._agents.close()
 
     async def _work(self) -> None:
         world = World(clock=time.monotonic)
         api = Api(self._client, namespace=self.settings.namespace, metrics=self.metrics)
+        # First, so that all others see the nodes and pods as they are by then.
+        choices = NodeChoices(world, settings=self.settings, metrics=self.metrics)
         deletion = PodDeletion(world, api)
+        replacement = PodReplacement(world, choices=choices, deletion=deletion)
         try:
-            await self._run_loops(world, api, deletion)
+            await self._run_loops(world, api, choices, deletion, replacement)
         finally:
+            await replacement.close()
             await deletion.close()
 
-    async def _run_loops(self, world: World, api: Api, deletion: PodDeletion) -> None:
+    async def _run_loops(
+        self,
+        world: World,
+        api: Api,
+        choices: NodeChoices,
+        deletion: PodDeletion,
+        replacement: PodReplacement,
+    ) -> None:
         settings, metrics, tokens, sidecars = self.settings, self.metrics, self._tokens, self._sidecars
         sandboxes = SandboxLoop(
-            world, api, deletion=deletion, settings=settings, tokens=tokens, metrics=metrics
+            world,
+            api,
+            choices=choices,
+            deletion=deletion,
+            replacement=replacement,
+            settings=settings,
+            tokens=tokens,
+            metrics=metrics,
         )
         pools = self._pools = PoolLoop(
             world,
             api,
+            choices=choices,
             deletion=deletion,
+            replacement=replacement,
             settings=settings,
             tokens=tokens,
             sidecars=sidecars,
@@ -96,6 +130,8 @@ class Controller:
         unrecorded = UnrecordedClaims(
             world, deletion=deletion, settings=settings, tokens=tokens, sidecars=sidecars
         )
+        kept = KeptSlots(world, deletion=deletion, settings=settings, tokens=tokens, sidecars=sidecars)
+        warmups = WarmupLoop(api, agents=self._agents, settings=settings, now=world.clock)
         reflectors = world.reflectors(self._client, namespace=settings.namespace)
         async with asyncio.TaskGroup() as group:
             for reflector in reflectors:
@@ -108,8 +144,10 @@ class Controller:
             await unrecorded.settled.wait()
             group.create_task(pools.run(), name="pools")
             group.create_task(ended.run(), name="ended sandboxes")
+            group.create_task(kept.run(), name="kept slots")
+            group.create_task(warmups.run(), name="image warm-ups")
             group.create_task(
-                lifecycle.run(ended, access=self._client.access, namespace=settings.namespace),
+                lifecycle.run(ended, warmups, access=self._client.access, namespace=settings.namespace),
                 name="lifecycle",
             )
             metrics.leader.set(1)

@@ -1,4 +1,4 @@
-"""Watches Sandbox resources with kopf and passes their events on to the cleanup of ended Sandboxes."""
+"""Watches resources with kopf: Sandboxes for the cleanup of ended ones, ImageWarmups for their loop."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from sandlot_contract import names
 from sandlot_kube.access import Access
 from sandlot_kube.objects import Sandbox
 from sandlot_kube.sockets import Sockets
+from sandlot_kube.warmups import ImageWarmup
 
 from .act.ended_sandboxes import EndedSandboxes
+from .act.warmups import WarmupLoop
 
 _log = logging.getLogger(__name__)
 
@@ -50,9 +52,9 @@ class _Sessions:
 
 
 def _registry(
-    ended: EndedSandboxes, sessions: _Sessions, *, loop: asyncio.AbstractEventLoop
+    ended: EndedSandboxes, warmups: WarmupLoop, sessions: _Sessions, *, loop: asyncio.AbstractEventLoop
 ) -> kopf.OperatorRegistry:
-    """Return the event handlers, which call `ended` in `loop`; kopf's other handlers would annotate resources."""
+    """Return the event handlers, which call `ended` and `warmups` in `loop`; kopf's other handlers would annotate resources."""
     handlers = kopf.OperatorRegistry()
 
     @kopf.on.login(registry=handlers)
@@ -68,16 +70,25 @@ def _registry(
             return
         loop.call_soon_threadsafe(ended.gone if event["type"] == "DELETED" else ended.seen, resource)
 
+    @kopf.on.event(names.GROUP, names.VERSION, names.WARMUP_PLURAL, registry=handlers)
+    async def warmup(event: Any, **_: Any) -> None:
+        try:
+            resource = msgspec.convert(event["object"], ImageWarmup)
+        except msgspec.ValidationError as error:
+            _log.warning("ignored an invalid ImageWarmup: %s", error)
+            return
+        loop.call_soon_threadsafe(warmups.gone if event["type"] == "DELETED" else warmups.seen, resource)
+
     return handlers
 
 
-async def run(ended: EndedSandboxes, *, access: Access, namespace: str) -> None:
+async def run(ended: EndedSandboxes, warmups: WarmupLoop, *, access: Access, namespace: str) -> None:
     """Run until cancelled. Raises LifecycleFailed.
 
     kopf runs in a thread with an event loop of its own: as it ends, it cancels all tasks of its loop that are newer.
     """
     sessions = _Sessions(access)
-    handlers = _registry(ended, sessions, loop=asyncio.get_running_loop())
+    handlers = _registry(ended, warmups, sessions, loop=asyncio.get_running_loop())
     stop = threading.Event()
 
     async def operate() -> None:
@@ -102,7 +113,7 @@ async def _operate(handlers: kopf.OperatorRegistry, *, namespace: str, stop: thr
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False
     settings.scanning.disabled = (
-        True  # both resources exist from the start; watching CRDs would need more rights
+        True  # the resources exist from the start; watching CRDs would need more rights
     )
     settings.peering.standalone = True  # the Lease decides who works
     settings.queueing.worker_limit = 64  # else a burst of 10,000 resources would start 10,000 tasks

@@ -49,6 +49,11 @@ class Metrics:
             "Sandboxes queued for a cold start.",
             registry=self.registry,
         )
+        self.rejected = Counter(
+            "sandlot_controller_nodes_rejected",
+            "Pods that did not fit on the node chosen for them, because others use more of it than known.",
+            registry=self.registry,
+        )
         self.plan_seconds = Histogram(
             "sandlot_controller_plan_seconds", "Seconds to plan all pools once.", registry=self.registry
         )

@@ -46,6 +46,12 @@ class Settings(BaseSettings):
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = Field(
         None, description="Pull policy of sandboxes' images; unset: Kubernetes decides by the tag."
     )
+    images_directory: str | None = Field(
+        None,
+        pattern=r"^(/[A-Za-z0-9._-]+)+$",
+        description="Directory on the nodes where their agents prepare images; sidecars lay them under claims. Unset: "
+        "pods keep the image that they started with.",
+    )
     image_pull_secrets: list[str] = Field([], description="Names of pull secrets in `namespace`.")
     registries: list[str] = Field(
         [], description="Allowed registries, as the gateway's; empty: all public ones."
@@ -92,9 +98,15 @@ class Settings(BaseSettings):
         description="First heartbeat interval of a sidecar; it doubles up to 10 times as long until something happens.",
     )
 
-    starts_per_node: int = Field(4, ge=1, description="Pool pods that may start at once on one node.")
+    placement: Literal["pack", "spread"] = Field(
+        "pack",
+        description="Which node with room a new pod gets: the fullest, so that others can be removed, or the emptiest.",
+    )
+    starts_per_node: int = Field(
+        4, ge=1, description="Starts on a node below which a pool's pod may start there."
+    )
     cold_starts_per_node: int = Field(
-        8, ge=1, description="Cold starts that may run at once, per usable node; more are queued."
+        8, ge=1, description="Starts on a node below which a cold start may start there; others are queued."
     )
     start_timeout: float = Field(300.0, gt=0, description="Timeout for a pod to become ready.")
     retention: float = Field(3600.0, ge=0, description="Time an ended Sandbox is kept.")
@@ -103,6 +115,12 @@ class Settings(BaseSettings):
     )
     record_grace: float = Field(
         120.0, ge=0, description="Time a claimed pod may lack a Sandbox before it is ended."
+    )
+    reset_grace: float = Field(
+        30.0, ge=0, description="Time for a reused pod to be reset or ended after its sandbox's end."
+    )
+    surplus_grace: float = Field(
+        60.0, ge=0, description="Time a pool that reuses its pods keeps those beyond its size."
     )
     end_grace: float = Field(10.0, ge=0, description="Time for the gateway to record why a sidecar exited.")
     status_delay: float = Field(
@@ -115,6 +133,17 @@ class Settings(BaseSettings):
         gt=0,
         description="Delay of changed counts in a pool's status; twelve times as long if "
         "only the claimed count has changed.",
+    )
+    node_agent_token_file: Path | None = Field(
+        None, description="File with the token of the node agents; unset: the cluster has none."
+    )
+    registry_credentials: Path | None = Field(
+        None,
+        description="Directory with a file TENANT.json for each tenant, of the form of Docker's config.json, for the "
+        "images of its warm-ups.",
+    )
+    warmup_pulls_per_node: int = Field(
+        2, ge=1, description="Images that a node prepares at once for image warm-ups."
     )
     backoff: float = Field(
         1.0, gt=0, description="Backoff after a pool's first failed start; doubles with each further one."

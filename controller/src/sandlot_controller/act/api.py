@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 from sandlot_contract import names
 from sandlot_kube import ends, paths
 from sandlot_kube.client import MERGE_PATCH, KubeClient
 from sandlot_kube.errors import KubeError
 from sandlot_kube.objects import Pod, Sandbox, SandboxPool
+from sandlot_kube.warmups import ImageWarmup
 
 from ..metrics import Metrics
+
+
+class _Pods(msgspec.Struct):
+    items: list[Pod] = []
 
 
 class Api:
@@ -70,16 +76,31 @@ class Api:
     async def patch_pool_status(self, pool: SandboxPool, patch: dict[str, Any]) -> None:
         await self._patch(paths.pools(self.namespace, pool.metadata.name), pool, patch)
 
-    async def delete_sandbox(self, sandbox: Sandbox) -> None:
-        try:
-            await self._write(
-                "DELETE",
-                paths.sandboxes(self.namespace, sandbox.metadata.name),
-                {"preconditions": {"uid": sandbox.metadata.uid}},
+    async def node_agents(self) -> dict[str, str]:
+        """Return the addresses of the ready node agents, by node."""
+        found = await self.client.request(
+            "GET",
+            paths.pods(self.namespace),
+            params={"labelSelector": names.NODE_AGENT_PODS},
+        )
+        addresses: dict[str, str] = {}
+        for pod in msgspec.json.decode(found, type=_Pods).items:
+            ready = pod.condition("Ready")
+            is_ready = (
+                ready is not None and ready.status == "True" and pod.metadata.deletion_timestamp is None
             )
-        except KubeError as error:
-            if error.status not in (404, 409):
-                raise
+            if is_ready and pod.spec.node_name and pod.status.pod_ip:
+                addresses[pod.spec.node_name] = pod.status.pod_ip
+        return addresses
+
+    async def patch_warmup_status(self, warmup: ImageWarmup, patch: dict[str, Any]) -> None:
+        await self._patch(paths.warmups(self.namespace, warmup.metadata.name), warmup, patch)
+
+    async def delete_warmup(self, warmup: ImageWarmup) -> None:
+        await self._delete(paths.warmups(self.namespace, warmup.metadata.name), uid=warmup.metadata.uid)
+
+    async def delete_sandbox(self, sandbox: Sandbox) -> None:
+        await self._delete(paths.sandboxes(self.namespace, sandbox.metadata.name), uid=sandbox.metadata.uid)
 
     async def delete_period(self, ended_in: str) -> None:
         """Delete all Sandboxes that ended in this minute."""
@@ -87,10 +108,17 @@ class Api:
             "DELETE", paths.sandboxes(self.namespace), params={"fieldSelector": f"status.endedIn={ended_in}"}
         )
 
+    async def _delete(self, path: str, *, uid: str) -> None:
+        try:
+            await self._write("DELETE", path, {"preconditions": {"uid": uid}})
+        except KubeError as error:
+            if error.status not in (404, 409):
+                raise
+
     async def _patch(
         self,
         path: str,
-        resource: Sandbox | SandboxPool,
+        resource: Sandbox | SandboxPool | ImageWarmup,
         patch: dict[str, Any],
         *,
         unchanged: bool = False,

@@ -64,7 +64,8 @@ class EndedSandboxes:
 
     def _delete_pod(self, sandbox: Sandbox) -> None:
         pod = self._world.pods.get(sandbox.instance_id)
-        if pod is None:
+        # A reused pod ends with its sidecar, and may have another owner by now.
+        if pod is None or sandbox.spec.generation is not None:
             return
         # A lost node cannot confirm the pod's end; without force the pod would stay forever.
         if (

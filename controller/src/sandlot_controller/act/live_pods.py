@@ -9,13 +9,14 @@ from sandlot_contract import names
 from sandlot_kube.objects import Pod
 from sandlot_kube.verdicts import Verdict
 
-from ..plan.pod import ANNOTATION_BUILD, avoided
+from ..plan.pod import ANNOTATION_BUILD
 from ..plan.pod_life import diagnose
 from ..plan.pool_pods import PodView, PoolPods
 from ..settings import Settings
 from ..world.starts import unschedulable
 from ..world.world import World
 from . import facts
+from .node_choices import is_rejected
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +25,12 @@ class Look:
     # unclaimed, with their pool and the reason
     dead: list[tuple[Pod, str, Verdict]] = field(default_factory=list)
     abandoned: list[Pod] = field(default_factory=list)  # being deleted, on lost nodes
+    rejected: list[Pod] = field(default_factory=list)  # by the scheduler, on the node chosen for them
     due: list[float] = field(default_factory=list)  # when the time alone may change this
 
 
 class LivePods:
-    """Calls `claimed` for pods with a Sandbox and `ready` for ready ones, both perhaps repeatedly."""
+    """Calls `claimed` for pods with a Sandbox, `released` for others and `ready` for ready ones, all perhaps repeatedly."""
 
     def __init__(
         self,
@@ -37,6 +39,7 @@ class LivePods:
         settings: Settings,
         is_deleted: Callable[[Pod], bool],
         claimed: Callable[[str, str], None],
+        released: Callable[[str], None] = lambda pod: None,
         ready: Callable[[str, str], None],
     ) -> None:
         """`is_deleted`: whether a deletion was requested, though no watch may have shown it yet."""
@@ -44,6 +47,7 @@ class LivePods:
         self._settings = settings
         self._is_deleted = is_deleted
         self._claimed = claimed
+        self._released = released
         self._ready = ready
         self._pools: dict[str, PoolPods] = {}
         self._pool_of: dict[str, str] = {}
@@ -78,9 +82,13 @@ class LivePods:
             return False
         if self._is_deleted(pod):
             return False
+        if is_rejected(pod):
+            seen.rejected.append(pod)
+            return False
         if name in self._world.claims:
             self._claimed(name, pool)
         else:
+            self._released(name)
             found = diagnose(facts.of_pod(self._world, pod), awaited=False, now=now, settings=self._settings)
             if found.again_at is not None:
                 self._watched.add(name)
@@ -125,5 +133,4 @@ class LivePods:
             claimed=self._world.claimed(name),
             askable=pod.status.pod_ip is not None,
             unschedulable=unschedulable(pod),
-            avoids=avoided(pod.metadata),
         )

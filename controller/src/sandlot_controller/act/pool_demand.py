@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Set
 
+import msgspec
 from sandlot_kube.objects import Sandbox
 from sandlot_kube.template import key
 
@@ -33,6 +34,10 @@ class Demands:
         self.of(pool).claimed(now=now)
         return True
 
+    def released(self, pod: str) -> None:
+        """Count the next claim of a reused pod, too."""
+        self._counted.discard(pod)
+
     def pod_gone(self, pod: str) -> None:
         if pod not in self._world.sandboxes:
             self._counted.discard(pod)
@@ -43,13 +48,14 @@ class Demands:
             del self._demands[gone]
 
     def _on_sandbox(self, sandbox: Sandbox, gone: bool) -> None:
-        """Count a cold start as a claim of autoscaled pools with its template, which were too small for it."""
+        """Count a cold start as a claim of autoscaled pools that could serve it, and were too small for it."""
         name = sandbox.metadata.name
         if gone:
             self._counted.discard(name)
         elif sandbox.spec.pod_name is None and name not in self._counted:
             self._counted.add(name)
-            wanted = key(sandbox.spec.template)
+            template = sandbox.spec.template
+            wanted = {key(template), key(msgspec.structs.replace(template, image=""))}
             for pool in self._world.pools.values():
-                if pool.spec.size is None and key(pool.spec.template) == wanted:
+                if pool.spec.size is None and key(pool.spec.template) in wanted:
                     self.of(pool.metadata.name).claimed(now=self._world.clock())

@@ -47,23 +47,25 @@ class PoolRetirement:
         await self._tasks.close()
 
     async def _retire(self, pool: str, pod: Pod) -> None:
-        name, gone = pod.metadata.name, False
+        name, gone, changed = pod.metadata.name, False, False
         try:
-            gone = await self._ask(pod)
+            if pod.spec.node_name is not None:
+                gone = await self._ask(pod)
+            else:
+                # Nothing runs there yet, unless the scheduler has just found a node.
+                gone = await self._deletion.delete_unscheduled(pod)
+                changed = not gone
         except SidecarUnreachable as error:
             _log.info("pool %s: could not ask the sidecar of %s, which stays for now: %s", pool, name, error)
         except KubeError as error:
             _log.warning("pool %s: could not delete %s: %s", pool, name, error)
         finally:
-            self._planner.retired(pool, name, gone=gone, now=self._world.clock())
+            self._planner.retired(pool, name, gone=gone, changed=changed, now=self._world.clock())
             self._changed(name)
             self._world.changed.set()
 
     async def _ask(self, pod: Pod) -> bool:
         """Ask the sidecar to end unless claimed; return whether the pod is being deleted."""
-        if pod.spec.node_name is None:
-            # Nothing runs there yet, unless the scheduler has just found a node.
-            return await self._deletion.delete_unscheduled(pod)
         assert pod.status.pod_ip is not None
         token = self._tokens.instance(pod.metadata.name)
         if not await self._sidecars.end_if_unclaimed(pod.status.pod_ip, token=token):

@@ -7,23 +7,24 @@ import logging
 
 from sandlot_contract import names
 from sandlot_contract.verdicts import SandboxVerdict
-from sandlot_kube.objects import Pod
-from sandlot_kube.template import Template
+from sandlot_kube import reuse
+from sandlot_kube.objects import Pod, ReusePolicy, SandboxPoolSpec
 from sandlot_kube.waiting import wait_set
 
 from ..metrics import Metrics
 from ..plan import pod as pods
+from ..plan.placement.needs import Needs
 from ..plan.pool_pods import PoolPods
 from ..plan.pools import Planner, PlanSettings, PoolView
 from ..plan.status import PoolCounts
 from ..settings import Settings
 from ..tokens import InstanceTokens
-from ..world import starts
-from ..world.usable_nodes import UsableNodes
 from ..world.world import World
 from .api import Api
 from .live_pods import LivePods, Look
+from .node_choices import NodeChoices
 from .pod_deletion import PodDeletion
+from .pod_replacement import PodReplacement
 from .pool_demand import Demands
 from .pool_retirement import PoolRetirement
 from .pool_starts import PoolStarts
@@ -33,6 +34,7 @@ from .sidecars import Sidecars
 _log = logging.getLogger(__name__)
 _BEAT = 0.02  # seconds between two plans, so that a burst of events is one plan
 _REST = 60.0  # an autoscaled size shrinks without any event
+_NOTHING = Needs(())
 
 
 class PoolLoop:
@@ -43,14 +45,18 @@ class PoolLoop:
         world: World,
         api: Api,
         *,
+        choices: NodeChoices,
         deletion: PodDeletion,
+        replacement: PodReplacement,
         settings: Settings,
         tokens: InstanceTokens,
         sidecars: Sidecars,
         metrics: Metrics,
     ) -> None:
         self._world = world
+        self._choices = choices
         self._deletion = deletion
+        self._replacement = replacement
         self._settings = settings
         self._metrics = metrics
         self._planner = Planner(
@@ -73,9 +79,12 @@ class PoolLoop:
             settings=settings,
             is_deleted=deletion.is_asked,
             claimed=self._claimed,
+            released=self._demands.released,
             ready=self._ready,
         )
-        self._starts = PoolStarts(world, api, planner=self._planner, settings=settings, tokens=tokens)
+        self._starts = PoolStarts(
+            world, api, planner=self._planner, choices=choices, settings=settings, tokens=tokens
+        )
         self._retirement = PoolRetirement(
             world,
             planner=self._planner,
@@ -84,8 +93,7 @@ class PoolLoop:
             tokens=tokens,
             changed=self._pods.changed,
         )
-        self._usable = UsableNodes(world, settings=settings)
-        self._builds: dict[str, tuple[Template, str]] = {}  # by pool
+        self._builds: dict[str, tuple[SandboxPoolSpec, str]] = {}  # by pool
         self._measured: set[str] = set()
         self.beat = world.clock()
         world.pod_listeners.append(self._on_pod)
@@ -121,16 +129,20 @@ class PoolLoop:
         self.beat = now
         look = self._pods.look(now)
         self._delete_dead(look, now=now)
+        for pod in look.rejected:
+            self._replacement.replace(pod)
+        due = [now + _REST, *look.due]
+        if (again_at := self._choices.refresh(now)) is not None:
+            due.append(again_at)
+        self._replacement.replace_waiting()
         # Pools with a resource, and those of which only pods are left.
         names = sorted(self._world.pools.keys() | look.pools.keys())
         views = [self._view(name, look.pools.get(name) or PoolPods(), now=now) for name in names]
-        starting = starts.by_node(self._world, usable=self._usable)
-        plan = self._planner.plan(views, starting=starting, unplaced=starts.unplaced(self._world), now=now)
-        for name in plan.creates:
-            self._starts.begin(self._world.pools[name], avoid=plan.avoid)
+        plan = self._planner.plan(views, ledger=self._choices.ledger, now=now)
+        for start in plan.creates:
+            self._starts.begin(self._world.pools[start.pool], node=start.node)
         for name, view in plan.retire:
             self._retirement.begin(name, self._world.pods[view.name])
-        due = [now + _REST, *look.due]
         for view in views:
             if (pool := self._world.pools.get(view.name)) is not None:
                 again_at = self._statuses.tell(pool, self._counts(view), now=now)
@@ -145,7 +157,9 @@ class PoolLoop:
 
     def _delete_dead(self, look: Look, *, now: float) -> None:
         for pod, pool, verdict in look.dead:
-            if self._planner.died(pool, verdict, now=now):
+            # A reused pod that had been ready has died of its use.
+            used = reuse.is_reused(pod) and pod.metadata.name in self._world.ready_since
+            if not used and self._planner.died(pool, verdict, now=now):
                 _log.warning("pool %s: %s: %s: %s", pool, pod.metadata.name, verdict.verdict, verdict.message)
             self._world.remember(pod.metadata.name, verdict)
             self._deletion.delete(pod, force=verdict.verdict == SandboxVerdict.NODE_LOST)
@@ -169,17 +183,27 @@ class PoolLoop:
     def _view(self, name: str, living: PoolPods, *, now: float) -> PoolView:
         pool = self._world.pools.get(name)
         if pool is None or pool.metadata.deletion_timestamp is not None:
-            return PoolView(name, "", 0, living)
+            return PoolView(name, "", 0, living, _NOTHING)
         spec = pool.spec
         size = spec.size or 0
         if spec.size is None and spec.min_size is not None and spec.max_size is not None:
             size = self._demands.of(name).size(least=spec.min_size, most=spec.max_size, now=now)
-        return PoolView(name, self._build(name, spec.template), size, living)
+        reused = spec.reuse.policy == ReusePolicy.TENANT
+        return PoolView(
+            name,
+            self._build(name, spec),
+            size,
+            living,
+            self._choices.needs(spec.template),
+            admitted=self._choices.is_admitted(spec.template),
+            quiet=self._settings.surplus_grace if reused else 0.0,
+        )
 
-    def _build(self, name: str, template: Template) -> str:
+    def _build(self, name: str, spec: SandboxPoolSpec) -> str:
         known = self._builds.get(name)
-        if known is None or known[0] != template:
-            known = self._builds[name] = template, pods.build(template, settings=self._settings)
+        if known is None or (known[0].template, known[0].reuse) != (spec.template, spec.reuse):
+            build = pods.build(spec.template, settings=self._settings, policy=spec.reuse)
+            known = self._builds[name] = spec, build
         return known[1]
 
     def _counts(self, view: PoolView) -> PoolCounts:

@@ -15,15 +15,19 @@ _LATE = 60.0
 _RENEWAL = 15.0
 
 
-def of(world: World, sandbox: Sandbox, *, made_at: float | None, now: float, wall: float) -> Facts:
+def of(
+    world: World, sandbox: Sandbox, *, made_at: float | None, replaced: bool, now: float, wall: float
+) -> Facts:
     """Return the facts. `wall`: the API server's time at `now`."""
     name = sandbox.metadata.name
     pod = world.pods.get(sandbox.instance_id)
     return Facts(
         pod=None if pod is None else facts.of_pod(world, pod),
         first_seen=world.first_seen[name],
+        created_at=_created_at(world, sandbox, now=now, wall=wall),
         told_late=_told_late(world, sandbox, now=now, wall=wall),
         made_at=made_at,
+        replaced=replaced,
         lost=world.lost.get(sandbox.instance_id),
         waits_until=_waits_until(world, sandbox, now=now, wall=wall),
         has_instance=sandbox.spec.waits and _has_instance(world, sandbox.spec.sandbox_id),
@@ -38,11 +42,13 @@ def _waits_until(world: World, sandbox: Sandbox, *, now: float, wall: float) -> 
 
 
 def _told_late(world: World, sandbox: Sandbox, *, now: float, wall: float) -> bool:
+    seen = world.first_seen[sandbox.metadata.name]
+    return seen - _created_at(world, sandbox, now=now, wall=wall) > _LATE
+
+
+def _created_at(world: World, sandbox: Sandbox, *, now: float, wall: float) -> float:
     created = clock.seconds(sandbox.metadata.creation_timestamp)
-    if created is None:
-        return False
-    seen = wall - (now - world.first_seen[sandbox.metadata.name])
-    return seen - created > _LATE
+    return world.first_seen[sandbox.metadata.name] if created is None else now - (wall - created)
 
 
 def _has_instance(world: World, sandbox_id: str | None) -> bool:

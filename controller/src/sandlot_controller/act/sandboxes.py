@@ -16,14 +16,16 @@ from ..metrics import Metrics
 from ..plan import sandboxes as plan
 from ..plan import status
 from ..plan.pod_life import PodFacts
-from ..plan.sandboxes import MISSING_GRACE, Create, DeleteDuplicate, End, ReportWaiting, Run
+from ..plan.sandboxes import MISSING_GRACE, Create, DeleteDuplicate, End, ReportStarting, ReportWaiting, Run
 from ..settings import Settings
 from ..tokens import InstanceTokens
 from ..world.world import World
 from . import sandbox_facts
 from .api import Api
 from .cold_starts import ColdStarts
+from .node_choices import NodeChoices, is_rejected
 from .pod_deletion import PodDeletion
+from .pod_replacement import PodReplacement
 from .retry import until_done
 from .status_writer import StatusWriter
 from .tasks import Tasks
@@ -40,7 +42,9 @@ class SandboxLoop:
         world: World,
         api: Api,
         *,
+        choices: NodeChoices,
         deletion: PodDeletion,
+        replacement: PodReplacement,
         settings: Settings,
         tokens: InstanceTokens,
         metrics: Metrics,
@@ -48,6 +52,7 @@ class SandboxLoop:
         self._world = world
         self._api = api
         self._deletion = deletion
+        self._replacement = replacement
         self._settings = settings
         self._metrics = metrics
         self._tasks = Tasks()
@@ -59,6 +64,7 @@ class SandboxLoop:
         self._starts = ColdStarts(
             world,
             api,
+            choices=choices,
             settings=settings,
             tokens=tokens,
             metrics=metrics,
@@ -67,6 +73,7 @@ class SandboxLoop:
         )
         world.sandbox_listeners.append(self._on_sandbox)
         world.pod_listeners.append(self._on_pod)
+        world.node_listeners.append(lambda _: self._wake.set())
 
     async def run(self) -> None:
         """Run until cancelled; call this after the watches are synced."""
@@ -108,26 +115,34 @@ class SandboxLoop:
             self._delete_orphan(pod)
 
     def _on_pod(self, pod: Pod, gone: bool) -> None:
-        name = self._world.claims.get(pod.metadata.name)
-        if name is None:
+        replaced = gone and self._replacement.done(pod.metadata.name)
+        self._wake.set()  # a node may have room for another start
+        claimants = self._world.claimants(pod.metadata.name)
+        if not claimants:
             if not gone and self._open:
                 self._delete_orphan(pod)
             return
-        if gone:
+        if replaced:
+            self._starts.again(pod.metadata.name)
+        elif gone:
             self._world.remember(pod.metadata.name, verdicts.of_deleted_pod(pod))
-        self._look(name)
+        elif self._open and is_rejected(pod):
+            self._replacement.replace(pod)
+        for name in claimants:
+            self._look(name)
 
     # Reactions.
 
     def _look(self, name: str) -> None:
         sandbox = self._world.sandboxes.get(name)
-        if sandbox is None or not self._open:
+        if sandbox is None or not self._open or self._replacement.is_replacing(sandbox.instance_id):
             return
         now = self._world.clock()
         facts = sandbox_facts.of(
             self._world,
             sandbox,
             made_at=self._starts.made_at(name),
+            replaced=self._starts.is_replaced(name),
             now=now,
             wall=self._api.client.now(),
         )
@@ -142,13 +157,17 @@ class SandboxLoop:
         if step.again_at is not None:
             self._look_at(name, step.again_at)
         match step.action:
-            case Create():
+            case Create(tell):
                 self._starts.begin(name)
+                if tell and self._starts.is_queued(name):
+                    self._write(sandbox, status.queued(sandbox, now=self._api.client.now()))
             case Run():
                 assert facts.pod is not None
                 self._write(sandbox, status.running(sandbox, facts.pod.pod, now=self._api.client.now()))
             case ReportWaiting(message):
                 self._write(sandbox, status.pending(sandbox, message=message, now=self._api.client.now()))
+            case ReportStarting():
+                self._write(sandbox, status.starting(sandbox, now=self._api.client.now()))
             case DeleteDuplicate():
                 self._tasks.spawn(name, until_done(lambda: self._api.delete_sandbox(sandbox)))
             case End(verdict):

@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
-import aiohttp
+from sandlot_contract.ids import SandboxId
 from sandlot_contract.phases import Phase
 from sandlot_contract.ports import SIDECAR_PORT
 from sandlot_contract.verdicts import SandboxVerdict
+
+from .pod_http import CALL_ERRORS, PodHttp
 
 
 class SidecarUnreachable(Exception):
     """The sidecar gave no response, or an unexpected one."""
 
 
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The owner of a claimed sidecar, and the generation that it owns; None for what the sidecar does not tell."""
+
+    sandbox_id: SandboxId | None
+    generation: int | None = None
+
+
 class Sidecars:
     """Client of all sidecars; `close` it at the end."""
 
     def __init__(self, *, port: int = SIDECAR_PORT, timeout: float = 5.0) -> None:
-        self._port = port
-        self._timeout = aiohttp.ClientTimeout(total=timeout)
-        self._session: aiohttp.ClientSession | None = None
+        self._http = PodHttp(port=port)
+        self._timeout = timeout
 
     async def end_if_unclaimed(self, address: str, *, token: str) -> bool:
         """End a sidecar unless it is claimed; return whether it ended. Raises SidecarUnreachable."""
@@ -32,15 +42,30 @@ class Sidecars:
         status, _ = await self._ask("POST", address, "/v1/end", token=token, body=body, accept=(200, 409))
         return status == 200
 
-    async def end(self, address: str, *, token: str, verdict: str, message: str) -> None:
-        """End a sidecar, claimed or not. Raises SidecarUnreachable."""
-        body = {"verdict": verdict, "message": message}
-        await self._ask("POST", address, "/v1/end", token=token, body=body)
+    async def end(
+        self,
+        address: str,
+        *,
+        token: str,
+        verdict: str,
+        message: str,
+        only_of: SandboxId | None = None,
+    ) -> bool:
+        """End a sidecar unless another sandbox than `only_of` owns it; return whether it ended.
 
-    async def is_claimed(self, address: str, *, token: str) -> bool:
-        """Return whether a sidecar has an owner. Raises SidecarUnreachable."""
+        Raises SidecarUnreachable.
+        """
+        body = {"verdict": verdict, "message": message, **({} if only_of is None else {"only_of": only_of})}
+        status, _ = await self._ask("POST", address, "/v1/end", token=token, body=body, accept=(200, 409))
+        return status == 200
+
+    async def owner(self, address: str, *, token: str) -> Owner | None:
+        """Return a sidecar's owner, or None if it has none. Raises SidecarUnreachable."""
         _, document = await self._ask("GET", address, "/v1/state", token=token)
-        return document.get("phase") == Phase.CLAIMED
+        if document.get("phase") != Phase.CLAIMED:
+            return None
+        generation = document.get("generation")
+        return Owner(document.get("sandbox_id"), generation if isinstance(generation, int) else None)
 
     async def _ask(
         self,
@@ -52,28 +77,16 @@ class Sidecars:
         body: dict[str, Any] | None = None,
         accept: tuple[int, ...] = (200,),
     ) -> tuple[int, dict[str, Any]]:
-        if self._session is None:
-            self._session = aiohttp.ClientSession(trust_env=False)
-        host = f"[{address}]" if ":" in address else address
-        url = f"http://{host}:{self._port}{path}"
+        url = self._http.url(address, path)
         try:
-            async with self._session.request(
-                method,
-                url,
-                json=body,
-                headers={"Authorization": f"Bearer {token}"},
-                timeout=self._timeout,
-                allow_redirects=False,
-            ) as answer:
+            async with self._http.call(method, url, token=token, body=body, seconds=self._timeout) as answer:
                 if answer.status not in accept:
                     text = (await answer.content.read(200)).decode(errors="replace")
                     raise SidecarUnreachable(f"{url} responded with {answer.status}: {text}")
                 document = await answer.json(content_type=None)
-        except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
+        except CALL_ERRORS as error:
             raise SidecarUnreachable(f"{url}: {error or type(error).__name__}") from error
         return answer.status, document if isinstance(document, dict) else {}
 
     async def close(self) -> None:
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        await self._http.close()

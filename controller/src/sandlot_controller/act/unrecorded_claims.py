@@ -6,7 +6,9 @@ import asyncio
 import logging
 
 from sandlot_contract import names
+from sandlot_contract.ids import SandboxId
 from sandlot_contract.verdicts import SandboxVerdict
+from sandlot_kube import reuse
 from sandlot_kube.objects import Pod
 
 from ..settings import Settings
@@ -26,7 +28,8 @@ _MESSAGE = "its Sandbox was deleted"
 class UnrecordedClaims:
     """Waits for another gateway to record the claim, at the sidecar's next heartbeat, if the claiming one died.
 
-    If none does, the Sandbox was deleted while no controller ran, and the pod is deleted, too.
+    If none does, the Sandbox was deleted while no controller ran, and the pod is deleted, too. A reused pod is asked
+    again and again: its next sandboxes may be too short for a record.
     """
 
     def __init__(
@@ -46,6 +49,9 @@ class UnrecordedClaims:
         self._tasks = Tasks()
         self._slots = asyncio.Semaphore(_CONCURRENT)
         self._unasked: set[str] = set()
+        # reused pod -> its owner without a record, and since when
+        self._owners: dict[str, tuple[SandboxId | None, float]] = {}
+        self._silent: dict[str, float] = {}  # reused pod -> since when its sidecar does not answer
         self.settled = asyncio.Event()  # a pool planned before this would count claimed pods as warm
 
     async def run(self) -> None:
@@ -72,38 +78,85 @@ class UnrecordedClaims:
                 self._unasked.discard(name)
             else:
                 self._tasks.spawn(f"ask {name}", self._ask(name, pod.status.pod_ip))
-        overdue = world.clock() - self._grace
+        for names_of in (self._owners, self._silent):
+            for name in names_of.keys() - world.unrecorded_since.keys():
+                del names_of[name]
         for name, since in list(world.unrecorded_since.items()):
             pod = world.pods.get(name)
-            if since <= overdue and pod is not None and not self._is_leaving(pod):
+            if pod is None or self._is_leaving(pod):
+                continue
+            if reuse.is_reused(pod) and pod.status.pod_ip is not None:
+                self._tasks.spawn(f"ask {name}", self._ask_again(pod, pod.status.pod_ip))
+            elif self._is_overdue(since):
                 self._tasks.spawn(f"end {name}", self._end(pod))
+
+    def _is_overdue(self, since: float) -> bool:
+        return since <= self._world.clock() - self._grace
 
     async def _ask(self, name: str, address: str) -> None:
         try:
             async with self._slots:
-                claimed = await self._sidecars.is_claimed(address, token=self._tokens.instance(name))
+                owner = await self._sidecars.owner(address, token=self._tokens.instance(name))
         except SidecarUnreachable as error:
             _log.info("could not ask whether %s is claimed, trying again: %s", name, error)
             return
         self._unasked.discard(name)
-        if claimed and not self._world.claimed(name):
-            self._world.claimed_without_record(name)
+        if owner is not None and not self._world.claimed(name):
+            self._world.claimed_without_record(name, owner.generation)
             self._world.changed.set()
 
-    async def _end(self, pod: Pod) -> None:
+    async def _ask_again(self, pod: Pod, address: str) -> None:
+        """Check whether a reused pod still has the same owner without a record, and end it if it has had it too long."""
+        name = pod.metadata.name
+        try:
+            async with self._slots:
+                owner = await self._sidecars.owner(address, token=self._tokens.instance(name))
+        except SidecarUnreachable as error:
+            _log.info("could not ask who owns %s, trying again: %s", name, error)
+            since = self._silent.setdefault(name, self._world.clock())
+            if self._is_overdue(since) and self._is_unrecorded(pod):
+                _log.warning("deleting %s, whose sidecar does not answer and whose owner has no record", name)
+                self._deletion.delete(pod)
+            return
+        self._silent.pop(name, None)
+        if owner is None:
+            self._world.released(name)
+            self._world.changed.set()
+            return
+        if not self._is_unrecorded(pod):
+            return
+        self._world.claimed_without_record(name, owner.generation)
+        sandbox_id, since = self._owners.get(name, (None, 0.0))
+        if name not in self._owners or sandbox_id != owner.sandbox_id:
+            self._owners[name] = owner.sandbox_id, self._world.clock()
+        elif self._is_overdue(since):
+            await self._end(pod, only_of=owner.sandbox_id)
+
+    async def _end(self, pod: Pod, *, only_of: SandboxId | None = None) -> None:
         name = pod.metadata.name
         _log.warning("ending %s: it was claimed, but no Sandbox named it for %g s", name, self._grace)
         if pod.status.pod_ip is not None:
             token = self._tokens.instance(name)
             try:
-                await self._sidecars.end(
-                    pod.status.pod_ip, token=token, verdict=SandboxVerdict.DELETED, message=_MESSAGE
-                )
+                if not await self._sidecars.end(
+                    pod.status.pod_ip,
+                    token=token,
+                    verdict=SandboxVerdict.DELETED,
+                    message=_MESSAGE,
+                    only_of=only_of,
+                ):
+                    return
             except SidecarUnreachable as error:
                 _log.info(
                     "deleting %s without its sidecar's agreement, as it did not respond: %s", name, error
                 )
+                if not self._is_unrecorded(pod):
+                    return
         self._deletion.delete(pod)
+
+    def _is_unrecorded(self, pod: Pod) -> bool:
+        """Look again, since a record may have come while the sidecar was asked."""
+        return pod.metadata.name in self._world.unrecorded_since and not self._is_leaving(pod)
 
     def _is_leaving(self, pod: Pod) -> bool:
         return pod.metadata.deletion_timestamp is not None or self._deletion.is_asked(pod)

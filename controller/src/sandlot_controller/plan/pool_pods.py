@@ -19,7 +19,6 @@ class PodView:
     claimed: bool = False
     askable: bool = False  # its sidecar has an address
     unschedulable: bool = False
-    avoids: frozenset[str] = frozenset()
 
 
 class PoolPods:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from sandlot_contract.verdicts import SandboxVerdict
 from sandlot_kube.verdicts import Verdict
 
+from .placement.ledger import Ledger, NoNode
+from .placement.needs import Needs
 from .pool_pods import PodView, PoolPods
 
 # Failures that the template may cause; a lost node or an eviction says nothing about the next start.
@@ -26,17 +28,18 @@ class PlanSettings:
     """Settings of the planner; times are in seconds."""
 
     starts_per_node: int = 4
+    most_expected: int = 64  # pods; more requests at once would only queue at the API server
     backoff: float = 1.0
     max_backoff: float = 60.0
     expectation: float = 30.0  # a created pod must appear in the watch within this time
     settle: float = 3.0  # a pod that ran this long proves that starts work again
     refusal: float = 30.0  # between two attempts to retire a pod
+    unseen: float = 1.0  # the same if it had changed, which the watch is about to show
     # Starts compete for CPU with the first commands of new owners, so they are delayed: this long after the last claim,
     # at most `longest_yield` after the first claim that left the pool short. That holds for an empty pool, too: after a
     # burst that takes the whole pool, its first commands are still to come.
     yields: float = 0.5
     longest_yield: float = 2.0
-    longest_avoid: int = 256  # nodes a pod may exclude; with more at their limit no pod is created
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +48,25 @@ class PoolView:
     build: str
     size: int
     pods: PoolPods
+    needs: Needs
+    # Whether the needs are what the API server's admission makes of such a pod; until then one is tried.
+    admitted: bool = True
+    quiet: float = 0.0  # seconds that a surplus is kept, because its pods came back from their owners
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A pod to create. `node`: where it must run; None: nowhere is room, so that an autoscaler sees it wait."""
+
+    pool: str
+    node: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """The actions for now, and when to plan again at the latest (None: only after a change)."""
 
-    creates: list[str] = field(default_factory=list)  # pool names, one entry per pod
-    avoid: tuple[str, ...] = ()  # nodes that these pods must not use
+    creates: list[Start] = field(default_factory=list)
     retire: list[tuple[str, PodView]] = field(default_factory=list)  # pool name and pod
     again_at: float | None = None
 
@@ -66,6 +80,7 @@ class _Pool:
     retry_at: float = 0.0
     claimed_at: float = -math.inf
     short_since: float | None = None
+    surplus_since: float | None = None
     # pods not seen yet -> until when they are expected
     expected: dict[str, float] = field(default_factory=dict)
     retiring: str | None = None
@@ -81,9 +96,12 @@ class Planner:
 
     # Events.
 
-    def expect(self, pool: str, name: str, *, now: float) -> None:
-        """Expect a pod. Call this before the create request, whose response may be lost."""
-        self._pools[pool].expected[name] = now + self.settings.expectation
+    def expect(self, pool: str, name: str, *, now: float) -> bool:
+        """Expect a pod; return False if its pool is gone. Call this before the request, whose response may be lost."""
+        if (state := self._pools.get(pool)) is None:
+            return False
+        state.expected[name] = now + self.settings.expectation
+        return True
 
     def seen(self, pool: str, name: str) -> None:
         """Stop expecting a pod: the watch has shown it or its end, or it was certainly not created."""
@@ -116,14 +134,14 @@ class Planner:
     def retiring(self, pool: str, name: str) -> None:
         self._pools[pool].retiring = name
 
-    def retired(self, pool: str, name: str, *, gone: bool, now: float) -> None:
-        """Record the end of an attempt; a pod that is not `gone` is left alone for a while."""
+    def retired(self, pool: str, name: str, *, gone: bool, changed: bool = False, now: float) -> None:
+        """Record the end of an attempt; a pod that is not `gone` is left alone, for a moment if the watch is behind."""
         if (state := self._pools.get(pool)) is None:
             return
         if state.retiring == name:
             state.retiring = None
         if not gone:
-            state.refused[name] = now + self.settings.refusal
+            state.refused[name] = now + (self.settings.unseen if changed else self.settings.refusal)
 
     def trouble(self, pool: str) -> tuple[int, str | None]:
         """Return the number of failed starts since the last success, and the last reason."""
@@ -132,29 +150,23 @@ class Planner:
 
     # Planning.
 
-    def plan(
-        self, pools: Sequence[PoolView], *, starting: Mapping[str, int], unplaced: int, now: float
-    ) -> Plan:
-        """Return what to do. `starting`: for each usable node, our pods that are starting there, cold starts included.
-
-        `unplaced`: our pods that the scheduler has yet to look at (without those that fit nowhere). Whatever nodes they
-        and new pods get, no node exceeds its limit.
-        """
+    def plan(self, pools: Sequence[PoolView], *, ledger: Ledger, now: float) -> Plan:
+        """Return what to do. `ledger`: all nodes, and all our pods, cold starts and expected ones included."""
         again: list[float] = []
         for view in pools:
             self._refresh(view, now=now, again=again)
         for gone in self._pools.keys() - {view.name for view in pools}:
             del self._pools[gone]
-        full = tuple(
-            sorted(node for node, count in starting.items() if count >= self.settings.starts_per_node)
-        )
         retire = [
-            (view.name, pod) for view in pools if (pod := self._retire(view, full=full, now=now, again=again))
+            (view.name, pod)
+            for view in pools
+            if (pod := self._retire(view, ledger=ledger, now=now, again=again))
         ]
-        unplaced += sum(len(state.expected) for state in self._pools.values())
-        room = self._room(starting, full=full, unplaced=unplaced)
-        creates = self._share(pools, room=room, now=now, again=again) if room > 0 else []
-        return Plan(creates, full, retire, min(again, default=None))
+        missing = self._missing(pools, now=now, again=again)
+        # Pods that wait for any node get one at this moment: until it is known which, every node may be at its limit.
+        settled = missing and not ledger.unplaced_with_room()
+        creates = self._share(pools, missing, ledger=ledger) if settled else []
+        return Plan(creates, retire, min(again, default=None))
 
     def _refresh(self, view: PoolView, *, now: float, again: list[float]) -> None:
         state = self._pools.setdefault(view.name, _Pool(view.build))
@@ -176,18 +188,9 @@ class Planner:
                     return
                 again.append(pod.ready_since + self.settings.settle)
 
-    def _room(self, starting: Mapping[str, int], *, full: tuple[str, ...], unplaced: int) -> int:
-        if len(full) > self.settings.longest_avoid:
-            return 0
-        cap = self.settings.starts_per_node
-        if not starting:
-            return cap - unplaced  # a cluster autoscaler adds a node only for a pod that waits
-        counts = [count for node, count in starting.items() if node not in full]
-        return cap - max(counts) - unplaced if counts else 0
-
-    def _share(self, pools: Sequence[PoolView], *, room: int, now: float, again: list[float]) -> list[str]:
+    def _missing(self, pools: Sequence[PoolView], *, now: float, again: list[float]) -> dict[str, int]:
+        """Return the number of pods that each pool may start now."""
         missing: dict[str, int] = {}
-        sizes = {view.name: view.size for view in pools}
         for view in pools:
             state = self._pools[view.name]
             ready = view.pods.count(view.build, ready=True)
@@ -203,19 +206,30 @@ class Planner:
             if now < state.retry_at:
                 again.append(state.retry_at)
                 continue
-            if state.failures:
-                # one start at a time tests whether the reason is gone
+            if state.failures or not view.admitted:
+                # one start at a time tests whether the reason is gone, or what such a pod needs
                 count = min(count, max(0, 1 - len(state.expected) - starting))
             if count > 0:
                 missing[view.name] = count
-        creates: list[str] = []
-        while missing and len(creates) < room:
-            # The emptiest first, so that a big pool does not starve small ones.
-            name = max(missing, key=lambda each: (missing[each] / sizes[each], each))
-            creates.append(name)
-            missing[name] -= 1
-            if not missing[name]:
-                del missing[name]
+        return missing
+
+    def _share(self, pools: Sequence[PoolView], missing: dict[str, int], *, ledger: Ledger) -> list[Start]:
+        views = {view.name: view for view in pools}
+        cap = self.settings.starts_per_node
+        room = self.settings.most_expected - sum(len(state.expected) for state in self._pools.values())
+        creates: list[Start] = []
+        with ledger.trial() as place:
+            while missing and len(creates) < room:
+                # The emptiest first, so that a big pool does not starve small ones.
+                name = max(missing, key=lambda each: (missing[each] / views[each].size, each))
+                node = place(views[name].needs, cap)
+                if node is NoNode.AT_CAP or node is NoNode.ENOUGH_WAIT:
+                    del missing[name]
+                    continue
+                creates.append(Start(name, None if node is NoNode.FULL else node))
+                missing[name] -= 1
+                if not missing[name]:
+                    del missing[name]
         return creates
 
     def _yield_until(self, state: _Pool, *, now: float) -> float:
@@ -223,32 +237,50 @@ class Planner:
             state.short_since = now
         return min(state.claimed_at + self.settings.yields, state.short_since + self.settings.longest_yield)
 
-    def _retire(
-        self, view: PoolView, *, full: tuple[str, ...], now: float, again: list[float]
-    ) -> PodView | None:
+    def _retire(self, view: PoolView, *, ledger: Ledger, now: float, again: list[float]) -> PodView | None:
         state = self._pools[view.name]
         if state.retiring is not None:
             if state.retiring in view.pods:
                 return None
             state.retiring = None
-        candidates = list(self._candidates(view, full=full))
+        candidates = list(
+            self._candidates(view, ledger=ledger, surplus=self._surplus(view, now=now, again=again))
+        )
         for pod in candidates:
             if (until := state.refused.get(pod.name, 0.0)) <= now:
                 return pod
             again.append(until)
         return None
 
-    def _candidates(self, view: PoolView, *, full: tuple[str, ...]) -> Iterable[PodView]:
+    def _surplus(self, view: PoolView, *, now: float, again: list[float]) -> bool:
+        """Return whether the pool has had too many pods for long enough."""
+        state, pods = self._pools[view.name], view.pods
+        if pods.count(view.build, ready=True) + pods.count(view.build, ready=False) <= view.size:
+            state.surplus_since = None
+            return False
+        if state.surplus_since is None:
+            state.surplus_since = now
+        due = state.surplus_since + view.quiet
+        if now < due:
+            again.append(due)
+        return now >= due
+
+    def _candidates(self, view: PoolView, *, ledger: Ledger, surplus: bool) -> Iterable[PodView]:
         """Yield the pods that should go, best first. A pod on a node without an address cannot be asked yet."""
         pods = view.pods
         outdated = [pod for pod in pods.outdated(view.build) if _can_go(pod)]
         stuck = [pod for pod in _stuck(view) if _can_go(pod)]
-        # Created while those nodes were at their limit; its replacement may go there.
-        yield from (pod for pod in stuck if pod.avoids - set(full))
-        if pods.count(view.build, ready=True) + pods.count(view.build, ready=False) > view.size:
+        if surplus:
             current = (pod for pod in pods.unclaimed() if pod.build == view.build and _can_go(pod))
+            # On the emptiest node first, so that an autoscaler can take it away.
             yield from sorted(
-                current, key=lambda pod: (pod.node is not None, pod.ready_since is not None, -pod.since)
+                current,
+                key=lambda pod: (
+                    pod.node is not None,
+                    pod.ready_since is not None,
+                    ledger.fullness(pod.node or ""),
+                    -pod.since,
+                ),
             )
         yield from (pod for pod in outdated if pod.ready_since is None)
         # An outdated pod goes once the pool is full without it, or when it takes the room that a new one needs.

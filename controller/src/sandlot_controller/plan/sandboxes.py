@@ -9,12 +9,14 @@ from sandlot_kube.objects import Pod, Sandbox, SandboxPhase, SandboxState
 from sandlot_kube.verdicts import Verdict
 
 from ..settings import Settings
+from . import status
 from .pod_life import PodFacts, diagnose
 
 # The watches are independent: a claim may be reported before its pod.
 MISSING_GRACE = 5.0
 _SHOWN_GRACE = 30.0
 _UNSCHEDULED_TELL = 3.0
+QUEUED_TELL = 30.0  # seconds; below `_LATE` of act/sandbox_facts.py by a lease of the controller
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +25,10 @@ class Facts:
 
     pod: PodFacts | None
     first_seen: float  # the resource
+    created_at: float = 0.0  # the resource, by the API server's clock
     told_late: bool = False  # first seen so late that its pod may have come and gone
     made_at: float | None = None  # we created its pod, whether or not the watch has shown it
+    replaced: bool = False  # the pod that it had is gone, and never had a node
     lost: Verdict | None = None  # why its pod is gone, if it had one
     waits_until: float = 0.0  # if it waits for an instance: when its gateway counts as lost
     has_instance: bool = False  # another resource has its instance
@@ -32,7 +36,9 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Action: create a pod at once."""
+    """Action: create a pod at once. `tell`: if it has to wait for its turn, the status says so."""
+
+    tell: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +54,11 @@ class ReportWaiting:
 
 
 @dataclass(frozen=True, slots=True)
+class ReportStarting:
+    """Action: take back in the status that it waits for its turn."""
+
+
+@dataclass(frozen=True, slots=True)
 class DeleteDuplicate:
     """Action: delete this resource, which another one duplicates."""
 
@@ -59,7 +70,7 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    action: Create | Run | ReportWaiting | DeleteDuplicate | End | None = None
+    action: Create | Run | ReportWaiting | ReportStarting | DeleteDuplicate | End | None = None
     again_at: float | None = None
 
 
@@ -80,6 +91,9 @@ def _with_pod(sandbox: Sandbox, facts: PodFacts, *, now: float, settings: Settin
     if found.verdict is not None:
         return Step(End(found.verdict))
     again = found.again_at
+    if status.is_queued(sandbox):
+        # Not before the pod exists: the next controller would take a sandbox without both for lost.
+        return Step(ReportStarting(), again)
     if found.ended:
         return Step(again_at=again)
     if facts.ready_since is not None:
@@ -112,14 +126,20 @@ def _without_pod(sandbox: Sandbox, facts: Facts, *, now: float) -> Step:
         due = facts.made_at + _SHOWN_GRACE
         return Step(End(verdicts.of_missing_pod())) if now >= due else Step(again_at=due)
     # A cold one that was claimed or that ran had a pod; a new one would be empty.
-    had_one = (
+    had_one = not facts.replaced and (
         sandbox.status.phase is SandboxPhase.RUNNING
         or sandbox.spec.sandbox_id is not None
-        or (sandbox.spec.made_for is not None and facts.told_late)
+        or (sandbox.spec.made_for is not None and facts.told_late and not status.is_queued(sandbox))
     )
     if not warm and not had_one:
-        return Step(Create())
+        return _create(facts, now=now)
     due = facts.first_seen + MISSING_GRACE
     if now >= due:
         return Step(End(verdicts.of_missing_pod()))
     return Step(again_at=due)
+
+
+def _create(facts: Facts, *, now: float) -> Step:
+    """Have a pod created; one that waits long for its turn says so, lest the next controller takes it for lost."""
+    due = facts.created_at + QUEUED_TELL
+    return Step(Create(tell=True)) if now >= due else Step(Create(), again_at=due)

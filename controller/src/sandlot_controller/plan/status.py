@@ -31,6 +31,36 @@ def pending(sandbox: Sandbox, *, message: str, now: float) -> Patch | None:
     return _patch(sandbox, wanted, ready=("False", "Waiting", message), now=now)
 
 
+_QUEUED = "Queued"  # reason of the condition Ready
+
+
+def queued(sandbox: Sandbox, *, now: float) -> Patch | None:
+    """Return the patch for a Sandbox that waits for its pod's creation, which has not begun."""
+    message = "waits until the nodes can start another pod"
+    wanted = {"phase": SandboxPhase.PENDING, "message": message, "templateKey": key(sandbox.spec.template)}
+    return _patch(sandbox, wanted, ready=("False", _QUEUED, message), now=now)
+
+
+def is_queued(sandbox: Sandbox) -> bool:
+    """Return whether the status says that the creation of its pod has not begun."""
+    pending = sandbox.status.phase is SandboxPhase.PENDING
+    return pending and any(one.type == "Ready" and one.reason == _QUEUED for one in sandbox.status.conditions)
+
+
+def starting(sandbox: Sandbox, *, now: float) -> Patch:
+    """Return the patch that takes `queued` back."""
+    others = [msgspec.to_builtins(one) for one in sandbox.status.conditions if one.type != "Ready"]
+    since = clock.text(now)
+    ready = {
+        "type": "Ready",
+        "status": "False",
+        "reason": "Starting",
+        "message": "",
+        "lastTransitionTime": since,
+    }
+    return {"status": {"message": None, "conditions": [*others, ready]}}
+
+
 def running(sandbox: Sandbox, pod: Pod, *, now: float) -> Patch | None:
     wanted: Patch = {
         "phase": SandboxPhase.RUNNING,

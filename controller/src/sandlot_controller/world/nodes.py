@@ -1,13 +1,9 @@
-"""Node fields for placement, beyond those in `sandlot_kube`, and whether a node may run sandboxes."""
+"""Node fields for placement, beyond those in `sandlot_kube`, and whether a node is silent."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import msgspec
 from sandlot_kube.objects import Condition, Metadata
-
-from ..settings import Toleration
 
 
 class Taint(msgspec.Struct, gc=False):
@@ -23,6 +19,7 @@ class NodeSpec(msgspec.Struct, gc=False):
 
 class NodeStatus(msgspec.Struct, gc=False):
     conditions: list[Condition] = []
+    allocatable: dict[str, str] = {}
 
 
 class Node(msgspec.Struct, gc=False):
@@ -38,27 +35,3 @@ class Node(msgspec.Struct, gc=False):
 def is_silent(node: Node | None) -> bool:
     """Return whether the node is unknown or no longer reports to the control plane."""
     return node is None or node.ready() == "Unknown"
-
-
-def is_usable(node: Node, *, selector: dict[str, str], tolerations: Sequence[Toleration]) -> bool:
-    """Return whether labels and taints let the scheduler place a sandbox on this node."""
-    labels = node.metadata.labels
-    return (
-        node.ready() == "True"
-        and not node.spec.unschedulable
-        and all(labels.get(name) == value for name, value in selector.items())
-        and all(
-            taint.effect == "PreferNoSchedule" or any(_tolerates(one, taint) for one in tolerations)
-            for taint in node.spec.taints
-        )
-    )
-
-
-def _tolerates(toleration: Toleration, taint: Taint) -> bool:
-    if toleration.effect and toleration.effect != taint.effect:
-        return False
-    if toleration.key and toleration.key != taint.key:
-        return False
-    if toleration.operator == "Exists":
-        return True
-    return bool(toleration.key) and (toleration.value or "") == taint.value

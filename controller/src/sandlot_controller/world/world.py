@@ -13,6 +13,7 @@ from sandlot_kube.objects import Pod, Sandbox, SandboxPool
 from sandlot_kube.reflector import Reflector
 from sandlot_kube.verdicts import Verdict
 
+from .claims import Claims
 from .nodes import Node, is_silent
 
 _REMEMBERED = 10_000  # pods that were deleted before their claim was known
@@ -27,8 +28,9 @@ class World:
         self.sandboxes: dict[str, Sandbox] = {}
         self.pools: dict[str, SandboxPool] = {}
         self.nodes: dict[str, Node] = {}
-        self.claims: dict[str, str] = {}  # pod -> the Sandbox that names it or has its name
-        self.unrecorded_since: dict[str, float] = {}  # claimed pod without a Sandbox -> since when we know
+        self._claims = Claims(clock=clock, exists=self.pods.__contains__)
+        self.claims = self._claims.recorded
+        self.unrecorded_since = self._claims.unrecorded_since
         self.first_seen: dict[str, float] = {}  # pods and sandboxes
         self.ready_since: dict[str, float] = {}  # pods
         self.starts: set[str] = set()  # pods that are neither ready nor over
@@ -42,7 +44,9 @@ class World:
         self.claim_listeners: list[
             Callable[[str], None]
         ] = []  # called with a pod whose owner may have changed
-        self.nodes_version = 0  # changes whenever a node may have become usable or unusable
+        self.node_listeners: list[
+            Callable[[str], None]
+        ] = []  # called with a node that has changed or is gone
         self.changed = asyncio.Event()
         self._sandbox_watch: Reflector[Sandbox] | None = None
 
@@ -95,9 +99,18 @@ class World:
     def claimed(self, pod: str) -> bool:
         return pod in self.claims or pod in self.unrecorded_since
 
-    def claimed_without_record(self, pod: str) -> None:
-        """Record that a pod's sidecar reports an owner but no Sandbox names the pod."""
-        self.unrecorded_since.setdefault(pod, self.clock())
+    def claimants(self, pod: str) -> list[str]:
+        """Return the Sandboxes that may end with this pod: more than one only if an end was not recorded."""
+        return self._claims.claimants(pod)
+
+    def released(self, pod: str) -> None:
+        """Record that a pod's sidecar reports no owner."""
+        if self._claims.release(pod):
+            self._tell_claim(pod)
+
+    def claimed_without_record(self, pod: str, generation: int | None = None) -> None:
+        """Record that a pod's sidecar reports an owner, of this generation if known, but no Sandbox names the pod."""
+        self._claims.put_unrecorded(pod, generation)
         self._tell_claim(pod)
 
     def remember(self, pod: str, verdict: Verdict) -> None:
@@ -139,7 +152,7 @@ class World:
     def pod_deleted(self, pod: Pod) -> None:
         name = pod.metadata.name
         self.pods.pop(name, None)
-        self.unrecorded_since.pop(name, None)
+        self._claims.pod_gone(name)
         self.starts.discard(name)
         for times in (self.ready_since, self.uncertain_since):
             times.pop(name, None)
@@ -151,6 +164,11 @@ class World:
         self.changed.set()
         for listener in self.pod_listeners:
             listener(pod, gone)
+
+    def look_again(self, pod: str) -> None:
+        """Tell of a pod as if it had changed."""
+        if (known := self.pods.get(pod)) is not None:
+            self._tell_pod(known, gone=False)
 
     # Sandboxes.
 
@@ -168,21 +186,18 @@ class World:
             self.first_seen[name] = self.clock()  # its pod is expected from now on
         self.first_seen.setdefault(name, self.clock())
         if not sandbox.spec.waits:
-            pod = sandbox.instance_id
-            self.claims.setdefault(pod, name)
-            self.unrecorded_since.pop(pod, None)
-            self._tell_claim(pod)
+            self._claims.put(sandbox)
+            self._tell_claim(sandbox.instance_id)
         self._tell_sandbox(sandbox, gone=False)
 
     def sandbox_deleted(self, sandbox: Sandbox) -> None:
         name = sandbox.metadata.name
         pod = sandbox.instance_id
         self.sandboxes.pop(name, None)
-        if self.claims.get(pod) == name:
-            del self.claims[pod]
+        if self._claims.drop(sandbox):
             # Its pod is used and about to go; until then it must not count as warm.
             if pod in self.pods:
-                self.claimed_without_record(pod)
+                self.claimed_without_record(pod, sandbox.spec.generation)
             self._tell_claim(pod)
         if name not in self.pods:
             self.first_seen.pop(name, None)
@@ -230,9 +245,11 @@ class World:
         # Heartbeats of 1,000 nodes change nothing that matters here.
         if before is None or (before.spec, before.ready()) != (node.spec, node.ready()):
             self._node_news(name)
-        elif before.metadata.labels != node.metadata.labels:
-            self.nodes_version += 1
-            self.changed.set()
+        elif (before.metadata.labels, before.status.allocatable) != (
+            node.metadata.labels,
+            node.status.allocatable,
+        ):
+            self._tell_node(name)
 
     def node_deleted(self, node: Node) -> None:
         self.nodes.pop(node.metadata.name, None)
@@ -240,8 +257,12 @@ class World:
         self._node_news(node.metadata.name)
 
     def _node_news(self, name: str) -> None:
-        self.nodes_version += 1
+        self._tell_node(name)
         for pod in list(self.pods.values()):
             if pod.spec.node_name == name:
                 self._tell_pod(pod, gone=False)
+
+    def _tell_node(self, name: str) -> None:
         self.changed.set()
+        for listener in self.node_listeners:
+            listener(name)

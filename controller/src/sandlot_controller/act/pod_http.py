@@ -1,0 +1,45 @@
+"""HTTP calls to servers in pods, by the pod's address."""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+import aiohttp
+
+# What a call and the reading of its answer raise.
+CALL_ERRORS = (aiohttp.ClientError, OSError, TimeoutError, ValueError)
+
+
+class PodHttp:
+    """Calls the servers on one port of all pods; `close` it at the end. `limit`: connections at once, 0 for any."""
+
+    def __init__(self, *, port: int, limit: int = 100) -> None:
+        self._port = port
+        self._limit = limit
+        self._session: aiohttp.ClientSession | None = None
+
+    def url(self, address: str, path: str) -> str:
+        host = f"[{address}]" if ":" in address else address
+        return f"http://{host}:{self._port}{path}"
+
+    def call(
+        self, method: str, url: str, *, token: str, body: dict[str, Any] | None, seconds: float
+    ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+        """Return the answer as a context; entering it, and reading the answer, raises CALL_ERRORS."""
+        if self._session is None:
+            connector = aiohttp.TCPConnector(limit=self._limit)
+            self._session = aiohttp.ClientSession(connector=connector, trust_env=False)
+        return self._session.request(
+            method,
+            url,
+            json=body,
+            headers={"Authorization": f"Bearer {token}"},
+            timeout=aiohttp.ClientTimeout(total=seconds),
+            allow_redirects=False,
+        )
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None

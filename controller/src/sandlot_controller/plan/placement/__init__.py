@@ -1,0 +1,1 @@
+"""Chooses the node of each new pod: what pods need, what nodes have, and which node comes first."""
