@@ -1,0 +1,1 @@
+"""What tools/protobuf.py makes of proto/: do not change it."""
