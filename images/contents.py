@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from sandlot_contract.ports import CONTROLLER_PORT, GATEWAY_PORT, SIDECAR_PORT, WEBHOOK_PORT
+from sandlot_contract.ports import (
+    CONTROLLER_PORT,
+    GATEWAY_PORT,
+    NODE_AGENT_PORT,
+    SIDECAR_PORT,
+    WEBHOOK_PORT,
+)
 
 DEBIAN = "bookworm"
 REGISTRY = "sandlot.test"
@@ -124,6 +130,14 @@ IMAGES = (
         optimise=(0, 2),
         bundle=("sandlot_contract", "sandlot_sidecar", *LIBRARY),
         holder=True,
+    ),
+    Image(
+        name="node-agent",
+        title="Sandlot's node agent: root, because it mounts images for the pods of its node",
+        debian=(*RUNTIME, "libstdc++6"),  # of gRPC
+        packages=("contract", "node"),
+        entrypoint=("python3", "-m", "sandlot_node"),
+        ports=(NODE_AGENT_PORT,),
     ),
     Image(
         name="python",

@@ -1,9 +1,9 @@
 #!/bin/sh
-# Installs gVisor on a node and configures its containerd: install-runsc.sh HOST_ROOT SOURCE HANDLER NET_RAW STATS RESTART_COMMAND...
+# Installs gVisor on a node and configures its containerd: install-runsc.sh HOST_ROOT SOURCE HANDLER NET_RAW STATS FILE_ACCESS RESTART_COMMAND...
 # Idempotent; it restarts containerd only if its configuration has changed.
 set -eu
-host=$1 source=$2 handler=$3 net_raw=$4 stats=$5
-shift 5
+host=$1 source=$2 handler=$3 net_raw=$4 stats=$5 file_access=$6
+shift 6
 config=$host/etc/containerd/config.toml
 pending=$host/etc/containerd/.sandlot-restart
 
@@ -39,6 +39,10 @@ if echo "$runc" | grep -Eq '^[[:space:]]*SystemdCgroup[[:space:]]*=[[:space:]]*t
 fi
 settings=/etc/containerd/sandlot-$handler.toml
 printf '[runsc_config]\nsystemd-cgroup = "%s"\nnet-raw = "%s"\n' "$systemd" "$net_raw" > "$host$settings.new"
+# Otherwise gVisor asks the node again about each file of an image that it has: reading takes up to twice as long.
+if [ "$file_access" = exclusive ]; then
+    printf 'file-access-mounts = "exclusive"\n' >> "$host$settings.new"
+fi
 mv -f "$host$settings.new" "$host$settings"
 cp -p "$config" "$config.new"
 # With these annotations gVisor keeps a pod's volume itself; without, a sandbox's files are 4 to 12 times slower, and the

@@ -38,7 +38,7 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version }}
 {{- end }}
 {{- end -}}
 
-{{- /* Takes a list: the root, `gateway`, `controller` or `sidecar`. */ -}}
+{{- /* Takes a list: the root, `gateway`, `controller`, `sidecar` or `nodeAgent`. */ -}}
 {{- define "sandlot.image" -}}
 {{- $image := (index . 0).Values.image -}}
 {{- $name := printf "%s:%s" (get $image (index . 1)) (default (index . 0).Chart.AppVersion $image.tag) -}}
@@ -51,6 +51,10 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version }}
 
 {{- define "sandlot.apiKeySecret" -}}
 {{- .Values.auth.existingApiKeySecret | default (printf "%s-api-key" (include "sandlot.fullname" .)) -}}
+{{- end -}}
+
+{{- define "sandlot.nodeAgentSecret" -}}
+{{- .Values.nodeAgent.existingTokenSecret | default (printf "%s-node-agent" (include "sandlot.fullname" .)) -}}
 {{- end -}}
 
 {{- define "sandlot.gatewayURL" -}}
