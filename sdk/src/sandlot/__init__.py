@@ -22,12 +22,14 @@ if TYPE_CHECKING:
     from sandlot._async.process import AsyncProcess
     from sandlot._async.sandbox import AsyncSandbox
     from sandlot._async.stream import AsyncOpStream
+    from sandlot._async.warmups import AsyncImageWarmups
     from sandlot._sync.client import Client
     from sandlot._sync.files import Files
     from sandlot._sync.pools import Pools
     from sandlot._sync.process import Process
     from sandlot._sync.sandbox import Sandbox
     from sandlot._sync.stream import OpStream
+    from sandlot._sync.warmups import ImageWarmups
     from sandlot.errors import (
         ApiError,
         AuthError,
@@ -60,20 +62,24 @@ if TYPE_CHECKING:
         Exit,
         Exposure,
         FileInfo,
+        ImageFailure,
         NetworkPolicy,
         PoolInfo,
+        PoolReuse,
         Progress,
         SandboxInfo,
         Stderr,
         Stdout,
         Usage,
         Verdict,
+        WarmupInfo,
     )
 
 __all__ = [
     "ApiError",
     "AsyncClient",
     "AsyncFiles",
+    "AsyncImageWarmups",
     "AsyncOpStream",
     "AsyncPools",
     "AsyncProcess",
@@ -100,12 +106,15 @@ __all__ = [
     "FileMissing",
     "FileTooLarge",
     "Files",
+    "ImageFailure",
+    "ImageWarmups",
     "NetworkPolicy",
     "NotFound",
     "OpConflict",
     "OpExpired",
     "OpStream",
     "PoolInfo",
+    "PoolReuse",
     "Pools",
     "Process",
     "Progress",
@@ -120,12 +129,14 @@ __all__ = [
     "Usage",
     "Verdict",
     "WaitTimeout",
+    "WarmupInfo",
     "__version__",
 ]
 
 _FLAVOURED = {
     "Client": "client",
     "Files": "files",
+    "ImageWarmups": "warmups",
     "OpStream": "stream",
     "Pools": "pools",
     "Process": "process",
@@ -140,14 +151,17 @@ _MODELS = frozenset(
         "Exit",
         "Exposure",
         "FileInfo",
+        "ImageFailure",
         "NetworkPolicy",
         "PoolInfo",
+        "PoolReuse",
         "Progress",
         "SandboxInfo",
         "Stderr",
         "Stdout",
         "Usage",
         "Verdict",
+        "WarmupInfo",
     ]
 )
 

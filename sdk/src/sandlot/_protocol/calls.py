@@ -131,6 +131,9 @@ def create_document(
     labels: Sequence[str],
     pool: str | None,
     start_command: Command | None,
+    run_image_command: bool,
+    stop_signal: str | int | None,
+    stop_grace: float | None,
     workdir: str | None,
     idempotency_key: str,
     wait_seconds: float,
@@ -164,6 +167,9 @@ def create_document(
         "secrets": checks.strings(secrets, name="secrets") if secrets else None,
         "pool": pool,
         "start_command": None if start_command is None else checks.argv(start_command),
+        "run_image_command": True if run_image_command else None,
+        "stop_signal": stop_signal,
+        "stop_grace_seconds": stop_grace,
         "workdir": workdir,
     }
     document.update((key, value) for key, value in optional.items() if value is not None)

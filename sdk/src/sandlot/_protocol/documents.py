@@ -12,11 +12,14 @@ from sandlot.models import (
     Exit,
     Exposure,
     FileInfo,
+    ImageFailure,
     NetworkPolicy,
     PoolInfo,
+    PoolReuse,
     SandboxInfo,
     Usage,
     Verdict,
+    WarmupInfo,
 )
 
 Document = dict[str, Any]
@@ -223,4 +226,36 @@ def pool_info(document: Document) -> PoolInfo:
         gpu_count=document.get("gpu_count") or 0,
         gpu_type=document.get("gpu_type"),
         runtime_class=document.get("runtime_class"),
+        reuse=_reuse(document.get("reuse") or {}),
+    )
+
+
+def warmup_info(document: Document) -> WarmupInfo:
+    errors: list[Document] = document.get("errors") or []
+    return WarmupInfo(
+        id=str(document.get("id", "")),
+        tenant=document.get("tenant") or "",
+        state=document.get("state") or "PENDING",
+        images=document.get("images") or 0,
+        ready=document.get("images_ready") or 0,
+        failed=document.get("images_failed") or 0,
+        copies=document.get("copies") or 0,
+        copies_ready=document.get("copies_ready") or 0,
+        bytes=document.get("bytes") or 0,
+        seconds_left=document.get("seconds_left"),
+        errors=tuple(
+            ImageFailure(error.get("image") or "", error.get("message") or "", error.get("node"))
+            for error in errors
+        ),
+        message=document.get("message"),
+        created_at=document.get("created_at") or "",
+        finished_at=document.get("finished_at"),
+    )
+
+
+def _reuse(document: Document) -> PoolReuse:
+    return PoolReuse(
+        policy=document.get("policy") or "never",
+        max_uses=document.get("max_uses") or 0,
+        max_age=float(document.get("max_age") or 0),
     )

@@ -39,6 +39,9 @@ class Pools:
         disk: int | str | None = None,
         pids: int | None = None,
         owner: str | None = None,
+        reuse: str | None = None,
+        max_uses: int | None = None,
+        max_age: float | None = None,
     ) -> PoolInfo:
         """Create or update a pool: omitted values stay unchanged; a new pool gets the server's defaults.
 
@@ -47,6 +50,8 @@ class Pools:
 
         A pool belongs to the key's tenant; a key with the role `operate` makes a shared pool, or one of the tenant
         that `owner` names ("": shared). Raises AuthError when the key may not change the pool.
+
+        `reuse` is "never" or "tenant"; `max_uses` and `max_age` (seconds) bound it, see `PoolReuse`.
         """
         body: dict[str, object] = {}
         if size is not None:
@@ -63,6 +68,9 @@ class Pools:
             body["pids"] = pids
         if owner is not None:
             body["owner"] = owner
+        said = {"policy": reuse, "max_uses": max_uses, "max_age": max_age}
+        if reuses := {field: value for field, value in said.items() if value is not None}:
+            body["reuse"] = reuses
         client = self._connected()
         return documents.pool_info(client.call("PUT", _path(name), body=body))
 

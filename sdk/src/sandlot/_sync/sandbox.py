@@ -56,6 +56,9 @@ class Sandbox(Commands, Network, Checkpoints):
         name: str | None = None,
         pool: str | None = None,
         start_command: Command | None = None,
+        run_image_command: bool = False,
+        stop_signal: str | int | None = None,
+        stop_grace: float | None = None,
         workdir: str | None = None,
         idempotency_key: str | None = None,
         wait: float = 300.0,
@@ -65,8 +68,10 @@ class Sandbox(Commands, Network, Checkpoints):
 
         `timeout` and `idle_timeout` are seconds (None: no limit), `memory` and `disk` bytes or strings such as
         `"1GiB"`, `cpu` cores, `network` "full" or "none". `wait` is how many seconds to wait until it is ready;
-        0 returns at once. `allow` or `deny` is its egress policy, see `set_network`. Raises BadRequest, Busy,
-        SandboxLost (the sandbox could not start) or WaitTimeout.
+        0 returns at once. `allow` or `deny` is its egress policy, see `set_network`. `run_image_command` starts the
+        image's ENTRYPOINT and CMD in place of a `start_command`; at its end, that process gets `stop_signal` (default
+        the image's, else SIGTERM) and `stop_grace` seconds. Raises BadRequest, Busy, SandboxLost (the sandbox could
+        not start) or WaitTimeout.
         """
         client = client or default_client()
         body = calls.create_document(
@@ -87,6 +92,9 @@ class Sandbox(Commands, Network, Checkpoints):
             labels=labels,
             pool=pool,
             start_command=start_command,
+            run_image_command=run_image_command,
+            stop_signal=stop_signal,
+            stop_grace=stop_grace,
             workdir=workdir,
             idempotency_key=idempotency_key or calls.new_id(),
             wait_seconds=max(0.0, min(wait, HOLD_SECONDS)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -31,6 +31,7 @@ _COLUMNS: dict[str, Callable[[PoolInfo], object]] = {
     "STARTING": lambda pool: pool.starting,
     "CPU": lambda pool: f"{pool.cpu:g}",
     "MEMORY": lambda pool: show_size(pool.memory),
+    "REUSE": lambda pool: pool.reuse.policy,
     "MESSAGE": lambda pool: pool.message or "",
 }
 
@@ -59,6 +60,13 @@ def set_pool(
     owner: Annotated[
         str | None, typer.Option(help="The tenant that owns it; empty: shared. Needs the role operate.")
     ] = None,
+    reuse: Annotated[
+        Literal["never", "tenant"] | None, typer.Option(help="Who may get a used slot after its reset.")
+    ] = None,
+    max_uses: Annotated[int | None, typer.Option(min=1, help="Sandboxes in one slot at most.")] = None,
+    max_age: Annotated[
+        float | None, typer.Option(help="Seconds after its start until which a slot is reused.")
+    ] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until all are ready.")] = False,
     timeout: Annotated[float, typer.Option(help="Timeout of --wait in seconds.")] = 300.0,
     json: output.Json = False,
@@ -71,7 +79,17 @@ def set_pool(
         if size is None and all(pool.name != name for pool in server.list()):
             raise typer.BadParameter(f"there is no pool {name} yet: give --size")
         pool = server.set(
-            name, size=size, image=image, cpu=cpu, memory=memory, disk=disk, pids=pids, owner=owner
+            name,
+            size=size,
+            image=image,
+            cpu=cpu,
+            memory=memory,
+            disk=disk,
+            pids=pids,
+            owner=owner,
+            reuse=reuse,
+            max_uses=max_uses,
+            max_age=max_age,
         )
         if wait:
             with _progress(pool, quiet=json) as show:
