@@ -8,7 +8,7 @@ import sys
 from sandlot import Client
 from sandlot_grade.stack import PrivateStack
 
-from loadtests import reset_rows
+from loadtests import lay_rows, reset_rows
 from loadtests.bounds import SPEC
 from loadtests.create_rows import warm_create
 from loadtests.exec_rows import latency, rate
@@ -17,6 +17,8 @@ from loadtests.gateway_rows import gateway
 from loadtests.idle_rows import idle
 from loadtests.memory_rows import ROWS as MEMORY_ROWS
 from loadtests.memory_rows import left_out, memory
+from loadtests.placement_rows import ROWS as PLACEMENT_ROWS
+from loadtests.placement_rows import placement
 from loadtests.prime_rows import prime_create
 from loadtests.running import Group, Readings, main
 from loadtests.sdk_rows import sdk_cpu
@@ -61,6 +63,10 @@ async def _gateway() -> Readings:
     return await asyncio.to_thread(gateway)
 
 
+async def _placement() -> Readings:
+    return placement()
+
+
 async def _sdk() -> Readings:
     return {"sdk_cpu": await asyncio.to_thread(sdk_cpu)}
 
@@ -75,9 +81,12 @@ GROUPS = (
     Group(("sidecar_memory", "sidecar_wakeups"), idle),
     Group(("gateway_rate", "gateway_p99", "bare_over_gateway"), _gateway),
     Group(("sdk_cpu",), _sdk),
+    Group(PLACEMENT_ROWS, _placement),
     Group(MEMORY_ROWS, memory),
     Group((reset_rows.LOCAL,), reset_rows.local),
     Group((reset_rows.GVISOR,), reset_rows.gvisor),
+    Group((lay_rows.RUNC,), lay_rows.runc),
+    Group((lay_rows.GVISOR,), lay_rows.gvisor),
 )
 
 
@@ -103,7 +112,7 @@ def run() -> int:
 def _left_out(rows: tuple[str, ...]) -> str | None:
     if rows == MEMORY_ROWS:
         return left_out()
-    return reset_rows.left_out(rows[0])
+    return reset_rows.left_out(rows[0]) or lay_rows.left_out(rows[0])
 
 
 if __name__ == "__main__":

@@ -7,7 +7,8 @@ import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from loadtests.cluster import simulated
+from loadtests.cluster import simulated, slot_rows
+from loadtests.cluster.churn_rows import churn
 from loadtests.cluster.cold_rows import cold
 from loadtests.cluster.create_rows import creates
 from loadtests.cluster.exec_rows import latency, rate
@@ -24,7 +25,7 @@ SPEC = Path(__file__).with_name("rangespec-cluster.yaml")
 
 
 def groups(installation: Installation, *, own_cluster: bool) -> list[Group]:
-    """Return the groups to measure; without an `own_cluster`, there is no audit log to read."""
+    """Return the groups to measure; an `own_cluster` has no audit log to read, and no registry to push to."""
 
     def on_site(
         rows: tuple[str, ...], measure: Callable[[Site, str], Awaitable[Readings]], runtime: str
@@ -33,6 +34,12 @@ def groups(installation: Installation, *, own_cluster: bool) -> list[Group]:
             return await measure(await installation.site(), runtime)
 
         return Group(tuple(f"{row}_{runtime}" for row in rows), measured)
+
+    def in_slots(runtime: str) -> Group:
+        async def measured() -> Readings:
+            return await slot_rows.slots(await installation.with_slots(), runtime)
+
+        return Group(tuple(f"{row}_{runtime}" for row in slot_rows.ROWS), measured)
 
     async def counted() -> Readings:
         return await writes(await installation.site())
@@ -44,6 +51,7 @@ def groups(installation: Installation, *, own_cluster: bool) -> list[Group]:
             on_site(("pods_exec_rate",), rate, runtime),
             on_site(tuple(f"rate_{callers}" for callers in CALLERS), rates, runtime),
             on_site(("create", "back_to_back", "burst", "burst_over_spawns"), creates, runtime),
+            on_site(("churn_over_replace",), churn, runtime),
             on_site(("claimable",), claimable, runtime),
             on_site(("cold_burst",), cold_burst, runtime),
             on_site(("cold_create", "cold_at_once"), cold, runtime),
@@ -53,6 +61,9 @@ def groups(installation: Installation, *, own_cluster: bool) -> list[Group]:
         made.append(Group(("writes_warm", "writes_cold"), counted))
     made.append(Group(("gateway_memory",), many_pods))
     made.append(Group(simulated.ROWS, simulated.simulated))
+    if not own_cluster:
+        # The last: slots stay enabled.
+        made += [in_slots(runtime) for runtime in RUNTIMES]
     return made
 
 
@@ -61,6 +72,7 @@ def run() -> int:
     own = bool(os.environ.get("SANDLOT_TEST_CONTEXT"))
     if own:
         print("writes_warm and writes_cold are left out: they need the test cluster's audit log", flush=True)
+        print("rows of slots are left out: they need the test cluster's registry", flush=True)
     return main(
         groups(installation, own_cluster=own),
         spec=SPEC,

@@ -13,7 +13,7 @@ from sandlot_gateway.backends.local.backend import LocalBackend
 from sandlot_gateway.backends.local.settings import LocalSettings
 from sandlot_gateway.core.backend import Events
 from sandlot_gateway.core.instances import Instance
-from sandlot_gateway.core.slots import Loss, Phase
+from sandlot_gateway.core.slot import Loss, Phase
 from sandlot_gateway.data.pool import HttpPool
 from sandlot_gateway.tokens import Tokens
 
@@ -64,6 +64,9 @@ class _Ready(Events):
 
     def owner(self, instance_id: InstanceId) -> SandboxId | None:
         return None
+
+    def knows(self, sandbox_id: SandboxId) -> bool:
+        return False
 
     def warm_count(self, pool: str) -> int:
         return 0

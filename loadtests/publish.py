@@ -17,7 +17,7 @@ from typing import Any
 
 from sandlot_grade.report.scale import seconds
 
-from loadtests.load.cells import fault_lines, stranger_lines
+from loadtests.load.cells import dataset_lines, fault_lines, stranger_lines
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PLOTS = {"latency-over-time": "latency over time", "latency-by-share-of-calls": "latency by share of calls"}
@@ -91,8 +91,14 @@ def _how(told: dict[str, Any]) -> str:
     parameters = ", ".join(f"{name} {value}" for name, value in told["parameters"].items())
     broken = "; ".join(line for found in told["phases"].values() for line in fault_lines(found))
     came = "; ".join(line for found in told["phases"].values() for line in stranger_lines(found))
+    images = "; ".join(
+        f"{phase}: {line}" for phase, found in told["phases"].items() for line in dataset_lines(found)
+    )
     lagged = "; ".join(told["lagged"])
-    said = ((broken, "Faults"), (came, "Strangers"), (lagged, "The generator lagged"))
+    said = (
+        *((broken, "Faults"), (came, "Strangers"), (images, "Images")),
+        (lagged, "The generator lagged"),
+    )
     length = "Its short version. " if told["short"] else ""
     return f"{length}Parameters: {parameters}." + "".join(f" {what}: {text}." for text, what in said if text)
 

@@ -20,9 +20,10 @@ from loadtests.load import judge, profile_files
 from loadtests.load.figures import write_figures
 from loadtests.load.generators import GeneratorFailed
 from loadtests.load.page import write_page
-from loadtests.load.places import Local, Place, PlaceFailed, Server
+from loadtests.load.places import Local, Place, PlaceFailed
 from loadtests.load.plots import plots
 from loadtests.load.profile_files import Loaded, ProfileError
+from loadtests.load.server import Server
 from loadtests.load.tables import tables
 from loadtests.load.trial import trial
 from tests.cluster.shell import ClusterError
@@ -82,7 +83,10 @@ def loadtest(
         where = {on.value, runtime.value} if on is On.CLUSTER else {on.value}
         bounds = {one.name: judge.bounds_of(one.name, on=where, short=short, path=spec) for one in loaded}
         values = _values(value or [])
-        place = _place(on, url=url, api_key=api_key, image=image, runtime=runtime, values=values)
+        images = any(one.profile.images for one in loaded)
+        place = _place(
+            on, url=url, api_key=api_key, image=image, runtime=runtime, values=values, images=images
+        )
         loaded = _bearable(loaded, place=place, all_of_them=profiles == ["all"])
     except (ProfileError, SpecError) as error:
         console.print(str(error), style="red", markup=False)
@@ -177,7 +181,17 @@ def _pairs(words: list[str]) -> dict[str, str]:
     return {name: value for name, _, value in (word.partition("=") for word in words)}
 
 
-def _place(on: On, *, url: str, api_key: str, image: str, runtime: Runtime, values: dict[str, str]) -> Place:
+def _place(
+    on: On,
+    *,
+    url: str,
+    api_key: str,
+    image: str,
+    runtime: Runtime,
+    values: dict[str, str],
+    images: bool,
+) -> Place:
+    """`images`: a profile has images that the place provides."""
     if on is On.CLUSTER:
         # Importing the Kubernetes client takes half a second, and no other place needs it.
         from loadtests.load.cluster import Cluster
@@ -186,24 +200,24 @@ def _place(on: On, *, url: str, api_key: str, image: str, runtime: Runtime, valu
     if values:
         raise ProfileError("--value: only with --on cluster, where a chart is installed")
     if on is On.LOCAL:
-        return Local()
+        return Local(own_cache=images)
     if not url or not api_key:
         raise ProfileError("--on server: needs --url and --api-key, or SANDLOT_URL and SANDLOT_API_KEY")
     return Server(url=url, api_key=api_key, image=image or None)
 
 
 def _bearable(loaded: list[Loaded], *, place: Place, all_of_them: bool) -> list[Loaded]:
-    """Return the profiles that may run there: a foreign place gets no faults. Raises ProfileError."""
-    breaking = [
-        one.name for one in loaded if any(phase.faults or phase.strangers for phase in one.profile.phases)
-    ]
-    if place.breakable or not breaking:
-        return loaded
-    if not all_of_them:
-        raise ProfileError(
-            f"{breaking[0]}: it kills or attacks parts: only on a stack or a cluster of its own"
-        )
-    return [one for one in loaded if one.name not in breaking]
+    """Return the profiles that may run there: a foreign place gets no faults and no images. Raises ProfileError."""
+    why: dict[str, str] = {}
+    for one in loaded:
+        if not place.breakable and any(phase.faults or phase.strangers for phase in one.profile.phases):
+            why[one.name] = "it kills or attacks parts"
+        elif not place.has_images and one.profile.images is not None:
+            why[one.name] = "it needs slots and images that the load test provides"
+    for name, reason in why.items():
+        if not all_of_them:
+            raise ProfileError(f"{name}: {reason}: only on a stack or a cluster of its own")
+    return [one for one in loaded if one.name not in why]
 
 
 def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:

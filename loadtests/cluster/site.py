@@ -15,6 +15,7 @@ import msgspec
 from kubernetes import client as kubernetes
 from kubernetes import config
 from sandlot import AsyncClient, AsyncPools, AsyncSandbox, SandboxInfo
+from sandlot_contract.names import SANDBOX_PODS
 from sandlot_kube import paths
 from sandlot_kube.access import from_environment
 from sandlot_kube.client import KubeClient
@@ -25,6 +26,13 @@ from tests.kubernetes.stack import IMAGE, Stack
 
 RUNTIMES = ("runc", "gvisor")
 KEPT = 5  # seconds that an ended Sandbox stays: the rows that count writes wait for its removal
+# Values of the chart, name to JSON. Cold starts pull from the test cluster's registry, too.
+SLOTS = {
+    "nodeAgent.enabled": "true",
+    "nodeAgent.config.minFree": "0",
+    "slots.enabled": "true",
+    "sandboxes.pods.imagePullPolicy": '"IfNotPresent"',
+}
 _TEMPLATE = {"image": IMAGE, "cpu": 1, "memory": 512 << 20, "disk": 1 << 30}
 
 
@@ -48,12 +56,25 @@ class Site:
 
     @asynccontextmanager
     async def pool(
-        self, runtime: str, *, size: int, cpu: float = 1, template: Mapping[str, Any] | None = None
+        self,
+        runtime: str,
+        *,
+        size: int,
+        cpu: float = 1,
+        template: Mapping[str, Any] | None = None,
+        reuse: str = "never",
+        slots: bool = False,
+        name: str = "bench",
     ) -> AsyncIterator[Pool]:
-        """Fill a pool, and remove it with all sandboxes and pods at the end. `template` overrides the default one."""
+        """Fill a pool, and remove it with all sandboxes and pods at the end. `template` overrides the default one.
+
+        `reuse`: the pool's policy. `slots`: it has no image, and each create names one.
+        """
         async with self.client() as client, self._kube() as kube:
             wanted = {**_TEMPLATE, "cpu": cpu, **(template or {})}
-            pool = Pool(self, f"bench-{runtime}", str(wanted["image"]), client, kube)
+            if slots:
+                del wanted["image"]
+            pool = Pool(self, f"{name}-{runtime}", wanted.get("image"), client, kube)
             if runtime == "gvisor":
                 wanted["runtimeClass"] = "gvisor"
             metadata = {"name": pool.name, "namespace": self.stack.sandboxes}
@@ -61,7 +82,7 @@ class Site:
                 "apiVersion": "sandlot.dev/v1alpha1",
                 "kind": "SandboxPool",
                 "metadata": metadata,
-                "spec": {"size": size, "template": wanted},
+                "spec": {"size": size, "template": wanted, "reuse": {"policy": reuse}},
             }
             try:
                 await self.kubectl("apply", "-f", "-", stdin=json.dumps(body))
@@ -91,7 +112,7 @@ class Site:
 
     async def empty(self, *, timeout: float = 240) -> None:
         """End every sandbox and wait until no pod is left. Raises TimeoutError."""
-        listing = ("get", "pods", "-n", self.stack.sandboxes, "-o", "name")
+        listing = ("get", "pods", "-n", self.stack.sandboxes, "-l", SANDBOX_PODS, "-o", "name")
         async with self.client() as client, asyncio.timeout(timeout):
             while (await self.kubectl(*listing)).strip():
                 # List again each time: pages of one listing may come from gateways that do not know the same sandboxes yet.
@@ -123,17 +144,19 @@ class PodList(msgspec.Struct):
 class Pool:
     site: Site
     name: str
-    image: str
+    image: str | None  # None: of slots
     client: AsyncClient
     kube: KubeClient
 
     async def pods(self) -> list[Pod]:
         """Return the pods of all sandboxes, also warm ones."""
-        body = await self.kube.request("GET", paths.pods(self.site.stack.sandboxes))
+        path = paths.pods(self.site.stack.sandboxes)
+        body = await self.kube.request("GET", path, params={"labelSelector": SANDBOX_PODS})
         return msgspec.json.decode(body, type=PodList).items
 
-    async def create(self, *, wait: float = 120) -> AsyncSandbox:
-        return await AsyncSandbox.create(self.image, pool=self.name, client=self.client, wait=wait)
+    async def create(self, image: str | None = None, *, wait: float = 120) -> AsyncSandbox:
+        """Create a sandbox; in slots, from this image."""
+        return await AsyncSandbox.create(image or self.image, pool=self.name, client=self.client, wait=wait)
 
     async def create_cold(self, *, wait: float = 120) -> AsyncSandbox:
         """Create a sandbox that no pool fits, with the chart's default runtime."""
@@ -175,6 +198,7 @@ class Installation:
         self._values = dict(values or {})
         self._stack: Stack | None = None
         self._site: Site | None = None
+        self._slots = False
 
     async def __aenter__(self) -> Installation:
         return self
@@ -192,6 +216,14 @@ class Installation:
             await asyncio.to_thread(_install, stack, self._values)
             self._site = Site(stack, stack.url, stack.api_key)
         return self._site
+
+    async def with_slots(self) -> Site:
+        """Enable slots and node agents, from now on. Raises ClusterError."""
+        site = await self.site()
+        if not self._slots:
+            await asyncio.to_thread(_install, site.stack, {**SLOTS, **self._values})
+            self._slots = True
+        return site
 
 
 def _stack() -> Stack:

@@ -27,6 +27,16 @@ def fault_lines(found: dict[str, Any]) -> Iterator[str]:
         yield f"{fault['kill']} killed {fault['at']:.1f} s after the run's beginning, whole after {away}"
 
 
+def dataset_lines(found: dict[str, Any]) -> Iterator[str]:
+    """Return what a phase took for its images."""
+    if told := found.get("dataset"):
+        words = {"images_used": "different images", "images_prepared": "prepared", "pods": "pods created"}
+        parts = [f"{told[name]} {text}" for name, text in words.items() if name in told]
+        if "image_bytes" in told:
+            parts.append(f"{told['image_bytes'] / (1 << 20):.1f} MiB on disk")
+        yield ", ".join(parts)
+
+
 def stranger_lines(found: dict[str, Any]) -> Iterator[str]:
     """Return what code without a credential did in a phase, and its cost to a gateway."""
     if told := found.get("strangers"):

@@ -19,15 +19,19 @@ from sandlot_contract.sidecar import WEBHOOK_PATH
 from sandlot_kube import paths
 from sandlot_kube.errors import KubeError
 
+from loadtests.cluster import agents
 from loadtests.cluster.site import Installation, Pool, Site
-from loadtests.load import peers_in_pod, pods_exec
+from loadtests.load import dataset, peers_in_pod, pods_exec
 from loadtests.load.baselines import Baselines, MakeSandbox, Taken
 from loadtests.load.kubelet import BARE, Account, NodeStats
+from loadtests.load.open_files import OpenFiles, Part
 from loadtests.load.peers import Peer
 from loadtests.load.places import Listener, PlaceFailed
 from loadtests.load.proc import ProcProbe
-from loadtests.load.profile import Baseline
+from loadtests.load.profile import Baseline, Images
 from loadtests.load.sampling import Counts, Probe, Usage
+from loadtests.load.task import COLD_MEMORY
+from tests.cluster.cluster import push_images
 from tests.cluster.shell import ClusterError
 from tests.kubernetes import killing
 from tests.kubernetes.stack import IMAGE
@@ -35,7 +39,6 @@ from tests.kubernetes.stack import IMAGE
 # Before it responds, a kubelet has gVisor's shims start a process for each of possibly hundreds of containers.
 LOOK_SECONDS = 90.0
 PORTS = {"gateway": GATEWAY_PORT, "controller": CONTROLLER_PORT}  # their metrics ports
-_OPEN_FILES = re.compile(r"^process_open_fds (\S+)$", re.MULTILINE)
 _RESIDENT = re.compile(r"^process_resident_memory_bytes (\S+)$", re.MULTILINE)
 
 
@@ -59,8 +62,10 @@ class Cluster:
         self._pool: Pool | None = None
         self._client: AsyncClient | None = None
         self._killed: dict[str, Any] = {}
-        self._parts: list[tuple[str, int, str]] = []  # component, port and name of each pod
-        self.breakable = not os.environ.get("SANDLOT_TEST_CONTEXT")  # faults only on the test cluster
+        self._parts: list[Part] = []
+        self._files = OpenFiles(self._metrics)
+        # Faults, and images from its registry, only on the test cluster.
+        self.breakable = self.has_images = not os.environ.get("SANDLOT_TEST_CONTEXT")
 
     @property
     def site(self) -> Site:
@@ -89,12 +94,40 @@ class Cluster:
         await self._installation.__aexit__()
 
     @asynccontextmanager
-    async def pool(self, *, size: int, cpu: float | None) -> AsyncIterator[str | None]:
+    async def pool(self, *, size: int, cpu: float | None, slots: bool) -> AsyncIterator[str | None]:
         """Make a pool, also of size 0, because its template sets the sandboxes' runtime."""
-        async with self.site.pool(self._runtime, size=size, cpu=cpu or 1) as pool:
+        reuse = "tenant" if slots else "never"
+        async with self.site.pool(self._runtime, size=size, cpu=cpu or 1, reuse=reuse, slots=slots) as pool:
             self._pool = pool
-            yield pool.name
+            try:
+                yield pool.name
+            finally:
+                await self._files.close()
         self._pool = None
+
+    @asynccontextmanager
+    async def cold_pool(self, cpu: float | None) -> AsyncIterator[str | None]:
+        template = {"memory": COLD_MEMORY}
+        async with self.site.pool(
+            self._runtime, size=0, cpu=cpu or 1, template=template, slots=True, name="cold"
+        ) as pool:
+            yield pool.name
+
+    @asynccontextmanager
+    async def images(self, wanted: Images | None) -> AsyncIterator[list[str]]:
+        """Push the images to the test cluster's registry; slots stay enabled for the profiles after this one."""
+        if wanted is None:
+            yield []
+            return
+        await self._installation.with_slots()
+        self._parts = []  # gateways and controllers were replaced
+        self.image = await agents.pushed_python()
+        layout = await asyncio.to_thread(dataset.layout, wanted.count)
+        yield await asyncio.to_thread(push_images, layout)
+        self.image = IMAGE
+
+    async def supplied(self) -> dict[str, int]:
+        return await agents.supplied(self.site)
 
     @asynccontextmanager
     async def bare(self, count: int) -> AsyncIterator[None]:
@@ -130,28 +163,24 @@ class Cluster:
         async def look() -> dict[str, Usage]:
             names.extend([] if names else await self._node_names())
             own = await here()
+            running = await self._running()
+            self._files.ask(running)
             # One after the other: on nodes that share cores, concurrent requests would slow the load.
             parts = account.add([await self._stats(name) for name in names])
-            files = await self._open_files()
-            for part, count in files.items():
+            for part, count in self._files.counts(running).items():
                 if part in parts:
                     parts[part].descriptors = count
             return parts | own
 
         return look
 
-    async def _open_files(self) -> dict[str, int]:
-        """Return the open files of gateways and controllers from their metrics, without those that do not respond."""
+    async def _running(self) -> list[Part]:
+        """Return the pods of gateways and controllers."""
         if not self._parts:
             for part, port in PORTS.items():
                 pods = await self.site.pods(component=part)
                 self._parts += [(part, port, pod["metadata"]["name"]) for pod in pods]
-        found: dict[str, int] = {}
-        for part, port, name in self._parts:
-            with contextlib.suppress(KubeError):
-                if told := _OPEN_FILES.search(await self._metrics(name, port)):
-                    found[part] = found.get(part, 0) + int(float(told[1]))
-        return found
+        return self._parts
 
     async def _metrics(self, pod: str, port: int) -> str:
         assert self._pool is not None

@@ -40,6 +40,7 @@ class Event(msgspec.Struct, omit_defaults=True, kw_only=True):
     claimed: float = 0.0  # seconds until the sidecar had accepted the claim, by the server
     cpu: float = 0.0  # CPU seconds of the command, by the sidecar
     warm: bool = False  # a create from the warm pool
+    image: str = ""  # a create's, where each task has one
 
     @property
     def is_call(self) -> bool:

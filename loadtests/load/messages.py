@@ -8,12 +8,18 @@ from loadtests.load.profile import Phase
 
 
 class Setup(msgspec.Struct, kw_only=True):
-    """The first line to a generator. `zero` is the start of the run on the machine's monotonic clock."""
+    """The first line to a generator. `zero` is the start of the run on the machine's monotonic clock.
+
+    `images` are those of the profile's data set, the most popular first; without, all tasks have `image`.
+    """
 
     url: str
     api_key: str
     image: str | None
+    images: list[str]
+    zipf: float
     pool: str | None
+    cold_pool: str | None
     cpu: float | None
     label: str
     process: int

@@ -1,10 +1,9 @@
-"""Places for a load test: a local stack of its own, an existing server, or the chart on a cluster."""
+"""What a load test needs of a place, and the first of them: a local stack of its own."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import secrets
 import tempfile
 from collections.abc import AsyncIterator, Callable
@@ -18,11 +17,12 @@ import psutil
 from sandlot import AsyncClient, AsyncPools, AsyncSandbox
 from sandlot.errors import NotFound
 
-from loadtests.load import peers_here, peers_in_pod
+from loadtests.load import peers_here
 from loadtests.load.baselines import Baselines, MakeSandbox, Taken
+from loadtests.load.dataset import layout, tag, unpacked
 from loadtests.load.peers import Peer
 from loadtests.load.proc import ProcProbe
-from loadtests.load.profile import Baseline
+from loadtests.load.profile import Baseline, Images
 from loadtests.load.sampling import Counts, Probe
 from tests.stack import Stack
 
@@ -45,11 +45,12 @@ class Place(Protocol):
     """A place for a load test; `async with` sets it up and restores it.
 
     `kind` is the value of a bound's `where`, `every` the seconds between samples of its parts, `breakable` whether its
-    parts may be killed.
+    parts may be killed, `has_images` whether it provides those of a profile.
     """
 
     kind: str
     breakable: bool
+    has_images: bool
     image: str | None
     every: float
 
@@ -65,8 +66,20 @@ class Place(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
 
-    def pool(self, *, size: int, cpu: float | None) -> AbstractAsyncContextManager[str | None]:
-        """Fill a pool; return None for size 0."""
+    def pool(self, *, size: int, cpu: float | None, slots: bool) -> AbstractAsyncContextManager[str | None]:
+        """Fill a pool, with `slots` one for all images; return the name that its creates give, if they give one."""
+        ...
+
+    def cold_pool(self, cpu: float | None) -> AbstractAsyncContextManager[str | None]:
+        """Return the name that cold creates give, if they give one."""
+        ...
+
+    def images(self, wanted: Images | None) -> AbstractAsyncContextManager[list[str]]:
+        """Provide these images; return their names, the most popular first. Raises PlaceFailed."""
+        ...
+
+    async def supplied(self) -> dict[str, int]:
+        """Return what the place has made for images so far: `images_prepared`, their `image_bytes` on disk, `pods`."""
         ...
 
     def bare(self, count: int) -> AbstractAsyncContextManager[None]:
@@ -109,13 +122,17 @@ class Local:
 
     kind = "local"
     breakable = True
+    has_images = True
     image: str | None = "host"
     every = 1.0
     name = "a local stack"
 
-    def __init__(self) -> None:
+    def __init__(self, *, own_cache: bool = False) -> None:
+        """`own_cache`: begin without unpacked images, and leave none on the machine."""
         self._directory = tempfile.TemporaryDirectory(prefix="sandlot-load-")
-        self._stack = Stack(Path(self._directory.name) / "state")
+        self._cache = Path(self._directory.name) / "cache"
+        env = {"SANDLOT_CACHE": str(self._cache)} if own_cache else {}
+        self._stack = Stack(Path(self._directory.name) / "state", env=env)
         self._stack.api_key = secrets.token_hex(16)
         self._client: AsyncClient | None = None
 
@@ -153,9 +170,24 @@ class Local:
         return self._stack.process.pid if self._stack.process is not None else 0
 
     @asynccontextmanager
-    async def pool(self, *, size: int, cpu: float | None) -> AsyncIterator[str | None]:
+    async def pool(self, *, size: int, cpu: float | None, slots: bool) -> AsyncIterator[str | None]:
         async with gateway_pool(self.client, size=size, cpu=cpu, image=self.image) as name:
-            yield name
+            # A create that names a pool gets the pool's image; without, it gets a slot of its size.
+            yield None if slots else name
+
+    def cold_pool(self, cpu: float | None) -> AbstractAsyncContextManager[str | None]:
+        return nullcontext()
+
+    @asynccontextmanager
+    async def images(self, wanted: Images | None) -> AsyncIterator[list[str]]:
+        if wanted is None:
+            yield []
+            return
+        path = await asyncio.to_thread(layout, wanted.count)
+        yield [f"oci:{path}:{tag(number)}" for number in range(wanted.count)]
+
+    async def supplied(self) -> dict[str, int]:
+        return await asyncio.to_thread(unpacked, self._cache)
 
     def bare(self, count: int) -> AbstractAsyncContextManager[None]:
         return nullcontext()
@@ -190,63 +222,6 @@ class Local:
         await asyncio.to_thread(self._started)
 
 
-class Server:
-    """An existing server. Its parts' resource use is not visible, and they must not be killed."""
-
-    kind = "server"
-    breakable = False
-    every = 1.0
-
-    def __init__(self, *, url: str, api_key: str, image: str | None) -> None:
-        self.name = url
-        self.image = image
-        self.client = AsyncClient(url=url, api_key=api_key)
-
-    async def __aenter__(self) -> Server:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.client.aclose()
-
-    @asynccontextmanager
-    async def pool(self, *, size: int, cpu: float | None) -> AsyncIterator[str | None]:
-        async with gateway_pool(self.client, size=size, cpu=cpu, image=self.image) as name:
-            yield name
-
-    def bare(self, count: int) -> AbstractAsyncContextManager[None]:
-        return nullcontext()
-
-    def probe(self, generators: Callable[[], list[int]]) -> Probe:
-        # No process has this in its command line, so only the generator is sampled.
-        return ProcProbe(mark=f"no-stack-of-{os.getpid()}", gateway=lambda: 0, generators=generators)
-
-    def nodes(self) -> Counts:
-        return no_counts
-
-    def objects(self) -> Counts:
-        return no_counts
-
-    async def baselines(self, taken: Baselines, plan: Baseline, *, make: MakeSandbox) -> None:
-        return
-
-    async def peer(self, found: Taken, plan: Baseline, box: AsyncSandbox, peer: Peer) -> None:
-        await peers_in_pod.measure(found, plan, box, peer)
-
-    async def listener(self) -> Listener:
-        raise PlaceFailed(f"{self.name} is another's: its gateway is not attacked")
-
-    async def gateway_memory(self) -> dict[str, int]:
-        raise PlaceFailed(f"{self.name} is another's: what its gateway uses is not seen from here")
-
-    async def kill(self, part: str) -> None:
-        raise PlaceFailed(f"{self.name} is another's: its {part} is not killed")
-
-    async def whole(self, part: str) -> None:
-        return
-
-
 @asynccontextmanager
 async def gateway_pool(
     client: AsyncClient, *, size: int, cpu: float | None, image: str | None
@@ -268,3 +243,11 @@ async def gateway_pool(
 
 async def no_counts() -> dict[str, int]:
     return {}
+
+
+@asynccontextmanager
+async def no_images(wanted: Images | None, *, place: str) -> AsyncIterator[list[str]]:
+    """Provide no images. Raises PlaceFailed if the profile wants some."""
+    if wanted is not None:
+        raise PlaceFailed(f"{place} gets no images from a load test")
+    yield []

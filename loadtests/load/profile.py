@@ -46,7 +46,8 @@ class Rest(_Strict, frozen=True):
 class Step(_Strict, frozen=True):
     """One step of a task in its sandbox. Exactly one of the first five fields selects the action.
 
-    A command finds its own number, unique in the run, in $NUMBER; `{number}` in `expect` stands for it.
+    A command finds its own number, unique in the run, in $NUMBER; `{number}` in `expect` stands for it, `{image}` for
+    what the file /task/name of the task's image says.
     """
 
     exec: str | list[str] | None = None
@@ -97,11 +98,19 @@ class Strangers(_Strict, frozen=True):
             )
 
 
+class Images(_Strict, frozen=True):
+    """`count` different images, which the place provides; the n-th most popular has a share like 1 / n ** `zipf`."""
+
+    count: Count
+    zipf: Annotated[float, Meta(ge=0)]
+
+
 class Phase(_Strict, frozen=True):
     """One kind of load. Exactly one of `closed`, `open` and `rest` is set.
 
     `sandbox`: each task has its `own`, makes one for later phases (`keep`), or uses one of those (`kept`). `ledger` is a
-    file in the sandbox to which commands append $NUMBER; it shows which commands were lost or ran twice.
+    file in the sandbox to which commands append $NUMBER; it shows which commands were lost or ran twice. With `cold`
+    each sandbox asks for a size that no warm one has, so it is started for its task.
     """
 
     name: Annotated[str, Meta(pattern="^[a-z][a-z0-9_]*$")]
@@ -109,6 +118,7 @@ class Phase(_Strict, frozen=True):
     open: Open | None = None
     rest: Rest | None = None
     sandbox: Literal["own", "keep", "kept"] = "own"
+    cold: bool = False
     steps: list[Step] = []
     ledger: str | None = None
     faults: list[Fault] = []
@@ -147,7 +157,8 @@ class Baseline(_Strict, frozen=True):
 class Profile(_Strict, frozen=True):
     """`pool` is how many sandboxes are kept warm, `processes` how many generate load; `cpu` is cores a sandbox.
 
-    `bare` is the number of bare pods with the same runtime, whose use is subtracted from the sidecars'.
+    `bare` is the number of bare pods with the same runtime, whose use is subtracted from the sidecars'. With `images`
+    each task has one of these images, and the pool's sandboxes are slots.
     """
 
     what: str
@@ -156,6 +167,7 @@ class Profile(_Strict, frozen=True):
     pool: Annotated[int, Meta(ge=0)] = 0
     cpu: Annotated[float, Meta(gt=0)] | None = None
     bare: Annotated[int, Meta(ge=0)] = 0
+    images: Images | None = None
     baseline: Baseline = Baseline()
 
     def __post_init__(self) -> None:

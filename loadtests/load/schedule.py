@@ -1,9 +1,11 @@
-"""Start times of tasks and their split among generator processes: pure functions of profile and seed."""
+"""Start times of tasks, their split among generator processes and their images: pure functions of profile and seed."""
 
 from __future__ import annotations
 
 import random
+from bisect import bisect
 from collections.abc import Iterator
+from itertools import accumulate
 from typing import Literal
 
 
@@ -27,3 +29,17 @@ def arrivals(
 def share(total: int, *, process: int, processes: int) -> int:
     """Return this process's share of `total`; the shares of all processes add up to `total`."""
     return total // processes + (process < total % processes)
+
+
+class Popularity:
+    """A Zipf distribution over `count` items, the first of which is the most popular."""
+
+    def __init__(self, count: int, *, zipf: float) -> None:
+        self._sums = list(accumulate(1 / rank**zipf for rank in range(1, count + 1)))
+
+    def pick(self, number: int, *, seed: int) -> int | None:
+        """Return the item of a task, the same in every process; None without items."""
+        if not self._sums:
+            return None
+        chance = random.Random(f"{seed} {number}").random()
+        return min(bisect(self._sums, chance * self._sums[-1]), len(self._sums) - 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sandlot_grade.report.stats import percentile
@@ -31,6 +31,7 @@ class Span:
     done: Sequence[Done]
     broken: Sequence[Broken] = ()
     attack: Attack | None = None
+    supplied: Mapping[str, int] = field(default_factory=dict)  # what the place made for images meanwhile
 
 
 def quantiles(values: Iterable[float]) -> dict[str, float]:
@@ -66,6 +67,8 @@ def of_phase(span: Span, *, events: Sequence[Event], samples: Sequence[Sample]) 
             name: sum(getattr(ledger, name) for ledger in ledgers)
             for name in ("recorded", "lost", "twice", "unread")
         }
+    if images := {event.image for event in events if event.image}:
+        found["dataset"] = {"images_used": len(images), **span.supplied}
     if span.attack is not None:
         found["strangers"] = of_attack(span.attack)
     if span.broken:
@@ -146,9 +149,10 @@ def of_parts(samples: Sequence[Sample]) -> dict[str, Any]:
             "memory_growth": _growth([usage.memory for _, usage in seen]),
             "processes": max(usage.processes for _, usage in seen),
         }
-        if last.descriptors:
-            found[part]["descriptors"] = max(usage.descriptors for _, usage in seen)
-            found[part]["descriptors_growth"] = _growth([usage.descriptors for _, usage in seen])
+        # Of pods, the first sample may have been taken before they told.
+        if descriptors := [usage.descriptors for _, usage in seen if usage.descriptors]:
+            found[part]["descriptors"] = max(descriptors)
+            found[part]["descriptors_growth"] = _growth(descriptors)
     return found
 
 

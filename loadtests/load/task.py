@@ -12,13 +12,16 @@ from sandlot import AsyncClient, AsyncSandbox
 from sandlot.errors import SandlotError
 from sandlot.models import ExecResult
 
+from loadtests.load.dataset import tag
 from loadtests.load.events import TASK, Event, Journal, Outcome, judged
 from loadtests.load.messages import Ledger, Setup
 from loadtests.load.profile import Phase, Step
+from loadtests.load.schedule import Popularity
 
 Value = TypeVar("Value")
 WAIT = 600.0  # timeout of a create in seconds: long, because time in the queue is what is measured
 TOLD = 200  # characters of an error message
+COLD_MEMORY = 480 << 20  # bytes that no warm sandbox has
 
 
 class _Over(Exception):
@@ -37,6 +40,7 @@ class Actor:
     setup: Setup
     client: AsyncClient
     journal: Journal
+    popularity: Popularity
     kept: list[AsyncSandbox] = field(default_factory=list)
     ledger: Ledger = field(default_factory=Ledger)
     calls: int = 0
@@ -46,7 +50,8 @@ class Actor:
     async def task(self, phase: Phase, number: int, *, intended: float | None = None) -> None:
         """Run one task; failures go into its events. `intended` is a time of the monotonic clock."""
         begun = time.monotonic()
-        run = _Run(self, phase, number, intended=begun if intended is None else intended)
+        image = self.popularity.pick(number, seed=self.setup.seed)
+        run = _Run(self, phase, number, begun if intended is None else intended, image)
         outcome: Outcome = "ok"
         verdict = "done"
         try:
@@ -106,6 +111,7 @@ class _Run:
     phase: Phase
     number: int
     intended: float
+    image: int | None  # its number in the data set
     _first: bool = True
 
     def record(
@@ -137,6 +143,7 @@ class _Run:
         if isinstance(result, ExecResult):
             event.queued, event.cpu = result.usage.queued, result.usage.cpu
         elif isinstance(result, AsyncSandbox):
+            event.image = "" if self.image is None else tag(self.image)
             event.sandbox, event.warm = result.id, result.info.pool_hit
             timings = result.info.timings
             event.queued, event.started = timings.get("queued", 0.0), timings.get("start", 0.0)
@@ -189,13 +196,14 @@ class _Run:
         return result
 
     async def create(self) -> AsyncSandbox:
-        setup = self.actor.setup
+        setup, cold = self.actor.setup, self.phase.cold
 
         async def make() -> AsyncSandbox:
             return await AsyncSandbox.create(
-                setup.image,
+                setup.image if self.image is None else setup.images[self.image],
                 cpu=setup.cpu,
-                pool=setup.pool,
+                memory=COLD_MEMORY if cold else None,
+                pool=setup.cold_pool if cold else setup.pool,
                 labels=(setup.label,),
                 wait=WAIT,
                 client=self.actor.client,
@@ -240,7 +248,9 @@ class _Run:
 
     async def _exec(self, box: AsyncSandbox, step: Step) -> None:
         number = self.actor.next_number()
-        expected = None if step.expect is None else step.expect.replace("{number}", str(number))
+        expected = step.expect and step.expect.replace("{number}", str(number))
+        if expected and self.image is not None:
+            expected = expected.replace("{image}", tag(self.image))
 
         async def make() -> ExecResult:
             assert step.exec is not None

@@ -61,7 +61,13 @@ async def trial(
     spans: list[Span] = []
     endpoint = await place.client.endpoint()
     async with AsyncExitStack() as stack:
-        pool = await stack.enter_async_context(place.pool(size=profile.pool, cpu=profile.cpu))
+        images = await stack.enter_async_context(place.images(profile.images))
+        cold_pool = None
+        if any(phase.cold for phase in profile.phases):
+            cold_pool = await stack.enter_async_context(place.cold_pool(profile.cpu))
+        pool = await stack.enter_async_context(
+            place.pool(size=profile.pool, cpu=profile.cpu, slots=profile.images is not None)
+        )
         await stack.enter_async_context(place.bare(profile.bare))
         stack.push_async_callback(_end_all, place, label)
 
@@ -84,7 +90,10 @@ async def trial(
                 url=endpoint.url,
                 api_key=endpoint.api_key,
                 image=place.image,
+                images=images,
+                zipf=profile.images.zipf if profile.images else 0.0,
                 pool=pool,
+                cold_pool=cold_pool,
                 cpu=profile.cpu,
                 label=label,
                 process=process,
@@ -112,10 +121,13 @@ async def trial(
         beside = Beside(command=profile.baseline.command, journal=spawns, zero=zero)
         for phase in profile.phases:
             tell(f"phase {phase.name}")
+            before = await place.supplied() if images else {}
             async with contextlib.nullcontext() if phase.rest else beside.during(phase.name):
                 async with during(phase.strangers, place=place, make=make) as attack:
                     span = await _phase(phase, generators=generators, sampler=sampler, place=place, zero=zero)
-                spans.append(replace(span, attack=attack))
+                after = await place.supplied() if images else {}
+                supplied = {name: after[name] - before.get(name, 0) for name in after}
+                spans.append(replace(span, attack=attack, supplied=supplied))
         await _end_all(place, label)
         tell("baselines again")
         await baselines()

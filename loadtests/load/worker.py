@@ -18,7 +18,7 @@ from loadtests.load.events import Journal
 from loadtests.load.lag import LagWatch
 from loadtests.load.messages import Assignment, Done, Ledger, Setup
 from loadtests.load.profile import Closed, Open, Phase
-from loadtests.load.schedule import arrivals, share
+from loadtests.load.schedule import Popularity, arrivals, share
 from loadtests.load.task import Actor
 
 
@@ -109,7 +109,7 @@ async def main() -> None:
     gc.freeze()
     try:
         async with AsyncClient(url=setup.url, api_key=setup.api_key) as client:
-            actor = Actor(setup, client, journal)
+            actor = Actor(setup, client, journal, Popularity(len(setup.images), zipf=setup.zipf))
             _answer({"ready": setup.process})
             line = await reader.readline()
             while line:

@@ -1,0 +1,73 @@
+"""Short rollouts (create, echo, delete) by 8 callers: a pool that resets its pods against one that replaces them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+
+from sandlot_grade.report.scale import seconds as as_time
+from sandlot_grade.report.stats import median, percentile
+
+from loadtests.cluster.site import Pool, Site
+from loadtests.reading import Reading
+
+CALLERS = 8
+SECONDS = {"tenant": 15.0, "never": 40.0}  # by reuse policy: replacing pods takes seconds each
+
+
+@dataclass(slots=True)
+class _Churn:
+    """The rollouts of one pool: their times in seconds, and the pods that were created for them."""
+
+    seconds: float
+    times: list[float] = field(default_factory=list)
+    pods: int = 0
+
+    @property
+    def rate(self) -> float:
+        return len(self.times) / self.seconds
+
+
+async def churn(site: Site, runtime: str) -> dict[str, Reading]:
+    """Measure `churn_over_replace_RUNTIME`: rollouts/s with the policy `tenant` ÷ those with `never`."""
+    replaced = await _churn(site, runtime, policy="never")
+    reused = await _churn(site, runtime, policy="tenant")
+    parts = {
+        "rollouts/s": f"{reused.rate:.1f}",
+        "p50": as_time(median(reused.times)),
+        "p99": as_time(percentile(reused.times, 0.99)),
+        "pods created": str(reused.pods),
+        "rollouts/s, replaced": f"{replaced.rate:.1f}",
+        "p50, replaced": as_time(median(replaced.times)),
+        "pods created, replaced": str(replaced.pods),
+    }
+    curves = {f"rollout, {CALLERS} callers, {runtime}": reused.times}
+    value = reused.rate / replaced.rate
+    return {f"churn_over_replace_{runtime}": Reading(value=value, parts=parts, curves=curves)}
+
+
+async def _churn(site: Site, runtime: str, *, policy: str) -> _Churn:
+    async with site.pool(runtime, size=CALLERS, reuse=policy) as pool:
+        found = _Churn(SECONDS[policy])
+        before = await _pods(pool)
+        end = time.monotonic() + found.seconds
+        async with asyncio.TaskGroup() as group:
+            for _ in range(CALLERS):
+                group.create_task(_rollouts(pool, found, end=end))
+        found.pods = len(await _pods(pool) - before)
+    return found
+
+
+async def _rollouts(pool: Pool, found: _Churn, *, end: float) -> None:
+    while (began := time.monotonic()) < end:
+        box = await pool.create()
+        result = await box.exec(["sh", "-c", "echo hi"], check=True)
+        assert result.stdout == "hi\n", result
+        await box.delete()
+        if (now := time.monotonic()) <= end:
+            found.times.append(now - began)
+
+
+async def _pods(pool: Pool) -> set[str]:
+    return {pod.metadata.name for pod in await pool.pods()}
