@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.waiting import wait_until_empty
+
+# Children that a fixture of the session ends. A test may restart one between the two looks of another session fixture.
+session_servers: set[int] = set()
 
 
 @dataclass(frozen=True)
@@ -26,7 +30,7 @@ def _children(pid: int) -> frozenset[int]:
     for task in Path(f"/proc/{pid}/task").iterdir():
         with suppress(OSError):
             found.update(int(child) for child in (task / "children").read_text().split())
-    return frozenset(found)
+    return frozenset(found - session_servers)
 
 
 def _sandlot_processes() -> dict[int, bytes]:
@@ -81,6 +85,23 @@ def differences(before: Snapshot, after: Snapshot, *, descriptors: bool = True) 
     return left
 
 
+def _described(item: str) -> str:
+    """A process with its state, age and command line; its name, if it is a zombie."""
+    name, _, number = item.partition(": ")
+    if name not in ("children", "sandlot_processes"):
+        return item
+    try:
+        stat = Path(f"/proc/{number}/stat").read_text()
+        command = Path(f"/proc/{number}/cmdline").read_bytes().rstrip(b"\0").replace(b"\0", b" ")
+    except OSError:
+        return f"{item} (gone)"
+    comm, _, fields = stat.partition("(")[2].rpartition(") ")
+    state, *_ = values = fields.split()
+    age = time.clock_gettime(time.CLOCK_BOOTTIME) - int(values[19]) / os.sysconf("SC_CLK_TCK")
+    started = time.strftime("%H:%M:%S", time.localtime(time.time() - age))
+    return f"{item} (state {state}, started {started}, {age:.0f} s ago) {command.decode(errors='replace')[:500] or comm}"
+
+
 @contextmanager
 def no_leaks(*, marker: str = "", grace: float = 30.0, descriptors: bool = True) -> Iterator[None]:
     """Raises AssertionError when the block leaves something behind that has not gone within `grace` seconds.
@@ -96,6 +117,6 @@ def no_leaks(*, marker: str = "", grace: float = 30.0, descriptors: bool = True)
         now = differences(before, snapshot(marker=marker), descriptors=descriptors)
         # Another stack's cgroup is without a sidecar for a moment when it is made and removed: what stays counts.
         left = now if left is None else left & now
-        return left
+        return {_described(item) for item in left}
 
     wait_until_empty(still_there, seconds=grace, pause=0.05)

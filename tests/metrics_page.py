@@ -9,7 +9,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 PAGE = (Path(__file__).parents[1] / "docs" / "metrics.md").read_text()
-PROGRAMS = ("Gateway", "Controller", "Sidecar")
+PROGRAMS = ("Gateway", "Controller", "Sidecar", "Node agent")
 
 # Of a family: its type and its labels.
 Families = dict[str, tuple[str, frozenset[str]]]

@@ -155,14 +155,22 @@ class Stack:
 
 
 @contextmanager
-def private_stack(*options: str, name_server: str | None = None) -> Iterator[Stack]:
-    """In a directory of its own, with a look at what is left behind; skips the test without root."""
+def private_stack(
+    *options: str,
+    name_server: str | None = None,
+    env: dict[str, str] | None = None,
+    descriptors: bool = False,
+) -> Iterator[Stack]:
+    """In a directory of its own, with a look at what is left behind; skips the test without root.
+
+    `descriptors`: also at those of this process.
+    """
     if os.geteuid() != 0:
         pytest.skip("needs root: real namespaces and cgroups")
     # Not pytest's own directory: its long path leaves no room for the names of Unix sockets (108 bytes).
     with (
         tempfile.TemporaryDirectory(prefix="sandlot-") as directory,
-        no_leaks(marker=directory, descriptors=False),
-        Stack(Path(directory) / "state", options=options, name_server=name_server) as running,
+        no_leaks(marker=directory, descriptors=descriptors),
+        Stack(Path(directory) / "state", options=options, name_server=name_server, env=env) as running,
     ):
         yield running

@@ -15,6 +15,7 @@ PAGES = (
     "docs/configure.md",
     "docs/keys.md",
     "docs/gvisor.md",
+    "docs/images.md",
     "docs/upgrade.md",
     "docs/metrics.md",
     "charts/sandlot/README.md",

@@ -27,6 +27,7 @@ ALL: dict[str, Any] = {
     "gateway": {
         "config": {"publicUrl": "https://sandlot.example", "maxSandboxes": 5000, "drain": 60.5, "registries": ["*.example", "registry.corp:5000"]},
         "checkpoints": {"claim": "kept"},
+        "registryCredentialsSecret": "registries",
         "tls": {"existingSecret": "certificate"},
         "ssh": {"port": 22, "host": "ssh.sandlot.example"},
         "autoscaling": {"enabled": True},
@@ -51,6 +52,14 @@ ALL: dict[str, Any] = {
             "guaranteed": True,
         }
     },
+    "slots": {"enabled": True},
+    "nodeAgent": {
+        "enabled": True,
+        "containerd": {"snapshotter": "stargz", "snapshotterDirectories": ["/var/lib/containerd-stargz-grpc"]},
+        "podAnnotations": {"example.com/a": "b"},
+        "nodeSelector": {"pool": "sandboxes"},
+        "tolerations": TOLERATIONS,
+    },
     "gvisor": {
         "nodeSelector": {"gvisor": "true"},
         "installer": {
@@ -73,14 +82,9 @@ ALL: dict[str, Any] = {
         },
         "clients": [{"namespaceSelector": {"matchLabels": {"clients": "yes"}}}],
     },
-    "scheduler": {
-        "enabled": True,
-        "image": "registry.example/kube-scheduler:v1.36.3",
-        "nodeSelector": {"pool": "system"},
-        "tolerations": TOLERATIONS,
-    },
     "pools": {
         "fixed": {"size": 4, "template": {"image": "python:3.12"}},
+        "slots": {"size": 4, "template": {"cpu": 2}, "reuse": {"policy": "tenant"}},
         "scaled": {
             "minSize": 2,
             "maxSize": 40,
@@ -136,8 +140,15 @@ def refusal(values: dict[str, Any]) -> str:
     return done.stderr
 
 
-def one(resources: list[Resource], kind: str, name: str) -> Resource:
-    found = [each for each in resources if each["kind"] == kind and each["metadata"]["name"] == name]
+def one(resources: list[Resource], kind: str, name: str, *, namespace: str | None = None) -> Resource:
+    """`namespace`: where resources of this name are in several."""
+    found = [
+        each
+        for each in resources
+        if each["kind"] == kind
+        and each["metadata"]["name"] == name
+        and namespace in (None, each["metadata"].get("namespace"))
+    ]
     assert len(found) == 1, f"{len(found)} {kind} {name}"
     return found[0]
 

@@ -50,10 +50,11 @@ def test_the_pods_are_admitted_where_only_restricted_ones_are(release: Release) 
 
 @pytest.mark.parametrize("release", [ALL], ids=["everything"], indirect=True)
 def test_the_sandboxes_namespace_admits_the_privileged(release: Release) -> None:
-    (daemons,) = of_kind(release.resources(), "DaemonSet")
-    template = daemons["spec"]["template"]
-    pod = {"metadata": {"generateName": "try-"}, "spec": template["spec"]}
-    assert release.server.call("POST", f"/api/v1/namespaces/{release.sandboxes}/pods?dryRun=All", pod)
+    daemons = of_kind(release.resources(), "DaemonSet")
+    assert len(daemons) == 2, "installer of gVisor and node agent"
+    for each in daemons:
+        pod = {"metadata": {"generateName": "try-"}, "spec": each["spec"]["template"]["spec"]}
+        assert release.server.call("POST", f"/api/v1/namespaces/{release.sandboxes}/pods?dryRun=All", pod)
 
 
 _IN_SANDBOXES = [
@@ -69,6 +70,12 @@ _IN_SANDBOXES = [
     ("", "serviceaccounts/token", {}),
     ("rbac.authorization.k8s.io", "rolebindings", {}),
     ("networking.k8s.io", "networkpolicies", {}),
+    (
+        "sandlot.dev",
+        "imagewarmups",
+        {"gateway": "get list create delete", "controller": "get list watch delete"},
+    ),
+    ("sandlot.dev", "imagewarmups/status", {"controller": "patch"}),
     (
         "sandlot.dev",
         "sandboxes",

@@ -33,11 +33,11 @@ class Node:
         self._log.touch()
 
     def install(
-        self, *, restart: str | None = None, net_raw: str = "true", stats: str = "1m"
+        self, *, restart: str | None = None, net_raw: str = "true", stats: str = "1m", files: str = "shared"
     ) -> subprocess.CompletedProcess[str]:
         command = ("sh", "-c", restart or f"echo restarted >> {self._log}")
         return subprocess.run(
-            ["sh", str(SCRIPT), str(self.root), str(self.source), "runsc", net_raw, stats, *command],
+            ["sh", str(SCRIPT), str(self.root), str(self.source), "runsc", net_raw, stats, files, *command],
             capture_output=True,
             text=True,
             timeout=30,
@@ -132,6 +132,15 @@ def test_raw_sockets_can_be_switched_off_later(tmp_path: Path) -> None:
     assert node.restarts == 1
 
 
+def test_gvisor_does_not_look_again_at_mounted_files_where_slots_are_enabled(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    for files, wanted in (("shared", {}), ("exclusive", {"file-access-mounts": "exclusive"}), ("shared", {})):
+        assert node.install(files=files).returncode == 0
+        settings = tomllib.loads((node.root / "etc/containerd/sandlot-runsc.toml").read_text())
+        assert settings["runsc_config"] == {"systemd-cgroup": "false", "net-raw": "true", **wanted}
+    assert node.restarts == 1
+
+
 def test_a_new_runsc_needs_no_restart(tmp_path: Path) -> None:
     node = Node(tmp_path)
     node.install()
@@ -177,5 +186,7 @@ def test_the_daemon_set_runs_this_script(everything: list[Resource]) -> None:
     pod = one(everything, "DaemonSet", "gvisor-installer")["spec"]["template"]["spec"]
     command = pod["initContainers"][0]["command"]
     assert command[:7] == ["sh", "/script/install-runsc.sh", "/host", "/opt/gvisor", "runsc", "true", "1m"]
+    assert command[7] == "exclusive"
+    assert command[8:] == ["chroot", "/host", "systemctl", "restart", "containerd"]
     handler = one(everything, "RuntimeClass", "gvisor")["handler"]
     assert command[4] == handler

@@ -183,6 +183,19 @@ def test_no_rule_of_sandboxes_opens_the_controller_s_metrics(peers: dict[str, Pe
     }
 
 
+def test_no_sandbox_reaches_a_node_agent(everything: list[Resource], peers: dict[str, Peer]) -> None:
+    """Even where a rule of the sandboxes holds the cluster's own addresses."""
+    wide = {"custom": [{"name": "wide", "cidrs": ["10.0.0.0/8"]}]}
+    opened = render({"nodeAgent": {"enabled": True}, "networkPolicy": {"egress": wide}})
+    labels = one(opened, "DaemonSet", "sandlot-node-agent")["spec"]["template"]["metadata"]["labels"]
+    agent = Peer("10.0.2.9", SANDBOXES, tuple(labels.items()))
+    for resources in (everything, opened):
+        assert all(_may(resources, peers[each], agent, 8660) for each in ("gateway", "controller"))
+        assert not any(_may(resources, peers[box], agent, 8660) for box in ("sandbox-0", "sandbox-1"))
+        assert not _may(resources, peers["gateway"], agent, 22)
+        assert not any(_may(resources, agent, peer, 443) for peer in peers.values()), "it connects to nothing"
+
+
 def test_without_policies_there_are_none() -> None:
     assert of_kind(render(ALL | {"networkPolicy": {"enabled": False}}), "NetworkPolicy") == []
 

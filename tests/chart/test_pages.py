@@ -198,7 +198,10 @@ def test_definitions_that_changed_are_applied_over_helm_s(shell: Shell) -> None:
     """Helm made them, so a plain server-side apply of a change would be a conflict."""
     name = "sandboxpools.sandlot.dev"
     path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}"
-    shell.run(f"kubectl delete crd {name} --dry-run=none; " + commands("charts/sandlot/README.md"))
+    shell.run(
+        f"kubectl delete crd {name} --ignore-not-found --dry-run=none; "
+        + commands("charts/sandlot/README.md")
+    )
     source = (ROOT / "charts/sandlot/crds/sandboxpools.yaml").read_text()
     changed = source.replace("maximum: 10000", "maximum: 20000")
     assert changed != source

@@ -9,7 +9,7 @@ import pytest
 from sandlot_controller import settings as controller
 from sandlot_gateway import settings as gateway
 
-from tests.chart.render import SANDBOXES, Resource, environment, of_kind, one, render
+from tests.chart.render import NAMESPACE, SANDBOXES, Resource, environment, of_kind, one, render
 
 COMPONENTS = ("gateway", "controller")
 
@@ -73,18 +73,20 @@ def test_the_secrets_are_where_the_settings_say(deployment: Resource, resources:
     (container,) = pod["containers"]
     secrets = {each["name"]: each["secret"]["secretName"] for each in pod["volumes"] if "secret" in each}
     mounts = {each["mountPath"]: each for each in container["volumeMounts"]}
-    files = [variables[name] for name in ("SANDLOT_KEY_FILE", "SANDLOT_API_KEYS_FILE") if name in variables]
-    assert len(files) == len(secrets.keys() - {"tls"})
+    named = ("SANDLOT_KEY_FILE", "SANDLOT_API_KEYS_FILE", "SANDLOT_NODE_AGENT_TOKEN_FILE")
+    files = [variables[name] for name in named if name in variables]
+    assert len(files) == len(secrets.keys() - {"tls", "registry-credentials"})
     for file in files:
         directory, _, key = file.rpartition("/")
         assert mounts[directory]["readOnly"] is True
-        assert key in one(resources, "Secret", secrets[mounts[directory]["name"]])["data"]
+        secret = one(resources, "Secret", secrets[mounts[directory]["name"]], namespace=NAMESPACE)
+        assert key in secret["data"]
 
 
 def test_the_controller_does_not_see_api_keys(resources: list[Resource]) -> None:
     pod = one(resources, "Deployment", "sandlot-controller")["spec"]["template"]["spec"]
     secrets = {each["secret"]["secretName"] for each in pod["volumes"] if "secret" in each}
-    assert secrets == {"sandlot-master"}
+    assert secrets - {"sandlot-node-agent", "registries"} == {"sandlot-master"}
 
 
 def _load(deployment: Resource, monkeypatch: pytest.MonkeyPatch) -> Any:
@@ -116,24 +118,22 @@ def test_what_the_controller_makes_of_all_options(
     assert settings.tolerations[0].effect == "NoSchedule"
     assert settings.image_pull_secrets == ["images"]
     assert settings.guaranteed is True
-    assert settings.scheduler_name == "sandlot-scheduler"
     assert settings.sidecar_memory_limit == 256 << 20
     assert settings.webhook_url == (
         "http://sandlot-gateway-webhooks.sandlot-system.svc.cluster.local.:8641/internal/sidecar"
     )
 
 
+def test_how_nodes_are_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    for values, placement in (({}, "pack"), ({"controller": {"config": {"placement": "spread"}}}, "spread")):
+        settings = _load(one(render(values), "Deployment", "sandlot-controller"), monkeypatch)
+        assert settings.placement == placement
+
+
 def test_a_scheduler_of_the_users_own() -> None:
     resources = render({"sandboxes": {"pods": {"schedulerName": "packing"}}})
     variables = environment(one(resources, "Deployment", "sandlot-controller"))
     assert variables["SANDLOT_SCHEDULER_NAME"] == "packing"
-
-
-def test_the_scheduler_is_as_restricted_as_the_others(everything: list[Resource]) -> None:
-    theirs = one(everything, "Deployment", "sandlot-controller")["spec"]["template"]["spec"]
-    scheduler = one(everything, "Deployment", "sandlot-scheduler")["spec"]["template"]["spec"]
-    assert scheduler["securityContext"] == theirs["securityContext"]
-    assert scheduler["containers"][0]["securityContext"] == theirs["containers"][0]["securityContext"]
 
 
 def test_both_take_the_same_key(resources: list[Resource]) -> None:

@@ -12,6 +12,11 @@ GATEWAY_RULES = [
         "resources": ["sandboxes", "sandboxpools"],
         "verbs": [*READ, "create", "patch", "delete"],
     },
+    {
+        "apiGroups": ["sandlot.dev"],
+        "resources": ["imagewarmups"],
+        "verbs": ["get", "list", "create", "delete"],
+    },
     {"apiGroups": ["sandlot.dev"], "resources": ["sandboxes/status"], "verbs": ["patch"]},
 ]
 CONTROLLER_RULES = [
@@ -22,9 +27,10 @@ CONTROLLER_RULES = [
         "verbs": [*READ, "delete", "deletecollection"],
     },
     {"apiGroups": ["sandlot.dev"], "resources": ["sandboxpools"], "verbs": READ},
+    {"apiGroups": ["sandlot.dev"], "resources": ["imagewarmups"], "verbs": [*READ, "delete"]},
     {
         "apiGroups": ["sandlot.dev"],
-        "resources": ["sandboxes/status", "sandboxpools/status"],
+        "resources": ["sandboxes/status", "sandboxpools/status", "imagewarmups/status"],
         "verbs": ["patch"],
     },
 ]
@@ -38,16 +44,11 @@ LEASE_RULES = [
 ]
 
 
-SCHEDULER_LEASE_RULES = [LEASE_RULES[0] | {"resourceNames": ["sandlot-scheduler"]}]
-
-
 def test_the_roles_to_the_letter(resources: list[Resource]) -> None:
     roles = {
         (each["metadata"]["namespace"], each["metadata"]["name"]): each["rules"]
         for each in of_kind(resources, "Role")
     }
-    if of_kind(resources, "HorizontalPodAutoscaler"):  # everything is on
-        assert roles.pop((NAMESPACE, "sandlot-scheduler-lease")) == SCHEDULER_LEASE_RULES
     assert roles == {
         (SANDBOXES, "sandlot-gateway"): GATEWAY_RULES,
         (SANDBOXES, "sandlot-controller"): CONTROLLER_RULES,
@@ -62,8 +63,6 @@ def test_the_only_thing_known_of_the_cluster_is_its_nodes(resources: list[Resour
 
 def test_each_role_is_bound_to_the_account_of_its_name(resources: list[Resource]) -> None:
     for binding in of_kind(resources, "RoleBinding") + of_kind(resources, "ClusterRoleBinding"):
-        if binding["roleRef"]["name"].startswith("system:"):
-            continue
         role = one(resources, binding["roleRef"]["kind"], binding["roleRef"]["name"])
         assert role["metadata"].get("namespace") == binding["metadata"].get("namespace")
         (subject,) = binding["subjects"]
@@ -75,14 +74,3 @@ def test_each_role_is_bound_to_the_account_of_its_name(resources: list[Resource]
 
 def test_sandboxes_have_no_account(resources: list[Resource]) -> None:
     assert all(each["metadata"]["namespace"] == NAMESPACE for each in of_kind(resources, "ServiceAccount"))
-
-
-def test_the_scheduler_is_what_kubernetes_calls_one(everything: list[Resource]) -> None:
-    bindings = [
-        each
-        for each in of_kind(everything, "ClusterRoleBinding")
-        if each["roleRef"]["name"].startswith("system:")
-    ]
-    roles = {each["roleRef"]["name"] for each in bindings}
-    assert roles == {"system:kube-scheduler", "system:volume-scheduler"}
-    assert {each["subjects"][0]["name"] for each in bindings} == {"sandlot-scheduler"}

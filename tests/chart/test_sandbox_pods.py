@@ -124,11 +124,6 @@ def test_without_gvisor_the_nodes_default_holds(monkeypatch: pytest.MonkeyPatch)
     assert other["spec"]["runtimeClassName"] == "walled"
 
 
-def test_the_chart_s_own_scheduler(monkeypatch: pytest.MonkeyPatch) -> None:
-    values = {"scheduler": {"enabled": True, "image": "registry.example/kube-scheduler:v1.36.3"}}
-    assert built(values, monkeypatch)["spec"]["schedulerName"] == "sandlot-scheduler"
-
-
 def test_an_autoscaled_pool_arrives_as_one() -> None:
     (made,) = of_kind(
         render({"pools": {"scaled": {"minSize": 2, "maxSize": 40, "template": PYTHON}}}), "SandboxPool"
@@ -138,7 +133,14 @@ def test_an_autoscaled_pool_arrives_as_one() -> None:
 
 
 @pytest.mark.programs
-@pytest.mark.parametrize(("values", "qos"), [({}, "Burstable"), (VALUES, "Guaranteed")])
+@pytest.mark.parametrize(
+    ("values", "qos"),
+    [
+        ({}, "Burstable"),
+        (VALUES, "Guaranteed"),
+        ({"slots": {"enabled": True}, "nodeAgent": {"enabled": True}}, "Burstable"),
+    ],
+)
 def test_the_api_server_takes_the_pod(
     values: dict[str, Any], qos: str, release: Release, monkeypatch: pytest.MonkeyPatch
 ) -> None:

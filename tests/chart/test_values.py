@@ -13,6 +13,7 @@ import pytest
 import yaml
 from sandlot_controller.settings import Settings as Controller
 from sandlot_gateway.settings import Settings as Gateway
+from sandlot_node.settings import Settings as NodeAgent
 
 from tests.chart.render import CHART, ROOT, refusal, render
 
@@ -44,7 +45,7 @@ from tests.chart.render import CHART, ROOT, refusal, render
         ({"networkPolicy": {"egress": {"custom": [{"name": "x"}]}}}, "missing property 'cidrs'"),
         ({"networkPolicy": {"egress": {"custom": [{"name": "x", "cidrs": ["10.0.0.1"]}]}}}, "custom/0/cidrs/0"),
         ({"pools": {"p": {"size": 4}}}, "at '/pools/p': missing property 'template'"),
-        ({"pools": {"p": {"size": 4, "template": {"image": ""}}}}, "at '/pools/p/template/image': minLength"),
+        ({"pools": {"p": {"size": 4, "template": {"image": ""}}}, "slots": {"enabled": True}}, "at '/pools/p/template/image': minLength"),
         ({"pools": {"p": {"size": 1, "owner": "a b", "template": {"image": "x"}}}}, "at '/pools/p/owner': 'a b' does not match"),
         ({"pools": {"p": {"size": -1, "template": {"image": "x"}}}}, "at '/pools/p/size': minimum"),
         ({"pools": {"A_b": {"size": 1, "template": {"image": "x"}}}}, "at '/pools': additional properties 'A_b' not allowed"),
@@ -80,14 +81,27 @@ def test_the_schema_names_the_field(values: dict[str, Any], named: str) -> None:
             )
         ),
         ({"gvisor": {"installer": {"enabled": True}}}, "gvisor.installer.image is empty"),
+        ({"pools": {"p": {"size": 1, "template": {}}}}, "pools.p.template.image is missing"),
+        ({"slots": {"enabled": True}}, "slots.enabled needs nodeAgent.enabled"),
+        (
+            {"gateway": {"registryCredentialsSecret": "x"}, "nodeAgent": {"enabled": True}},
+            "gateway.registryCredentialsSecret needs slots.enabled",
+        ),
+        *(
+            (
+                {
+                    "gateway": {"registryCredentialsSecret": "x"},
+                    "nodeAgent": {"enabled": True},
+                    "slots": {"enabled": True},
+                    "sandboxes": {"pods": {"imagePullPolicy": policy}},
+                },
+                "gateway.registryCredentialsSecret needs sandboxes.pods.imagePullPolicy=Always",
+            )
+            for policy in (None, "IfNotPresent", "Never")
+        ),
         (
             {"commonLabels": {"app.kubernetes.io/name": "x"}},
             "commonLabels: app.kubernetes.io/name is one of the chart's selector labels",
-        ),
-        ({"scheduler": {"enabled": True}}, "scheduler.image is empty"),
-        (
-            {"scheduler": {"enabled": True, "image": "x"}, "sandboxes": {"pods": {"schedulerName": "y"}}},
-            "sandboxes.pods.schedulerName and scheduler.enabled",
         ),
         ({"sandboxes": {"namespace": "sandlot-system"}}, "sandboxes.namespace is the release's own"),
         (
@@ -140,7 +154,12 @@ def test_part_of_a_bigger_chart() -> None:
 
 @pytest.mark.parametrize(
     ("section", "settings"),
-    [("gateway.config", Gateway), ("controller.config", Controller), ("sandboxes.pods", Controller)],
+    [
+        ("gateway.config", Gateway),
+        ("controller.config", Controller),
+        ("sandboxes.pods", Controller),
+        ("nodeAgent.config", NodeAgent),
+    ],
 )
 def test_defaults_and_bounds_are_the_programs(section: str, settings: Any) -> None:
     """`maxStarts` differs: the program's default is for one machine's cores; `leave`: nobody stands in front of a local one."""

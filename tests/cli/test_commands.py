@@ -15,6 +15,7 @@ from sandlot import Sandbox
 from tests.cli.conftest import Run, environment
 from tests.complaints import WARNINGS_SHOWN
 from tests.sdk.conftest import Server
+from tests.sdk.service.server import Service
 
 
 def test_keep_exec_ps_logs_rm(cli: Run) -> None:
@@ -68,12 +69,61 @@ def test_pools(cli: Run) -> None:
     assert cli("pools", "set", "cli-pool", "--pids", "100").returncode == 0
     kept = {item["name"]: item for item in json.loads(cli("pools", "ls", "--json").stdout)}["cli-pool"]
     assert (kept["size"], kept["memory"], kept["pids"]) == (0, 256 << 20, 100)
+    assert kept["reuse"] == {"policy": "tenant", "max_uses": 100, "max_age": 3600.0}
+    changed = cli(
+        "pools", "set", "cli-pool", "--reuse", "never", "--max-uses", "7", "--max-age", "60", "--json"
+    )
+    assert json.loads(changed.stdout)["reuse"] == {"policy": "never", "max_uses": 7, "max_age": 60.0}
+    assert cli("pools", "set", "cli-pool", "--reuse", "all").returncode == 2
     assert cli("pools", "set", "cli-pool", "-n", "1").returncode == 0
     listed = {item["name"]: item for item in json.loads(cli("pools", "ls", "--json").stdout)}
     assert listed["cli-pool"]["size"] == 1
     assert "cli-pool" in cli("pools", "ls").stdout
     assert cli("pools", "rm", "cli-pool").returncode == 0
     assert cli("pools", "rm", "cli-pool").returncode == 3
+
+
+def test_a_warm_up(cli: Run, tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text('{"image": "host"}\n{"image": "host"}\n')
+    done = cli("images", "warm", str(tmp_path / "rows.jsonl"), "--timeout", "60")
+    assert done.returncode == 0, done.stderr
+    name, text = done.stdout.strip().split(": ")
+    assert (text, done.stderr) == ("1 of 1 images ready", "")
+    begun = cli("images", "warm", str(tmp_path / "rows.jsonl"), "--no-wait", "--json")
+    other = json.loads(begun.stdout)["id"]
+    assert {name, other} <= {one["id"] for one in json.loads(cli("images", "ls", "--json").stdout)}
+    assert json.loads(cli("images", "wait", other, "--json").stdout)["state"] == "DONE"
+    assert name in cli("images", "ls").stdout
+    assert cli("images", "rm", name).returncode == 0
+    assert cli("images", "rm", name).returncode == 3
+    (tmp_path / "rows.jsonl").write_text('{"image": "host"}\n{"what": "host"}\n')
+    wrong = cli("images", "warm", str(tmp_path / "rows.jsonl"))
+    assert (wrong.returncode, f"{tmp_path}/rows.jsonl:2: no field" in wrong.stderr) == (2, True)
+
+
+def test_a_warm_up_tells_of_images_that_failed_and_of_tasks_without_one(
+    service: Service, tmp_path: Path
+) -> None:
+    for name, table in (("a", 'docker_image = "missing"'), ("b", 'docker_image = "there"'), ("c", "")):
+        (tmp_path / name / "environment").mkdir(parents=True)
+        (tmp_path / name / "environment" / "Dockerfile").write_text("FROM scratch\n")
+        (tmp_path / name / "task.toml").write_text(f"[environment]\n{table}\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "sandlot", "images", "warm", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env={**environment(service.url, service.api_key, tmp_path), **WARNINGS_SHOWN},
+    )
+    assert done.returncode == 1
+    assert done.stdout.endswith(": 1 of 2 images ready, 1 failed\n")
+    assert done.stderr.splitlines() == [
+        f"sandlot: left out 1 of the tasks, with a Dockerfile and no image, such as {tmp_path}/c: "
+        "build their images and name them in task.toml",
+        "sandlot: no node prepares images",
+        "sandlot: missing: the registry has no such image",
+    ]
 
 
 def test_bench(cli: Run) -> None:

@@ -259,8 +259,14 @@ def load_image(archive: Path) -> str:
 
 def push_image(archive: Path) -> str:
     """Brings an OCI archive to the cluster's registry, and gives the name under which pods pull it."""
+    (name,) = push_images(archive)
+    return name
+
+
+def push_images(source: Path) -> list[str]:
+    """Brings all images of an archive or of a layout's directory to the registry, and gives their names there."""
     engine = recorded()
-    return registry.push(engine, nodes=nodes(engine), archive=archive)
+    return registry.push(engine, nodes=nodes(engine), source=source)
 
 
 def logs(out: Path) -> Path:

@@ -35,7 +35,12 @@ def cgroup_v2(root: Path = Path("/sys/fs/cgroup")) -> bool:
 
 def runsc_config(*, v2: bool, dense: bool = False) -> str:
     """gVisor's configuration on a node; one shim for a pod where it is to be dense, else one for each container."""
-    settings = {"platform": "systrap", "systemd-cgroup": str(v2).lower(), "net-raw": "true"}
+    settings = {
+        "platform": "systrap",
+        "systemd-cgroup": str(v2).lower(),
+        "net-raw": "true",
+        "file-access-mounts": "exclusive",  # as the chart's installer sets it where slots are enabled
+    }
     return f"grouping = {str(dense).lower()}\n[runsc_config]\n" + "".join(
         f'{name} = "{value}"\n' for name, value in settings.items()
     )

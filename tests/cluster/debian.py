@@ -1,13 +1,14 @@
-"""The Debian packages that the machine itself needs, installed where that can be done."""
+"""Debian packages: those that the machine itself needs, installed where that can be done, and others as files."""
 
 from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.cluster import versions
-from tests.cluster.shell import ClusterError, run, say
+from tests.cluster.shell import ClusterError, CommandFailed, run, say
 
 
 def missing_packages() -> list[str]:
@@ -36,3 +37,19 @@ def ensure_packages() -> None:
     env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     run(["apt-get", "update", "-qq"], env=env)
     run(["apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages], env=env)
+
+
+def download(packages: Sequence[str], *, directory: Path) -> list[Path]:
+    """The files of packages in the order of their names; fetches those that the directory does not have."""
+    directory.mkdir(parents=True, exist_ok=True)
+    missing = [name for name in packages if not any(directory.glob(f"{name}_*.deb"))]
+    if missing:
+        say(f"downloading {' '.join(missing)}")
+        # As this user: apt's own cannot write here.
+        command = ["apt-get", "download", "-qq", "-o", "APT::Sandbox::User=root", *missing]
+        try:
+            run(command, cwd=directory)
+        except CommandFailed:  # a machine that nobody has asked for packages yet
+            run(["apt-get", "update", "-qq"])
+            run(command, cwd=directory)
+    return [next(directory.glob(f"{name}_*.deb")) for name in packages]

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -132,6 +133,20 @@ def build(*, names: list[str]) -> None:
         directory = _module_directory(key=key, module=module, programs=chosen)
         for name in chosen:
             _build(directory=directory, module=module, name=name)
+
+
+def own_program(name: str, *, of: Sequence[Path], directory: Path, build: Callable[[Path], object]) -> Path:
+    """Return a program of the tests' own in a cache directory: `build` writes it, once for the contents of `of`."""
+    sources = b"\0".join(path.read_bytes() for path in of)
+    path = directory / f"{name}-{hashlib.sha256(sources).hexdigest()[:12]}"
+    if not path.exists():
+        say(f"building the tests' own program {name}")
+        for old in directory.glob(f"{name}-*"):
+            old.unlink()
+        part = path.with_suffix(".part")
+        build(part)
+        part.rename(path)
+    return path
 
 
 def module_source(module: GoModule) -> Path:

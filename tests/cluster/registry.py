@@ -69,11 +69,11 @@ def start(engine: Engine, *, nodes: Sequence[str]) -> str:
     return address
 
 
-def push(engine: Engine, *, nodes: Sequence[str], archive: Path) -> str:
-    """Pushes an OCI archive and gives the name under which pods pull it."""
+def push(engine: Engine, *, nodes: Sequence[str], source: Path) -> list[str]:
+    """Pushes an OCI archive or the images of a layout's directory and gives the names under which pods pull them."""
     address = start(engine, nodes=nodes)
-    pushed = engine.run([sys.executable, HERE / "push.py", address, archive.resolve()])
-    return f"{REGISTRY_HOST}/{pushed.strip()}"
+    pushed = engine.run([sys.executable, HERE / "push.py", address, source.resolve()])
+    return [f"{REGISTRY_HOST}/{name}" for name in pushed.split()]
 
 
 def stop() -> None:

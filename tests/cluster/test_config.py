@@ -24,6 +24,7 @@ def test_kubelet_runc_and_runsc_use_the_same_cgroup_driver(v2: bool) -> None:
     assert runtimes["runc"]["options"]["SystemdCgroup"] is v2
     assert runsc["systemd-cgroup"] == str(v2).lower()
     assert runsc["net-raw"] == "true"
+    assert runsc["file-access-mounts"] == "exclusive"
 
 
 def test_the_runtime_class_names_a_runtime_that_containerd_has() -> None:

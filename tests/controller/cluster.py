@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from sandlot_controller.act.node_agents import NodeAgents
 from sandlot_controller.act.sidecars import Sidecars
 from sandlot_controller.controller import Controller
 from sandlot_controller.settings import Settings
@@ -20,8 +21,11 @@ from sandlot_kube.client import MERGE_PATCH, KubeClient
 from sandlot_kube.errors import KubeError
 from sandlot_kube.objects import Pod
 
+from tests.controller.objects import container_status, is_ready
 from tests.controller.sidecars import FakeSidecars
 from tests.controller.watched import TIMEOUT, Watched
+
+ROOM = {"cpu": "64", "memory": "512Gi", "ephemeral-storage": "1Ti"}
 
 
 class Cluster(Watched):
@@ -29,6 +33,7 @@ class Cluster(Watched):
         super().__init__(client)
         self.key_file = key_file
         self.sidecars = FakeSidecars(self.pods, tokens=InstanceTokens.from_file(key_file))
+        self.agents: NodeAgents | None = None  # None: the setting says
         self.made: list[str] = []  # every pod there ever was
         self.most_starting: dict[str, int] = {}  # node → at one time
         self.nodes: list[str] = []
@@ -36,6 +41,10 @@ class Cluster(Watched):
         self.start_seconds = 0.0  # from the node to the running container
         self.confirms = True  # they say that a pod has ended
         self.image_error: str | None = None  # what they say of every image
+        self.pods_per_node = 110  # of nodes that are made from now on
+        self.taken: dict[str, int] = {}  # node -> pods of others, of which only the scheduler knows
+        self._bound: dict[str, str] = {}  # pod -> node
+        self._scheduled: set[str] = set()  # uids: a cold start's pod may be made again under its name
         self._tasks: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
@@ -75,7 +84,8 @@ class Cluster(Watched):
         )
 
     def controller(self, **values: Any) -> Controller:
-        return Controller(self.client, self.settings(**values), sidecars=Sidecars(port=self.sidecars.port))
+        sidecars = Sidecars(port=self.sidecars.port)
+        return Controller(self.client, self.settings(**values), sidecars=sidecars, agents=self.agents)
 
     @asynccontextmanager
     async def controlled(self, **values: Any) -> AsyncIterator[Controller]:
@@ -122,13 +132,23 @@ class Cluster(Watched):
     async def sandbox(self, name: str, *, image: str = "python:3.12", **spec: Any) -> None:
         await self.apply("Sandbox", name, {"template": {"image": image}, **spec})
 
-    async def claim(self, pod: str, *, record: bool = True) -> str:
-        """As a gateway does: at the sidecar first."""
+    async def claim(self, pod: str, *, record: bool = True, generation: int | None = None) -> str:
+        """As a gateway does: at the sidecar first. `generation`: of a reused pod."""
         self.sidecars.claimed.add(pod)
         name = f"sbx-{secrets.token_hex(4)}"
+        slot = {"podName": pod}
+        if generation is not None:
+            self.sidecars.owners[pod] = name
+            self.sidecars.generations[pod] = generation
+            slot |= {"generation": generation}
         if record:
-            await self.sandbox(name, podName=pod, sandboxId=name, state="Running")
+            await self.sandbox(name, **slot, sandboxId=name, state="Running")
         return name
+
+    def reset(self, pod: str) -> None:
+        """As a gateway has it done."""
+        self.sidecars.claimed.discard(pod)
+        self.sidecars.owners.pop(pod, None)
 
     async def end(
         self, sandbox: str, verdict: str = "deleted", *, at: float | None = None, **more: Any
@@ -158,7 +178,12 @@ class Cluster(Watched):
         return name
 
     async def node_says(self, name: str, ready: str) -> None:
-        body = {"status": {"conditions": [{"type": "Ready", "status": ready}]}}
+        body = {
+            "status": {
+                "conditions": [{"type": "Ready", "status": ready}],
+                "allocatable": {**ROOM, "pods": str(self.pods_per_node)},
+            }
+        }
         await self.client.request("PATCH", paths.nodes(name) + "/status", body=body, content_type=MERGE_PATCH)
 
     async def pod_says(self, name: str, **status: Any) -> None:
@@ -171,11 +196,11 @@ class Cluster(Watched):
 
     async def waits(self, pod: str, reason: str, message: str) -> None:
         state = {"waiting": {"reason": reason, "message": message}}
-        await self.pod_says(pod, containerStatuses=[_container("sandbox", state)])
+        await self.pod_says(pod, containerStatuses=[container_status("sandbox", state)])
 
     async def dies(self, pod: str, container: str, *, code: int, reason: str = "Error") -> None:
         state = {"terminated": {"exitCode": code, "reason": reason}}
-        await self.pod_says(pod, containerStatuses=[_container(container, state)])
+        await self.pod_says(pod, containerStatuses=[container_status(container, state)])
 
     def warm(self, pool: str = "p") -> list[str]:
         """Pods of the pool that run and that no record names."""
@@ -195,6 +220,8 @@ class Cluster(Watched):
         name = pod.metadata.name
         if name not in self.made:
             self.made.append(name)
+        if pod.metadata.uid not in self._scheduled:
+            self._scheduled.add(pod.metadata.uid)
             if self.starts:
                 self.spawn(self.schedule(name))
         elif pod.spec.node_name and not is_ready(pod):
@@ -215,24 +242,27 @@ class Cluster(Watched):
         task.add_done_callback(self._tasks.discard)
 
     async def schedule(self, name: str) -> None:
-        """Always the first node that the pod allows, as a packing scheduler would; then it comes up."""
+        """Always the first node that the pod allows and that has room, as a packing scheduler would; then it comes up."""
         raw = json.loads(await self.client.request("GET", paths.pods(self.namespace, name)))
         affinity = raw["spec"].get("affinity", {}).get("nodeAffinity", {})
         terms = affinity.get("requiredDuringSchedulingIgnoredDuringExecution", {}).get(
             "nodeSelectorTerms", []
         )
-        avoid = {value for term in terms for field in term["matchFields"] for value in field["values"]}
-        node = next((node for node in self.nodes if node not in avoid), None)
+        allowed = [value for term in terms for field in term["matchFields"] for value in field["values"]]
+        node = next(
+            (node for node in self.nodes if node in (allowed or [node]) and self._has_room(node)), None
+        )
         with suppress(KubeError):
             if node is None:
                 why = {
                     "type": "PodScheduled",
                     "status": "False",
                     "reason": "Unschedulable",
-                    "message": "full",
+                    "message": "0/1 nodes are available: 1 Too many pods." if allowed else "full",
                 }
                 await self.pod_says(name, conditions=[why])
                 return
+            self._bound[name] = node
             target = {"apiVersion": "v1", "kind": "Node", "name": node}
             body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target}
             await self.client.request("POST", paths.pods(self.namespace, name) + "/binding", body=body)
@@ -242,6 +272,10 @@ class Cluster(Watched):
             else:
                 await self.waits(name, "ErrImagePull", self.image_error)
 
+    def _has_room(self, node: str) -> bool:
+        here = sum(self._bound.get(pod) == node for pod in self.pods)
+        return here + self.taken.get(node, 0) < self.pods_per_node
+
     async def up(self, name: str) -> None:
         running = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
         await self.pod_says(
@@ -250,25 +284,9 @@ class Cluster(Watched):
             podIP="127.0.0.1",
             podIPs=[{"ip": "127.0.0.1"}],
             conditions=[{"type": "Ready", "status": "True"}, {"type": "PodScheduled", "status": "True"}],
-            containerStatuses=[_container("sandbox", running), _container("sidecar", running)],
+            containerStatuses=[container_status("sandbox", running), container_status("sidecar", running)],
         )
 
     async def _gone(self, name: str) -> None:
         with suppress(KubeError):
             await self.delete(paths.pods(self.namespace, name), gracePeriodSeconds=0)
-
-
-def is_ready(pod: Pod) -> bool:
-    ready = pod.condition("Ready")
-    return ready is not None and ready.status == "True"
-
-
-def _container(name: str, state: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "name": name,
-        "state": state,
-        "ready": "running" in state,
-        "restartCount": 0,
-        "image": "x",
-        "imageID": "",
-    }

@@ -24,3 +24,13 @@ def sandbox(*, said: dict[str, Any] | None = None, **spec: Any) -> Sandbox:
         "status": said or {},
     }
     return msgspec.convert(body, Sandbox)
+
+
+def is_ready(pod: Pod) -> bool:
+    ready = pod.condition("Ready")
+    return ready is not None and ready.status == "True"
+
+
+def container_status(name: str, state: dict[str, Any]) -> dict[str, Any]:
+    kept = {"restartCount": 0, "image": "x", "imageID": ""}
+    return {"name": name, "state": state, "ready": "running" in state, **kept}

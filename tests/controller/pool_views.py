@@ -7,8 +7,12 @@ from collections.abc import Iterable
 from sandlot_controller.plan.pool_pods import PodView, PoolPods
 from sandlot_controller.plan.pools import PoolView
 
+from tests.controller.placing import needs
+
 KEY, NEW = "a" * 16, "b" * 16
 
 
-def pool_of(name: str, build: str, size: int, pods: Iterable[PodView] = ()) -> PoolView:
-    return PoolView(name, build, size, PoolPods(pods))
+def pool_of(
+    name: str, build: str, size: int, pods: Iterable[PodView] = (), *, admitted: bool = True
+) -> PoolView:
+    return PoolView(name, build, size, PoolPods(pods), needs(), admitted=admitted)

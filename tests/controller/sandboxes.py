@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tests.controller.cluster import Cluster, is_ready
+from tests.controller.cluster import Cluster
+from tests.controller.objects import is_ready
 
 ID = "i-0123456789abcdef"
 

@@ -12,6 +12,8 @@ from sandlot_controller.tokens import InstanceTokens
 class FakeSidecars:
     def __init__(self, pods: Iterable[str], *, tokens: InstanceTokens) -> None:
         self.claimed: set[str] = set()
+        self.owners: dict[str, str] = {}  # of those of them whose sidecar names its owner
+        self.generations: dict[str, int] = {}  # of those that are reused
         self.asked: list[str] = []  # instances whose sidecar was asked to end if nobody owns it
         self.told: dict[str, str] = {}  # those that were told to end → the verdict
         self.port = 0
@@ -36,6 +38,8 @@ class FakeSidecars:
         name = self._whose(request)
         if name is None:
             return web.json_response({"error": "unauthorized"}, status=401)
+        if (only_of := body.get("only_of")) is not None and self.owners.get(name, only_of) != only_of:
+            return web.json_response({"error": "claimed"}, status=409)
         if body.get("only_unclaimed") is not True:
             self.told[name] = body["verdict"]
             return web.json_response({"phase": "ended"})
@@ -48,7 +52,9 @@ class FakeSidecars:
         name = self._whose(request)
         if name is None:
             return web.json_response({"error": "unauthorized"}, status=401)
-        return web.json_response({"phase": "claimed" if name in self.claimed else "warm"})
+        phase = "claimed" if name in self.claimed else "warm"
+        state = {"phase": phase, "sandbox_id": self.owners.get(name)}
+        return web.json_response({**state, "generation": self.generations.get(name, 1)})
 
     def _whose(self, request: web.Request) -> str | None:
         token = request.headers["Authorization"].removeprefix("Bearer ")

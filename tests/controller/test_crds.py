@@ -89,6 +89,8 @@ def test_what_is_left_out_has_a_default(resources: ApiServer, namespace: str) ->
             "minSize must not be above maxSize",
         ),
         ("SandboxPool", {"template": {"image": "x"}, "size": -1}, "spec.size"),
+        ("SandboxPool", {"template": {"image": ""}, "size": 1}, "spec.template.image"),
+        ("SandboxPool", {"size": 1}, "spec.template: Required value"),
     ],
 )
 def test_what_is_wrong_is_refused_by_name(
@@ -97,6 +99,11 @@ def test_what_is_wrong_is_refused_by_name(
     with pytest.raises(urllib.error.HTTPError) as caught:
         create(resources, namespace, kind, spec)
     assert message in refusal(caught.value)
+
+
+def test_a_pool_may_have_no_image(resources: ApiServer, namespace: str) -> None:
+    spec = create(resources, namespace, "SandboxPool", {"template": {"cpu": 2}, "size": 1})["spec"]
+    assert spec["template"] == {"cpu": 2, "memory": 1 << 30, "disk": 5 << 30, "pids": 1024, "gpuCount": 0}
 
 
 def test_a_claim_cannot_be_changed_nor_an_end_taken_back(resources: ApiServer, namespace: str) -> None:

@@ -13,7 +13,8 @@ from sandlot_controller.metrics import Metrics
 from sandlot_controller.world.world import World
 from sandlot_kube import paths
 
-from tests.controller.cluster import Cluster, is_ready
+from tests.controller.cluster import Cluster
+from tests.controller.objects import is_ready
 
 pytestmark = pytest.mark.programs
 

@@ -32,7 +32,12 @@ async def test_kopf_leaves_no_connection_to_a_server_that_says_nothing_more(reso
     before = open_sockets()
     seen = Seen()
     running = asyncio.create_task(
-        lifecycle.run(cast(Any, seen), access=resources.access(namespace=namespace), namespace=namespace)
+        lifecycle.run(
+            cast(Any, seen),
+            cast(Any, seen),
+            access=resources.access(namespace=namespace),
+            namespace=namespace,
+        )
     )
     body = {
         "apiVersion": "sandlot.dev/v1alpha1",

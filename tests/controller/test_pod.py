@@ -9,9 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 from sandlot_controller.plan import pod as pods
+from sandlot_controller.plan.placement.needs import of_spec
 from sandlot_controller.settings import Settings, Toleration
 from sandlot_kube import template
-from sandlot_kube.objects import Metadata, Sandbox, SandboxPool
+from sandlot_kube.objects import Metadata, PoolReuse, Sandbox, SandboxPool
 
 from images.contents import HOLDER
 
@@ -28,10 +29,10 @@ def settings(**values: Any) -> Settings:
     )
 
 
-def build(*, avoid: tuple[str, ...] = (), of: dict[str, Any] | None = None, **values: Any) -> dict[str, Any]:
+def build(*, node: str | None = None, of: dict[str, Any] | None = None, **values: Any) -> dict[str, Any]:
     what = {"image": "python:3.12", "cpu": 2, "memory": 1 << 30, "disk": 5 << 30, **(of or {})}
     pool = msgspec.convert({"metadata": {"name": "p"}, "spec": {"template": what, "size": 1}}, SandboxPool)
-    return pods.pool_pod(pool, instance_id=ID, token="sit_x", settings=settings(**values), avoid=avoid)
+    return pods.pool_pod(pool, instance_id=ID, token="sit_x", settings=settings(**values), node=node)
 
 
 def test_a_pool_s_pod() -> None:
@@ -129,6 +130,27 @@ def test_only_the_class_of_gvisor_has_a_kernel_of_its_own() -> None:
     assert cores(build()) != cores(build(runtime_class="gvisor"))
 
 
+def test_a_pool_without_an_image_needs_an_images_directory() -> None:
+    slots = template.Template()
+    with_directory = settings(images_directory="/var/lib/sandlot/images", registries=["r.example"])
+    assert pods.refusal(slots, settings=with_directory) is None
+    why = pods.refusal(slots, settings=settings())
+    assert why is not None
+    assert "slots.enabled" in why
+    assert pods.refusal(template.Template("r.example/a"), settings=with_directory) is None
+    assert pods.refusal(template.Template("python"), settings=with_directory) is not None
+
+
+def test_another_images_directory_is_another_pod() -> None:
+    """So the warm pods are replaced when slots are switched on."""
+    usual = msgspec.convert({}, PoolReuse)
+    builds = {
+        pods.build(template.Template("x"), settings=settings(images_directory=each), policy=usual)
+        for each in (None, "/a", "/b")
+    }
+    assert len(builds) == 3
+
+
 def test_burstable_and_guaranteed() -> None:
     resources = build(cpu_share=0.1, memory_share=0.25)["spec"]["containers"][0]["resources"]
     assert resources["limits"] == {"cpu": "2000m", "memory": "1073741824", "ephemeral-storage": str(5 << 30)}
@@ -182,13 +204,29 @@ def test_the_template_s_runtime_class_goes_before_the_default() -> None:
     assert "runtimeClassName" not in build()["spec"]
 
 
-def test_nodes_to_avoid_can_be_read_back() -> None:
-    pod = build(avoid=("n1", "n2"))
+def test_a_chosen_node_is_the_only_one_and_can_be_read_back() -> None:
+    pod = build(node="n1")
     terms = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     (term,) = terms["nodeSelectorTerms"]
-    assert [field["values"] for field in term["matchFields"]] == [["n1"], ["n2"]]
-    assert pods.avoided(msgspec.convert(pod["metadata"], Metadata)) == {"n1", "n2"}
-    assert pods.avoided(Metadata()) == frozenset()
+    assert term == {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}
+    assert pods.chosen_node(msgspec.convert(pod["metadata"], Metadata)) == "n1"
+    assert pods.chosen_node(Metadata()) is None
+    assert "affinity" not in build()["spec"]
+
+
+def test_what_a_node_needs_to_have_for_a_pod() -> None:
+    of = {"cpu": 2, "memory": 1 << 30, "gpuCount": 1, "gpuType": "L4"}
+    asked = msgspec.convert({"image": "x", **of}, template.Template)
+    found = of_spec(pods.spec_of(asked, settings=settings(node_selector={"a": "1"}, disk_share=0.5)))
+    assert dict(found.requests) == {
+        "cpu": 210,
+        "memory": (256 + 32) << 20,
+        "ephemeral-storage": asked.disk // 2,
+        "nvidia.com/gpu": 1,
+        "pods": 1,
+    }
+    assert dict(found.selector) == {"a": "1", "nvidia.com/gpu.product": "L4"}
+    assert [one.key for one in found.tolerations] == ["node.kubernetes.io/unreachable"]
 
 
 def test_a_cold_start_s_pod_belongs_to_its_resource() -> None:

@@ -11,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from sandlot_controller.plan.pool_pods import PodView
 from sandlot_controller.plan.pools import Planner, PlanSettings, PoolView
 
+from tests.controller.placing import ledger_of, needs, node
 from tests.controller.pool_views import KEY, NEW, pool_of
 
 
@@ -20,6 +21,7 @@ class Real:
 
     pool: str
     view: PodView
+    chosen: str
     shown: PodView | None = None
 
 
@@ -32,6 +34,7 @@ class Cluster(RuleBasedStateMachine):
     def begin(self, nodes: int, size: int) -> None:
         self.planner = Planner(PlanSettings(starts_per_node=self.CAP))
         self.nodes = [f"n{number}" for number in range(nodes)]
+        self.ledger = ledger_of(*(node(name) for name in self.nodes))
         self.now, self.ids = 1.0, itertools.count()
         self.pods: dict[str, Real] = {}
         self.sizes = {"p": size, "q": 2}
@@ -57,13 +60,13 @@ class Cluster(RuleBasedStateMachine):
     @rule(lost=st.booleans())
     def act(self, lost: bool) -> None:
         """One round of the loop."""
-        starting = {node: self.on(node, shown=True) for node in self.nodes}
-        unplaced = sum(bool(real.shown and real.shown.node is None) for real in self.pods.values())
-        made = self.planner.plan(self.views(), starting=starting, unplaced=unplaced, now=self.now)
-        for pool in made.creates:
+        made = self.planner.plan(self.views(), ledger=self.ledger, now=self.now)
+        for start in made.creates:
             name = f"i-{next(self.ids)}"
-            self.planner.expect(pool, name, now=self.now)
-            self.pods[name] = Real(pool, PodView(name, self.keys[pool], avoids=frozenset(made.avoid)))
+            assert start.node is not None
+            self.planner.expect(start.pool, name, now=self.now)
+            self.ledger.put(name, needs(), node=start.node, starting=True)
+            self.pods[name] = Real(start.pool, PodView(name, self.keys[start.pool]), start.node)
         for pool, pod in made.retire:
             assert self.retiring.get(pool) not in self.pods, "one at a time"
             self.planner.retiring(pool, pod.name)
@@ -76,25 +79,31 @@ class Cluster(RuleBasedStateMachine):
         name = self.retiring.pop(pool)
         gone = name in self.pods and name not in self.claimed
         if gone:
-            del self.pods[name]
+            self.remove(name)
         self.planner.retired(pool, name, gone=gone or name not in self.pods, now=self.now)
 
-    @rule(data=st.data())
-    def schedule(self, data: st.DataObject) -> None:
-        """The scheduler takes any node that the pod allows."""
+    def remove(self, name: str) -> Real:
+        self.ledger.drop(name)
+        return self.pods.pop(name)
+
+    @rule()
+    def schedule(self) -> None:
+        """The scheduler binds a pod to the node chosen for it."""
         for real in self.pods.values():
-            allowed = [node for node in self.nodes if node not in real.view.avoids]
-            if real.view.node is None and allowed:
-                real.view = replace(real.view, node=data.draw(st.sampled_from(allowed)), askable=True)
+            if real.view.node is None:
+                real.view = replace(real.view, node=real.chosen, askable=True)
                 return
 
     @rule(data=st.data())
     def show(self, data: st.DataObject) -> None:
         """The watch comes as far as one pod."""
         if self.pods:
-            real = self.pods[data.draw(st.sampled_from(sorted(self.pods)))]
-            real.shown = real.view
-            self.planner.seen(real.pool, real.view.name)
+            self.reveal(self.pods[data.draw(st.sampled_from(sorted(self.pods)))])
+
+    def reveal(self, real: Real) -> None:
+        real.shown = real.view
+        self.planner.seen(real.pool, real.view.name)
+        self.ledger.put(real.view.name, needs(), node=real.chosen, starting=real.view.ready_since is None)
 
     @rule(data=st.data())
     def up(self, data: st.DataObject) -> None:
@@ -119,14 +128,14 @@ class Cluster(RuleBasedStateMachine):
 
     def tell(self, name: str) -> None:
         real = self.pods[name]
-        real.view = real.shown = replace(real.view, claimed=True)
-        self.planner.seen(real.pool, name)
+        real.view = replace(real.view, claimed=True)
+        self.reveal(real)
 
     @precondition(lambda self: self.pods)
     @rule(data=st.data())
     def die(self, data: st.DataObject) -> None:
         name = data.draw(st.sampled_from(sorted(self.pods)))
-        real = self.pods.pop(name)
+        real = self.remove(name)
         self.claimed.discard(name)
         self.planner.seen(real.pool, name)
         self.planner.failed(real.pool, now=self.now, message="died")
@@ -140,18 +149,15 @@ class Cluster(RuleBasedStateMachine):
     def wait(self, seconds: float) -> None:
         """Shorter than an expectation in all: the watch is late, not broken."""
         for real in self.pods.values():
-            real.shown = real.view
-            self.planner.seen(real.pool, real.view.name)
+            self.reveal(real)
         self.now += seconds
 
     @invariant()
     def no_node_starts_more_than_its_cap(self) -> None:
-        for node in self.nodes:
-            waiting = sum(
-                real.view.node is None and node not in real.view.avoids for real in self.pods.values()
-            )
+        for name in self.nodes:
+            waiting = sum(real.view.node is None and real.chosen == name for real in self.pods.values())
             # What is shown late was seen starting for longer, never shorter: the bound holds for the truth.
-            assert self.on(node, shown=False) + waiting <= self.CAP
+            assert self.on(name, shown=False) + waiting <= self.CAP
 
     @invariant()
     def a_claimed_pod_is_not_taken_away(self) -> None:
@@ -167,9 +173,9 @@ class Cluster(RuleBasedStateMachine):
             for name in self.claimed:
                 self.tell(name)
             for real in self.pods.values():
-                node = real.view.node or next((n for n in self.nodes if n not in real.view.avoids), None)
                 since = real.view.ready_since or self.now
-                real.view = real.shown = replace(real.view, node=node, askable=True, ready_since=since)
+                real.view = replace(real.view, node=real.chosen, askable=True, ready_since=since)
+                self.reveal(real)
             self.now += 31.0
             before = {pool: self.free(pool) for pool in self.sizes}
             self.act(lost=False)
@@ -192,9 +198,7 @@ class Cluster(RuleBasedStateMachine):
         """Of pods that the planner cannot know to be claimed or dead there are none too many."""
         if not hasattr(self, "planner"):
             return
-        made = self.planner.plan(
-            self.views(), starting={n: self.on(n, shown=True) for n in self.nodes}, unplaced=0, now=self.now
-        )
+        made = self.planner.plan(self.views(), ledger=self.ledger, now=self.now)
         for pool, size in self.sizes.items():
             unseen = sum(real.pool == pool and real.shown is None for real in self.pods.values())
             seen = sum(
@@ -206,7 +210,7 @@ class Cluster(RuleBasedStateMachine):
                 )
                 for real in self.pods.values()
             )
-            wanted = made.creates.count(pool)
+            wanted = sum(start.pool == pool for start in made.creates)
             assert wanted == 0 or wanted + unseen + seen <= size
 
 

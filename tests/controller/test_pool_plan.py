@@ -5,26 +5,38 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from sandlot_controller.plan.pool_pods import PodView
-from sandlot_controller.plan.pools import Plan, Planner, PlanSettings, PoolView
+from sandlot_controller.plan.placement.ledger import Ledger
+from sandlot_controller.plan.pool_pods import PodView, PoolPods
+from sandlot_controller.plan.pools import Plan, Planner, PlanSettings, PoolView, Start
 
+from tests.controller.placing import ledger_of, needs, node
 from tests.controller.pool_views import KEY, NEW, pool_of
 
 
-def ready(name: str, *, key: str = KEY, age: float = 1.0, claimed: bool = False) -> PodView:
-    return PodView(name, key, since=-age, node="n1", ready_since=0.5, claimed=claimed, askable=True)
+def ready(name: str, *, key: str = KEY, age: float = 1.0, claimed: bool = False, on: str = "n1") -> PodView:
+    return PodView(name, key, since=-age, node=on, ready_since=0.5, claimed=claimed, askable=True)
 
 
-def plan(
-    planner: Planner, view: PoolView, *, now: float = 1.0, starting: dict[str, int] | None = None
-) -> Plan:
-    return planner.plan([view], starting={"n1": 0} if starting is None else starting, unplaced=0, now=now)
+def starting(**counts: int) -> Ledger:
+    """Nodes with so many starting pods each."""
+    ledger = ledger_of(*(node(name) for name in counts))
+    for name, count in counts.items():
+        for number in range(count):
+            ledger.put(f"{name}-{number}", needs(), node=name, starting=True)
+    return ledger
+
+
+def plan(planner: Planner, view: PoolView, *, now: float = 1.0, ledger: Ledger | None = None) -> Plan:
+    return planner.plan([view], ledger=starting(n1=0) if ledger is None else ledger, now=now)
+
+
+P = Start("p", "n1")
 
 
 def test_a_created_pod_counts_before_the_watch_shows_it() -> None:
     planner = Planner()
     view = pool_of("p", KEY, 2)
-    assert plan(planner, view).creates == ["p", "p"]
+    assert plan(planner, view).creates == [P, P]
     planner.expect("p", "i-1", now=1.0)
     planner.expect("p", "i-2", now=1.0)
     again = plan(planner, view, now=2.0)
@@ -32,20 +44,27 @@ def test_a_created_pod_counts_before_the_watch_shows_it() -> None:
     assert again.again_at == pytest.approx(31.0)
 
 
+def test_a_pod_of_a_pool_that_is_gone_is_not_expected() -> None:
+    planner = Planner()
+    plan(planner, pool_of("p", KEY, 1))
+    assert planner.expect("p", "i-1", now=1.0)
+    planner.plan([], ledger=starting(n1=0), now=1.0)
+    assert not planner.expect("p", "i-1", now=2.0)
+
+
 def test_a_pod_that_never_shows_up_is_made_again() -> None:
     planner = Planner()
     view = pool_of("p", KEY, 1)
     plan(planner, view)
     planner.expect("p", "i-1", now=1.0)
-    assert plan(planner, view, now=31.5).creates == ["p"]
+    assert plan(planner, view, now=31.5).creates == [P]
 
 
-def test_nodes_at_their_cap_are_avoided_and_the_fullest_other_sets_the_pace() -> None:
+def test_nodes_at_their_cap_get_no_start_and_the_others_as_many_as_they_may() -> None:
     planner = Planner(PlanSettings(starts_per_node=4))
-    made = plan(planner, pool_of("p", KEY, 20), starting={"n1": 4, "n2": 3, "n3": 0})
-    assert made.creates == ["p"]
-    assert made.avoid == ("n1",)
-    assert plan(planner, pool_of("p", KEY, 20), starting={"n1": 4, "n2": 5}).creates == []
+    made = plan(planner, pool_of("p", KEY, 20), ledger=starting(n1=4, n2=3, n3=1))
+    assert made.creates == [Start("p", node) for node in ("n2", "n3", "n3", "n3")]
+    assert plan(planner, pool_of("p", KEY, 20), ledger=starting(n1=4, n2=5)).creates == []
 
 
 def test_a_refill_comes_after_what_claimed_and_not_much_later() -> None:
@@ -64,7 +83,7 @@ def test_a_refill_comes_after_what_claimed_and_not_much_later() -> None:
     assert plan(planner, full, now=now).creates == []
     planner.claimed("p", now=now)
     assert plan(planner, short, now=now).creates == []
-    assert plan(planner, short, now=now + 0.3).creates == ["p"]
+    assert plan(planner, short, now=now + 0.3).creates == [P]
 
 
 def test_a_burst_that_takes_the_whole_pool_is_not_refilled_before_its_end() -> None:
@@ -75,12 +94,48 @@ def test_a_burst_that_takes_the_whole_pool_is_not_refilled_before_its_end() -> N
     assert plan(planner, empty, now=1.0).creates == []
     planner.claimed("p", now=1.25)  # word of it comes late
     assert plan(planner, empty, now=1.4).creates == []
-    assert plan(planner, empty, now=1.55).creates == ["p", "p"]
+    assert plan(planner, empty, now=1.55).creates == [P, P]
 
 
 def test_without_a_node_a_few_pods_wait_for_an_autoscaler() -> None:
     planner = Planner(PlanSettings(starts_per_node=4))
-    assert len(plan(planner, pool_of("p", KEY, 20), starting={}).creates) == 4
+    assert plan(planner, pool_of("p", KEY, 20), ledger=starting()).creates == 4 * [Start("p", None)]
+    ledger = starting()
+    ledger.put("i-1", needs(), node=None, starting=True)
+    assert plan(planner, pool_of("p", KEY, 20), ledger=ledger).creates == 3 * [Start("p", None)]
+
+
+def test_a_pool_that_no_node_will_ever_fit_does_not_hide_the_others_from_an_autoscaler() -> None:
+    planner, ledger, gpu = Planner(PlanSettings(starts_per_node=4)), starting(), needs(gpu=8)
+    for number in range(4):
+        ledger.put(f"gpu-{number}", gpu, node=None, starting=True)
+    views = [PoolView("gpu", KEY, 20, PoolPods(), gpu), pool_of("p", KEY, 20)]
+    assert planner.plan(views, ledger=ledger, now=1.0).creates == 4 * [Start("p", None)]
+    assert planner.plan(views, ledger=starting(), now=1.0).creates.count(Start("gpu", None)) == 4
+
+
+def test_nothing_starts_while_a_pod_without_a_node_is_about_to_get_one() -> None:
+    ledger = starting(n1=0)
+    ledger.put("i-1", needs(), node=None, starting=True)
+    assert plan(Planner(), pool_of("p", KEY, 20), ledger=ledger).creates == []
+    ledger.put("i-1", needs(), node="n1", starting=True)
+    assert plan(Planner(), pool_of("p", KEY, 20), ledger=ledger).creates == [P, P, P]
+
+
+def test_no_more_pods_are_on_their_way_than_an_api_server_takes_at_once() -> None:
+    planner = Planner(PlanSettings(most_expected=10, starts_per_node=100))
+    view = pool_of("p", KEY, 40)
+    assert len(plan(planner, view).creates) == 10
+    for number in range(7):
+        planner.expect("p", f"i-{number}", now=1.0)
+    assert len(plan(planner, view).creates) == 3
+
+
+def test_of_a_new_shape_one_is_tried() -> None:
+    view = pool_of("p", KEY, 3, admitted=False)
+    assert plan(Planner(), view).creates == [P]
+    view = pool_of("p", KEY, 3, [PodView("i-1", KEY)], admitted=False)
+    assert plan(Planner(), view).creates == []
 
 
 def test_failures_back_off_and_one_start_tries_again() -> None:
@@ -94,7 +149,7 @@ def test_failures_back_off_and_one_start_tries_again() -> None:
         assert again is not None
         waits.append(again - now)
         now = again
-        assert plan(planner, view, now=now).creates == ["p"]
+        assert plan(planner, view, now=now).creates == [P]
     assert waits == [1, 2, 4, 8, 16, 32, 60, 60]
     assert planner.trouble("p") == (8, "no such image")
 
@@ -106,9 +161,9 @@ def test_a_pod_that_stays_up_ends_the_back_off() -> None:
     up = replace(ready("i-1"), ready_since=5.0)
     view = pool_of("p", KEY, 3, [up])
     early = plan(planner, view, now=6.0)
-    assert early.creates == ["p"]
+    assert early.creates == [P]
     assert early.again_at == pytest.approx(8.0)
-    assert plan(planner, view, now=8.0).creates == ["p", "p"]
+    assert plan(planner, view, now=8.0).creates == [P, P]
     assert planner.trouble("p") == (0, None)
 
 
@@ -117,14 +172,14 @@ def test_a_new_template_is_tried_at_once() -> None:
     plan(planner, pool_of("p", KEY, 1), now=0.0)
     planner.failed("p", now=0.0, message="x")
     assert plan(planner, pool_of("p", KEY, 1), now=0.1).creates == []
-    assert plan(planner, pool_of("p", NEW, 1), now=0.1).creates == ["p"]
+    assert plan(planner, pool_of("p", NEW, 1), now=0.1).creates == [P]
 
 
 def test_a_roll_brings_new_ones_first_and_takes_old_ones_one_at_a_time() -> None:
     planner = Planner()
     old = [ready("i-1", age=9), ready("i-2", age=8)]
     first = plan(planner, pool_of("p", NEW, 2, old))
-    assert (first.creates, first.retire) == (["p", "p"], [])
+    assert (first.creates, first.retire) == ([P, P], [])
     new = [*old, ready("i-3", key=NEW), PodView("i-4", NEW, node="n1")]
     second = plan(planner, pool_of("p", NEW, 2, new))
     assert (second.creates, second.retire) == ([], [("p", old[0])])
@@ -143,11 +198,32 @@ def test_an_old_one_makes_room_where_the_cluster_is_full() -> None:
     assert plan(Planner(), pool_of("p", NEW, 1, [old, stuck])).retire == [("p", old)]
 
 
-def test_a_pod_that_waits_for_a_node_it_may_use_by_now_is_replaced() -> None:
-    stuck = PodView("i-3", KEY, unschedulable=True, avoids=frozenset({"n1"}))
-    view = pool_of("p", KEY, 1, [stuck])
-    assert plan(Planner(), view, starting={"n1": 4}).retire == []
-    assert plan(Planner(), view, starting={"n1": 3}).retire == [("p", stuck)]
+def test_surplus_goes_from_the_emptiest_node_first() -> None:
+    ledger = starting(n1=1, n2=3, n3=2)
+    surplus = [
+        ready("i-1", on="n2"),
+        ready("i-2", on="n1"),
+        ready("i-3", on="n1", age=2),
+        ready("i-4", on="n3"),
+    ]
+    planner, left = Planner(), {pod.name: pod for pod in surplus}
+    for wanted in ("i-2", "i-3", "i-4", "i-1"):
+        ((_, pod),) = plan(planner, pool_of("p", KEY, 0, left.values()), ledger=ledger).retire
+        assert pod.name == wanted
+        planner.retiring("p", pod.name)
+        planner.retired("p", pod.name, gone=True, now=1.0)
+        del left[pod.name]
+
+
+def test_a_pod_that_changed_before_its_deletion_is_asked_once_the_watch_shows_it() -> None:
+    planner = Planner(PlanSettings(refusal=30.0, unseen=1.0))
+    unplaced, placed = PodView("i-1", KEY), ready("i-1")
+    assert plan(planner, pool_of("p", KEY, 0, [unplaced]), now=1.0).retire == [("p", unplaced)]
+    planner.retiring("p", "i-1")
+    planner.retired("p", "i-1", gone=False, changed=True, now=1.0)
+    before = plan(planner, pool_of("p", KEY, 0, [unplaced]), now=1.5)
+    assert (before.retire, before.again_at) == ([], 2.0)
+    assert plan(planner, pool_of("p", KEY, 0, [placed]), now=2.0).retire == [("p", placed)]
 
 
 def test_a_refusal_is_remembered_and_the_next_one_is_asked() -> None:
@@ -168,11 +244,11 @@ def test_a_refusal_is_remembered_and_the_next_one_is_asked() -> None:
 def test_claimed_ones_do_not_count_and_stay() -> None:
     view = pool_of("p", KEY, 1, [ready("i-1", claimed=True), ready("i-2", claimed=True)])
     made = plan(Planner(), view)
-    assert (made.creates, made.retire) == (["p"], [])
+    assert (made.creates, made.retire) == ([P], [])
 
 
 def test_the_emptiest_pool_goes_first() -> None:
     views = [pool_of("big", KEY, 100, [ready(f"i-{n}") for n in range(50)]), pool_of("small", NEW, 1)]
-    made = Planner(PlanSettings(starts_per_node=3)).plan(views, starting={"n1": 0}, unplaced=0, now=1.0)
-    assert made.creates[0] == "small"
+    made = Planner(PlanSettings(starts_per_node=3)).plan(views, ledger=starting(n1=0), now=1.0)
+    assert made.creates[0] == Start("small", "n1")
     assert len(made.creates) == 3

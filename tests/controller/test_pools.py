@@ -6,7 +6,9 @@ import asyncio
 from contextlib import suppress
 
 import pytest
+from sandlot_contract.names import ANNOTATION_LAYS_IMAGES, ANNOTATION_TEMPLATE
 from sandlot_kube import paths
+from sandlot_kube.template import decode
 
 from tests.controller.cluster import Cluster
 
@@ -70,6 +72,21 @@ async def test_a_pool_of_a_registry_that_is_not_allowed_starts_nothing_and_says_
         await cluster.until(lambda: len(cluster.warm("q")) == 1, "an operator's registry is allowed")
 
 
+async def test_a_pool_without_an_image_starts_pods_only_where_claims_bring_one(cluster: Cluster) -> None:
+    await cluster.apply("SandboxPool", "p", {"template": {"cpu": 1}, "size": 2})
+    async with cluster.controlled():
+        await cluster.until(lambda: "p" in cluster.pools and cluster.pools["p"].status.message, "it says why")
+        assert "slots.enabled" in (cluster.pools["p"].status.message or "")
+        assert cluster.made == []
+    async with cluster.controlled(images_directory="/var/lib/sandlot/images"):
+        await cluster.until(lambda: cluster.pools["p"].status.ready == 2, "it is filled")
+        await cluster.until(lambda: cluster.pools["p"].status.message is None, "and the complaint is gone")
+        for name in cluster.warm("p"):
+            annotations = cluster.pods[name].metadata.annotations
+            assert annotations[ANNOTATION_LAYS_IMAGES] == "true"
+            assert decode(annotations[ANNOTATION_TEMPLATE]).image == ""
+
+
 async def test_a_roll_has_no_outage_and_asks_every_old_one(cluster: Cluster) -> None:
     async with cluster.controlled():
         await cluster.pool(size=3)
@@ -121,10 +138,13 @@ async def test_a_dead_warm_pod_is_replaced(cluster: Cluster) -> None:
         await cluster.until(lambda: cluster.warm() and name not in cluster.pods, "another is")
 
 
-async def test_autoscaling_follows_what_the_pool_was_too_small_for(cluster: Cluster) -> None:
+@pytest.mark.parametrize("template", [{"image": "python:3.12"}, {}], ids=["its image", "any image"])
+async def test_autoscaling_follows_what_the_pool_was_too_small_for(
+    cluster: Cluster, template: dict[str, str]
+) -> None:
     cluster.start_seconds = 1.0
-    async with cluster.controlled():
-        spec = {"template": {"image": "python:3.12"}, "minSize": 1, "maxSize": 4}
+    async with cluster.controlled(images_directory="/images"):
+        spec = {"template": template, "minSize": 1, "maxSize": 4}
         await cluster.apply("SandboxPool", "p", spec)
         await cluster.until(lambda: len(cluster.warm()) == 1, "the least is warm")
         for number in range(20):

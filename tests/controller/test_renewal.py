@@ -19,6 +19,7 @@ async def test_an_upgrade_renews_what_is_warm_and_a_restart_does_not(cluster: Cl
         await cluster.pool(size=3)
         await cluster.until(lambda: len(cluster.warm()) == 3, "one more, beside those two")
         assert set(old) < set(cluster.warm())
+        old = cluster.warm()
     async with cluster.controlled(sidecar_image="sandlot/sidecar:next"):
         await cluster.until(
             lambda: len(cluster.warm()) == 3 and not set(old) & set(cluster.pods), "all have the new sidecar"

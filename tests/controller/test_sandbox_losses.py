@@ -112,6 +112,8 @@ async def test_what_happened_while_no_controller_ran_is_found(cluster: Cluster) 
         await cluster.until(lambda: running(cluster, ID), "both run")
     await cluster.end(ID, "deleted")
     await cluster.delete(paths.pods(cluster.namespace, other))
+    # A controller that sees the pod go knows more: it was evicted.
+    await cluster.until(lambda: other not in cluster.pods, "its pod is gone")
     async with cluster.controlled():
         await cluster.until(lambda: ended(cluster, ID, "deleted"), "the gateway's word")
         await cluster.until(lambda: ended(cluster, other, "sandbox_lost"), "the lost pod")

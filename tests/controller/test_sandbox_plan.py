@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 from sandlot_controller.plan import sandboxes, status
 from sandlot_controller.plan.pod_life import Diagnosis, PodFacts, diagnose
-from sandlot_controller.plan.sandboxes import Create, DeleteDuplicate, End, Facts, ReportWaiting, Run
+from sandlot_controller.plan.sandboxes import (
+    Create,
+    DeleteDuplicate,
+    End,
+    Facts,
+    ReportStarting,
+    ReportWaiting,
+    Run,
+)
 from sandlot_controller.settings import Settings
 from sandlot_kube import verdicts
 from sandlot_kube.objects import Pod, Sandbox
@@ -35,17 +43,34 @@ def step(
 
 
 def test_a_cold_one_gets_a_pod_once() -> None:
-    assert step(sandbox()).action == Create()
+    assert step(sandbox(), created_at=99.0).action == Create()
     waiting = step(sandbox(), made_at=90.0)
     assert (waiting.action, waiting.again_at) == (None, 120.0)
     assert isinstance(step(sandbox(), made_at=60.0).action, End)
     gone = Verdict("evicted", "x")
     assert step(sandbox(), lost=gone).action == step(sandbox(), made_at=90.0, lost=gone).action == End(gone)
     assert isinstance(step(sandbox(sandboxId="sbx-1")).action, End)
-    assert step(sandbox(madeFor="sb-1")).action == Create()
+    assert step(sandbox(madeFor="sb-1"), created_at=99.0).action == Create()
     assert isinstance(step(sandbox(madeFor="sb-1"), told_late=True).action, End)
-    assert step(sandbox(), told_late=True).action == Create()
+    assert step(sandbox(), told_late=True).action == Create(tell=True)
+    assert step(sandbox(madeFor="sb-1"), told_late=True, replaced=True).action == Create(tell=True)
     assert isinstance(step(sandbox(said={"phase": "Running"})).action, End)
+
+
+def test_one_that_waits_for_its_turn_says_so_and_gets_a_pod_of_the_next_controller() -> None:
+    early = step(sandbox(madeFor="sb-1"), created_at=80.0)
+    assert (early.action, early.again_at) == (Create(), 110.0)
+    assert step(sandbox(madeFor="sb-1"), created_at=70.0).action == Create(tell=True)
+    queued = status.queued(sandbox(), now=0.0)
+    assert queued is not None
+    waits = sandbox(madeFor="sb-1", said=queued["status"])
+    assert step(waits, told_late=True).action == Create(tell=True)
+    assert status.queued(waits, now=1.0) is None
+    starts = step(waits, told_late=True, pod=pod(node=None)).action
+    assert starts == step(waits, pod=pod(phase="Running"), of_pod={"ready_since": 90.0}).action
+    assert starts == ReportStarting()
+    begun = sandbox(madeFor="sb-1", said=queued["status"] | status.starting(waits, now=0.0)["status"])
+    assert isinstance(step(begun, told_late=True).action, End), "it may have had a pod"
 
 
 def test_one_that_waits_gets_no_pod_and_ends_with_its_gateway() -> None:

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from sandlot_kube import clock
 
-from tests.controller.cluster import Cluster, is_ready
+from tests.controller.cluster import Cluster
+from tests.controller.objects import is_ready
 from tests.controller.sandboxes import ID, cold, ended
 
 pytestmark = pytest.mark.programs

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from sandlot_controller.world.nodes import Node
 from sandlot_controller.world.world import World
-from sandlot_kube.objects import Pod
+from sandlot_kube.objects import Pod, Sandbox
 
 
 class Clock:
@@ -20,6 +20,15 @@ class Clock:
 
 def pod(name: str, *, node: str | None = None, **status: Any) -> Pod:
     return msgspec.convert({"metadata": {"name": name}, "spec": {"nodeName": node}, "status": status}, Pod)
+
+
+def record(generation: int, phase: str, *, pod: str = "i-1") -> Sandbox:
+    body = {
+        "metadata": {"name": f"sb-{generation}"},
+        "spec": {"template": {"image": "x"}, "podName": pod, "generation": generation},
+        "status": {"phase": phase},
+    }
+    return msgspec.convert(body, Sandbox)
 
 
 def node(name: str, ready: str) -> Node:
@@ -52,3 +61,38 @@ def test_an_end_without_a_reason_counts_from_when_it_was_told_first() -> None:
     assert world.uncertain_since == {"i-1": 2.0}
     world.pod_deleted(pod("i-1"))
     assert world.uncertain_since == {}
+
+
+def test_a_claim_without_a_record_stays_one_when_an_earlier_record_changes() -> None:
+    world = World(clock=Clock())
+    world.pod_changed(pod("i-1"))
+    world.sandbox_changed(record(1, "Running"))
+    world.sandbox_changed(record(1, "Ended"))
+    assert not world.claimed("i-1")
+    world.claimed_without_record("i-1", 2)
+    world.sandbox_changed(record(1, "Ended"))
+    assert world.unrecorded_since == {"i-1": 1.0}, "generation 2 has an owner"
+    world.sandbox_changed(record(2, "Running"))
+    assert world.unrecorded_since == {}
+    assert world.claims == {"i-1": "sb-2"}
+
+
+def test_a_claim_of_an_unknown_generation_is_recorded_by_the_sandbox_that_has_the_pod() -> None:
+    world = World(clock=Clock())
+    world.pod_changed(pod("i-1"))
+    world.sandbox_changed(record(1, "Ended"))
+    world.claimed_without_record("i-1")
+    world.sandbox_changed(record(1, "Ended"))
+    assert world.claimed("i-1")
+    world.sandbox_changed(record(2, "Running"))
+    assert world.unrecorded_since == {}
+
+
+def test_a_late_record_of_the_claimed_generation_counts_also_if_it_has_ended() -> None:
+    world = World(clock=Clock())
+    world.pod_changed(pod("i-1"))
+    world.claimed_without_record("i-1", 2)
+    world.sandbox_changed(record(1, "Running"))
+    assert world.unrecorded_since == {"i-1": 1.0}
+    world.sandbox_changed(record(2, "Ended"))
+    assert not world.claimed("i-1")

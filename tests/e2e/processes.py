@@ -27,9 +27,9 @@ def executor(sidecar: int) -> int:
 
 
 def init(sidecar: int) -> int:
-    """The first process inside the sandbox."""
-    (found,) = [pid for pid in children(executor(sidecar)) if _command(pid).rstrip(b"\0") == b"init"]
-    return found
+    """The first process inside the sandbox; a younger one waits for the next generation."""
+    found = [pid for pid in children(executor(sidecar)) if _command(pid).rstrip(b"\0") == b"init"]
+    return min(found, key=_started)
 
 
 def children(pid: int) -> list[int]:
@@ -49,6 +49,16 @@ def _command(pid: int) -> bytes:
 
 def _parent(pid: int) -> int:
     try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        return int(_stat(pid)[1])
     except OSError:
         return 0
+
+
+def _started(pid: int) -> int:
+    """In clock ticks since the machine's start."""
+    return int(_stat(pid)[19])
+
+
+def _stat(pid: int) -> list[str]:
+    """The fields of /proc/PID/stat after the name."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

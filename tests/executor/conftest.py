@@ -16,6 +16,7 @@ import pytest
 
 from tests.executor.container import HOLDER_DIR, Container
 from tests.executor.driver import Driver, children_of, processes_below
+from tests.executor.plants import without
 from tests.waiting import wait_until_empty
 
 # This process's own: other tests run beside it.
@@ -163,3 +164,28 @@ def enter(make: Make) -> Enter:
         return make(**given)
 
     return start
+
+
+Box = Callable[..., Driver]
+
+
+@pytest.fixture(params=["local", "pod"])
+def start(request: pytest.FixtureRequest, make: Make) -> Iterator[Box]:
+    """Makes a sandbox on this machine, and one in a container of runc's; `skip` is the step that its resets lack."""
+    made: list[Container] = []
+
+    def begin(skip: str | None = None) -> Driver:
+        first = "" if skip is None else without(skip)
+        if request.param == "local":
+            # Its groups could not be removed while what was not killed is dying.
+            return make(first=first, **({"cgroup_parent": None} if skip == "processes" else {}))
+        if shutil.which("runc") is None:
+            pytest.skip("needs the program runc (package runc)")
+        made.append(Container())
+        container = made[-1].start()
+        root = {"upper": str(container.directory / "store"), "mask": [HOLDER_DIR]}
+        return make(first=first, target=container.id, root=root, limits={}, cgroup_parent=None)
+
+    yield begin
+    for each in made:
+        each.close()

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sandlot_controller.plan.pod import HOLDER_DIR  # commands do not see it
+from sandlot_controller.plan.containers import HOLDER_DIR  # commands do not see it
 
 from images.holder import write
 from tests.waiting import wait_until
@@ -110,7 +110,7 @@ class Container:
         )
         (self.rootfs / "etc/group").write_text("root:x:0:\nuser:x:1234:\n")
         if only is not None:
-            _install(self.rootfs, only)
+            install(self.rootfs, only)
             return [holder(self.directory / "holder")]
         for name in LINKED:
             if Path("/", name).is_symlink():
@@ -206,7 +206,8 @@ def _usual_mounts() -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def _install(root: Path, program: str) -> None:
+def install(root: Path, program: str) -> None:
+    """Copy a program of this machine and its libraries into a root."""
     listing = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
     for file in [program, *(part for part in listing.split() if part.startswith("/"))]:
         target = root / file.lstrip("/")

@@ -37,7 +37,7 @@ def again_and_again(work: Callable[[], None]) -> Iterator[None]:
 
 
 def test_a_look_while_another_process_writes_reads_whole_numbers(watch: MemoryWatch) -> None:
-    with again_and_again(lambda: watch.set_cores(1)):
+    with again_and_again(lambda: watch.limits_changed(cores=1)):
         for _ in range(50_000):
             watch.check(None)
 

@@ -112,7 +112,7 @@ def test_user(box: Driver, user: str | int) -> None:
 
 
 def test_a_uid_without_a_name(box: Driver) -> None:
-    assert box.run("id -u; id -g; echo $HOME", user=12345).stdout == b"12345\n12345\n/\n"
+    assert box.run("id -u; id -g; echo $HOME", user=12345).stdout == b"12345\n0\n/\n"
 
 
 def test_groups_of_a_user(box: Driver) -> None:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.executor.conftest import Make
-from tests.executor.container import HOLDER_DIR, Container
+from tests.executor.conftest import Box
 from tests.executor.driver import Driver
-from tests.executor.plants import IPC_PLANTS, PEEK, PLANTS, TOUCH, without
+from tests.executor.plants import IPC_PLANTS, PEEK, PLANTS, TOUCH
 
 pytestmark = [
     pytest.mark.root,
@@ -37,30 +34,6 @@ for line in open('/proc/self/mountinfo'):
     except OSError: continue
     print(path)
 """
-
-Box = Callable[..., Driver]
-
-
-@pytest.fixture(params=["local", "pod"])
-def start(request: pytest.FixtureRequest, make: Make) -> Iterator[Box]:
-    """Makes a sandbox on this machine, and one in a container of runc's; `skip` is the step that its resets lack."""
-    made: list[Container] = []
-
-    def begin(skip: str | None = None) -> Driver:
-        first = "" if skip is None else without(skip)
-        if request.param == "local":
-            # Its groups could not be removed while what was not killed is dying.
-            return make(first=first, **({"cgroup_parent": None} if skip == "processes" else {}))
-        if shutil.which("runc") is None:
-            pytest.skip("needs the program runc (package runc)")
-        made.append(Container())
-        container = made[-1].start()
-        root = {"upper": str(container.directory / "store"), "mask": [HOLDER_DIR]}
-        return make(first=first, target=container.id, root=root, limits={}, cgroup_parent=None)
-
-    yield begin
-    for each in made:
-        each.close()
 
 
 @pytest.mark.parametrize("kind", ALL)

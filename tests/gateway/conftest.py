@@ -18,13 +18,14 @@ from sandlot_gateway.app import Gateway
 from sandlot_gateway.serve import serve
 from sandlot_gateway.settings import Settings
 
+from tests.gateway.image_node import nodes
 from tests.gateway.kubernetes_world import world
 from tests.gateway.machine import Machine, StubBackend
 from tests.gateway.replica import replica
 from tests.kube.apiserver import apiserver
 from tests.waiting import until_empty
 
-__all__ = ["apiserver", "replica", "world"]
+__all__ = ["apiserver", "nodes", "replica", "world"]
 
 API = "/api/v1"
 KEY = "key-a"

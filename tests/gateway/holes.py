@@ -13,12 +13,13 @@ from unittest.mock import patch
 from hypothesis.stateful import RuleBasedStateMachine
 from sandlot_gateway.backends.kubernetes.destroyer import Destroyer
 from sandlot_gateway.backends.kubernetes.records import Records
-from sandlot_gateway.core.slots import Loss, Phase, ReportOutcome, Slots
+from sandlot_gateway.core.slot import Loss, Phase, ReportOutcome
+from sandlot_gateway.core.slots import Slots
 from sandlot_gateway.core.starts import Starts
 from sandlot_gateway.engine.adoption import Adoption
 from sandlot_gateway.sandboxes import Sandbox
 
-from tests.gateway.lives_gateway import Wire
+from tests.gateway.lives_wire import Wire
 from tests.gateway.test_lives_kubernetes import KubernetesLivesModel
 from tests.gateway.test_lives_model import LivesModel
 from tests.gateway.test_supply_model import SupplyModel
@@ -62,13 +63,13 @@ def another_gateways_claim_is_not_heard_while_ones_own_is_under_way() -> Abstrac
     """The sandbox was not found here for a whole heartbeat, and then by chance."""
     report_owned = Slots.report_owned
 
-    def deaf(self: Slots, instance: Any, generation: int, sandbox_id: str | None) -> ReportOutcome:
+    def deaf(self: Slots, instance: Any, *args: Any) -> ReportOutcome:
         slot = self.get(instance.id)
         if slot is not None and slot.phase is not Phase.UNREPORTED:
             return ReportOutcome.LATE
-        return report_owned(self, instance, generation, sandbox_id)
+        return report_owned(self, instance, *args)
 
-    return patch.object(Slots, "heard_owned", deaf)
+    return patch.object(Slots, "report_owned", deaf)
 
 
 def an_end_that_was_heard_of_is_the_sandboxs_whatever_came_after() -> AbstractContextManager[Any]:

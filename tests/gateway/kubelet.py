@@ -11,6 +11,8 @@ from typing import Any
 import msgspec
 import yaml
 from sandlot_contract.names import (
+    ANNOTATION_LAYS_IMAGES,
+    ANNOTATION_REUSE,
     ANNOTATION_TEMPLATE,
     APP,
     COMPONENT_SANDBOX,
@@ -50,14 +52,16 @@ class Kubelet:
         self.sidecars: dict[str, Sidecar] = {}
         self.sandboxes: dict[str, Sandbox] = {}
         self.make_cold = True
-        self.controls = True  # pods go when their Sandbox has ended or is deleted
+        self.controls = True  # pods go when their Sandbox has ended, unless they are reused, or is deleted
         self._tokens = Tokens(key)
         self._news = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
 
     # Pods.
 
-    async def sidecar(self, template: Template, *, instance_id: str | None = None) -> Sidecar:
+    async def sidecar(
+        self, template: Template, *, instance_id: str | None = None, images: Path | None = None
+    ) -> Sidecar:
         """The process alone, without a pod."""
         instance_id = instance_id or new_instance_id()
         sidecar = Sidecar(
@@ -65,13 +69,46 @@ class Kubelet:
             token=self._tokens.instance(instance_id),
             template=template,
             webhook=self.webhook,
+            images=images,
         )
         self.sidecars[instance_id] = sidecar
         await sidecar.start()
         return sidecar
 
-    async def pod(self, template: Template, *, pool: str | None = None, cold: str | None = None) -> str:
-        """A pod that runs: its object first, then its process and address. The instance id."""
+    async def pod(
+        self,
+        template: Template,
+        *,
+        pool: str | None = None,
+        cold: str | None = None,
+        node: str | None = None,
+        images: Path | None = None,
+        reused: bool = False,
+    ) -> str:
+        """A pod that runs: its object first, then its process and address. The instance id.
+
+        `images`: where its sidecar lays images from.
+        """
+        annotations = {ANNOTATION_LAYS_IMAGES: "true"} if images is not None else {}
+        if reused:
+            annotations[ANNOTATION_REUSE] = "tenant"
+        instance_id = await self.pod_object(
+            template, pool=pool, cold=cold, node=node, annotations=annotations
+        )
+        sidecar = await self.sidecar(template, instance_id=instance_id, images=images)
+        await self.set_status(instance_id, phase="Running", podIP=sidecar.ip)
+        return instance_id
+
+    async def pod_object(
+        self,
+        template: Template,
+        *,
+        pool: str | None = None,
+        cold: str | None = None,
+        node: str | None = None,
+        annotations: dict[str, str] | None = None,
+    ) -> str:
+        """A pod that has no process. The instance id."""
         instance_id = cold or new_instance_id()
         labels = {
             LABEL_NAME: APP,
@@ -87,19 +124,18 @@ class Kubelet:
             "metadata": {
                 "name": instance_id,
                 "labels": labels,
-                "annotations": {ANNOTATION_TEMPLATE: encode(template)},
+                "annotations": {ANNOTATION_TEMPLATE: encode(template), **(annotations or {})},
             },
             "spec": {
+                **({"nodeName": node} if node is not None else {}),
                 "terminationGracePeriodSeconds": 0,
                 "containers": [
-                    {"name": "sandbox", "image": template.image},
+                    {"name": "sandbox", "image": template.image or "sidecar"},
                     {"name": "sidecar", "image": "sidecar"},
                 ],
             },
         }
         await self.client.request("POST", paths.pods(self.namespace), body=body)
-        sidecar = await self.sidecar(template, instance_id=instance_id)
-        await self.set_status(instance_id, phase="Running", podIP=sidecar.ip)
         return instance_id
 
     async def set_status(self, instance_id: str, **status: Any) -> None:
@@ -169,7 +205,7 @@ class Kubelet:
         if sandbox.status.phase == "Ended" and (
             before is None or before.spec.waits or before.status.phase != "Ended"
         ):
-            if self.controls:
+            if self.controls and sandbox.spec.generation is None:
                 self._own(self.delete_pod(pod))
         elif sandbox.spec.pod_name is None and before is None and self.make_cold:
             self._own(self.pod(sandbox.spec.template, cold=name))

@@ -173,3 +173,19 @@ async def world(apiserver: ApiServer, monkeypatch: pytest.MonkeyPatch) -> AsyncI
 def pool_fields() -> dict[str, Any]:
     fields = {name: value for name, value in FIELDS.items() if name != "docker_image"}
     return {"image": IMAGE, **fields}
+
+
+@asynccontextmanager
+async def world_of_two_users(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
+    """A world in which gateway and controller are users of their own, as on a cluster."""
+    await asyncio.to_thread(apply_crds, server)
+    with tempfile.TemporaryDirectory(prefix="kw-") as directory:
+        world = World(server, directory=Path(directory))
+        configs = {
+            name: server.kubeconfig(Path(directory) / name, namespace=world.namespace, token=token)
+            for name, token in server.tokens.items()
+        }
+        monkeypatch.setenv("KUBECONFIG", str(configs["gateway"]))
+        world.kubeconfig = configs["controller"]
+        yield world
+        await world.kubelet.client.close()

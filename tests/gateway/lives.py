@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from sandlot_gateway.core.reuse import Binding
 from sandlot_gateway.sidecars import ClaimAnswer
 
 from tests.gateway.api_server import Watch
@@ -115,9 +116,11 @@ class World:
         if call.kind == "launch":
             self.sidecars[call.instance_id] = Sidecar(call.instance_id, f"unix:/{call.instance_id}")
             return
-        if call.kind == "restore":
-            return
         sidecar = self.sidecars[call.instance_id]
+        if call.kind == "restore":
+            sidecar.restored, call.result = True, "restored"
+            self.speak(sidecar, "claimed")
+            return
         call.result = getattr(self, f"_{call.kind}")(sidecar, call.body)
 
     def answer(self, call: Call, result: Any) -> None:
@@ -167,8 +170,12 @@ class World:
             return ClaimAnswer("gone", {})
         if sidecar.claim is not None and sidecar.claim != body:
             return ClaimAnswer("taken", {})
+        if sidecar.bound_to not in (None, body["tenant"]):
+            return ClaimAnswer("bound", {}, binding=Binding(sidecar.bound_to, sidecar.uses))
         if sidecar.claim is None:
             self.numbers += 1
+            sidecar.bound_to = body["tenant"]
+            sidecar.uses += 1
             sidecar.claim, sidecar.phase, sidecar.claimed_at = body, "claimed", float(self.numbers)
             self.speak(sidecar, "claimed")
         return ClaimAnswer("claimed", sidecar.state())
@@ -198,8 +205,14 @@ class World:
         self.check_unwanted(sidecar)
         sidecar.generation += 1
         sidecar.claim, sidecar.claimed_at, sidecar.phase = None, None, "warm"
+        sidecar.restored = False
         self.speak(sidecar, "ready")
         return True
+
+    def reset(self, instance_id: str) -> bool:
+        """By somebody who is no gateway of this world."""
+        sidecar = self.sidecars[instance_id]
+        return bool(self._reset(sidecar, {"generation": sidecar.generation}))
 
     def check_unwanted(self, sidecar: Sidecar) -> None:
         """Nobody who runs the sandbox there, and has not been told to end it, loses it by this."""

@@ -8,7 +8,7 @@ import json
 import time
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +17,10 @@ from sandlot_gateway.checkpoints.service import RestoreFailed
 from sandlot_gateway.core.backend import BackendError, Unavailable
 from sandlot_gateway.core.instances import ImageCheck, Instance, PoolSpec, PoolStatus
 from sandlot_gateway.core.owners import Claim, PendingCreate
-from sandlot_gateway.core.slots import Loss, Slots
-from sandlot_gateway.core.supply import SupplySettings
+from sandlot_gateway.core.slot import Loss
+from sandlot_gateway.core.slots import Slots
 from sandlot_gateway.core.supply_events import CannotStart, QueueFull
+from sandlot_gateway.core.supply_settings import SupplySettings
 from sandlot_gateway.directory import Directory
 from sandlot_gateway.engine.lifecycle import Lifecycle
 from sandlot_gateway.engine.pending import PendingStore
@@ -27,47 +28,25 @@ from sandlot_gateway.engine.supply import Supply
 from sandlot_gateway.keys import Tenant
 from sandlot_gateway.sandboxes import Sandbox, Spec
 from sandlot_gateway.sealing import Seal
-from sandlot_gateway.sidecars import ClaimAnswer
 from sandlot_gateway.tokens import Tokens
 from sandlot_gateway.webhooks import Webhooks
 
-from tests.gateway.lives_messages import Call, Word
+from tests.gateway.lives_messages import REUSING, TEMPLATE, TENANT, Call, Word
+from tests.gateway.lives_wire import Wire
 
 if TYPE_CHECKING:
     from tests.gateway.lives import World
 
 TOKENS = Tokens(b"k" * 32)
-TEMPLATE = Template("host")
-TENANT = Tenant("t")
-
-
-class Wire:
-    """A gateway's `Sidecars`, over the world."""
-
-    def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
-
-    async def claim(self, instance: Instance, claim: dict[str, Any]) -> ClaimAnswer:
-        answer = await self._gateway.call("claim", instance.id, claim)
-        return ClaimAnswer(answer, {}) if isinstance(answer, str) else answer
-
-    async def end(
-        self, instance: Instance, *, verdict: str, message: str | None = None, only_of: str | None = None
-    ) -> str:
-        body = {"verdict": verdict} | ({} if only_of is None else {"only_of": only_of})
-        return await self._gateway.call("end", instance.id, body)
-
-    async def end_unclaimed(self, instance: Instance) -> str:
-        return await self._gateway.call("end", instance.id, {"verdict": "deleted", "only_unclaimed": True})
 
 
 class Below:
     """A gateway's backend, over the world. Pods are everybody's: one that cannot be asked is left to whoever has it."""
 
     name = "world"
-    single_gateway = False
-    shared_notes = None
-    others = None
+    single_gateway = lays_images = pools_without_image = False
+    reuse = REUSING.reuse
+    shared_notes = others = warmups = None
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
@@ -89,15 +68,17 @@ class Below:
         return instance
 
     def _known(self, instance_id: str) -> Instance:
-        instance = self.instances.get(instance_id)
-        if instance is None:
-            token = TOKENS.instance(instance_id)
-            instance = Instance(instance_id, TEMPLATE, f"unix:/{instance_id}", token)
-            self.instances[instance_id] = instance
-        return instance
+        if instance_id not in self.instances:
+            token, address = TOKENS.instance(instance_id), f"unix:/{instance_id}"
+            made = Instance(instance_id, TEMPLATE, address, token, started_at=time.time())
+            self.instances[instance_id] = made
+        return self.instances[instance_id]
 
     def begun(self, instance_id: str) -> float | None:
         return 0.0
+
+    def nodes_with(self, image: str) -> tuple[str, ...]:
+        return ()
 
     async def check_image(self, image: str) -> ImageCheck:
         return ImageCheck("there")
@@ -105,9 +86,10 @@ class Below:
     def ready(self, instance_id: str) -> None:
         return
 
-    async def recycle(self, instance: Instance, *, generation: int) -> bool:
-        if not self._gateway.world.recycles:
-            return False
+    async def recycle(
+        self, instance: Instance, *, generation: int, tenant: str, pools: Collection[str]
+    ) -> bool:
+        assert self._gateway.world.sidecars[instance.id].bound_to == tenant
         answer = await self._gateway.call("reset", instance.id, {"generation": generation})
         return answer is True
 
@@ -140,8 +122,11 @@ class Below:
     def ended(self, instance_id: str, end: Loss, *, claim: Claim | None, heard: bool) -> None:
         return
 
+    def told(self, news: bytes) -> bool:
+        return False
+
     def pools(self) -> list[PoolStatus]:
-        return []
+        return [PoolStatus(REUSING, starting=0)] if self._gateway.world.recycles else []
 
     def pool(self, name: str) -> PoolSpec | None:
         return None
@@ -239,12 +224,12 @@ class Gateway:
 
     # What a test does.
 
-    def create(self, *, checkpoint: str | None = None) -> Sandbox | None:
+    def create(self, *, checkpoint: str | None = None, tenant: Tenant = TENANT) -> Sandbox | None:
         """None: its line is full."""
         spec = Spec(name="x", image=self.image, checkpoint=checkpoint)
 
         async def begin() -> Sandbox:
-            return self.lifecycle.create(spec, secrets={}, tenant=TENANT)
+            return self.lifecycle.create(spec, secrets={}, tenant=tenant)
 
         try:
             sandbox = self.world.loop.run_until_complete(begin())

@@ -13,6 +13,7 @@ from unittest.mock import patch
 import msgspec
 from sandlot_contract import names
 from sandlot_gateway.data.errors import DialError, UpstreamError
+from sandlot_gateway.data.pool import Answer
 from sandlot_kube import clock, ends, template, verdicts
 from sandlot_kube.ends import Ended
 from sandlot_kube.errors import KubeError, KubeUnreachable
@@ -20,6 +21,7 @@ from sandlot_kube.objects import Pod
 from sandlot_kube.objects import Sandbox as Resource
 from sandlot_kube.verdicts import Verdict
 
+from tests.gateway import lives_pool
 from tests.gateway.api_server import PODS, SANDBOXES, ApiServer, Watch
 from tests.gateway.lives import World
 from tests.gateway.lives_gateway import Gateway
@@ -44,22 +46,31 @@ class Faults(logging.Handler):
 class KubernetesWorld(World):
     gateway = KubernetesGateway
 
-    def __init__(self, directory: Path, *, gateways: int) -> None:
+    def __init__(self, directory: Path, *, gateways: int, reuses: bool = False) -> None:
+        """`reuses`: with a pool that resets its pods, beside cold starts."""
+        self.reuses = reuses
+        self.unequal = False  # the next reset leaves something behind
+        self.kept_since: dict[
+            str, tuple[int, float]
+        ] = {}  # pod -> last generation whose record ended, since when
         self.answered_last: Gateway | None = None  # a delete
         self.odd_since: dict[str, float] = {}
         self.had_pod: set[str] = set()
         # Sets of ids have an order of chance: an example would not go the same way twice.
-        self._ids = patch("secrets.token_hex", self._id)
-        self._ids.start()
+        self.new_ids = patch("secrets.token_hex", self.new_id)
+        self.new_ids.start()
         self.faults = Faults()
         logging.getLogger().addHandler(self.faults)
         super().__init__(directory, gateways=gateways, recycles=False)
 
     @cached_property
     def api(self) -> ApiServer:
-        return ApiServer(time=self.loop.time)
+        api = ApiServer(time=self.loop.time)
+        if self.reuses:
+            lives_pool.add(api, image=self.gateway.image)
+        return api
 
-    def _id(self, size: int) -> str:
+    def new_id(self, size: int) -> str:
         self.made += 1
         return f"{self.made:0{2 * size}x}"
 
@@ -78,7 +89,7 @@ class KubernetesWorld(World):
             gateway.alive = False
         self.loop.run_until_complete(end())
         self.loop.close()
-        self._ids.stop()
+        self.new_ids.stop()
         logging.getLogger().removeHandler(self.faults)
 
     # What is under way.
@@ -125,23 +136,41 @@ class KubernetesWorld(World):
     def _state(self, sidecar: Sidecar, body: dict[str, Any]) -> dict[str, Any]:
         return sidecar.state()
 
+    def _reset(self, sidecar: Sidecar, body: dict[str, Any]) -> Any:
+        if sidecar.phase == "ended":
+            return Answer(410, [], b'{"error":"ended"}')
+        if self.unequal and sidecar.phase == "claimed" and body["generation"] == sidecar.generation:
+            self.unequal = False
+            self.check_unwanted(sidecar)
+            sidecar.phase, sidecar.verdict = "ended", "reset_failed"
+            self.speak(sidecar, "ended")
+            self.has_ended(sidecar, in_order=True)
+            return Answer(200, [], b'{"equal":false,"proof":"left behind"}')
+        if not super()._reset(sidecar, body):
+            return Answer(409, [], b'{"error":"stale_generation"}')
+        return Answer(200, [], json.dumps({**sidecar.state(), "equal": True}).encode())
+
     # What happens to pods.
 
     def make_pod(self, name: str) -> None:
         """Of a cold start."""
-        sandbox = self.sandbox(name)
+        annotations = {names.ANNOTATION_TEMPLATE: template.encode(self.sandbox(name).spec.template)}
+        self.put_pod(name, {names.LABEL_FOR: name}, annotations)
+
+    def put_pod(self, name: str, labels: dict[str, str], annotations: dict[str, str]) -> None:
+        """With its sidecar."""
         sidecar = Sidecar(name, f"10.0.0.{len(self.sidecars) + 1}:8700")
         self.sidecars[name] = sidecar
         self.had_pod.add(name)
-        labels = {names.LABEL_FOR: name, names.LABEL_NAME: names.APP}
         self.api.put(
             PODS,
             name,
             {
                 "metadata": {
                     "name": name,
-                    "labels": labels,
-                    "annotations": {names.ANNOTATION_TEMPLATE: template.encode(sandbox.spec.template)},
+                    "labels": {names.LABEL_NAME: names.APP, **labels},
+                    "annotations": annotations,
+                    "creationTimestamp": clock.text(self.api.now()),
                 },
                 "spec": {"nodeName": "node"},
                 "status": {"phase": "Running", "podIP": sidecar.address.partition(":")[0]},
@@ -168,6 +197,10 @@ class KubernetesWorld(World):
             self.speak(sidecar, "ended")
         self.api.delete(PODS, name)
 
+    def call_end(self, sidecar: Sidecar, body: dict[str, Any]) -> None:
+        """As the controller does."""
+        self._end(sidecar, body)
+
     def unwanted(self, sidecar: Sidecar, state: dict[str, Any], verdict: str | None) -> None:
         """A 410: about what was told."""
         owner = state["sandbox_id"]
@@ -181,17 +214,19 @@ class KubernetesWorld(World):
 
     def control(self) -> None:
         """All that it would do by now, by what is there."""
-        for name in list(self.api.objects[PODS]):
-            if name not in self.api.objects[SANDBOXES]:
+        for name, pod in list(self.api.objects[PODS].items()):
+            if names.LABEL_FOR in pod["metadata"]["labels"] and name not in self.api.objects[SANDBOXES]:
                 self.delete_pod(name)
         for name in list(self.api.objects[SANDBOXES]):
             self._control(name, self.sandbox(name))
+        if self.reuses:
+            lives_pool.control(self)
 
     def _control(self, name: str, sandbox: Resource) -> None:
         pod_name = sandbox.spec.pod_name or name
         pod = self.api.objects[PODS].get(pod_name)
         if sandbox.status.phase == "Ended":
-            if pod is not None:
+            if pod is not None and sandbox.spec.generation is None:
                 self.delete_pod(pod_name)
         elif sandbox.spec.waits:
             if self.api.now() >= (clock.seconds(sandbox.spec.waiting_until) or 0.0):
@@ -206,10 +241,14 @@ class KubernetesWorld(World):
                 self._write_end(name, verdicts.of_missing_pod())
             else:
                 self.make_pod(name)
-        elif (found := verdicts.of_pod(msgspec.convert(pod, Pod))) is not None:
-            since = self.odd_since.setdefault(pod_name, self.loop.time())
-            if found.certain or self.loop.time() >= since + _END_GRACE:
-                self._write_end(name, found)
+        elif (found := verdicts.of_pod(msgspec.convert(pod, Pod))) is not None and self.is_over(
+            pod_name, found
+        ):
+            self._write_end(name, found)
+
+    def is_over(self, pod: str, found: Verdict) -> bool:
+        since = self.odd_since.setdefault(pod, self.loop.time())
+        return found.certain or self.loop.time() >= since + _END_GRACE
 
     def _has_instance(self, sandbox_id: str | None) -> bool:
         there = [self.sandbox(name) for name in self.api.objects[SANDBOXES]]

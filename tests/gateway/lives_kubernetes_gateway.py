@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Awaitable, Callable
 from typing import Any
+from unittest.mock import patch
 
+from sandlot_contract.ids import InstanceId, SandboxId
 from sandlot_gateway.backend_events import BackendEvents
 from sandlot_gateway.backends.kubernetes.backend import KubernetesBackend
+from sandlot_gateway.backends.kubernetes.peers import Missing, PeerSettings
 from sandlot_gateway.backends.kubernetes.settings import KubernetesSettings
+from sandlot_gateway.core.owners import KeyAnswer, KeyQuestion, RecordedEnd
 from sandlot_gateway.data.errors import UpstreamError
 from sandlot_gateway.data.pool import Answer
 from sandlot_gateway.engine.lifecycle import DELETE_WAIT
@@ -17,8 +22,9 @@ from sandlot_gateway.sidecars import ClaimAnswer, Sidecars
 
 from tests.gateway.api_server import NAMESPACE, Client
 from tests.gateway.lives_gateway import Gateway
+from tests.gateway.lives_messages import Word
 
-_KINDS = {"/v1/claim": "claim", "/v1/end": "end", "/v1/state": "state"}
+_KINDS = {"/v1/claim": "claim", "/v1/end": "end", "/v1/state": "state", "/v1/reset": "reset"}
 
 
 class Pool:
@@ -43,6 +49,8 @@ class Pool:
         match result:
             case Exception():
                 raise result
+            case Answer():
+                return result
             case ClaimAnswer("claimed", state) | (dict() as state):
                 return Answer(200, [], json.dumps(state).encode())
             case ClaimAnswer("gone"):
@@ -61,6 +69,44 @@ class Pool:
         return
 
 
+class Peers:
+    """A gateway's `Peers`: what it tells is a word like a sidecar's, to each of the other gateways."""
+
+    missing = Missing.DENIED  # what they say of an unknown one: one may be silent
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    async def tell(self, body: bytes) -> None:
+        world = self._gateway.world
+        if self._gateway.alive:
+            others = [one for one in world.gateways if one is not self._gateway]
+            world.words += [Word(one, "", {"news": body}) for one in others]
+
+    async def whereabouts(self, sandbox_id: str) -> InstanceId | RecordedEnd | Missing:
+        return self.found(sandbox_id) or self.missing
+
+    def found(self, sandbox_id: str) -> InstanceId | RecordedEnd | Missing | None:
+        """As the others' `/internal/sandboxes/{id}/instance` says."""
+        for one in self._gateway.world.gateways:
+            known = one.directory.get(SandboxId(sandbox_id)) if one is not self._gateway else None
+            if known is not None and not known.live:
+                return known.recorded_end()
+            if known is not None:
+                return known.instance_id if known.status == "RUNNING" else Missing.STARTING
+        return None
+
+    async def end_of(self, sandbox_id: str) -> RecordedEnd | None:
+        others = [one for one in self._gateway.world.gateways if one is not self._gateway]
+        known = [one.directory.get(SandboxId(sandbox_id)) for one in others]
+        return next((one.recorded_end() for one in known if one is not None and not one.live), None)
+
+    async def holder_of_key(self, question: KeyQuestion, *, look: Callable[[], Awaitable[None]]) -> KeyAnswer:
+        """As if the only other gateway that knew it had died."""
+        await look()
+        return KeyAnswer((), all_heard=True)
+
+
 class KubernetesGateway(Gateway):
     image = "example.org/image:1"
 
@@ -68,15 +114,28 @@ class KubernetesGateway(Gateway):
         world: Any = self.world
         pool: Any = Pool(self)
         client: Any = Client(world.api, self, send=self._send)
-        settings = KubernetesSettings(namespace=NAMESPACE, settle_timeout=0.0)
-        backend = KubernetesBackend(tokens=self.tokens, pool=pool, settings=settings, client=client)
+        settings = KubernetesSettings(
+            namespace=NAMESPACE, settle_timeout=0.0, peers=PeerSettings("gateways:1", own_port=1)
+        )
+        with patch("sandlot_gateway.backends.kubernetes.backend.Peers", lambda *_, **__: Peers(self)):
+            backend = KubernetesBackend(tokens=self.tokens, pool=pool, settings=settings, client=client)
         return backend, Sidecars(pool)
+
+    def receive(self, word: Word) -> None:
+        if "news" in word.state:
+            self._run(lambda: self.backend.told(word.state["news"]))
+        else:
+            super().receive(word)
 
     async def begin(self) -> None:
         self._tasks: list[asyncio.Task[None]] = []
         await self.backend.start(
             BackendEvents(
-                supply=self.supply, lifecycle=self.lifecycle, found=self.webhooks.found, refused=self._count
+                supply=self.supply,
+                lifecycle=self.lifecycle,
+                directory=self.directory,
+                found=self.webhooks.found,
+                refused=self._count,
             )
         )
         self.lifecycle.adoption.resume()

@@ -6,8 +6,16 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from sandlot_contract.template import Template
+from sandlot_gateway.core.instances import PoolSpec, Reuse, ReusePolicy
+from sandlot_gateway.keys import Tenant
+
 if TYPE_CHECKING:
     from tests.gateway.lives_gateway import Gateway
+
+TEMPLATE = Template("host")
+TENANT, ANOTHER_TENANT = Tenant("t"), Tenant("u")
+REUSING = PoolSpec("reusing", TEMPLATE, 0, reuse=Reuse(ReusePolicy.TENANT))
 
 # What a call may come to when its answer, or the call itself, is lost.
 UNANSWERED = {"claim": "uncertain", "end": "unknown", "reset": False, "launch": "refused"}
@@ -44,6 +52,9 @@ class Sidecar:
     claim: dict[str, Any] | None = None
     claimed_at: float | None = None
     verdict: str | None = None
+    bound_to: str | None = None
+    uses: int = 0
+    restored: bool = False
 
     @property
     def owner(self) -> str | None:
@@ -59,6 +70,9 @@ class Sidecar:
             "claimed_at": self.claimed_at,
             "meta": claim.get("meta"),
             "verdict": self.verdict,
+            "bound_to": self.bound_to,
+            "uses": self.uses,
+            "restoring": bool(claim.get("restore")) and not self.restored,
         }
 
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+import time
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from sandlot_contract.template import Template
+from sandlot_gateway.backends.local.warmups import LocalWarmups
 from sandlot_gateway.core.backend import BackendError, Events
-from sandlot_gateway.core.instances import ImageCheck, Instance, PoolSpec, PoolStatus
+from sandlot_gateway.core.instances import ImageCheck, Instance, PoolSpec, PoolStatus, Reuse
 from sandlot_gateway.core.owners import Claim, PendingCreate
-from sandlot_gateway.core.slots import Loss
+from sandlot_gateway.core.slot import Loss
 from sandlot_gateway.tokens import Tokens
 
 from tests.gateway.sidecars import StubSidecar, new_instance_id
@@ -34,7 +36,6 @@ class Machine:
     hold_ready: asyncio.Event | None = None  # launched instances get ready when it is set
     begun: float | None = 0.0  # of every start; None: it waits for its turn
     looked: int = 0  # how often somebody asked for that
-    recycling: bool = False
     capacity: int = 50  # instances; no pool gets more, whatever it asks for
 
     async def close(self) -> None:
@@ -57,8 +58,11 @@ class StubBackend:
 
     name = "stub"
     single_gateway = True
+    lays_images = pools_without_image = False
+    reuse = Reuse()
     shared_notes = None
     others = None
+    warmups: LocalWarmups
 
     def __init__(self, machine: Machine, *, tokens: Tokens, webhook: str) -> None:
         self.machine = machine
@@ -66,11 +70,13 @@ class StubBackend:
         self.webhook = webhook
         self.events: Events | None = None
         self.destroyed: list[str] = []
+        self.doubted: set[str] = set()  # sandboxes that another gateway may have
         self.claims: list[tuple[str, Claim]] = []
         self.ends: list[tuple[str, str]] = []
         self.pending_creates: list[PendingCreate] = []
         self.starting: dict[str, set[str]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
+        self.warmups = LocalWarmups(machine.directory / "warmups.json", prepare=self._warm)
 
     async def start(self, events: Events) -> None:
         self.events = events
@@ -79,8 +85,10 @@ class StubBackend:
             events.instance_found(self.machine.instances[instance_id], sidecar.state())
         for name in self.machine.pools:
             self._fill(name)
+        self.warmups.open()
 
     async def stop(self) -> None:
+        await self.warmups.close()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -98,7 +106,7 @@ class StubBackend:
             instance_id=instance_id, token=token, directory=self.machine.directory, webhook=self.webhook
         )
         await sidecar.start()
-        instance = Instance(instance_id, template, sidecar.address, token, pool=pool)
+        instance = Instance(instance_id, template, sidecar.address, token, pool, started_at=time.time())
         self.machine.sidecars[instance_id] = sidecar
         self.machine.instances[instance_id] = instance
         self._own(self._get_ready(sidecar))
@@ -108,10 +116,17 @@ class StubBackend:
         self.machine.looked += 1
         return self.machine.begun
 
+    def nodes_with(self, image: str) -> tuple[str, ...]:
+        return ()
+
     async def check_image(self, image: str) -> ImageCheck:
         if image.startswith("bad"):
             raise BackendError(f"no {image}", error_type="IMAGE_PULL_FAILED", field="docker_image")
         return ImageCheck("there")
+
+    async def _warm(self, image: str) -> int:
+        await self.check_image(image)
+        return 1000
 
     async def _get_ready(self, sidecar: StubSidecar) -> None:
         if self.machine.hold_ready is not None:
@@ -122,9 +137,11 @@ class StubBackend:
         for starting in self.starting.values():
             starting.discard(instance_id)
 
-    async def recycle(self, instance: Instance, *, generation: int) -> bool:
+    async def recycle(
+        self, instance: Instance, *, generation: int, tenant: str, pools: Collection[str]
+    ) -> bool:
         sidecar = self.machine.sidecars.get(instance.id)
-        if not self.machine.recycling or sidecar is None or sidecar.phase != "claimed":
+        if sidecar is None or sidecar.phase != "claimed":
             return False
         status, told = sidecar._reset(keep=False)
         return status == 200 and told["equal"]
@@ -166,8 +183,14 @@ class StubBackend:
     def sought(self, sandbox_id: str) -> None:
         return
 
+    def may_have(self, sandbox_id: str) -> bool:
+        return sandbox_id in self.doubted
+
     def missed(self, new: bool) -> None:
         return
+
+    def told(self, news: bytes) -> bool:
+        return False
 
     def pools(self) -> list[PoolStatus]:
         return [

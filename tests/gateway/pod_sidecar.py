@@ -21,14 +21,29 @@ from tests.ports import address
 _numbers = itertools.count(1)
 
 
+def next_address() -> str:
+    """A loopback address that no other pod of this process has."""
+    return address(next(_numbers))
+
+
 class Sidecar:
     """One process at one address; `webhook` None: it tells nobody anything."""
 
-    def __init__(self, *, instance_id: str, token: str, template: Template, webhook: str | None) -> None:
-        self.ip = address(next(_numbers))
+    def __init__(
+        self,
+        *,
+        instance_id: str,
+        token: str,
+        template: Template,
+        webhook: str | None,
+        images: Path | None = None,
+    ) -> None:
+        self.ip = next_address()
         self.instance_id = instance_id
         self.directory = tempfile.mkdtemp(prefix="ks-", dir="/tmp")
         root = {"lower": ["/"], "mask": [], "overlay": True, "disk": 64 << 20, "workdir": "/", "user": "root"}
+        if images is not None:
+            root["images"] = str(images)
         self.config = {
             "instance_id": instance_id,
             "token": token,

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from sandlot_contract.new_ids import new_sandbox_id
 from sandlot_contract.template import Template
-from sandlot_gateway.core.instances import Instance
+from sandlot_gateway.core.instances import Instance, by_size, by_template
 from sandlot_gateway.core.ready import first_come
-from sandlot_gateway.core.slots import Phase, Slots
-from sandlot_gateway.core.supply import SupplySettings
+from sandlot_gateway.core.slot import Phase
+from sandlot_gateway.core.slots import Slots
+from sandlot_gateway.core.supply_settings import SupplySettings
 from sandlot_gateway.data.pool import HttpPool
 from sandlot_gateway.egress import Egress
 from sandlot_gateway.engine.claims import Claimed, Claimer
@@ -36,7 +37,7 @@ class Replica:
         self.outcomes: list[str] = []
         self.supply = Supply(
             backend=StubBackend(machine, tokens=TOKENS, webhook="unix:/nowhere"),
-            slots=Slots(rank=first_come()),
+            slots=Slots(rank=first_come(), kind=by_size if options.get("images") else by_template),
             settings=SupplySettings(max_waiting=max_waiting),
         )
         self.claimer = Claimer(
@@ -49,8 +50,9 @@ class Replica:
             **options,
         )
 
-    def offer(self, sidecar: StubSidecar, *, pool: str = "p") -> None:
-        instance = Instance(sidecar.instance_id, TEMPLATE, sidecar.address, sidecar.token, pool)
+    def offer(self, sidecar: StubSidecar, *, pool: str = "p", node: str | None = None) -> None:
+        address, token = sidecar.address, sidecar.token
+        instance = Instance(sidecar.instance_id, TEMPLATE, address, token, pool, node=node)
         self.supply.report_warm(instance, sidecar.generation)
 
     def phase(self, sidecar: StubSidecar) -> Phase | None:
@@ -68,12 +70,12 @@ class Replica:
         return await self.claimer.claim(sandbox, secrets=secrets, ticket=ticket)
 
 
-def new_sandbox(**spec: Any) -> Sandbox:
+def new_sandbox(image: str = "host", **spec: Any) -> Sandbox:
     now = time.time()
     return Sandbox(
         id=new_sandbox_id(now),
         tenant="t",
-        spec=Spec(name="x", image="host", **spec),
+        spec=Spec(name="x", image=image, **spec),
         created_at=now,
         updated_at=now,
     )

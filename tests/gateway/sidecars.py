@@ -29,6 +29,8 @@ class StubSidecar:
         self.phase = "warm"
         self.claim: dict[str, Any] | None = None
         self.claimed_at: float | None = None
+        self.bound_to: str | None = None
+        self.uses = 0
         self.verdict: str | None = None
         self.told: str | None = None  # of its sandbox, by the last answer to a webhook
         self.message: str | None = None
@@ -40,6 +42,8 @@ class StubSidecar:
         self.before_claim: Callable[[dict[str, Any]], Any] | None = None
         self.lose_answers = 0  # answer to so many claims is lost after it took effect
         self.holds_policies = True  # False: of before there were any
+        self.lays_images = True  # False: of before a claim could name one
+        self.left_image: str | None = None  # that a claim which failed has laid
         self.reset_equal = True
         self.reset_status = 200
         self.hold: asyncio.Event | None = None  # commands answer when it is set
@@ -81,10 +85,13 @@ class StubSidecar:
             "version": "test",
             "sandbox_id": claim.get("sandbox_id"),
             "claimed_at": self.claimed_at,
+            "bound_to": self.bound_to,
+            "uses": self.uses,
             "verdict": self.verdict,
             "message": self.message,
             "meta": claim.get("meta"),
             **({"egress": claim.get("egress") is not None} if self.holds_policies else {}),
+            **({"image": (claim.get("image") or {}).get("id", self.left_image)} if self.lays_images else {}),
             "notes": ["a stub"],
             "start_command": {"state": "none", "exit_code": None},
         }
@@ -209,8 +216,12 @@ class StubSidecar:
             return 410, {"error": "ended", "verdict": self.verdict}
         if claim["generation"] != self.generation:
             return 409, {"error": "stale_generation"}
+        if self.claim is None and self.uses and claim["tenant"] != self.bound_to:
+            return 409, {"error": "bound", "bound_to": self.bound_to}
         if self.claim is None:
             self.claim, self.phase, self.claimed_at = claim, "claimed", time.time()
+            self.bound_to = claim["tenant"]
+            self.uses += 1
             self.owners.append(claim["sandbox_id"])
         elif claim != self.claim:
             return 409, {"error": "already_claimed"}

@@ -29,8 +29,9 @@ class Sidecar:
         try:
             while (await reader.readuntil(b"\r\n\r\n")).startswith(b"GET /v1/state "):
                 self.asked.release()
+                phase = self.phase
                 await self.free.wait()
-                body = json.dumps({"instance_id": ID, "phase": self.phase}).encode()
+                body = json.dumps({"instance_id": ID, "phase": phase}).encode()
                 writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body))
         except asyncio.IncompleteReadError:
             pass
@@ -113,3 +114,27 @@ async def test_one_that_is_being_asked_is_not_asked_twice() -> None:
         await asker.settle(timeout=10)
         assert sidecar.asked.locked()
     assert len(answers) == 1
+
+
+async def test_an_answer_that_is_older_than_the_question_does_not_count() -> None:
+    """It was on its way, to an earlier question, when the other owner became known."""
+    phases: list[str] = []
+    answered = asyncio.Event()
+
+    def told(asker: Prober, instance: Instance, state: dict[str, Any]) -> bool:
+        phases.append(state["phase"])
+        if state["phase"] == "claimed":
+            answered.set()
+        return True
+
+    async with asking(told) as (asker, instance, sidecar):
+        sidecar.free.clear()
+        asker.ask(instance)
+        await sidecar.asked.acquire()
+        sidecar.phase = "claimed"
+        asker.ask(instance, since_now=True)
+        sidecar.free.set()
+        await answered.wait()
+        await sidecar.asked.acquire()
+        assert sidecar.asked.locked()
+    assert phases == ["warm", "claimed"]

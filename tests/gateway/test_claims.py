@@ -6,7 +6,7 @@ import logging
 from pathlib import Path
 
 import pytest
-from sandlot_gateway.core.slots import Phase
+from sandlot_gateway.core.slot import Phase
 from sandlot_gateway.data.pool import HttpPool
 from sandlot_gateway.egress import Egress
 from sandlot_gateway.engine.claims import ClaimRefused, NoSidecar
@@ -27,6 +27,25 @@ async def test_a_stale_generation_is_left_alone(machine: Machine) -> None:
         assert sandbox.instance_id == second.instance_id
         assert replica.outcomes == ["stale", "claimed"]
         assert replica.discarded == []
+        await replica.supply.close()
+    await pool.close()
+
+
+async def test_one_that_another_tenant_used_is_left_to_that_tenant(machine: Machine) -> None:
+    """Through another gateway: here it is known by the refusal alone."""
+    pool = HttpPool()
+    async with sidecars(2, Path(machine.directory), token=TOKENS.instance) as (used, good):
+        replica = Replica(machine, pool)
+        replica.offer(used)
+        replica.offer(good)
+        used.bound_to, used.uses = "another", 1
+        sandbox = await replica.create()
+        assert sandbox.instance_id == good.instance_id
+        assert replica.outcomes == ["bound", "claimed"]
+        assert replica.discarded == []
+        assert replica.supply.slots.bound_to(used.instance_id) == "another"
+        assert replica.phase(used) is Phase.WARM
+        assert replica.supply.slots.bound_to(good.instance_id) == "t"
         await replica.supply.close()
     await pool.close()
 
@@ -86,6 +105,8 @@ async def test_a_claim_tells_the_sidecar_everything_of_the_sandbox(replica, mach
             idle_timeout=5.0,
             workdir="/w",
             start_command=["serve"],
+            stop_signal=3,
+            stop_grace=2.5,
             checkpoint="ck-1",
         )
         claimed = await one.claim(sandbox, KEY="secret")
@@ -112,8 +133,11 @@ async def test_a_claim_tells_the_sidecar_everything_of_the_sandbox(replica, mach
             "idle_timeout": 5.0,
             "workdir": "/w",
             "start_command": ["serve"],
+            "stop_signal": 3,
+            "stop_grace": 2.5,
             "meta": sandbox.meta(),
             "restore": True,
+            "image": None,
             "generation": 3,
         }
         assert (sandbox.generation, sandbox.pool_hit, sandbox.notes) == (3, True, ["a stub"])

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sandlot_gateway.core.slots import Phase
+from sandlot_gateway.core.slot import Phase
 from sandlot_gateway.engine.claims import Abandoned
 
 from tests.gateway.machine import Machine

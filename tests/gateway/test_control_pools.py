@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from sandlot_contract.template import Template
-from sandlot_gateway.core.instances import PoolSpec
+from sandlot_gateway.core.instances import PoolSpec, Reuse, ReusePolicy
 
 from tests.gateway.conftest import API, Running
 from tests.waiting import until
@@ -50,6 +51,15 @@ async def test_what_a_change_of_a_pool_leaves_out_stays(box: Running) -> None:
     assert (answer.json()["gpu_count"], answer.json()["gpu_type"]) == (1, "H100")
 
 
+@pytest.mark.parametrize(("without", "image"), [(True, ""), (False, "host")])
+async def test_a_new_pool_has_no_image_where_the_backend_takes_such_pools(
+    box: Running, monkeypatch: pytest.MonkeyPatch, without: bool, image: str
+) -> None:
+    monkeypatch.setattr(box.backend, "pools_without_image", without)
+    answer = await box.client.put(f"{API}/pools/slots", json={"size": 0})
+    assert (answer.status_code, answer.json()["image"]) == (200, image), answer.text
+
+
 async def test_a_pools_own_instance_is_preferred(box: Running) -> None:
     for name in ("one", "two"):
         await box.backend.set_pool(PoolSpec(name, Template(image="host"), 1))
@@ -59,3 +69,18 @@ async def test_a_pools_own_instance_is_preferred(box: Running) -> None:
     assert box.machine.instances[sidecar.instance_id].pool == "two"
     refused = await box.client.post(f"{API}/sandbox", json={"pool": "two", "cpu_cores": 3})
     assert refused.json()["errors"][0]["param"] == "cpu_cores"
+
+
+async def test_reuse_is_set_field_by_field(box: Running) -> None:
+    url = f"{API}/pools/used"
+    usual = {"policy": "never", "max_uses": 100, "max_age": 3600.0}
+    assert (await box.client.put(url, json={"size": 0})).json()["reuse"] == usual
+    for said in ({"policy": "tenant"}, {"max_uses": 7}, {"max_age": 60}, {"max_age": None}):
+        answer = await box.client.put(url, json={"reuse": said})
+        assert answer.status_code == 200, answer.text
+    assert answer.json()["reuse"] == {"policy": "tenant", "max_uses": 7, "max_age": 60.0}
+    assert (await box.client.put(url, json={"pids": 64})).json()["reuse"] == answer.json()["reuse"]
+    assert box.machine.pools["used"].reuse == Reuse(ReusePolicy.TENANT, 7, 60.0)
+    for field, value in (("policy", "all"), ("max_uses", 0), ("max_age", 0), ("max_age", 1e300)):
+        refused = await box.client.put(url, json={"reuse": {field: value}})
+        assert (refused.status_code, refused.json()["errors"][0]["param"]) == (422, f"reuse.{field}")

@@ -65,6 +65,13 @@ async def test_without_a_pool_of_the_image_there_is_nothing_to_say(box: Running)
     assert (made["poolHit"], made["coldReason"], made["memoryGB"]) == (False, None, 1.0)
 
 
+async def test_a_pool_without_an_image_is_nothing_where_instances_keep_theirs(box: Running) -> None:
+    """One may be left from when slots were on."""
+    box.machine.pools["slots"] = PoolSpec("slots", Template(image="", memory=8 << 30), 1)
+    made = await box.create()
+    assert (made["poolHit"], made["coldReason"], made["memoryGB"]) == (False, None, 1.0)
+
+
 def test_one_that_is_ready_comes_first_then_the_defaults_then_the_smallest() -> None:
     wanted = Wanted("host", None, None, None, None, 0, None)
     usual = PoolSpec("usual", Template(image="host"), 1)

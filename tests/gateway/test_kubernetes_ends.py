@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sandlot_gateway.core.backend import Unavailable
 from sandlot_gateway.core.instances import Instance
-from sandlot_gateway.core.slots import ReportOutcome
+from sandlot_gateway.core.slot import ReportOutcome
 from sandlot_gateway.sidecars import ClaimAnswer
 from sandlot_kube import paths
 
@@ -54,6 +54,23 @@ async def test_a_sandbox_resource_that_is_deleted_ends_its_sandbox_and_stays_awa
         assert (ended["status"], ended["verdict"]) == ("TERMINATED", "deleted")
         await until(lambda: not kubelet.sidecars)
         await gateway.gateway.backend._records.flush(timeout=10)
+        assert not world.server.call("GET", paths.sandboxes(world.namespace))["items"]
+
+
+async def test_a_gateway_that_heard_a_claim_does_not_bring_back_its_deleted_resource(world: World) -> None:
+    kubelet = world.kubelet
+    async with world.gateway("heard") as heard, world.gateway("made") as gateway:
+        assert kubelet.webhook == heard.webhook
+        await kubelet.pod(TEMPLATE, pool="default")
+        await gateway.warm()
+        made = await gateway.made()
+        await until(lambda: heard.gateway.directory.get(made["id"]) is not None)
+        await kubelet.until(lambda: made["id"] in kubelet.sandboxes)
+        await kubelet.client.request("DELETE", paths.sandboxes(world.namespace, made["id"]))
+        for each in (heard, gateway):
+            ended = await each.is_ended(made["id"])
+            assert (ended["status"], ended["verdict"]) == ("TERMINATED", "deleted")
+            await each.gateway.backend._records.flush(timeout=10)
         assert not world.server.call("GET", paths.sandboxes(world.namespace))["items"]
 
 

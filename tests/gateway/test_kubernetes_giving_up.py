@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 from sandlot_gateway.backends.kubernetes.giving_up import Outcome, Written, decide
-from sandlot_gateway.core.slots import Phase
+from sandlot_gateway.core.slot import Phase
 from sandlot_gateway.sidecars import EndAnswer
 
 KEEP, ASK, LEAVE, DROP, GIVE_BACK, WRITE_END = Outcome

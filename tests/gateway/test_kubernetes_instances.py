@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import msgspec
 import pytest
 from sandlot_gateway.backends.kubernetes.instances import Instances, Origin, SeenPod
-from sandlot_gateway.backends.kubernetes.pods import death_of, is_over
-from sandlot_gateway.core.instances import Template
+from sandlot_gateway.backends.kubernetes.pods import Pods, death_of, is_over
+from sandlot_gateway.core.instances import Laid, Template
+from sandlot_gateway.core.slot import Phase
 from sandlot_gateway.tokens import Tokens
 from sandlot_kube.objects import (
     ContainerState,
@@ -98,10 +100,16 @@ def test_a_start_begins_when_its_pod_has_a_node() -> None:
     assert known.from_pod(bound).pod == placed
 
 
-@pytest.mark.parametrize("template", ["", "{", '{"cpu": 1}'])
+@pytest.mark.parametrize("template", ["", "{", '{"cpu": "one"}', '{"image": 1}'])
 def test_a_pod_without_a_template_is_nobodys(template: str, caplog: pytest.LogCaptureFixture) -> None:
     assert instances().from_pod(pod(template=template)) is None
     assert ID in caplog.text
+
+
+def test_the_template_of_a_slot_pod_names_no_image() -> None:
+    seen = instances().from_pod(pod(template='{"cpu": 1}'))
+    assert seen is not None
+    assert (seen.instance.template.image, seen.instance.template.cpu) == ("", 1.0)
 
 
 def test_a_state_without_a_known_template_has_to_be_told_again() -> None:
@@ -177,3 +185,73 @@ def test_a_death_nobody_explains(status: PodStatus | None, started: bool, verdic
     assert loss.verdict == verdict
     assert loss.message is not None
     assert says in loss.message
+
+
+def test_a_pod_that_was_reset_is_reused_before_the_watch_shows_it() -> None:
+    """Else the record of its earlier sandbox would be taken for that of the next."""
+    known = instances()
+    first = known.from_state(ID, state(), template=TEMPLATE)
+    assert first is not None
+    assert not first.reused
+    second = known.from_state(ID, state(generation=2), template=TEMPLATE)
+    assert second is not None
+    assert second.reused
+
+
+LAID = [f"sha256:{number:064x}" for number in range(2)]
+
+
+def laying(*, claimed: bool = False) -> Instances:
+    return Instances(
+        tokens=Tokens(b"k" * 32),
+        domain="d",
+        image_name={LAID[0]: "one:1"}.get,
+        claimed_here=lambda instance_id: claimed,
+    )
+
+
+@pytest.mark.parametrize(
+    "image", ["../../x", "sha256:abc", f"{LAID[0]}\n", f"{LAID[0]}/uses/other", 7, ["x"]]
+)
+def test_a_sidecar_that_was_taken_over_names_no_path(image: Any) -> None:
+    known = laying()
+    seen = known.from_state(ID, state(image=LAID[0]), template=TEMPLATE)
+    assert seen is not None
+    assert seen.instance.laid == Laid(LAID[0], "one:1")
+    known.from_state(ID, state(generation=2, image=image), template=TEMPLATE)
+    assert seen.instance.laid == Laid(LAID[0], "one:1")
+
+
+def test_a_late_report_does_not_change_the_image_of_a_claim_of_this_gateway() -> None:
+    known = laying(claimed=True)
+    seen = known.from_state(ID, state(image=None), template=TEMPLATE)
+    assert seen is not None
+    seen.instance.laid = Laid(LAID[0], "one:1")
+    known.from_state(ID, state(image=None), template=TEMPLATE)
+    assert seen.instance.laid == Laid(LAID[0], "one:1")
+    known.from_state(ID, state(generation=2, image=LAID[1]), template=TEMPLATE)
+    assert seen.instance.laid == Laid(LAID[1])
+
+
+def test_a_slot_that_reported_before_its_pod_was_seen_is_asked_again() -> None:
+    """The ledger has it as one that keeps its image."""
+    known = laying()
+    asked: list[str] = []
+    states = SimpleNamespace(expect=lambda seen, reachable: None, ask=lambda one: asked.append(one.id))
+    pods = Pods(
+        known,
+        recorded=cast("Any", None),
+        states=cast("Any", states),
+        pool=cast("Any", None),
+        reporter=cast("Any", SimpleNamespace(events=SimpleNamespace(phase=lambda one: Phase.WARM))),
+        ended=cast("Any", None),
+        lost=cast("Any", None),
+        starting_for=60.0,
+        verdict_wait=15.0,
+    )
+    known.from_state(ID, state(), template=TEMPLATE)
+    slot = pod(ip="10.0.0.7")
+    slot.metadata.annotations["sandlot.dev/lays-images"] = "true"
+    for _ in range(2):
+        pods.changed(slot)
+    assert asked == [ID]

@@ -8,10 +8,12 @@ import time
 import pytest
 from sandlot_contract.new_ids import new_sandbox_id
 from sandlot_gateway.app import Gateway
-from sandlot_gateway.backends.kubernetes.peers import Peers, PeerSettings
+from sandlot_gateway.backends.kubernetes.peers import Missing, Peers, PeerSettings
+from sandlot_gateway.core.owners import RecordedEnd
 from sandlot_gateway.data.pool import HttpPool
 
 from tests.gateway.kubernetes_world import NEEDS_API_SERVER, TEMPLATE, Running, World
+from tests.ports import free_port
 
 pytestmark = NEEDS_API_SERVER
 
@@ -20,11 +22,15 @@ def port_of(gateway: Running) -> str:
     return gateway.url.rpartition(":")[2]
 
 
-async def holder(gateway: Gateway, name: str, sandbox_id: str, *, own_port: int = 1) -> str | None:
+async def holder(
+    gateway: Gateway, name: str, sandbox_id: str, *, own_port: int = 1
+) -> str | RecordedEnd | None:
     pool = HttpPool()
     try:
         settings = PeerSettings(name, own_port=own_port)
-        return await Peers(settings, pool=pool, token=gateway.tokens.peer()).holder(sandbox_id)
+        peers = Peers(settings, pool=pool, token=gateway.tokens.peer())
+        found = await peers.whereabouts(sandbox_id)
+        return None if isinstance(found, Missing) else found
     finally:
         await pool.close()
 
@@ -54,7 +60,9 @@ async def test_a_gateway_says_which_instance_has_a_sandbox(world: World) -> None
         assert await holder(a.gateway, "localhost:1", made["id"]) is None
         assert await holder(a.gateway, "no-such-name.invalid.:8642", made["id"]) is None
         await a.client.delete(f"/api/v1/sandbox/{made['id']}")
-        assert await holder(a.gateway, name, made["id"]) is None
+        end = await holder(a.gateway, name, made["id"])
+        assert isinstance(end, RecordedEnd)
+        assert (end.sandbox_id, end.verdict) == (made["id"], "deleted")
 
 
 async def test_nobody_but_a_gateway_is_told(world: World) -> None:
@@ -72,3 +80,15 @@ async def test_what_has_no_record_yet_can_be_exposed_by_another_gateway(world: W
         made = await a.made()
         answer = await b.client.post(f"/api/v1/sandbox/{made['id']}/expose", json={"port": 8000})
         assert answer.status_code == 200, answer.text
+
+
+async def test_beside_a_dead_gateway_a_wrong_id_is_soon_unknown(world: World) -> None:
+    """Its address stays for as long as its pod does: one that crashes again and again, say."""
+    async with world.gateway("a", peers=f"localhost:{free_port()}") as a:
+        await world.kubelet.pod(TEMPLATE, pool="default")
+        await a.warm()
+        wrong = new_sandbox_id(time.time() - 600)
+        async with asyncio.timeout(30):
+            while (answer := await a.client.get(f"/api/v1/sandbox/{wrong}")).status_code == 503:
+                assert answer.headers["retry-after"] == "1"
+        assert answer.status_code == 404, answer.text

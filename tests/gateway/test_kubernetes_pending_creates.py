@@ -171,6 +171,23 @@ async def test_a_delete_while_it_gets_its_instance_leaves_nothing(world: World) 
             await until(lambda: not len(one.gateway.supply.slots.warm))
 
 
+async def test_a_cold_start_whose_pod_is_made_again_for_another_node_goes_on(world: World) -> None:
+    kubelet = world.kubelet
+    kubelet.make_cold = False
+    async with world.gateway(backend={"verdict_wait": 0.1}) as gateway:
+        answer = await gateway.create(wait_seconds=0)
+        await kubelet.until(lambda: any(name.startswith("i-") for name in kubelet.sandboxes))
+        (name,) = [name for name in kubelet.sandboxes if name.startswith("i-")]
+        for _ in range(2):
+            await kubelet.pod_object(TEMPLATE, cold=name)
+            await until(lambda: gateway.gateway.backend.instance(name))
+            await kubelet.delete_pod(name)
+            await asyncio.sleep(0.5)  # several times as long as the controller would have for a verdict
+        await kubelet.pod(TEMPLATE, cold=name)
+        await status_at(gateway, answer.json()["id"], "RUNNING")
+        assert await gateway.run(answer.json()["id"], "echo again") == "again\n"
+
+
 async def test_a_failed_start_is_told_by_both(world: World) -> None:
     kubelet = world.kubelet
     kubelet.make_cold = False

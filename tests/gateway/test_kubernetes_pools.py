@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+from sandlot_gateway.backends.kubernetes.states import SidecarStates
 from sandlot_kube import paths
 from sandlot_kube.template import Template
 
@@ -95,3 +97,20 @@ async def test_a_pools_runtime_class_is_that_of_its_sandboxes(world: World) -> N
         await gateway.warm()
         answer = await gateway.client.post("/api/v1/sandbox", json={"pool": "default", "wait_seconds": 20})
         assert answer.json()["poolHit"] is True, answer.text
+
+
+async def test_without_slots_no_pod_is_looked_at_for_the_image_that_it_keeps(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each step of the queue asks for all pools."""
+    looked: list[str] = []
+
+    def keeping_image(states: SidecarStates, pool: str) -> int:
+        looked.append(pool)
+        return 0
+
+    monkeypatch.setattr(SidecarStates, "keeping_image", keeping_image)
+    async with world.gateway() as gateway:
+        await gateway.client.put("/api/v1/pools/default", json={**pool_fields(), "size": 3})
+        await until(lambda: gateway.gateway.backend.pools())
+        assert looked == []

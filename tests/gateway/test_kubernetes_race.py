@@ -42,6 +42,7 @@ async def create(gateway: Running, limit: asyncio.Semaphore) -> tuple[int, str |
 
 @pytest.mark.longest
 @pytest.mark.slow
+@pytest.mark.timeout(600)  # a quarter of a minute alone, two where a dozen other processes want the cores
 async def test_no_instance_has_two_owners(machine: Machine) -> None:
     await stand_by(machine, INSTANCES)
     # An instance object belongs to one gateway, as it does in two processes.

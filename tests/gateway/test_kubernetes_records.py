@@ -11,6 +11,9 @@ from sandlot_gateway.backends.kubernetes.debouncer import Debouncer
 from sandlot_gateway.backends.kubernetes.records import Records
 from sandlot_gateway.backends.kubernetes.translate import to_kube
 from sandlot_gateway.core.owners import Claim
+from sandlot_kube import paths
+from sandlot_kube.objects import PoolReuse
+from sandlot_kube.reuse import marks
 
 from tests.gateway.written_records import (
     CHANGED,
@@ -227,13 +230,22 @@ async def test_a_cold_ones_promise_is_taken_away_and_that_is_no_end() -> None:
     assert over == ["sb-0"]
 
 
-@pytest.mark.parametrize(("there", "writes"), [(True, ("PATCH", f"/{POD}")), (False, ("POST", ""))])
-async def test_whether_it_was_cold_is_asked_when_nobody_knows(there: bool, writes: tuple[str, str]) -> None:
-    asked = found(resource(POD, pod=None)) if there else MISSING
-    async with writing(asked, CREATED) as (records, sent, _):
+async def test_whether_it_was_cold_is_asked_when_nobody_knows() -> None:
+    async with writing(found(resource(POD, pod=None)), CREATED) as (records, sent, _):
         records.claim(POD, CLAIM, template=TEMPLATE, cold=None)
         await records.flush(timeout=10)
-    assert methods(sent) == [("GET", f"/{POD}"), writes]
+    assert methods(sent) == [("GET", f"/{POD}"), ("PATCH", f"/{POD}")]
+
+
+@pytest.mark.parametrize("reused", [False, True])
+async def test_whether_its_pod_is_reused_is_asked_when_nobody_knows(reused: bool) -> None:
+    annotations = marks(PoolReuse(policy="tenant")) if reused else {}
+    pod = answered(200, {"metadata": {"name": POD, "annotations": annotations}})
+    async with writing(MISSING, pod, CREATED) as (records, sent, _):
+        records.claim(POD, CLAIM, template=TEMPLATE, cold=None)
+        await records.flush(timeout=10)
+    assert methods(sent) == [("GET", f"/{POD}"), ("GET", paths.pods("boxes", POD)), ("POST", "")]
+    assert sent[2][2]["spec"].get("generation") == (CLAIM.generation if reused else None)
 
 
 async def test_a_claim_by_whom_it_was_made_for_is_not_written() -> None:

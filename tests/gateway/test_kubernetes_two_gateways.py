@@ -10,7 +10,7 @@ from sandlot_gateway.backends.kubernetes.translate import sandbox_body
 from sandlot_kube import paths
 from sandlot_kube.client import KubeClient
 
-from tests.gateway.kubernetes_world import NEEDS_API_SERVER, TEMPLATE, World
+from tests.gateway.kubernetes_world import FIELDS, NEEDS_API_SERVER, TEMPLATE, World
 from tests.gateway.sidecars import new_instance_id
 from tests.waiting import until
 
@@ -67,6 +67,31 @@ async def test_a_sandbox_can_be_used_through_any_gateway_at_once(world: World) -
         missing = await other.client.get(f"/api/v1/sandbox/sb-{'0' * 20}")
         assert missing.status_code == 404
         assert not other.gateway.directory._changes
+
+
+async def test_a_restored_sandbox_can_be_used_through_any_gateway(world: World) -> None:
+    """Its sidecar says to one gateway that the files are there: to the one that brought them."""
+    directory = world.directory / "checkpoints"
+    async with (
+        world.gateway("a", checkpoint_dir=directory) as one,
+        world.gateway("b", checkpoint_dir=directory) as other,
+    ):
+        first = await one.made()
+        await one.run(
+            first["id"], "head -c 20000000 /dev/urandom > /root/big && sha256sum /root/big > /root/sum"
+        )
+        begun = (await one.client.post(f"/api/v1/sandbox/{first['id']}/checkpoints")).json()
+
+        async def durable() -> bool:
+            told = await one.client.get(f"/api/v1/sandbox/checkpoints/{begun['id']}")
+            return told.json()["state"] == "DURABLE"
+
+        await until(durable, pause=0.1)
+        asked = {**FIELDS, "wait_seconds": 20, "checkpoint_id": begun["id"]}
+        del asked["docker_image"], asked["disk_size_gb"]  # the checkpoint's
+        made = (await one.client.post("/api/v1/sandbox", json=asked)).json()
+        assert made["status"] == "RUNNING", made
+        assert await other.run(made["id"], "sha256sum -c /root/sum") == "/root/big: OK\n"
 
 
 async def test_a_deleted_sandbox_runs_nothing_more_at_any_gateway(world: World) -> None:

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from sandlot_kube import paths
 
-from tests.gateway.kubelet import apply_crds
-from tests.gateway.kubernetes_world import World, pool_fields
+from tests.gateway.kubernetes_world import World, pool_fields, world_of_two_users
 from tests.gateway.test_kubernetes_controller import Node, controller
 from tests.kube.apiserver import ApiServer
 from tests.waiting import until
@@ -31,18 +28,8 @@ SANDBOXES = 6
 
 @pytest.fixture
 async def world(apiserver: ApiServer, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
-    """Gateway and controller are users of their own there."""
-    await asyncio.to_thread(apply_crds, apiserver)
-    with tempfile.TemporaryDirectory(prefix="kw-") as directory:
-        world = World(apiserver, directory=Path(directory))
-        configs = {
-            name: apiserver.kubeconfig(Path(directory) / name, namespace=world.namespace, token=token)
-            for name, token in apiserver.tokens.items()
-        }
-        monkeypatch.setenv("KUBECONFIG", str(configs["gateway"]))
-        world.kubeconfig = configs["controller"]
+    async with world_of_two_users(apiserver, monkeypatch) as world:
         yield world
-        await world.kubelet.client.close()
 
 
 async def test_a_warm_sandbox_costs_four_writes_and_its_share_of_one_removal(world: World) -> None:

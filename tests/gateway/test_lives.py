@@ -224,8 +224,12 @@ def test_a_slot_that_is_reset_elsewhere_ends_only_the_sandbox_that_ran_there(reu
     for instance_id in (second, first):
         reusing.speak(reusing.sidecars[instance_id], "heartbeat", to=[other])
     hear(reusing, other)
-    take(reusing, "reset")
+    # Somebody else's: a claim that counts no more is ended, since a reset tells others that its sandbox has ended.
+    assert reusing.reset(first)
     hear(reusing, again)
     seen = again.directory.get(sandbox.id)
     assert seen is not None
+    assert (seen.status, seen.instance_id) == ("RUNNING", second)
+    take(reusing, "end")
+    hear(reusing, again)
     assert (seen.status, seen.instance_id) == ("RUNNING", second)

@@ -23,10 +23,10 @@ from tests.gateway.test_lives_model import LivesModel, choices, pick
 class KubernetesLivesModel(LivesModel):
     world: KubernetesWorld
 
-    @initialize(gateways=st.integers(1, 3))
-    def begin(self, gateways: int) -> None:
+    @initialize(gateways=st.integers(1, 3), reuses=st.booleans())
+    def begin(self, gateways: int, reuses: bool) -> None:
         self.directory = tempfile.TemporaryDirectory()
-        self.world = KubernetesWorld(Path(self.directory.name), gateways=gateways)
+        self.world = KubernetesWorld(Path(self.directory.name), gateways=gateways, reuses=reuses)
 
     @precondition(lambda self: self.pending())
     @rule(choice=choices)
@@ -62,6 +62,33 @@ class KubernetesLivesModel(LivesModel):
         gateway, sandbox = pick(self.pending(), choice)
         gateway.delete(sandbox)
 
+    @precondition(lambda self: any(call.kind == "reset" for call in self.world.calls))
+    @rule(choice=choices)
+    def reset_leaves_something_behind(self, choice: int) -> None:
+        self.world.unequal = True
+        call = pick([call for call in self.world.calls if call.kind == "reset"], choice)
+        if not call.arrived:
+            self.world.arrive(call)
+
+    @precondition(lambda self: any(call.kind == "reset" for call in self.world.calls))
+    @rule(choice=choices)
+    def gateway_is_killed_in_a_reset(self, choice: int) -> None:
+        call = pick([call for call in self.world.calls if call.kind == "reset"], choice)
+        if call.gateway in self.world.gateways:
+            if choice % 2 and not call.arrived:
+                self.world.arrive(call)
+            self.world.kill(call.gateway)
+
+    @precondition(lambda self: self.recorded())
+    @rule(choice=choices, rarely=st.integers(0, 3))
+    def record_is_deleted(self, choice: int, rarely: int) -> None:
+        """By a user: of a sandbox that runs in a reused pod."""
+        if rarely:
+            return
+        name = pick(self.recorded(), choice)
+        self.world.deleted[self.world.sandbox(name).spec.sandbox_id or ""] = self.world.gateways[0]
+        self.world.api.delete(SANDBOXES, name)
+
     @precondition(lambda self: self.world.answered_last in self.world.gateways)
     @rule()
     def gateway_is_killed_that_has_answered_a_delete(self) -> None:
@@ -70,6 +97,16 @@ class KubernetesLivesModel(LivesModel):
     def compare(self) -> None:
         super().compare()
         assert not self.world.faults.records
+
+    def recorded(self) -> list[str]:
+        if not hasattr(self, "world"):
+            return []
+        resources = [self.world.sandbox(name) for name in self.world.api.objects[SANDBOXES]]
+        return [
+            one.metadata.name
+            for one in resources
+            if one.spec.generation is not None and one.status.phase != "Ended"
+        ]
 
     def pending(self) -> list[tuple[Any, Any]]:
         return [(gateway, one) for gateway, one in self.live() if one.status == "PENDING"]

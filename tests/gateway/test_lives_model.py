@@ -13,12 +13,12 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
-from sandlot_gateway.core.slots import Phase
+from sandlot_gateway.core.slot import Phase
 
 from tests.gateway.api_server import Watch
 from tests.gateway.lives import World
 from tests.gateway.lives_gateway import Gateway
-from tests.gateway.lives_messages import Call, Sidecar, Word
+from tests.gateway.lives_messages import ANOTHER_TENANT, TENANT, Call, Sidecar, Word
 
 choices = st.integers(0, 1 << 16)
 
@@ -36,7 +36,8 @@ class LivesModel(RuleBasedStateMachine):
     @rule(some=st.lists(choices, min_size=1, max_size=3))
     def create(self, some: list[int]) -> None:
         for choice in some:
-            pick(self.world.gateways, choice).create()
+            tenant = pick([TENANT, ANOTHER_TENANT], choice >> 8)
+            pick(self.world.gateways, choice).create(tenant=tenant)
 
     @precondition(lambda self: self.live())
     @rule(choice=choices)

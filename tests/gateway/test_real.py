@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import httpx
 import pytest
 
-from tests.leaks import no_leaks
-from tests.stack import Stack
+from tests.stack import Stack, private_stack
 from tests.waiting import wait_until
 
 pytestmark = [
@@ -29,11 +26,7 @@ def _no_leaks() -> None:
 
 @pytest.fixture
 def stack() -> Iterator[Stack]:
-    with (
-        TemporaryDirectory(prefix="sr-") as directory,
-        no_leaks(marker=directory),
-        Stack(Path(directory) / "state", options=("--pool", "warm=2")) as stack,
-    ):
+    with private_stack("--pool", "warm=2", descriptors=True) as stack:
         yield stack
 
 

@@ -8,7 +8,8 @@ import pytest
 from sandlot_contract.template import Template
 from sandlot_gateway.core.instances import Instance
 from sandlot_gateway.core.ready import first_come
-from sandlot_gateway.core.slots import Generation, Loss, Phase, ReportOutcome, Slots
+from sandlot_gateway.core.slot import Generation, Loss, Phase, ReportOutcome
+from sandlot_gateway.core.slots import Slots
 
 TEMPLATE = Template("host")
 INSTANCE = Instance("i-1", TEMPLATE, "unix:/1", "token")
@@ -20,7 +21,7 @@ MAKE: dict[str, Callable[[Slots], object]] = {
     "unheard": lambda slots: slots.report_warm(INSTANCE, 2),
     "warm": lambda slots: (slots.report_warm(INSTANCE, 2), slots.wait(INSTANCE)),
     "granted": lambda slots: (slots.report_warm(INSTANCE, 2), slots.grant(INSTANCE)),
-    "claiming": lambda slots: (MAKE["granted"](slots), slots.claim("i-1", "sb-mine")),
+    "claiming": lambda slots: (MAKE["granted"](slots), slots.claim("i-1", "sb-mine", tenant="t")),
     "owned": lambda slots: slots.report_owned(INSTANCE, 2, "sb-mine"),
     "ending": lambda slots: (MAKE["owned"](slots), slots.end("i-1", "sb-mine")),
     "lost": lambda slots: slots.lost("i-1", LOSS),
@@ -125,17 +126,17 @@ def test_a_loss(name: str) -> None:
 
 def claimed() -> tuple[Slots, Generation]:
     slots = made("granted")
-    claim = slots.claim("i-1", "sb-mine")
+    claim = slots.claim("i-1", "sb-mine", tenant="t")
     assert claim is not None
     return slots, claim
 
 
 def test_a_claim_is_begun_once_and_only_of_one_that_was_granted() -> None:
     for name in MAKE:
-        assert (made(name).claim("i-1", "sb-other") is not None) == (name == "granted")
+        assert (made(name).claim("i-1", "sb-other", tenant="t") is not None) == (name == "granted")
     slots = made("granted")
     slots.lost("i-1", LOSS)
-    assert slots.claim("i-1", "sb-mine") is None
+    assert slots.claim("i-1", "sb-mine", tenant="t") is None
     assert slots.get("i-1") is None
 
 

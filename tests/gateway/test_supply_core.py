@@ -49,6 +49,35 @@ def test_a_launch_that_is_slow_to_return_gives_nobody_anothers_start() -> None:
     assert effect.ask == AskId(2)
 
 
+def second_of_two_is_ready(core: SupplyCore, *, after: float, at: float) -> AskId:
+    """Two creates ask at the same time, and the second one's start is ready first; returns whose it becomes."""
+    launches = [*core.step(Asked(AskId(1), ONE, "alpha"), at), *core.step(Asked(AskId(2), ONE, "alpha"), at)]
+    for launch in launches:
+        assert isinstance(launch, Launch)
+        core.step(Launched(launch.start, f"i-{launch.start}"), at)
+    instance = new_instance(f"i-{launches[1].start}", ONE)
+    core.slots.report_warm(instance, 1)
+    [effect] = core.step(Offered(instance), at + after)
+    assert isinstance(effect, Grant)
+    return effect.ask
+
+
+def test_the_first_starts_of_a_gateway_may_all_be_slow() -> None:
+    """Its guess of a second made every one of them overdue, and each create got another's start."""
+    core = SupplyCore(settings=BOUNDS, slots=Slots(rank=first_come()), seen=World())
+    assert second_of_two_is_ready(core, after=20.0, at=0.0) == AskId(2)
+
+
+def test_a_start_that_takes_much_longer_than_others_is_replaced() -> None:
+    core = SupplyCore(settings=BOUNDS, slots=Slots(rank=first_come()), seen=World())
+    core.step(Asked(AskId(0), ONE, "alpha"), 0.0)
+    core.step(Launched(StartId(1), "i-1"), 0.0)
+    instance = new_instance("i-1", ONE)
+    core.slots.report_warm(instance, 1)
+    core.step(Offered(instance), 1.0)
+    assert second_of_two_is_ready(core, after=20.0, at=1.0) == AskId(1)
+
+
 def test_what_is_told_of_others_is_not_kept_for_ever() -> None:
     """A gateway that always has a launch under way hears of thousands of instances of pools."""
     core = SupplyCore(settings=BOUNDS, slots=Slots(rank=first_come()), seen=World())

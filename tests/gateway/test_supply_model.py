@@ -2,79 +2,51 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import invariant, precondition, rule
 from sandlot_contract.template import Template
-from sandlot_gateway.core.instances import Instance, PoolSpec
-from sandlot_gateway.core.ready import first_come
-from sandlot_gateway.core.slots import Loss, ReportOutcome, Slots
-from sandlot_gateway.core.supply import SupplyCore
+from sandlot_gateway.core.instances import Instance, PoolSpec, by_size
+from sandlot_gateway.core.reuse import Binding
+from sandlot_gateway.core.slot import ReportOutcome
 from sandlot_gateway.core.supply_events import (
     Asked,
     AskId,
-    CannotStart,
-    Destroy,
-    Event,
-    Grant,
-    Launch,
-    Launched,
+    Destroyed,
     LaunchFailed,
     LaunchRefused,
     Looked,
-    Lost,
     Offered,
-    QueueFull,
-    Refuse,
     RoomMade,
     StartFailed,
-    StartId,
     Taken,
     Withdrawn,
 )
 
-from tests.gateway.supply_world import BOUNDS, ONE, OTHER, OWN, SHARED, World, new_instance
+from tests.gateway.supply_checks import CheckedSupply
+from tests.gateway.supply_world import BIG, BOUNDS, ONE, OTHER, OWN, SHARED, new_instance
 
 tenants = st.sampled_from(["alpha", "beta"])
-templates = st.sampled_from([ONE, OTHER])
+templates = st.sampled_from([ONE, OTHER, BIG])
 ends = st.sampled_from(["start_failed", "image_pull", "node_lost", "deleted"])
 choices = st.integers(0, 1 << 16)
 
 
-@dataclass
-class Start:
-    """What the world knows of one: its instance is there before its launch has returned."""
-
-    instance: Instance
-    returned: bool = False
-    told: bool = False
-
-
-class SupplyModel(RuleBasedStateMachine):
-    def __init__(self) -> None:
-        super().__init__()
-        self.world = World()
-        self.core = SupplyCore(settings=BOUNDS, slots=Slots(rank=first_come()), seen=self.world)
-        self.now = 1000.0
-        self.asks: dict[AskId, Asked] = {}  # that wait
-        self.withdrawn: set[AskId] = set()
-        self.owned: dict[str, AskId] = {}
-        self.starts: dict[StartId, Start] = {}  # that are not over
-        self.offered: set[str] = set()  # instances that nobody has and that may be granted
-        self.unheard: dict[str, Instance] = {}  # of pools, not ready yet
-        self.names = 0
-
+class SupplyModel(CheckedSupply):
     # What happens.
 
-    @rule(tenant=tenants, template=templates, pool=st.sampled_from([None, "shared"]), flags=st.integers(0, 7))
+    @rule(
+        tenant=tenants, template=templates, pool=st.sampled_from([None, "shared"]), flags=st.integers(0, 15)
+    )
     def ask(self, tenant: str, template: Template, pool: str | None, flags: int) -> None:
         self.names += 1
         ask = Asked(
             AskId(self.names), template, tenant, pool, bool(flags & 1), bool(flags & 2), not flags & 4
         )
+        ask = replace(ask, lays_image=bool(flags & 8))
         self.asks[ask.ask] = ask
         self.step(ask)
 
@@ -105,43 +77,52 @@ class SupplyModel(RuleBasedStateMachine):
         start_id = pick(self.launching(), choice)
         if self.starts[start_id].told:
             return
-        del self.starts[start_id]
+        self.failed = self.starts.pop(start_id).instance.template
         if refused:
             self.step(LaunchRefused(start_id, "no room", 5.0, refuse))
         else:
             self.step(LaunchFailed(start_id, StartFailed("bad", error_type="START_FAILED")))
+        self.failed = None
 
     @precondition(lambda self: self.untold())
-    @rule(choice=choices, end=st.none() | ends, taken=st.booleans())
-    def start_ends(self, choice: int, end: str | None, taken: bool) -> None:
-        """Ready, lost, or taken by another gateway: maybe before its launch has returned."""
+    @rule(choice=choices, end=st.none() | ends, taken=st.booleans(), used=st.none() | tenants)
+    def start_ends(self, choice: int, end: str | None, taken: bool, used: str | None) -> None:
+        """Ready, lost, taken by another gateway, or used there: maybe before its launch has returned."""
         start_id = pick(self.untold(), choice)
         start = self.starts[start_id]
         start.told = True
         if start.returned:
             del self.starts[start_id]
         if end is not None:
+            self.failed = start.instance.template
             self.lose(start.instance.id, end)
+            self.failed = None
         elif taken:
             self.core.slots.report_owned(start.instance, 1, "sb-another")
             self.step(Taken(start.instance.id))
         else:
-            self.offer(start.instance)
+            self.offer(start.instance, used=used)
 
-    @rule(spec=st.sampled_from([SHARED, OWN]))
-    def pool_starts(self, spec: PoolSpec) -> None:
+    @rule(spec=st.sampled_from([SHARED, OWN]), keeps=st.booleans())
+    def pool_starts(self, spec: PoolSpec, keeps: bool) -> None:
         self.names += 1
-        self.world.starting[spec.name] += 1
         instance = new_instance(f"pool-{self.names}", spec.template, pool=spec.name)
+        instance.keeps_image = keeps and self.some_keep_their_image
+        self.count(instance, 1)
         self.unheard[instance.id] = instance
 
+    def count(self, instance: Instance, number: int) -> None:
+        """Its pool's start begins or ends."""
+        self.world.starting[instance.pool or ""] += number
+        self.world.keeping[instance.pool or ""] += number * instance.keeps_image
+
     @precondition(lambda self: self.unheard)
-    @rule(choice=choices, ready=st.booleans())
-    def pool_start_ends(self, choice: int, ready: bool) -> None:
+    @rule(choice=choices, ready=st.booleans(), used=st.none() | tenants)
+    def pool_start_ends(self, choice: int, ready: bool, used: str | None) -> None:
         instance = self.unheard.pop(pick(self.unheard, choice))
-        self.world.starting[instance.pool or ""] -= 1
+        self.count(instance, -1)
         if ready:
-            self.offer(instance)
+            self.offer(instance, used=used)
         else:
             self.lose(instance.id, "start_failed")
 
@@ -153,21 +134,40 @@ class SupplyModel(RuleBasedStateMachine):
         if taken:
             slot = self.core.slots.get(gone)
             assert slot is not None
-            assert self.core.slots.report_owned(slot.instance, 1, "sb-another") is ReportOutcome.NEWS
+            heard = self.core.slots.report_owned(slot.instance, slot.generation, "sb-another")
+            assert heard is ReportOutcome.NEWS
             self.step(Taken(gone))
         else:
             self.lose(gone, "node_lost")
 
     @precondition(lambda self: self.owned)
-    @rule(choice=choices)
-    def claim_is_refused(self, choice: int) -> None:
-        """Whoever had it gives it back."""
+    @rule(choice=choices, used=st.none() | tenants)
+    def claim_is_refused(self, choice: int, used: str | None) -> None:
+        """Whoever had it gives it back. Its sidecar may have said that another tenant used it."""
         instance_id = pick(self.owned, choice)
-        del self.owned[instance_id]
-        instance = self.core.slots.put_back(instance_id)
+        asked = self.owned.pop(instance_id)
+        strange = instance_id not in self.bound and used not in (None, asked.tenant)
+        if strange:
+            assert used is not None
+            self.bound[instance_id] = used
+        instance = self.core.slots.put_back(instance_id, binding=Binding(used, 1) if strange else None)
         assert instance is not None
         self.offered.add(instance_id)
         self.step(Offered(instance))
+
+    @precondition(lambda self: self.owned)
+    @rule(choice=choices)
+    def owner_ends(self, choice: int) -> None:
+        """Its slot is reset, for the next sandbox of its tenant."""
+        self.end_owner(pick(self.owned, choice))
+
+    @precondition(lambda self: self.leaving)
+    @rule(choice=choices)
+    def is_destroyed(self, choice: int) -> None:
+        instance_id = pick(self.leaving, choice)
+        del self.leaving[instance_id]
+        self.core.slots.gone(instance_id)
+        self.step(Destroyed(instance_id))
 
     @rule()
     def room(self) -> None:
@@ -177,6 +177,11 @@ class SupplyModel(RuleBasedStateMachine):
     def time_passes(self, seconds: float) -> None:
         self.now += seconds
         self.step(Looked())
+        if seconds >= 1:
+            self.looked()
+
+    def looked(self) -> None:
+        """A look was due."""
 
     # What must hold.
 
@@ -185,6 +190,16 @@ class SupplyModel(RuleBasedStateMachine):
         assert self.core.starting <= BOUNDS.max_starts
         assert self.core.waiting == len(self.asks)
         assert {instance.id for instance in self.core.slots.warm} == self.offered
+
+    @invariant()
+    def nobody_waits_beside_one_that_fits(self) -> None:
+        for instance in self.core.slots.warm:
+            for ask in self.asks.values():
+                assert not self.fits(instance, ask) or self.waits_for_others(instance, ask)
+
+    def waits_for_others(self, instance: Instance, ask: Asked) -> bool:
+        """Whether the instance is kept from this create for those that wait for their images on its node."""
+        return False
 
     def teardown(self) -> None:
         """From here on all goes well: every create ends, without waiting for a time to be over."""
@@ -198,7 +213,7 @@ class SupplyModel(RuleBasedStateMachine):
             for start_id in [one for one in self.untold() if one not in self.launching()]:
                 self.offer(self.starts.pop(start_id).instance)
             for instance in list(self.unheard.values()):
-                self.world.starting[instance.pool or ""] -= 1
+                self.count(instance, -1)
                 del self.unheard[instance.id]
                 self.offer(instance)
         assert (self.core.starting, self.core.waiting) == (0, 0)
@@ -207,79 +222,26 @@ class SupplyModel(RuleBasedStateMachine):
         assert self.core.look_at() is None
         assert all(instance.pool for instance in self.core.slots.warm)
 
-    # Inside.
-
-    def launched(self, start_id: StartId) -> None:
-        start = self.starts[start_id]
-        start.returned = True
-        if start.told:
-            del self.starts[start_id]
-        self.step(Launched(start_id, start.instance.id))
-
-    def launching(self) -> dict[StartId, Start]:
-        return {start_id: start for start_id, start in self.starts.items() if not start.returned}
-
-    def untold(self) -> dict[StartId, Start]:
-        return {start_id: start for start_id, start in self.starts.items() if not start.told}
-
-    def offer(self, instance: Instance) -> None:
-        self.offered.add(instance.id)
-        assert self.core.slots.report_warm(instance, 1) is ReportOutcome.NEWS
-        self.step(Offered(instance))
-
-    def lose(self, instance_id: str, verdict: str) -> None:
-        self.core.slots.lost(instance_id, Loss(verdict, "gone"))
-        self.step(Lost(instance_id, verdict, "gone"))
-
-    def step(self, event: Event) -> None:
-        launched: set[str] = set()
-        refused: set[str] = set()
-        for effect in self.core.step(event, self.now):
-            match effect:
-                case Grant(ask, instance):
-                    asked = self.asks.pop(ask)  # once, and to nobody who has left
-                    assert instance.id in self.offered, "one that is not ready, or somebody else's"
-                    assert instance.template == asked.template
-                    assert instance.pool != "own" or asked.tenant == "beta"
-                    assert effect.queued >= 0
-                    assert effect.start >= 0
-                    self.offered.discard(instance.id)
-                    self.owned[instance.id] = ask
-                case Refuse(ask, error):
-                    asked = self.asks.pop(ask)
-                    assert not (asked.again and isinstance(error, QueueFull))
-                    if isinstance(error, CannotStart):
-                        refused.add(asked.template.key)
-                case Launch(start_id, template):
-                    self.names += 1
-                    self.starts[start_id] = Start(new_instance(f"start-{self.names}", template))
-                    launched.add(template.key)
-                case Destroy(instance_id):
-                    assert instance_id not in self.owned
-                    self.offered.discard(instance_id)
-                    for start_id, start in list(self.starts.items()):
-                        if start.instance.id == instance_id:
-                            # A launch may return after its instance was ready, had an owner, and was a spare too long.
-                            assert start.returned or start.told
-                            if start.returned:
-                                del self.starts[start_id]
-                case _:
-                    pass
-        for key in launched:
-            assert self.starting(key) <= self.waiting(key), "started twice for one want"
-        for key in refused:
-            assert self.starting(key) <= self.waiting(key), "refused, though a start is under way for it"
-
-    def waiting(self, key: str) -> int:
-        return sum(ask.template.key == key for ask in self.asks.values())
-
-    def starting(self, key: str) -> int:
-        return sum(start.instance.template.key == key for start in self.starts.values())
-
 
 def pick(among: dict[Any, Any], choice: int) -> Any:
     return list(among)[choice % len(among)]
 
 
+class SupplyOfAnyImageModel(SupplyModel):
+    """A create gets an instance of its size, whatever its image."""
+
+    kind = staticmethod(by_size)
+
+
+class SupplyOfSomeThatKeepTheirImageModel(SupplyOfAnyImageModel):
+    """Some instances of pools serve creates of their own image only."""
+
+    some_keep_their_image = True
+
+
 TestSupply = SupplyModel.TestCase
 TestSupply.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestSupplyOfAnyImage = SupplyOfAnyImageModel.TestCase
+TestSupplyOfAnyImage.settings = TestSupply.settings
+TestSupplyOfSomeThatKeepTheirImage = SupplyOfSomeThatKeepTheirImageModel.TestCase
+TestSupplyOfSomeThatKeepTheirImage.settings = TestSupply.settings

@@ -7,8 +7,8 @@ import time
 
 import pytest
 from sandlot_contract.template import Template
-from sandlot_gateway.core.instances import Instance, PoolSpec
-from sandlot_gateway.core.slots import ReportOutcome
+from sandlot_gateway.core.instances import Instance, PoolSpec, Reuse, ReusePolicy
+from sandlot_gateway.core.slot import ReportOutcome
 
 from tests.gateway.conftest import Running
 from tests.gateway.sidecars import StubSidecar, new_instance_id
@@ -165,7 +165,7 @@ async def test_another_gateways_claim_is_heard_while_ones_own_is_under_way(box: 
     slots.gone(instance.id)
     slots.report_warm(instance, 1)
     slots.grant(instance)
-    assert slots.claim(instance.id, "sb-another") is not None
+    assert slots.claim(instance.id, "sb-another", tenant="t") is not None
     await sidecar.push("heartbeat")
     again = (await box.client.get(f"/api/v1/sandbox/{made['id']}")).json()
     assert again["status"] == "RUNNING"
@@ -185,8 +185,8 @@ async def test_an_old_generation_changes_nothing(box: Running) -> None:
 
 
 async def test_a_deleted_sandboxs_instance_is_used_again(box: Running) -> None:
-    box.machine.recycling = True
-    await box.backend.set_pool(PoolSpec("one", Template(image="host"), 1))
+    reuse = Reuse(ReusePolicy.TENANT)
+    await box.backend.set_pool(PoolSpec("one", Template(image="host"), 1, reuse=reuse))
     await until(lambda: box.gateway.supply.slots.warm.count("one") == 1)
     first = await box.create()
     sidecar = box.machine.of_sandbox(first["id"])
@@ -198,3 +198,32 @@ async def test_a_deleted_sandboxs_instance_is_used_again(box: Running) -> None:
     assert sidecar.instance_id in owners
     assert sidecar.instance_id not in box.backend.destroyed
     assert len(set(sidecar.owners)) == 2
+
+
+async def test_a_used_instance_is_its_tenants_and_makes_room_for_others(box: Running) -> None:
+    box.machine.capacity = 1
+    reuse = Reuse(ReusePolicy.TENANT, max_uses=2)
+    await box.backend.set_pool(PoolSpec("one", Template(image="host"), 1, reuse=reuse))
+    slots = box.gateway.supply.slots
+    await until(lambda: slots.warm.count("one") == 1)
+    first = await box.create()
+    sidecar = box.machine.of_sandbox(first["id"])
+    await box.client.delete(f"/api/v1/sandbox/{first['id']}")
+    await until(lambda: sidecar.instance_id in slots.warm)
+    assert slots.bound_to(sidecar.instance_id) == "alpha"
+    body = {"docker_image": "host"}
+    made = await box.client.post("/api/v1/sandbox", json=body, headers=box.as_tenant("key-b"))
+    assert made.json()["status"] == "RUNNING"
+    assert box.machine.of_sandbox(made.json()["id"]) is not sidecar
+    await until(lambda: sidecar.instance_id in box.backend.destroyed)
+
+
+async def test_an_instance_that_is_used_up_ends(box: Running) -> None:
+    for reuse in (Reuse(), Reuse(ReusePolicy.TENANT, max_uses=1), Reuse(ReusePolicy.TENANT, max_age=0.0)):
+        await box.backend.set_pool(PoolSpec("one", Template(image="host"), 1, reuse=reuse))
+        await until(lambda: box.gateway.supply.slots.warm.count("one") == 1)
+        made = await box.create()
+        sidecar = box.machine.of_sandbox(made["id"])
+        await box.client.delete(f"/api/v1/sandbox/{made['id']}")
+        await until(lambda sidecar=sidecar: sidecar.instance_id in box.backend.destroyed)
+        assert (sidecar.generation, sidecar.phase) == (1, "ended")

@@ -33,8 +33,13 @@ HELD = {
     "sdk_cpu": 0.2,
     "gvisor_memory_usable": 0.97,
     "gvisor_hogs_lost": 0.0,
-    "reset_over_spawn_local": 60.0,
-    "reset_over_spawn_gvisor": 20.0,
+    "reset_over_spawn_local": 40.0,
+    "reset_over_spawn_gvisor": 12.0,
+    "claim_other_image_runc": 2.0,
+    "claim_other_image_gvisor": 2.0,
+    "placement_time": 10.0,
+    "placement_packing": 0.98,
+    "placement_starts": 1.0,
 }
 MISSED = {
     "exec_latency": 2.51,
@@ -51,8 +56,13 @@ MISSED = {
     "sdk_cpu": 0.21,
     "gvisor_memory_usable": 0.969,
     "gvisor_hogs_lost": 1.0,
-    "reset_over_spawn_local": 60.1,
-    "reset_over_spawn_gvisor": 20.1,
+    "reset_over_spawn_local": 40.1,
+    "reset_over_spawn_gvisor": 12.1,
+    "claim_other_image_runc": 2.01,
+    "claim_other_image_gvisor": 2.01,
+    "placement_time": 10.1,
+    "placement_packing": 0.979,
+    "placement_starts": 1.1,
 }
 
 

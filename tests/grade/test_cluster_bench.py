@@ -6,9 +6,15 @@ import json
 import math
 
 import pytest
+from sandlot_controller import metrics as controller
+from sandlot_node import metrics as node
+from sandlot_node.images import ImageId
+from sandlot_node.ledger import Ledger
 
 from loadtests.bench_cluster import SPEC, groups
 from loadtests.bounds import read_bounds
+from loadtests.cluster import slot_rows
+from loadtests.cluster.agents import made
 from loadtests.cluster.rate_rows import CALLERS
 from loadtests.cluster.site import RUNTIMES, Installation
 from loadtests.cluster.start_rows import quantile
@@ -28,6 +34,8 @@ AT_MOST = {
     "claimable_gvisor": 20,
     "writes_warm": 4,
     "writes_cold": 4,
+    **{f"create_other_image_{runtime}": 1.3 for runtime in RUNTIMES},
+    **{f"images_pods_created_{runtime}": 0 for runtime in RUNTIMES},
     **{row: 1.5 for runtime in RUNTIMES for row in rows(runtime)},
 }
 AT_LEAST = {
@@ -50,9 +58,12 @@ def test_each_row_is_measured_by_one_group() -> None:
     assert sorted(row for group in made for row in group.rows) == sorted(read_bounds(SPEC))
 
 
-def test_on_a_cluster_of_ones_own_no_audit_log_is_read() -> None:
+def test_on_a_cluster_of_ones_own_no_audit_log_is_read_and_nothing_is_pushed() -> None:
     rows = {row for group in groups(Installation(), own_cluster=True) for row in group.rows}
-    assert set(read_bounds(SPEC)) - rows == {"writes_warm", "writes_cold"}
+    assert set(read_bounds(SPEC)) - rows == {
+        *("writes_warm", "writes_cold"),
+        *(f"{row}_{runtime}" for runtime in RUNTIMES for row in slot_rows.ROWS),
+    }
 
 
 def test_every_bound_has_a_comment_with_what_was_measured() -> None:
@@ -69,6 +80,22 @@ def test_a_quantile_lies_evenly_within_its_bucket() -> None:
     assert quantile({0.01: 1.0, math.inf: 4.0}, 0.9) == 0.01
     with pytest.raises(RuntimeError, match="counted a start"):
         quantile({0.01: 0.0, math.inf: 0.0}, 0.5)
+
+
+def test_what_agents_and_controllers_made_is_read_from_their_metrics() -> None:
+    agents, leader = [node.Metrics(), node.Metrics()], controller.Metrics()
+    for number, agent in enumerate(agents):
+        agent.preparations.labels("ok").inc(2 + number)
+        agent.preparations.labels("no_space").inc(9)
+        ledger = Ledger(budget=1 << 40, hold=0.0)
+        ledger.add(ImageId(f"sha256:{number}"), {"layer": 1000 + number}, name="an-image", now=0.0)
+        agent.show(ledger)
+    leader.pods_created.labels("pool").inc(12)
+    leader.pods_created.labels("cold").inc(3)
+    other = controller.Metrics()
+    texts = [agent.text().decode() for agent in agents]
+    found = made(agents=texts, controllers=[leader.text().decode(), other.text().decode()])
+    assert found == {"images_prepared": 5, "image_bytes": 2001, "pods": 15}
 
 
 def test_only_our_own_writes_are_counted() -> None:

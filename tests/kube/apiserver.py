@@ -25,6 +25,7 @@ from typing import Any
 import pytest
 from sandlot_kube.access import Access
 
+from tests.leaks import session_servers
 from tests.ports import free_ports
 from tests.waiting import wait_until
 
@@ -245,7 +246,7 @@ class ApiServer:
         program = binary(name)
         assert program is not None
         with (self.directory / f"{name}.log").open("ab") as log:
-            return subprocess.Popen(
+            process = subprocess.Popen(
                 [str(program), *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -253,6 +254,8 @@ class ApiServer:
                 cwd=self.directory,
                 start_new_session=True,
             )
+        session_servers.add(process.pid)
+        return process
 
 
 _shared: list[ApiServer] = []
@@ -285,6 +288,9 @@ def apiserver() -> Iterator[ApiServer]:
 
 
 def _end(process: subprocess.Popen[bytes] | None, number: int) -> None:
-    if process is not None and process.poll() is None:
+    if process is None:
+        return
+    if process.poll() is None:
         process.send_signal(number)
         process.wait(timeout=10)
+    session_servers.discard(process.pid)

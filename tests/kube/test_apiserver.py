@@ -18,6 +18,7 @@ from sandlot_kube.reflector import Reflector
 
 from tests.goodbyes import sockets_closed
 from tests.kube.apiserver import ApiServer
+from tests.leaks import snapshot
 from tests.waiting import until
 
 pytestmark = pytest.mark.programs
@@ -196,3 +197,12 @@ async def test_a_server_that_hangs_is_noticed(apiserver: ApiServer, namespace: s
             await until(lambda: reflector.failure is not None)
         await make(client, "after")
         await cache.until(lambda pods: "after" in pods)
+
+
+async def test_a_restart_of_the_session_s_server_is_no_leak_of_another_fixture(
+    apiserver: ApiServer, namespace: str
+) -> None:
+    before = snapshot().children
+    await asyncio.to_thread(apiserver.stop)
+    await asyncio.to_thread(apiserver.start)
+    assert snapshot().children <= before

@@ -44,6 +44,12 @@ def test_the_defaults_are_the_contracts() -> None:
     assert key(Template("python:3.12")) == ContractTemplate("python:3.12").key
 
 
+def test_the_template_of_a_slot_pool_has_no_image() -> None:
+    assert decode('{"cpu": 2}') == Template("", cpu=2)
+    assert "image" not in encode(Template(cpu=2))
+    assert key(Template(cpu=2.0)) == ContractTemplate("", cpu=2.0).key
+
+
 def test_a_whole_number_of_cores_has_the_key_of_the_same_float() -> None:
     """The API server stores 2.0 as 2."""
     assert key(decode('{"image": "a", "cpu": 2}')) == ContractTemplate("a", cpu=2.0).key
@@ -59,7 +65,7 @@ def test_the_names_are_the_resources() -> None:
     }
 
 
-@pytest.mark.parametrize("text", ["{}", '{"image": 1}', '{"image": "a", "memory": "1Gi"}', "", "[]"])
+@pytest.mark.parametrize("text", ['{"image": 1}', '{"image": "a", "memory": "1Gi"}', "", "[]"])
 def test_what_is_no_template_is_refused(text: str) -> None:
     with pytest.raises(msgspec.DecodeError):
         decode(text)

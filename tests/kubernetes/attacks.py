@@ -50,6 +50,7 @@ for pid in processes:
                     pass
     except OSError:
         pass
+look('/proc/gvisor/spec_environ')
 # All files of the sandbox but the kernel's own and the distribution's programs.
 for top in ('/dev', '/etc', '/home', '/mnt', '/opt', '/root', '/run', '/srv', '/tmp', '/var'):
     for directory, _, names in os.walk(top):
@@ -184,6 +185,14 @@ if libc.unshare(0x10000000 | 0x20000) == 0:  # a user and a mount namespace
             continue
         if (b'sidecar' in data or b'pause' in data) and b'uid_map' not in data:  # this very program
             got.append(['proc', pid, data.decode(errors='replace')])
+    for path in ('/proc', '/tmp/mnt'):
+        if os.path.exists(path + '/gvisor/spec_environ'):
+            got.append(['environment', path])
+        try: open(path + '/sys/net/ipv4/ip_forward', 'w').close()
+        except OSError: continue
+        got.append(['settings', path])
+    if libc.mount(b'x', b'/tmp/mnt', b'cgroup', 0, b'memory') == 0:
+        got.append(['cgroups', 'v1'])
     if libc.mount(b'x', b'/tmp/mnt', b'cgroup2', 0, None) == 0 and os.path.exists('/tmp/mnt/cgroup.procs'):
         got.append(['cgroups'])
     for path in ('/run/sandlot', '/var/run/secrets'):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
@@ -12,6 +14,18 @@ from tests.kubernetes.stack import Stack
 
 # One gateway and one controller, no pool: what another release needs at least.
 SMALL = ("--set-json", "pools={},gateway.replicas=1,controller.replicas=1")
+
+
+def with_slots(pool: Mapping[str, Any], *, gateways: int = 1) -> tuple[str, str]:
+    """The options of a release with one pool of slots, whose images go soon after their use."""
+    values = {
+        "nodeAgent": {"enabled": True, "config": {"minFree": 0, "useGrace": 1, "housekeeping": 1}},
+        "slots": {"enabled": True},
+        "pools": {"slots": pool},
+        "gateway.replicas": gateways,
+        "controller.replicas": 1,
+    }
+    return "--set-json", ",".join(f"{name}={json.dumps(value)}" for name, value in values.items())
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -88,7 +89,10 @@ def test_a_node_without_gvisor_gets_it(release: Stack, bare_node: str, image: st
         *("--set", f"gvisor.nodeSelector.{here}"),
         *("--set", f"gvisor.installer.enabled=true,gvisor.installer.image={image}"),
         *("--set", f"gvisor.installer.nodeSelector.{here}"),
+        *("--set", "slots.enabled=true,nodeAgent.enabled=true,nodeAgent.config.minFree=0"),
     )
+    settings = cluster.recorded().on_node(bare_node, "cat", f"/etc/containerd/sandlot-{HANDLER}.toml")
+    assert tomllib.loads(settings)["runsc_config"]["file-access-mounts"] == "exclusive"
     with (
         Client(url=release.url, api_key=release.api_key) as client,
         Sandbox.create(IMAGE, client=client, **POOLED, wait=120) as box,

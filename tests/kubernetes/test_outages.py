@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import httpx
 import pytest
@@ -41,6 +41,15 @@ def without(component: str, target: str | None = None) -> Iterator[None]:
         yield
     finally:
         faults.heal(component=component, target=target)
+
+
+@contextmanager
+def cordoned(stack: Stack, node: str) -> Iterator[None]:
+    stack.kubectl("cordon", node)
+    try:
+        yield
+    finally:
+        stack.kubectl("uncordon", node)
 
 
 @pytest.mark.parametrize("component", ["apiserver", "etcd"])
@@ -94,9 +103,14 @@ def test_a_lost_node_ends_its_sandboxes_and_the_pool_fills_elsewhere(stack: Stac
     raised: list[SandboxLost] = []
     with Client(url=stack.url, api_key=stack.api_key) as maker:
         workers = sorted(ready_nodes(stack) - {faults.CONTROL_PLANE})
-        while len(boxes) < len(workers) and len(made) < 8:
-            made.append(warm(maker))
-            boxes.setdefault(pod_of(stack, made[-1])["spec"]["nodeName"], made[-1])
+        with ExitStack() as cordons:
+            while len(boxes) < len(workers) and len(made) < 8:
+                made.append(warm(maker))
+                node = pod_of(stack, made[-1])["spec"]["nodeName"]
+                if node not in boxes:
+                    boxes[node] = made[-1]
+                    # The controller packs: without this, all sandboxes can be on one node.
+                    cordons.enter_context(cordoned(stack, node))
         assert sorted(boxes) == workers
     # Not the first if it can be another: callers come in there, and it may come back under another address.
     victim = next(node for node in reversed(workers) if gateways.keys() - {node})

@@ -112,6 +112,33 @@ def test_each_profile_does_what_its_parameters_say(whole: Result) -> None:
     assert whole.summary("fan-out")["phases"]["fan_out"]["generator"]["processes"] == 1
 
 
+def test_tasks_of_a_data_set_run_in_their_images_in_slots_and_in_sandboxes_of_their_own(
+    whole: Result,
+) -> None:
+    given, phases = (
+        profile_files.load("swe-dataset", short=True).parameters,
+        whole.summary("swe-dataset")["phases"],
+    )
+    for phase, tasks in (("slots", given["sandboxes"]), ("starts", given["started"])):
+        kinds = phases[phase]["kinds"]
+        assert kinds["create"]["count"] == kinds["task"]["ok"] == tasks
+        assert kinds["exec"]["count"] == tasks * (1 + int(given["commands"]))
+    found = [event for event in whole.events("swe-dataset") if event.kind == "create"]
+    used = {event.image for event in found if event.phase == "slots"}
+    told = phases["slots"]["dataset"]
+    assert 1 < len(used) == told["images_used"] == told["images_prepared"] <= int(given["images"])
+    assert told["image_bytes"] > 1 << 20
+    # Both phases draw from one distribution with one seed.
+    pictures = {(event.phase, event.number): event.image for event in found}
+    assert all(
+        pictures["slots", number] == pictures["starts", number] for number in range(int(given["started"]))
+    )
+    assert phases["starts"]["kinds"]["create"]["warm"] == 0
+    assert phases["slots"]["kinds"]["create"]["warm"] > 0
+    assert "different images" in (whole.reports / "swe-dataset" / "report.html").read_text()
+    assert not any(event.image for event in whole.events("churn"))
+
+
 def test_code_reward_runs_the_tests_of_a_rollout_together(whole: Result) -> None:
     tests = [event for event in whole.events("code-reward") if event.kind == "exec" and event.number == 0]
     assert max(event.began for event in tests) < min(event.ended for event in tests)

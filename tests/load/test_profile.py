@@ -25,7 +25,7 @@ ALL = (
         "soak",
         "steady",
     ),
-    *("strangers", "swe-agent"),
+    *("strangers", "swe-agent", "swe-dataset"),
 )
 CLOSED = {"name": "a", "closed": {"callers": 2, "tasks": 4}, "steps": [{"exec": "true"}]}
 OPEN = {"name": "a", "open": {"rate": 3, "seconds": 20}, "steps": [{"exec": "true"}]}
@@ -120,6 +120,7 @@ def test_shell_variables_are_left_alone() -> None:
             {"phases": [{**OPEN, "strangers": {"connections": 3, "sandboxes": 4}}]},
             r"phases\[0\].strangers: `connections` is 3 and must be at least `sandboxes` \(4\)",
         ),
+        ({"phases": [CLOSED], "images": {"count": 0, "zipf": 1}}, "images.count: expected `int` >= 1"),
         ({"phases": [CLOSED, CLOSED]}, "two phases are called 'a'"),
         ({"phases": [{**CLOSED, "sandbox": "kept"}]}, "none before it keeps any"),
         ({"phases": [CLOSED], "processes": 3}, "`closed.callers` is 2 and must be at least `processes`"),

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import hmac
 import json
+import time
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,8 +14,10 @@ from typing import Any
 
 from sandlot_gateway.backends.local.backend import LocalBackend
 from sandlot_gateway.backends.local.settings import LocalSettings
+from sandlot_gateway.core.backend import StillPreparing
 from sandlot_gateway.core.instances import Instance
-from sandlot_gateway.core.slots import Loss, Phase
+from sandlot_gateway.core.reuse import Binding, takes_back
+from sandlot_gateway.core.slot import Loss, Phase
 from sandlot_gateway.data.pool import Answer, HttpPool
 from sandlot_gateway.tokens import Tokens
 
@@ -42,6 +45,9 @@ class Gateway:
         self.ended: dict[str, dict[str, Any]] = {}
         self.ready_at: dict[str, float] = {}
         self.generations: dict[str, int] = defaultdict(lambda: 1)
+        self.bindings: dict[str, Binding] = {}
+        # Until then a sidecar that is not known may be one of those that the backend still looks for.
+        self._found_all = False
         self._changed: dict[str, asyncio.Event] = defaultdict(asyncio.Event)
         self._news = asyncio.Condition()
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -52,6 +58,7 @@ class Gateway:
         socket.unlink(missing_ok=True)
         self.server = await asyncio.start_unix_server(self._receive, str(socket))
         await self.backend.start(self)
+        self._found_all = True
         return self
 
     async def __aexit__(self, kind: object, *_: object) -> None:
@@ -116,6 +123,14 @@ class Gateway:
         data = b"" if body is None else json.dumps(body).encode()
         return await self.pool.fetch(instance.address, method, target, headers=headers, body=data)
 
+    async def image_for(self, instance: Instance, image: str) -> dict[str, Any]:
+        """The `image` of a claim, as long as its preparation may take."""
+        try:
+            return (await self.backend.claim_image(image, tenant="default", instance=instance)).document
+        except StillPreparing as slow:
+            await slow.finished(lambda text: None)
+            return (await self.backend.claim_image(image, tenant="default", instance=instance)).document
+
     async def claim(self, instance: Instance, **extra: Any) -> str:
         """Claims it and gives the sandbox's token."""
         self.warm.pop(instance.id, None)
@@ -145,14 +160,23 @@ class Gateway:
         } | extra
         answer = await self.call(instance, "POST", "/v1/claim", body, token=instance.token)
         assert answer.status == 200, answer.body
+        state = json.loads(answer.body)
+        self.bindings[instance.id] = Binding(state["bound_to"], state["uses"])
         if instance.pool is not None:
             self.backend.nudge(instance.pool)
         return token
 
     async def recycle(self, instance: Instance) -> bool:
-        return await self.backend.recycle(instance, generation=self.generations[instance.id])
+        """After its owner's end, as the gateway does."""
+        own = [status.spec for status in self.backend.pools() if instance.pool in (None, status.spec.name)]
+        binding = self.bindings[instance.id]
+        pools = [spec.name for spec in own if takes_back(spec, instance, binding, now=time.time())]
+        generation = self.generations[instance.id]
+        return await self.backend.recycle(instance, generation=generation, tenant="default", pools=pools)
 
-    async def run(self, instance: Instance, token: str, command: str, **extra: Any) -> dict[str, Any]:
+    async def run(
+        self, instance: Instance, token: str, command: str | list[str], **extra: Any
+    ) -> dict[str, Any]:
         answer = await self.call(instance, "POST", "/v1/exec", {"command": command} | extra, token=token)
         assert answer.status in (200, 408), answer.body
         result = answer.json()
@@ -191,7 +215,7 @@ class Gateway:
             self.warm.pop(instance_id, None)
             self.ended[instance_id] = document
         elif instance is None:
-            return 410
+            return 410 if self._found_all else 503
         elif document["event"] == "ready":
             self.generations[instance_id] = document["generation"]
             self.ready_at[instance_id] = asyncio.get_running_loop().time()

@@ -9,6 +9,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from backports import zstd
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sandlot_gateway.backends.local.images import (
@@ -126,6 +127,85 @@ async def test_a_damaged_gzip_is_an_image_error(store: ImageStore, tmp_path: Pat
     layout.image([b"\x1f\x8b" + os.urandom(300)], compress=False)
     with pytest.raises(ImageError, match="damaged"):
         await store.prepare(str(layout.archive(tmp_path / "i.tar")))
+
+
+async def test_zstd_and_empty_layers(store: ImageStore, tmp_path: Path) -> None:
+    parts = [zstd.compress(layer(entry("one", b"1" * 100_000))), layer(entry("two", b"2")), b"", layer()]
+    layout = Layout()
+    layout.image(parts, compress=False)
+    root = await root_of(store, layout.archive(tmp_path / "i.tar"))
+    assert (root / "one").read_bytes() == b"1" * 100_000
+    assert sorted(os.listdir(root)) == ["one", "two"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: an ordinary user keeps no attributes")
+async def test_attributes_of_files_are_kept_but_not_the_overlay_s(store: ImageStore, tmp_path: Path) -> None:
+    def noted(name: str, data: bytes | None, **more: str) -> tuple[tarfile.TarInfo, bytes]:
+        return entry(name, data, pax_headers={f"SCHILY.xattr.{key}": value for key, value in more.items()})
+
+    capability = "\x01\x00\x00\x02" + "\x00\x04" + "\x00" * 14
+    files = layer(
+        noted(
+            "file", b"x", **{"user.note": "größe", "user.overlay.opaque": "y", "trusted.overlay.opaque": "y"}
+        ),
+        noted("directory", None, **{"user.note": "of a directory", "user.overlay.redirect": "/etc"}),
+        noted("capable", b"x", **{"security.capability": capability}),
+    )
+    root = await root_of(store, one_image([files]).archive(tmp_path / "i.tar"))
+    assert os.listxattr(root / "file") == os.listxattr(root / "directory") == ["user.note"]
+    assert os.getxattr(root / "file", "user.note") == "größe".encode()
+    assert os.getxattr(root / "capable", "security.capability") == capability.encode()
+
+
+async def test_times_are_kept_to_the_nanosecond_also_of_links(store: ImageStore, tmp_path: Path) -> None:
+    def at(name: str, mtime: str, **more: object) -> tuple[tarfile.TarInfo, bytes]:
+        return entry(name, None if more else b"", pax_headers={"mtime": mtime}, **more)
+
+    files = layer(
+        at("precise", "1234567890.123456789"),
+        at("directory", "1234567890.5", type=tarfile.DIRTYPE),
+        at("link", "1234567890.000000001", type=tarfile.SYMTYPE, linkname="precise"),
+        *(at(name, name) for name in ("-5", "-5.25", "1e30", "nan", "inf")),
+    )
+    root = await root_of(store, one_image([files]).archive(tmp_path / "i.tar"))
+    found = {path.name: path.lstat().st_mtime_ns for path in root.iterdir()}
+    assert found == {
+        "precise": 1234567890_123456789,
+        "directory": 1234567890_500000000,
+        "link": 1234567890_000000001,
+        **dict.fromkeys(("-5", "-5.25", "1e30", "nan", "inf"), 0),
+    }
+
+
+async def test_the_working_directory_is_made_unless_something_is_there(
+    store: ImageStore, tmp_path: Path
+) -> None:
+    outside = tmp_path / "outside"
+    made = {
+        "/srv/not made/yet": "srv/not made/yet",
+        "relative/path": "relative/path",
+        "/../../up": "up",
+        "/to-outside/below": f"{outside}/below".lstrip("/"),
+    }
+    files = layer(symlink("to-outside", str(outside)), entry("file", b"kept"))
+    for number, (workdir, expected) in enumerate(made.items()):
+        archive = one_image([files], config={"WorkingDir": workdir}).archive(tmp_path / f"{number}.tar")
+        assert (await root_of(store, archive) / expected).is_dir()
+    archive = one_image([files], config={"WorkingDir": "/file/below"}).archive(tmp_path / "file.tar")
+    assert (await root_of(store, archive) / "file").read_bytes() == b"kept"
+    assert not outside.exists()
+
+
+async def test_directories_that_no_layer_names_are_open_whatever_the_gateway_s_umask(
+    store: ImageStore, tmp_path: Path
+) -> None:
+    archive = one_image([layer(entry("a/b/file", b""))]).archive(tmp_path / "i.tar")
+    before = os.umask(0o077)
+    try:
+        root = await root_of(store, archive)
+    finally:
+        os.umask(before)
+    assert [stat.S_IMODE((root / path).stat().st_mode) for path in (".", "a", "a/b")] == [0o755] * 3
 
 
 @settings(max_examples=40, deadline=None)

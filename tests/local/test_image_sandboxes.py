@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sandlot_contract.template import Template
@@ -31,7 +32,7 @@ def program_files(name: str) -> dict[str, Path]:
     }
 
 
-def small_root(path: Path) -> Path:
+def small_root(path: Path, **settings: Any) -> Path:
     files: dict[str, Path] = {}
     for name in ("sh", "cat", "ls", "id", "env", "pwd"):
         files |= program_files(name)
@@ -50,6 +51,7 @@ def small_root(path: Path) -> Path:
         "WorkingDir": "/app",
         "User": "user",
         "Entrypoint": ["/none"],
+        **settings,
     }
     return one_image([first, second], config=config).archive(path)
 
@@ -78,4 +80,26 @@ async def test_a_sandbox_of_an_oci_archive(machine: Machine) -> None:
         token = await gateway.claim(again)
         instance = again
         assert await out("cat /app/hello") == "from the image\n"
+        await gateway.backend.destroy_all()
+
+
+async def test_a_sandbox_of_an_image_without_a_shell(machine: Machine) -> None:
+    files = layer(
+        *(entry(name, source.read_bytes(), mode=0o755) for name, source in program_files("cat").items()),
+        entry("etc/passwd", b"root:x:0:0::/root:/sbin/nologin\napp:x:1000:1000::/home/app:/sbin/nologin\n"),
+    )
+    config = {"User": "app:44", "WorkingDir": "/srv/app", "Env": ["PATH=/bin"]}
+    image = one_image([files], config=config).archive(machine.directory / "distroless.tar")
+    async with machine.gateway() as gateway:
+        instance = await gateway.backend.launch(Template(str(image), memory=256 << 20, pids=64))
+        await gateway.until_ready(instance)
+        token = await gateway.claim(instance)
+        result = await gateway.run(instance, token, ["cat", "/proc/self/status"])
+        assert result["exit_code"] == 0, result
+        lines = str(result["stdout"]).splitlines()
+        assert "Uid:\t1000\t1000\t1000\t1000" in lines
+        assert "Gid:\t44\t44\t44\t44" in lines
+        refused = await gateway.run(instance, token, "cat /etc/passwd")
+        assert refused["verdict"] == "start_failed"
+        assert "no bash and no sh" in str(refused["message"])
         await gateway.backend.destroy_all()

@@ -7,6 +7,7 @@ import os
 import stat
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -21,7 +22,7 @@ from sandlot_gateway.backends.local.images import (
 )
 
 from tests.local.conftest import root_of
-from tests.local.oci import Layout, entry, layer, one_image, symlink
+from tests.local.oci import ARCHITECTURE, Layout, entry, layer, one_image, symlink
 
 
 def inode(path: Path) -> int:
@@ -72,14 +73,24 @@ async def test_an_image_is_unpacked_once_with_its_settings(
 ) -> None:
     layout = one_image(
         [layer(entry("bin"), entry("bin/tool", b"#!", mode=0o4755), symlink("sbin", "bin"))],
-        config={"Env": ["A=1=2", "broken"], "WorkingDir": "/app", "User": "1000:1000", "Entrypoint": ["/x"]},
+        config={
+            "Env": ["A=1=2", "broken"],
+            "WorkingDir": "/app",
+            "User": "1000:1000",
+            "Entrypoint": ["/x"],
+            "Cmd": ["y"],
+            "StopSignal": "SIGQUIT",
+        },
         compress=compress,
     )
     path = layout.archive(tmp_path / "i.tar") if as_archive else layout.directory(tmp_path / "i")
     images = await asyncio.gather(*(store.prepare(str(path)) for _ in range(5)))
     assert all(image == images[0] for image in images)
     image = images[0]
-    assert (image.env["A"], image.workdir, image.user, image.is_host) == ("1=2", "/app", "1000", False)
+    assert (image.env["A"], image.workdir, image.user) == ("1=2", "/app", "1000:1000")
+    assert (image.command, image.stop_signal) == (("/x", "y"), "SIGQUIT")
+    assert image.id == layout.manifests[0]["digest"]
+    assert Path(image.lower[0]).parent.name == image.id.replace(":", "-")
     assert "PATH" in image.env
     assert "broken" not in image.env
     root = Path(image.lower[0])
@@ -111,9 +122,22 @@ async def test_this_machine_s_architecture_is_picked_also_below_an_inner_index(
     layout.nested([other, mine])
     root = await root_of(store, layout.archive(tmp_path / "i.tar"))
     assert os.listdir(root) == ["mine"]
-    foreign = one_image([layer()], architecture="s390x").archive(tmp_path / "f.tar")
-    with pytest.raises(ImageError, match="only for s390x"):
+    layout = Layout()
+    layout.nested([layout.image([layer()], architecture=name, listed=False) for name in ("s390x", "ppc64le")])
+    foreign = layout.archive(tmp_path / "f.tar")
+    with pytest.raises(
+        ImageError, match=f"no image for linux/{ARCHITECTURE}, only for linux/ppc64le, linux/s390x; build it"
+    ):
         await store.prepare(str(foreign))
+
+
+async def test_a_single_image_that_no_index_describes_is_for_the_platform_of_its_config(
+    store: ImageStore, tmp_path: Path
+) -> None:
+    layout = one_image([layer()], architecture="s390x")
+    del layout.manifests[0]["platform"]
+    with pytest.raises(ImageError, match="only for linux/s390x"):
+        await store.prepare(str(layout.archive(tmp_path / "i.tar")))
 
 
 async def test_a_tag_picks_one_of_several(store: ImageStore, tmp_path: Path) -> None:
@@ -161,10 +185,18 @@ async def test_errors_name_the_image_and_leave_nothing(store: ImageStore, tmp_pa
     zstd = Layout()
     zstd.image([b"\x28\xb5\x2f\xfd" + b"0" * 100], compress=False)
     zstd.archive(tmp_path / "zstd.tar")
-    cases["zstd.tar"] = "zstd"
+    cases["zstd.tar"] = "is damaged"
     traversal = Layout(manifests=[{"mediaType": "x", "digest": "sha256:../../../../etc/passwd"}])
     traversal.archive(tmp_path / "traversal.tar")
     cases["traversal.tar"] = "is not a sha256 digest"
+    bad: dict[str, dict[str, Any]] = {
+        "WorkingDir": {"WorkingDir": "/a\0b"},
+        "User": {"User": "\ud800"},
+        "Env": {"Env": ["A=b\0c"]},
+    }
+    for field, config in bad.items():
+        one_image([layer(entry("a", b"1"))], config=config).archive(tmp_path / f"{field}.tar")
+        cases[f"{field}.tar"] = f"{field} in the image's configuration has a NUL byte or is no valid text"
     for file, message in cases.items():
         with pytest.raises(ImageError, match=message) as caught:
             await store.prepare(str(tmp_path / file))

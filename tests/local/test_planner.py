@@ -104,15 +104,32 @@ def test_a_smaller_pool_gives_instances_up() -> None:
 def test_recycled_instances_may_exceed_the_size_while_claims_come() -> None:
     planner = Planner(PlanSettings(quiet=10, reserve=2))
     planner.set(pool(2))
-    assert planner.wants(HOST.key, now=0, warm={"a": 1}) == "a"
-    assert planner.wants(HOST.key, now=0, warm={"a": 2}) is None
+    assert planner.wants(["a"], now=0, warm={"a": 1}) == "a"
+    assert planner.wants(["a"], now=0, warm={"a": 2}) is None
     planner.claimed("a", now=0)
-    assert planner.wants(HOST.key, now=1, warm={"a": 3}) == "a"
-    assert planner.wants(HOST.key, now=1, warm={"a": 4}) is None
+    assert planner.wants(["a"], now=1, warm={"a": 3}) == "a"
+    assert planner.wants(["a"], now=1, warm={"a": 4}) is None
     busy = planner.plan(now=1, warm={"a": 4})
     assert (busy.surplus, busy.again_at) == ({}, 10)
     assert planner.plan(now=10, warm={"a": 4}).surplus == {"a": 2}
-    assert planner.wants(OTHER.key, now=1, warm={}) is None
+    assert planner.wants(["b"], now=1, warm={}) is None
+    assert planner.wants([], now=1, warm={}) is None
+
+
+def test_a_reset_is_for_its_tenant_and_fills_the_pool() -> None:
+    planner = Planner()
+    planner.set(pool(2))
+    planner.began("a", "i-1")
+    planner.reset_began("a", "i-2", "alpha")
+    [status] = planner.statuses()
+    assert (status.starting, status.resetting) == (1, {"alpha": 1})
+    assert planner.plan(now=0, warm={}).starts == []
+    planner.ready("i-2")
+    [status] = planner.statuses()
+    assert (status.starting, status.resetting) == (1, {})
+    planner.reset_began("a", "i-2", "alpha")
+    planner.gone("i-2")
+    assert planner.statuses()[0].resetting == {}
 
 
 def test_the_emptiest_pool_is_filled_first() -> None:

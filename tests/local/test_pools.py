@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 from sandlot_contract.template import Template
-from sandlot_gateway.core.instances import Instance, PoolSpec
+from sandlot_gateway.core.instances import Instance, PoolSpec, Reuse, ReusePolicy
 
 from tests.local.conftest import Machine
 from tests.local.gateway import Gateway
 from tests.waiting import until
 
 SMALL = Template("host", cpu=1.0, memory=256 << 20, pids=64)
+REUSE = Reuse(ReusePolicy.TENANT)
 OTHER = Template("host", cpu=0.5, memory=128 << 20, pids=32)
 pytestmark = [
     pytest.mark.root,
@@ -82,11 +83,13 @@ async def test_a_dead_warm_instance_is_replaced(machine: Machine) -> None:
 
 async def test_a_restarted_gateway_keeps_the_pool_and_does_not_start_it_twice(machine: Machine) -> None:
     async with machine.gateway() as first:
-        await first.backend.set_pool(PoolSpec("a", SMALL, 2, owner="t"))
+        await first.backend.set_pool(
+            PoolSpec("a", SMALL, 2, owner="t", reuse=Reuse(ReusePolicy.TENANT, 7, 60.0))
+        )
         before = {instance.id for instance in await until_warm(first, 2)}
     async with machine.gateway() as second:
         (status,) = second.backend.pools()
-        assert status.spec == PoolSpec("a", SMALL, 2, owner="t")
+        assert status.spec == PoolSpec("a", SMALL, 2, owner="t", reuse=Reuse(ReusePolicy.TENANT, 7, 60.0))
         assert {instance.id for instance in await until_warm(second, 2)} == before
         assert second.ready_at == {}
         await second.backend.destroy_all()
@@ -111,12 +114,12 @@ async def test_a_pool_that_cannot_start_says_why_and_recovers(machine: Machine) 
 
 async def test_a_used_instance_comes_back_fresh(machine: Machine) -> None:
     async with machine.gateway(max_starting=1) as gateway:
-        await gateway.backend.set_pool(PoolSpec("a", SMALL, 1))
+        await gateway.backend.set_pool(PoolSpec("a", SMALL, 1, reuse=REUSE))
         (instance,) = await until_warm(gateway, 1)
         token = await gateway.claim(instance, env={"SECRET_OF": "first"})
         dirty = "echo x > /etc/left; echo x > /tmp/left; mkdir -p /root/.ssh; (setsid sleep 999 &); rm -f /etc/hostname"
         await gateway.run(instance, token, dirty)
-        await gateway.backend.set_pool(PoolSpec("a", SMALL, 3))  # so that it is wanted back
+        await gateway.backend.set_pool(PoolSpec("a", SMALL, 3, reuse=REUSE))  # so that it is wanted back
         assert await gateway.recycle(instance)
         await gateway.until_ready(instance, generation=2)
         await gateway.until(lambda: gateway.backend.pools()[0].starting == 0)
@@ -134,12 +137,12 @@ async def test_a_used_instance_comes_back_fresh(machine: Machine) -> None:
 
 async def test_an_old_owner_s_network_does_not_stay(machine: Machine) -> None:
     async with machine.gateway(max_starting=1) as gateway:
-        await gateway.backend.set_pool(PoolSpec("a", SMALL, 1))
+        await gateway.backend.set_pool(PoolSpec("a", SMALL, 1, reuse=REUSE))
         (instance,) = await until_warm(gateway, 1)
         token = await gateway.claim(instance, network="none")
         interfaces = await gateway.run(instance, token, "tail -n +3 /proc/net/dev | cut -d: -f1")
         assert interfaces["stdout"].split() == ["lo"]
-        await gateway.backend.set_pool(PoolSpec("a", SMALL, 3))  # so that it is wanted back
+        await gateway.backend.set_pool(PoolSpec("a", SMALL, 3, reuse=REUSE))  # so that it is wanted back
         assert await gateway.recycle(instance)
         await gateway.until_ready(instance, generation=2)
         token = await gateway.claim(instance)
@@ -149,12 +152,12 @@ async def test_an_old_owner_s_network_does_not_stay(machine: Machine) -> None:
 
 
 async def test_nobody_in_need_or_too_often_used_means_no_recycling(machine: Machine) -> None:
-    async with machine.gateway(max_resets=1) as gateway:
+    async with machine.gateway() as gateway:
         alone = await gateway.backend.launch(OTHER)
         await gateway.until_ready(alone)
         await gateway.claim(alone)
         assert not await gateway.recycle(alone)
-        await gateway.backend.set_pool(PoolSpec("a", SMALL, 1))
+        await gateway.backend.set_pool(PoolSpec("a", SMALL, 1, reuse=Reuse(ReusePolicy.TENANT, max_uses=2)))
         (instance,) = await until_warm(gateway, 1)
         await gateway.claim(instance)
         assert await gateway.recycle(instance)
@@ -168,7 +171,7 @@ async def test_nobody_in_need_or_too_often_used_means_no_recycling(machine: Mach
 
 async def test_claims_in_a_row_reuse_instances_instead_of_starting_ever_more(machine: Machine) -> None:
     async with machine.gateway() as gateway:
-        await gateway.backend.set_pool(PoolSpec("a", SMALL, 2))
+        await gateway.backend.set_pool(PoolSpec("a", SMALL, 2, reuse=REUSE))
         await until_warm(gateway, 2)
         for _ in range(30):
             await gateway.until(lambda: gateway.warm_count("a") > 0)

@@ -36,6 +36,17 @@ async def main():
                 continue  # the small root has no tools for it
             hog = await gateway.run(instance, token, "head -c 600m /dev/zero | tail -c 500m | wc -c")
             shown["hog"] = [hog["stdout"].strip(), hog["stderr"]]
+        for image in (sys.argv[2], "host"):  # laid under one that runs
+            instance = await gateway.backend.launch(Template("host", memory=256 << 20, pids=64))
+            await gateway.until_ready(instance)
+            document = await gateway.image_for(instance, sys.argv[2])
+            token = await gateway.claim(instance, image=document)
+            if image == "host":
+                await gateway.call(instance, "POST", "/v1/reset", {"keep_claim": False}, token=instance.token)
+                await gateway.until_ready(instance, generation=2)
+                token = await gateway.claim(instance, image=await gateway.image_for(instance, "host"))
+            result = await gateway.run(instance, token, "echo $((6*7)); id -u; ls /app/hello")
+            shown[f"claimed {image}"] = result["stdout"]
         await gateway.backend.destroy_all()
         shown["left"] = [path.name for path in (Path(sys.argv[1]) / "state" / "instances").iterdir()]
         print(json.dumps(shown))
@@ -66,6 +77,8 @@ def test_an_ordinary_user_has_sandboxes_too() -> None:
         shown = json.loads(done.stdout)
         assert shown["host"] == "42\n0\n"
         assert shown[str(image)].endswith("/app/hello\n")
+        assert shown["claimed host"] == "42\n0\n"
+        assert shown[f"claimed {image}"] == "42\n0\n/app/hello\n"
         assert shown["left"] == []
         assert shown["hog"][0] == "0", "the memory limit of 256 MiB does not hold"
         assert "memory exhausted" in shown["hog"][1]

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.ports import free_port
 from tests.prime.environments import client_env
 
 
@@ -23,7 +24,11 @@ class Server:
 
     def variables(self, home: Path) -> dict[str, str]:
         """The environment of a client's process, whose files go below `home`."""
-        script = {"SANDLOT_SCRIPT_IMAGE": self.image, "SANDLOT_SCRIPT_HOST": self.client_host}
+        script = {
+            "SANDLOT_SCRIPT_IMAGE": self.image,
+            "SANDLOT_SCRIPT_HOST": self.client_host,
+            "SANDLOT_SCRIPT_PORT": str(free_port()),  # of a server in a sandbox
+        }
         if self.tcp:
             script["SANDLOT_SCRIPT_TCP"] = "1"
         return {**client_env(home, url=self.url, api_key=self.api_key), **self.environment, **script}

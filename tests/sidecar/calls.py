@@ -44,3 +44,15 @@ async def put(box: Sidecar, path: str, content: bytes, **query: str) -> None:
 async def no_leftover(box: Sidecar, directory: str) -> bool:
     entries = (await box.call("GET", "/v1/files/list", params={"path": directory})).json()["entries"]
     return not [entry for entry in entries if ".sandlot-" in entry["path"]]
+
+
+async def has_output(box: Sidecar, op_id: str, text: str) -> bool:
+    return (await box.call("GET", f"/v1/ops/{op_id}/output")).text == text
+
+
+async def pass_on(box: Sidecar, **claim: object) -> None:
+    """Reset the sandbox, and claim it for another owner."""
+    answer = await box.instance("POST", "/v1/reset", json={"keep_claim": False})
+    assert answer.json().get("equal") is True, answer.text
+    box.token = "token-of-the-next-owner"
+    await box.claim(sandbox_id="sb-next", **claim)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -10,6 +12,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from tests.executor.gvisor import GvisorPod
+from tests.sidecar.gvisor_sidecar import GvisorSidecar, MakeBox
 from tests.sidecar.support import Sidecar
 
 Make = Callable[..., Awaitable[Sidecar]]
@@ -51,3 +55,21 @@ async def make() -> AsyncIterator[Make]:
 async def box(make) -> Sidecar:
     """A claimed sidecar."""
     return await make(claim={})
+
+
+@pytest_asyncio.fixture
+async def gvisor() -> AsyncIterator[MakeBox]:
+    """Starts sidecars in pods of gVisor's; arguments are the pod's, `claim` is for its sidecar."""
+    ends = contextlib.AsyncExitStack()
+
+    async def start(*, claim: dict[str, Any] | None = None, **options: Any) -> GvisorSidecar:
+        box = GvisorSidecar(GvisorPod(**options))
+        ends.push_async_callback(asyncio.to_thread, box.pod.close)
+        ends.push_async_callback(box.close)
+        await asyncio.to_thread(box.pod.start)
+        await box.start()
+        await box.claim(**(claim or {}))
+        return box
+
+    async with ends:
+        yield start

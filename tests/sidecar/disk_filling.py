@@ -52,10 +52,10 @@ async def check_evasions(box: Sidecar, *, files: int, kernel: bool = False) -> N
     # Where the kernel refuses what is too much, the command ends by itself, and its files with it.
     refused = answer["exit_code"] == 1 and "No space left" in answer["stderr"]
     assert refused if kernel else answer["verdict"] == "disk_full", answer
-    answer = await box.exec(["python3", "-c", EMPTY], timeout=50)
+    answer = await box.exec(["python3", "-c", EMPTY], timeout=100)
     assert answer["verdict"] == "disk_full", answer
     assert answer["stderr"].endswith(f"sandlot: {answer['message']}\n"), answer
-    answer = await box.exec("rm -rf /work/empty; sleep 2; echo room", timeout=50)
+    answer = await box.exec("rm -rf /work/empty; sleep 2; echo room", timeout=100)
     assert (answer["verdict"], answer["stdout"]) == ("exited", "room\n"), answer
-    made = await box.exec(["python3", "-c", EMPTY.replace("1 << 20", str(files // 2))], timeout=60)
+    made = await box.exec(["python3", "-c", EMPTY.replace("1 << 20", str(files // 2))], timeout=100)
     assert made["verdict"] == "exited", made

@@ -6,6 +6,8 @@ import asyncio
 import json
 import os
 import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -16,6 +18,7 @@ from tests.executor.container import HOLDER_DIR
 from tests.executor.gvisor import VOLUME_POINT, GvisorPod
 from tests.kubernetes.network_attacks import UNDO
 from tests.probe import PROBE
+from tests.roots import make_root
 from tests.sidecar.processes import gone
 from tests.sidecar.support import Sidecar
 from tests.sidecar.webhook_receiver import Receiver
@@ -31,7 +34,8 @@ class GvisorSidecar(Sidecar):
         self.pod = pod
         super().__init__(instance_id=pod.id, target=True, cgroup_parent=None)
         del self.config["target_pid"]
-        self.config["root"] = {"mask": [HOLDER_DIR]}
+        self.images = Path(self.directory) / "images"
+        self.config["root"] = {"mask": [HOLDER_DIR], "images": str(self.images)}
         if pod.volume is not None:
             self.config["root"] |= {"upper": VOLUME_POINT, "disk": pod.volume}
 
@@ -49,6 +53,11 @@ class GvisorSidecar(Sidecar):
             self.process = await asyncio.create_subprocess_exec(
                 *command, stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log, cwd="/"
             )
+
+    def image(self, name: str, **fields: Any) -> dict[str, Any]:
+        """The `image` of a claim, made after the pod has started."""
+        root = make_root(self.images, name)
+        return {"id": f"sha256:{name}", "lower": [str(root)], **fields}
 
     def about_end(self) -> str:
         return self.pod.killed
@@ -102,3 +111,6 @@ class NetworkedGvisorSidecar(GvisorSidecar):
         answer = await self.exec(["python3", "-c", UNDO], timeout=60)
         assert answer["exit_code"] == 0, answer
         return json.loads(answer["stdout"])
+
+
+MakeBox = Callable[..., Awaitable[GvisorSidecar]]

@@ -115,7 +115,10 @@ class Sidecar:
     async def exec(self, command: str | list[str], *, op: str | None = None, **fields: Any) -> dict[str, Any]:
         """The JSON of `exec`."""
         headers = {"X-Sandlot-Op": op} if op else {}
-        answer = await self.call("POST", "/v1/exec", json={"command": command, **fields}, headers=headers)
+        body = {"command": command, **fields}
+        # The command's own time limit comes first.
+        patience = 60.0 + (fields.get("timeout") or 0)
+        answer = await self.call("POST", "/v1/exec", json=body, headers=headers, timeout=patience)
         assert answer.status_code in (200, 408), answer.text
         return answer.json()
 
@@ -181,15 +184,16 @@ class Sidecar:
         """End it, and look that nothing of it is left."""
         tree: set[int] = set()
         try:
-            if self.process is not None and self.process.returncode is None:
-                tree = self.tree()
-                # One that the test has ended may be gone before its exit is seen here.
-                with contextlib.suppress(httpx.TransportError):
-                    await self.instance("POST", "/v1/end", json={"verdict": "deleted"})
-                status = await self.wait_exit()
-                assert status == 0, (status, self.about_end(), self.log())
-            await self.client.aclose()
-            await self.webhooks.stop()
+            async with contextlib.AsyncExitStack() as sockets:
+                sockets.push_async_callback(self.webhooks.stop)
+                sockets.push_async_callback(self.client.aclose)
+                if self.process is not None and self.process.returncode is None:
+                    tree = self.tree()
+                    # One that the test has ended may be gone before its exit is seen here.
+                    with contextlib.suppress(httpx.TransportError):
+                        await self.instance("POST", "/v1/end", json={"verdict": "deleted"})
+                    status = await self.wait_exit()
+                    assert status == 0, (status, self.about_end(), self.log())
             await self._nothing_left(tree)
             assert "handler_failed" not in self.log(), self.log()
             assert "task_failed" not in self.log(), self.log()

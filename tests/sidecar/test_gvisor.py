@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
-import pytest_asyncio
+from sandlot_sidecar.executor.cgroups import RUNNERS_ALLOWANCE
 from sandlot_sidecar.executor.disk_space import MIN_FILES
 
-from tests.executor.gvisor import NEEDS_RUNSC, GvisorPod
+from tests.executor.gvisor import NEEDS_RUNSC
 from tests.executor.plants import PLANTS, TOUCH
 from tests.sidecar.attacks import SPY
 from tests.sidecar.disk_filling import check_evasions, check_full_disk
-from tests.sidecar.gvisor_sidecar import GvisorSidecar
+from tests.sidecar.gvisor_sidecar import MakeBox
+from tests.sidecar.stopping import ENDS_BY_ITSELF, check_stop
 from tests.sidecar.support import Sidecar
 from tests.waiting import until
 
@@ -27,30 +26,6 @@ pytestmark = [
 
 
 DISK = 64 << 20
-
-
-MakeBox = Callable[..., Awaitable[GvisorSidecar]]
-
-
-@pytest_asyncio.fixture
-async def gvisor() -> AsyncIterator[MakeBox]:
-    """Starts pods; arguments are the pod's, `claim` is for its sidecar."""
-    made: list[GvisorSidecar] = []
-
-    async def start(*, claim: dict[str, Any] | None = None, **options: Any) -> GvisorSidecar:
-        box = GvisorSidecar(GvisorPod(**options))
-        made.append(box)
-        await asyncio.to_thread(box.pod.start)
-        await box.start()
-        await box.claim(**(claim or {}))
-        return box
-
-    yield start
-    for box in made:
-        try:
-            await box.close()
-        finally:
-            await asyncio.to_thread(box.pod.close)
 
 
 async def test_commands_files_and_a_terminal(gvisor: MakeBox) -> None:
@@ -65,6 +40,10 @@ async def test_commands_files_and_a_terminal(gvisor: MakeBox) -> None:
     assert (await box.call("GET", "/v1/files?path=/work/data")).content == data
     terminal = await box.op("test -t 0 && stty size", pty={"cols": 91, "rows": 17}, id="tty", wait=20)
     assert (terminal["exit_code"], terminal["stdout_bytes"]) == (0, len("17 91\r\n"))
+
+
+async def test_a_start_command_has_its_stop_signal_and_its_grace(gvisor: MakeBox) -> None:
+    await check_stop(await gvisor(claim=ENDS_BY_ITSELF))
 
 
 async def test_commands_do_not_see_what_holds_the_container(gvisor: MakeBox) -> None:
@@ -184,6 +163,70 @@ async def few(box: Sidecar) -> bool:
     return answer["verdict"] == "exited" and int(answer["stdout"] or "99") < 10
 
 
+# Holds as many processes as it can get of 35, and says how many.
+HOLDS = """
+import os, sys, time
+held = 0
+for _ in range(35):
+    try:
+        if os.fork() == 0:
+            time.sleep(600)
+    except BlockingIOError:
+        continue
+    held += 1
+os.write(1, b"%d\\n" % held)
+time.sleep(600)
+"""
+
+
+async def test_commands_together_have_no_more_processes_than_the_limit_and_the_runners(
+    gvisor: MakeBox,
+) -> None:
+    """No group of gVisor's limits them: each holds less than its own may, and it knows no limit of several."""
+    box = await gvisor(claim={"limits": {"pids": 40}})
+    held = [await holds(box, name) for name in ("a", "b", "c", "d")]
+    most = 40 + RUNNERS_ALLOWANCE
+    assert most - 30 < sum(held) < most
+    assert (held[0], held[-1] < 35) == (35, True)
+    raised = f"import resource; resource.setrlimit(resource.RLIMIT_NPROC, ({most + 1}, {most + 1}))"
+    answer = await box.exec(["python3", "-c", raised])
+    assert (answer["exit_code"], "not allowed" in answer["stderr"]) == (1, True), answer
+
+
+async def holds(box: Sidecar, op: str) -> int:
+    """Start an op that holds processes; how many it has."""
+    await box.op(["python3", "-c", HOLDS], id=op, detach=True)
+    return int(await until(lambda: printed(box, op), seconds=60))
+
+
+async def printed(box: Sidecar, op: str) -> bytes:
+    return (await box.call("GET", f"/v1/ops/{op}/output?stream=stdout")).content
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("background", [False, True])
+async def test_a_bomb_that_others_leave_no_room_to_grow_is_ended(gvisor: MakeBox, background: bool) -> None:
+    """The limit of all processes stops it before that of its group, and the others, which only hold theirs, stay."""
+    box = await gvisor(claim={"limits": {"pids": 100}})
+    crowd = "for i in $(seq 90); do sleep 600 & done; echo there; wait"
+    await box.op(crowd, id="crowd", detach=True)
+    await until(lambda: printed(box, "crowd"), seconds=60)
+    await box.call("PUT", "/v1/files?path=/bomb.py", content=PYTHON_BOMB.encode())
+    if background:
+        assert (await box.exec("setsid python3 /bomb.py > /dev/null 2>&1 &"))["verdict"] == "exited"
+        await until(lambda: defused(box), seconds=60)
+    else:
+        answer = await box.exec("python3 /bomb.py", timeout=30)
+        assert answer["verdict"] == "pids_limit", answer
+    assert (await box.exec("ls -d /proc/[0-9]* | wc -l"))["stdout"].strip() in ("94", "95", "96")
+    assert (await box.call("GET", "/v1/ops/crowd")).json()["state"] == "running"
+
+
+async def defused(box: Sidecar) -> bool:
+    answer = await box.exec("cat /proc/[0-9]*/cmdline", timeout=30)
+    return answer["verdict"] == "exited" and "bomb.py" not in answer["stdout"]
+
+
 async def test_memory_held_in_the_background_is_bounded_too(gvisor: MakeBox) -> None:
     box = await gvisor(claim={"limits": {"memory": 256 << 20}})
     eater = "import time\nx = []\nfor _ in range(80): x.append(b'x' * (4 << 20)); time.sleep(0.01)\ntime.sleep(600)"
@@ -203,6 +246,7 @@ async def test_a_full_disk_is_a_verdict_and_the_sandbox_lives(gvisor: MakeBox, v
     await check_full_disk(await gvisor(volume=volume, claim={"limits": {"disk": DISK}}))
 
 
+@pytest.mark.timeout(400)  # 25,000 files: a minute and a quarter where a dozen other processes want the cores
 @pytest.mark.parametrize("volume", [None, DISK], ids=["measured", "kept by gVisor"])
 async def test_files_without_a_name_or_content_fill_the_disk(gvisor: MakeBox, volume: int | None) -> None:
     box = await gvisor(volume=volume, claim={"limits": {"disk": DISK}})
@@ -219,16 +263,6 @@ async def test_a_volume_that_gvisor_keeps_ends_at_the_byte(gvisor: MakeBox) -> N
     # A smaller claim than the volume is held by looks.
     smaller = await gvisor(volume=4 * DISK, claim={"limits": {"disk": DISK}})
     await check_full_disk(smaller)
-
-
-async def test_a_reset_makes_room_before_the_next_owner_comes(gvisor: MakeBox) -> None:
-    box = await gvisor(volume=DISK, claim={"limits": {"disk": DISK}})
-    fill = "dd if=/dev/zero of=/work/big bs=1M count=60 && echo full"
-    for _ in range(3):
-        assert (await box.exec(fill))["stdout"] == "full\n"
-        answer = await box.instance("POST", "/v1/reset", json={"keep_claim": True})
-        assert answer.json()["equal"] is True, answer.text
-        await until(lambda: usable(box))
 
 
 async def test_no_dead_process_stays(gvisor: MakeBox) -> None:
@@ -252,34 +286,3 @@ async def test_a_timeout_and_what_is_left_behind(gvisor: MakeBox) -> None:
     assert "sleep 300" in sleeping
     assert "sleep 301" not in sleeping
     assert "sleep 302" not in sleeping
-
-
-async def test_reset_is_equal_to_fresh(gvisor: MakeBox) -> None:
-    box = await gvisor()
-    await box.exec("echo dirt | tee /dirt /tmp/dirt /dev/shm/dirt /work/dirt; sleep 300 & true")
-    answer = await box.instance("POST", "/v1/reset", json={"keep_claim": True})
-    assert answer.json()["equal"] is True, answer.text
-    assert (await box.exec("ls -d /dirt /tmp/dirt /dev/shm/dirt /work/dirt 2>/dev/null"))["stdout"] == ""
-    await until(lambda: usable(box))
-
-
-async def usable(box: Sidecar) -> bool:
-    return (await box.exec("echo on"))["stdout"] == "on\n"
-
-
-async def test_what_was_written_comes_into_another_pod(gvisor: MakeBox) -> None:
-    first = await gvisor()
-    change = (
-        "mkdir /app && cd /app && echo text > file && chown 1000:1001 file && chmod 4750 file && ln -s file link && ln file hard"
-        " && rm /etc/hostname; rm -rf /etc/apt && mkdir /etc/apt && echo new > /etc/apt/only"
-    )
-    assert (await first.exec(change))["exit_code"] == 0
-    taken = await first.instance("POST", "/v1/checkpoint")
-    assert taken.status_code == 200, taken.text
-    second = await gvisor(claim={"restore": True})
-    put = await second.instance("POST", "/v1/restore", content=taken.content)
-    assert put.status_code == 200, put.text
-    look = (
-        "cd /app && cat file && stat -c '%a %u:%g' file && readlink link && test file -ef hard && ls /etc/apt"
-    )
-    assert (await second.exec(look))["stdout"].splitlines() == ["text", "4750 1000:1001", "file", "only"]

@@ -9,9 +9,8 @@ import pytest
 
 from tests.executor.gvisor import NEEDS_RUNSC
 from tests.sidecar import hogs
-from tests.sidecar.gvisor_sidecar import GvisorSidecar
+from tests.sidecar.gvisor_sidecar import GvisorSidecar, MakeBox
 from tests.sidecar.support import Sidecar
-from tests.sidecar.test_gvisor import MakeBox, gvisor  # noqa: F401 - a fixture
 from tests.waiting import until
 
 pytestmark = [
@@ -37,7 +36,7 @@ async def unharmed(box: GvisorSidecar) -> None:
 
 
 @pytest.mark.parametrize("hog", hogs.FAST)
-async def test_no_hog_is_faster_than_the_watch(gvisor: MakeBox, hog: str) -> None:  # noqa: F811
+async def test_no_hog_is_faster_than_the_watch(gvisor: MakeBox, hog: str) -> None:
     box = await small(gvisor)
     for _ in range(2):
         answer = await box.exec(["python3", "-c", hogs.FAST[hog]], env=ENV, timeout=60)
@@ -45,7 +44,7 @@ async def test_no_hog_is_faster_than_the_watch(gvisor: MakeBox, hog: str) -> Non
         await unharmed(box)
 
 
-async def test_the_limit_can_be_used(gvisor: MakeBox) -> None:  # noqa: F811
+async def test_the_limit_can_be_used(gvisor: MakeBox) -> None:
     box = await small(gvisor)
     answer = await box.exec(["python3", "-c", hogs.COUNTS], timeout=60)
     assert answer["verdict"] == "oom", answer
@@ -54,7 +53,7 @@ async def test_the_limit_can_be_used(gvisor: MakeBox) -> None:  # noqa: F811
     await unharmed(box)
 
 
-async def test_what_commands_hold_together_is_bounded_and_the_largest_ends(gvisor: MakeBox) -> None:  # noqa: F811
+async def test_what_commands_hold_together_is_bounded_and_the_largest_ends(gvisor: MakeBox) -> None:
     box = await small(gvisor)
     holds = "import time\nx = b'x' * ({} << 20)\nprint('has it', flush=True)\ntime.sleep({})"
     await box.op(["python3", "-c", holds.format(100, 60)], id="smaller", detach=True)
@@ -70,7 +69,7 @@ async def has_output(box: Sidecar, op: str) -> bool:
     return document["stdout_bytes"] > 0
 
 
-async def test_a_hog_in_the_background_is_not_faster_either(gvisor: MakeBox) -> None:  # noqa: F811
+async def test_a_hog_in_the_background_is_not_faster_either(gvisor: MakeBox) -> None:
     box = await small(gvisor)
     program = f"import time; time.sleep(1)\n{hogs.THREADS}"
     await box.call("PUT", "/v1/files?path=/hog.py", content=program.encode())
@@ -85,7 +84,7 @@ async def gone(box: Sidecar) -> bool:
     return "hog.py" not in (await box.exec("cat /proc/[0-9]*/cmdline"))["stdout"]
 
 
-async def test_shared_memory_that_is_left_behind_counts_until_a_reset(gvisor: MakeBox) -> None:  # noqa: F811
+async def test_shared_memory_that_is_left_behind_counts_until_a_reset(gvisor: MakeBox) -> None:
     """It is charged to the group of a command that has ended, and with the group it would be forgotten."""
     box = await small(gvisor)
     leaves = ["python3", "-c", hogs.LEAVES, str(100 << 20)]

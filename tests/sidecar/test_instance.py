@@ -12,6 +12,17 @@ from sandlot_sidecar.core.errors import ApiError
 from sandlot_sidecar.core.instance import CONTRACT_PHASES, InstanceState, Outcome, Phase
 from sandlot_sidecar.core.record import Record
 
+from tests.sidecar.instance_states import (
+    ANOTHERS,
+    FILES,
+    MAKE,
+    MINE,
+    STRANGERS,
+    claim_of,
+    made,
+    take,
+)
+
 NEWS, KNOWN, LATE, IMPOSSIBLE = (
     Outcome.NEWS,
     Outcome.KNOWN,
@@ -20,42 +31,12 @@ NEWS, KNOWN, LATE, IMPOSSIBLE = (
 )
 
 
-def claim_of(sandbox_id: str, *, restore: bool = False, tenant: str | None = "t") -> dict[str, Any]:
-    return {
-        "sandbox_id": sandbox_id, "token": f"token of {sandbox_id}", "tenant": tenant, "restore": restore,
-        "timeout": None,
-    }  # fmt: skip
-
-
-MINE, ANOTHERS, FILES = claim_of("sb-mine"), claim_of("sb-another"), claim_of("sb-mine", restore=True)
-
-
-def take(life: InstanceState, claim: dict[str, Any]) -> bool:
-    return life.claim(claim, generation=None, now=5.0)
-
-
-def begin_reset(life: InstanceState, *, keep: bool) -> dict[str, Any] | None:
-    return life.reset(keep_claim=keep, generation=None, overlay=True)
-
-
-# Of generation 1, each by its name; whatever is owned is sb-mine's.
-MAKE: dict[str, Callable[[InstanceState], object]] = {
-    "starting": lambda life: None,
-    "warm": lambda life: life.built(),
-    "claiming": lambda life: (MAKE["warm"](life), take(life, MINE)),
-    "awaiting": lambda life: (MAKE["warm"](life), take(life, FILES), life.claimed()),
-    "restoring": lambda life: (MAKE["awaiting"](life), life.restore()),
-    "claimed": lambda life: (MAKE["claiming"](life), life.claimed()),
-    "resetting": lambda life: (MAKE["claimed"](life), begin_reset(life, keep=False)),
-    "resetting for its owner": lambda life: (MAKE["claimed"](life), begin_reset(life, keep=True)),
-    "ended": lambda life: (MAKE["claimed"](life), life.end(ends.DEADLINE)),
-    "failed": lambda life: life.end(ends.not_built("no")),
-}
 EVENTS: dict[str, Callable[[InstanceState], object]] = {
     "built": lambda life: life.built(),
     "claim": lambda life: take(life, MINE),
     "claim of files": lambda life: take(life, FILES),
     "another's claim": lambda life: take(life, ANOTHERS),
+    "stranger's claim": lambda life: take(life, STRANGERS),
     "claimed": lambda life: life.claimed(),
     "claim failed": lambda life: life.claim_failed(),
     "restore": lambda life: life.restore(),
@@ -71,47 +52,48 @@ EVENTS: dict[str, Callable[[InstanceState], object]] = {
 # What is heard or returned, or the code of the refusal, and the phase after it where that is another; events as above.
 TABLE: dict[str, str] = {
     "starting": (
-        "news>warm starting starting starting impossible impossible conflict impossible starting starting impossible "
-        "news>ended news>failed starting not_claimed"
+        "news>warm starting starting starting starting impossible impossible conflict impossible starting "
+        "starting impossible news>ended news>failed starting not_claimed"
     ),
     "warm": (
-        "impossible true>claiming true>claiming true>claiming impossible impossible conflict impossible "
-        "none>resetting none>resetting impossible news>ended news>failed starting not_claimed"
+        "impossible true>claiming true>claiming true>claiming true>claiming impossible impossible conflict "
+        "impossible none>resetting none>resetting impossible news>ended news>failed starting not_claimed"
     ),
     "claiming": (
-        "impossible impossible:starting impossible:starting impossible:starting news>claimed news>warm conflict "
-        "impossible starting starting impossible news>ended news>failed starting not_claimed"
+        "impossible impossible:starting impossible:starting impossible:starting impossible:starting news>claimed "
+        "news>warm conflict impossible starting starting impossible news>ended news>failed starting not_claimed"
     ),
     "awaiting": (
-        "impossible already_claimed false already_claimed impossible impossible none>restoring impossible "
-        "none>resetting conflict impossible news>ended news>failed starting claim"
+        "impossible already_claimed false already_claimed already_claimed impossible impossible none>restoring "
+        "impossible none>resetting conflict impossible news>ended news>failed starting claim"
     ),
     "restoring": (
-        "impossible already_claimed false already_claimed impossible impossible conflict news>claimed "
-        "none>resetting conflict impossible news>ended news>failed starting claim"
+        "impossible already_claimed false already_claimed already_claimed impossible impossible conflict "
+        "news>claimed none>resetting conflict impossible news>ended news>failed starting claim"
     ),
     "claimed": (
-        "impossible false already_claimed already_claimed impossible impossible conflict impossible "
-        "none>resetting claim>resetting impossible news>ended news>failed none claim"
+        "impossible false already_claimed already_claimed already_claimed impossible impossible conflict "
+        "impossible none>resetting claim>resetting impossible news>ended news>failed none claim"
     ),
     "resetting": (
-        "impossible false already_claimed already_claimed impossible impossible conflict impossible "
-        "starting starting news>starting news>ended news>failed starting not_claimed"
+        "impossible false already_claimed already_claimed already_claimed impossible impossible conflict "
+        "impossible starting starting news>starting news>ended news>failed starting not_claimed"
+    ),
+    "warm again": (
+        "impossible true>claiming true>claiming true>claiming bound impossible impossible conflict late "
+        "none>resetting none>resetting impossible late news>failed starting not_claimed"
+    ),
+    "claiming again": (
+        "impossible impossible:starting impossible:starting impossible:starting impossible:starting news>claimed "
+        "news>warm conflict late starting starting impossible late news>failed starting not_claimed"
     ),
     "resetting for its owner": (
-        "impossible false already_claimed already_claimed impossible impossible conflict impossible "
-        "starting starting known>starting news>ended news>failed starting not_claimed"
+        "impossible false already_claimed already_claimed already_claimed impossible impossible conflict "
+        "impossible starting starting known>starting news>ended news>failed starting not_claimed"
     ),
-    "ended": "late ended ended ended late late ended late ended ended late known known ended ended",
-    "failed": "late ended ended ended late late ended late ended ended late known known ended ended",
+    "ended": "late ended ended ended ended late late ended late ended ended late known known ended ended",
+    "failed": "late ended ended ended ended late late ended late ended ended late known known ended ended",
 }
-
-
-def made(name: str) -> InstanceState:
-    life = InstanceState(Record())
-    MAKE[name](life)
-    assert life.phase.name.lower() == name.partition(" ")[0]
-    return life
 
 
 def outcome(life: InstanceState, happens: Callable[[InstanceState], object]) -> str:

@@ -12,17 +12,20 @@ from sandlot_sidecar.core.errors import ApiError
 from sandlot_sidecar.core.instance import OWNED, InstanceState, Outcome, Phase
 from sandlot_sidecar.core.record import Record
 
+TENANTS = {"a": "t", "b": "t", "c": "u", "d": None}
+
 
 def claim_of(sandbox_id: str, *, restore: bool) -> dict[str, Any]:
     return {
-        "sandbox_id": sandbox_id, "token": sandbox_id, "tenant": None, "restore": restore, "timeout": None,
+        "sandbox_id": sandbox_id, "token": sandbox_id, "tenant": TENANTS[sandbox_id], "restore": restore,
+        "timeout": None,
     }  # fmt: skip
 
 
 class InstanceModel(RuleBasedStateMachine):
     """What the driver does in one go is one rule; what it waits for is another, and others come in between."""
 
-    owners = st.sampled_from(["a", "b", "c"])
+    owners = st.sampled_from(sorted(TENANTS))
     rarely = st.sampled_from(
         [False] * 40 + [True]
     )  # else most lives would be over before anything has happened
@@ -34,12 +37,15 @@ class InstanceModel(RuleBasedStateMachine):
         self.served: dict[int, str] = {}  # who was told to own a generation
         self.uses: list[int] = []  # generations whose deadline, idle timeout or files may still come
         self.verdict: str | None = None
+        self.image: dict[str, Any] | None = None  # below the root now
+        self.image_on_disk: dict[str, Any] | None = None
 
     def phase(self, *phases: Phase) -> bool:
         return self.life.phase in phases
 
     def store(self) -> None:
         self.disk = self.life.record.document()
+        self.image_on_disk = self.image
 
     @precondition(lambda self: self.phase(Phase.STARTING))
     @rule()
@@ -56,7 +62,10 @@ class InstanceModel(RuleBasedStateMachine):
         try:
             won = self.life.claim(claim, generation=generation, now=1.0)
         except ApiError as error:
-            assert not (self.phase(Phase.WARM) and generation in (None, present)), error.code
+            strange = any(TENANTS[one] != TENANTS[owner] for one in self.served.values())
+            free = self.phase(Phase.WARM) and generation in (None, present)
+            assert (error.code == "bound") == (free and strange), error.code
+            assert strange or not free, error.code
             return
         assert not self.life.over
         assert generation in (None, present)
@@ -66,6 +75,12 @@ class InstanceModel(RuleBasedStateMachine):
             assert self.phase(Phase.CLAIMING)
         else:
             assert held == claim
+
+    @precondition(lambda self: self.phase(Phase.CLAIMING))
+    @rule(image=st.sampled_from([None, {"id": "x"}, {"id": "y"}]))
+    def image_is_laid(self, image: dict[str, Any] | None) -> None:
+        self.image = image
+        self.life.laid(image)
 
     @precondition(lambda self: self.phase(Phase.CLAIMING))
     @rule(holds=st.booleans())
@@ -172,7 +187,7 @@ class InstanceModel(RuleBasedStateMachine):
         record = Record()
         for name, value in self.disk.items():
             setattr(record, name, value)
-        self.life = InstanceState(record)
+        self.life, self.image = InstanceState(record), self.image_on_disk
         assert self.life.over == (self.verdict is not None)
 
     def end(self, end: ends.End, **conditions: Any) -> Outcome:
@@ -187,6 +202,10 @@ class InstanceModel(RuleBasedStateMachine):
     def holds(self) -> None:
         life = self.life
         assert life.impossible is None
+        if not life.over:
+            assert life.uses == len(self.served)
+            assert {life.bound_to} == ({TENANTS[one] for one in self.served.values()} or {None})
+        assert life.record.image == self.image
         assert (life.record.verdict, life.over) == (self.verdict, self.verdict is not None)
         if life.phase in OWNED:
             assert life.record.claim is not None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 from pathlib import Path
 
 import pytest
@@ -132,6 +134,62 @@ async def test_memory_that_code_has_left_full_is_its_own_doing(box: Sidecar) -> 
     assert ("oom", "the memory limit was reached") in told
     assert (await box.instance("POST", "/v1/reset", json={"keep_claim": True})).status_code == 200
     await usable(box)
+
+
+async def test_a_group_that_has_no_memory_for_another_runner_is_its_own_doing(box: Sidecar) -> None:
+    if box.cgroup.name is None:
+        pytest.skip("needs a writable memory cgroup")
+    assert (await box.exec(["python3", "-c", SEGMENTS], timeout=30))["verdict"] == "oom"
+    group = Path("/sys/fs/cgroup/memory") / box.cgroup.name
+    stopped = asyncio.create_task(keep_full(group))
+    try:
+        for _ in range(5):
+            answers = await asyncio.gather(*(box.op("exec sleep 0.2", wait=30) for _ in range(6)))
+            told = {(answer["verdict"], answer["message"]) for answer in answers}
+            assert told <= {("exited", None), ("oom", "the memory limit was reached")}, (told, box.log())
+    finally:
+        stopped.cancel()
+    assert "runner_failed" in box.log()
+    assert (await box.instance("POST", "/v1/reset", json={"keep_claim": True})).status_code == 200
+    await usable(box)
+
+
+async def keep_full(group: Path) -> None:
+    while True:
+        with contextlib.suppress(OSError):  # it grows meanwhile
+            (group / "memory.limit_in_bytes").write_text((group / "memory.usage_in_bytes").read_text())
+        await asyncio.sleep(0.01)
+
+
+async def hold_shared_memory(box: Sidecar) -> int:
+    """Open the namespace that holds the segments, for which the kernel otherwise takes its time after its end."""
+    await box.op(["sleep", "607"], id="holds", detach=True)
+    await until(lambda: has_process(box, "holds"))
+    (pid,) = [pid for pid in descendants(box.pid) if b"607" in command_line(pid)]
+    return os.open(f"/proc/{pid}/ns/ipc", os.O_RDONLY)
+
+
+@pytest.mark.parametrize("is_prepared", [False, True])
+@pytest.mark.parametrize("keep", [True, False])
+async def test_a_reset_waits_until_the_memory_of_the_former_use_is_free(
+    make, is_prepared: bool, keep: bool
+) -> None:
+    box: Sidecar = await make(claim={}, limits={"cpu": 2.0, "memory": 64 << 20, "pids": 256})
+    if box.cgroup.name is None:
+        pytest.skip("needs a writable memory cgroup")
+    if is_prepared:
+        assert (await box.instance("POST", "/v1/reset", json={})).json()["equal"]
+        await box.claim()
+        await until(lambda: '"event": "prepared"' in box.log())
+    held = await hold_shared_memory(box)
+    assert (await box.exec(["python3", "-c", SEGMENTS], timeout=30))["verdict"] == "oom"
+    asyncio.get_running_loop().call_later(1.0, os.close, held)
+    answer = await box.instance("POST", "/v1/reset", json={"keep_claim": keep})
+    assert answer.json().get("equal"), answer.text
+    if not keep:
+        await box.claim()
+    answers = await asyncio.gather(*(box.op("exec sleep 0.2", wait=30) for _ in range(6)))
+    assert {answer["verdict"] for answer in answers} == {"exited"}, answers
 
 
 async def test_memory_of_one_op(box: Sidecar) -> None:

@@ -23,6 +23,7 @@ from tests.sidecar.calls import has_running
 from tests.sidecar.disk_filling import check_evasions, check_full_disk
 from tests.sidecar.pod_sidecar import POD_IP, PodSidecar
 from tests.sidecar.processes import descendants, gone, memory_of
+from tests.sidecar.stopping import ENDS_BY_ITSELF, check_stop
 from tests.sidecar.webhook_receiver import INSTANCE_TOKEN
 from tests.waiting import until
 
@@ -188,6 +189,10 @@ async def _restart(box: PodSidecar) -> None:
     await box.kill()
     await gone(tree)
     await box.start()
+
+
+async def test_a_start_command_has_its_stop_signal_and_its_grace(pod: MakePod) -> None:
+    await check_stop(await pod(claim=ENDS_BY_ITSELF))
 
 
 async def test_the_containers_end_is_the_sandboxs(pod: MakePod) -> None:

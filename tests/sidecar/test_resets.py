@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+from pathlib import Path
 
 import pytest
+from sandlot_sidecar.server import record
+from sandlot_sidecar.server.ahead import IDLE
 
 from tests.policies import skip_without_egress_policies
 from tests.sidecar.calls import has_running
+from tests.sidecar.processes import gone, name_of
+from tests.sidecar.support import Sidecar
 from tests.waiting import until
 
 pytestmark = pytest.mark.root
+
+
+def text_of(path: str) -> str:
+    return Path(path).read_text()
 
 
 async def test_a_claim_with_less_memory_can_be_reset(make) -> None:
@@ -30,6 +40,20 @@ async def test_a_reset_for_one_owner_never_meets_the_next(make) -> None:
     answer = await box.instance("POST", "/v1/reset", json=late)
     assert (answer.status_code, answer.json()["error"]) == (409, "stale_generation")
     assert (await box.instance("GET", "/v1/state")).json()["generation"] == 2
+
+
+async def test_another_tenant_never_gets_it_after_a_reset(make) -> None:
+    box = await make(claim={"tenant": "a"})
+    document = (await box.instance("POST", "/v1/reset", json={"generation": 1})).json()
+    assert (document["phase"], document["bound_to"], document["uses"]) == ("warm", "a", 1)
+    record = json.loads(text_of(f"{box.directory}/claim.json"))
+    assert (record["claim"], record["bound_to"], record["uses"]) == (None, "a", 1)
+    stranger = box.claim_body(sandbox_id="sb-2", tenant="b", generation=2)
+    refused = await box.instance("POST", "/v1/claim", json=stranger)
+    assert (refused.status_code, refused.json()["error"]) == (409, "bound")
+    assert refused.json()["bound_to"] == "a"
+    state = await box.claim(sandbox_id="sb-3", tenant="a", generation=2)
+    assert (state["sandbox_id"], state["bound_to"], state["uses"]) == ("sb-3", "a", 2)
 
 
 async def test_reset_is_fresh_again(make) -> None:
@@ -110,3 +134,82 @@ async def test_a_reset_without_the_claim_takes_its_policy_away(make) -> None:
         seen = await box.exec(["python3", "-c", reach])
         assert ("PermissionError" in seen["stderr"]) is keep
     assert (await box.instance("GET", "/v1/egress")).json() == {"policy": None, "generation": 1}
+
+
+async def prepared(box: Sidecar, *, count: int) -> None:
+    await until(lambda: box.log().count('"event": "prepared"') == count)
+
+
+def resets(box: Sidecar) -> list[bool]:
+    """Of each reset, whether its generation was prepared."""
+    lines = [json.loads(line) for line in box.log().splitlines() if line.startswith("{")]
+    return [line["prepared"] for line in lines if line["event"] == "reset"]
+
+
+async def reset(box: Sidecar) -> None:
+    answer = (await box.instance("POST", "/v1/reset", json={})).json()
+    assert (answer["equal"], answer["phase"]) == (True, "warm"), answer
+
+
+def inits(box: Sidecar) -> int:
+    return [name_of(pid) for pid in box.tree()].count("init")
+
+
+async def test_the_next_generation_is_prepared_while_nobody_waits(make) -> None:
+    box = await make(claim={})
+    await reset(box)
+    for count in (1, 3):
+        await prepared(box, count=count)
+        await box.claim(env={"OLD": "1"}, workdir="/tmp")
+        await box.exec("echo x > /root/trace; echo x > /dev/shm/trace; sleep 99 &")
+        await reset(box)
+        await box.claim()
+        seen = await box.exec("ls /root/trace /dev/shm/trace; pwd; echo [$OLD]")
+        assert seen["stdout"] == "/\n[]\n"
+        await prepared(box, count=count + 1)
+        await reset(box)
+    assert resets(box) == [False, True, True, True, True]
+
+
+async def test_it_is_prepared_for_an_owner_who_is_never_idle(make) -> None:
+    box = await make(claim={})
+    await reset(box)
+    await box.claim()
+    await box.op("sleep 600", id="long", detach=True)
+    await prepared(box, count=1)
+    await reset(box)
+    assert resets(box) == [False, True]
+
+
+async def test_nothing_is_prepared_before_the_first_reset(make) -> None:
+    """Which a slot for one owner never has."""
+    box = await make(claim={})
+    await asyncio.sleep(4 * IDLE)
+    assert (inits(box), box.log().count('"event": "prepared"')) == (1, 0)
+
+
+async def test_a_reset_that_keeps_its_owner_builds_anew(make) -> None:
+    box = await make(claim={})
+    await reset(box)
+    await box.claim(limits={"disk": 2 << 20}, workdir="/tmp")
+    await prepared(box, count=1)
+    answer = await box.instance("POST", "/v1/reset", json={"keep_claim": True})
+    assert answer.json()["equal"] is True, answer.text
+    assert resets(box) == [False, False]
+    size, workdir = (await box.exec("df -B1 --output=size / | tail -1; pwd"))["stdout"].split()
+    assert (int(size) <= 2 << 20, workdir) == (True, "/tmp")
+
+
+async def test_a_restart_during_a_reset_finds_no_owner(make) -> None:
+    """The record is written while the executor works: what the reset was to end has ended with its processes."""
+    box = await make(claim={})
+    await box.exec("echo x > /root/trace")
+    tree = box.tree() - {box.pid}
+    await box.kill()
+    await gone(tree)
+    record.store_next(box.directory, record.load(box.directory))
+    await box.start()
+    state = (await box.instance("GET", "/v1/state")).json()
+    assert (state["phase"], state["generation"], state["sandbox_id"]) == ("warm", 2, None)
+    await box.claim(generation=2)
+    assert (await box.exec("ls /root/trace"))["exit_code"] != 0

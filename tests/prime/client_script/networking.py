@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import time
 from typing import Any
 
@@ -39,11 +38,8 @@ async def ports(client: Any, box: str) -> dict[str, Any] | None:
         return None
     import httpx
 
-    with (
-        socket.socket() as free
-    ):  # sandboxes on one machine share its network: other versions run beside this one
-        free.bind(("127.0.0.1", 0))
-        inside = free.getsockname()[1]
+    # Sandboxes on one machine share its network: other versions run beside this one.
+    inside = int(os.environ["SANDLOT_SCRIPT_PORT"])
     try:
         exposed = await client.expose(box, inside, name="web")
     except sdk.APIError as error:

@@ -12,6 +12,7 @@ from sandlot import (
     AuthError,
     BadRequest,
     NotFound,
+    PoolReuse,
     Progress,
     SandboxLost,
 )
@@ -45,6 +46,22 @@ async def test_an_error_in_the_block_is_not_hidden_by_the_deletion(client: Async
         async with await AsyncSandbox.create(client=client) as box:
             raise ZeroDivisionError
     assert (await box.refresh()).ended
+
+
+async def test_a_start_command_and_its_stop(client: AsyncClient) -> None:
+    with pytest.raises(BadRequest) as caught:
+        await AsyncSandbox.create(client=client, run_image_command=True)
+    assert caught.value.field == "run_image_command"
+    with pytest.raises(BadRequest) as caught:
+        await AsyncSandbox.create(client=client, stop_signal="NOPE")
+    assert caught.value.field == "stop_signal"
+    with pytest.raises(BadRequest) as caught:
+        await AsyncSandbox.create(client=client, stop_grace=60)
+    assert caught.value.field == "stop_grace_seconds"
+    async with await AsyncSandbox.create(
+        client=client, start_command="sleep 60", stop_signal=2, stop_grace=0.5
+    ) as box:
+        assert (await box.exec("echo usable")).stdout == "usable\n"
 
 
 async def test_bulk_delete(client: AsyncClient) -> None:
@@ -108,6 +125,9 @@ async def test_pools(client: AsyncClient) -> None:
     assert seen[-1] == warm.ready == 1
     kept = await pools.set("tests", size=0)
     assert (kept.size, kept.memory, kept.image) == (0, 256 << 20, made.image)
+    await pools.set("tests", reuse="tenant", max_uses=5)
+    reused = await pools.set("tests", max_age=60)
+    assert reused.reuse == PoolReuse(policy="tenant", max_uses=5, max_age=60.0)
     with pytest.raises(BadRequest) as refused:
         await pools.set("new")
     assert refused.value.field == "size"

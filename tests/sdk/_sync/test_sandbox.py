@@ -11,6 +11,7 @@ from sandlot import (
     BadRequest,
     Client,
     NotFound,
+    PoolReuse,
     Pools,
     Progress,
     Sandbox,
@@ -44,6 +45,20 @@ def test_an_error_in_the_block_is_not_hidden_by_the_deletion(client: Client) -> 
         with Sandbox.create(client=client) as box:
             raise ZeroDivisionError
     assert (box.refresh()).ended
+
+
+def test_a_start_command_and_its_stop(client: Client) -> None:
+    with pytest.raises(BadRequest) as caught:
+        Sandbox.create(client=client, run_image_command=True)
+    assert caught.value.field == "run_image_command"
+    with pytest.raises(BadRequest) as caught:
+        Sandbox.create(client=client, stop_signal="NOPE")
+    assert caught.value.field == "stop_signal"
+    with pytest.raises(BadRequest) as caught:
+        Sandbox.create(client=client, stop_grace=60)
+    assert caught.value.field == "stop_grace_seconds"
+    with Sandbox.create(client=client, start_command="sleep 60", stop_signal=2, stop_grace=0.5) as box:
+        assert (box.exec("echo usable")).stdout == "usable\n"
 
 
 def test_bulk_delete(client: Client) -> None:
@@ -107,6 +122,9 @@ def test_pools(client: Client) -> None:
     assert seen[-1] == warm.ready == 1
     kept = pools.set("tests", size=0)
     assert (kept.size, kept.memory, kept.image) == (0, 256 << 20, made.image)
+    pools.set("tests", reuse="tenant", max_uses=5)
+    reused = pools.set("tests", max_age=60)
+    assert reused.reuse == PoolReuse(policy="tenant", max_uses=5, max_age=60.0)
     with pytest.raises(BadRequest) as refused:
         pools.set("new")
     assert refused.value.field == "size"

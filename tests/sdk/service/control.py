@@ -37,6 +37,8 @@ class ControlApi:
             return 200, {"sandboxes": {"RUNNING": 1}, "pools": [], "usage": []}, {}
         if parts[0] == "pools":
             return self._pool(method, parts, document)
+        if parts[0] == "image-warmups":
+            return self._warmup(method, parts, document)
         if parts[0] == "sandbox" and len(parts) > 1:
             return self._one(method, parts[1:], document)
         return 404, {"detail": f"no route {call.path}"}, {}
@@ -96,12 +98,62 @@ class ControlApi:
             old = self._state.pools.get(parts[1])
             if old is None and "size" not in document:
                 return 422, {"detail": "size: needed", "errors": [{"param": "size", "details": "needed"}]}, {}
-            pool = {"name": parts[1], "image": "host", **(old or {}), **document}
+            old = old or {}
+            usual = {"policy": "tenant", "max_uses": 100, "max_age": 3600}
+            reuse = {**old.get("reuse", usual), **document.get("reuse", {})}
+            pool = {"name": parts[1], "image": "host", **old, **document, "reuse": reuse}
             self._state.pools[parts[1]] = {**pool, "ready": 0, "starting": pool["size"]}
             return 200, self._state.pools[parts[1]], {}
         if self._state.pools.pop(parts[1], None) is None:
             return 404, {"detail": "no such pool"}, {}
         return 200, {}, {}
+
+    def _warmup(self, method: str, parts: list[str], document: dict[str, Any]) -> Answer:
+        """One image becomes ready with each look at a warm-up; those that begin with `missing` fail."""
+        known = self._state.warmups
+        if method == "POST":
+            if not document["images"]:
+                error = {"param": "images", "details": "needed"}
+                return 422, {"detail": "images: needed", "errors": [error]}, {}
+            name = f"warmup-{len(known):016x}"
+            known[name] = {"left": [one["image"] for one in document["images"]], "errors": []}
+            known[name] |= {
+                "id": name,
+                "tenant": "alpha",
+                "images": len(document["images"]),
+                "images_ready": 0,
+            }
+            return 201, self._shown(known[name]), {}
+        if len(parts) == 1:
+            return 200, {"warmups": [self._shown(one) for one in known.values()]}, {}
+        if parts[1] not in known:
+            return 404, {"detail": "no such warm-up"}, {}
+        if method == "DELETE":
+            del known[parts[1]]
+            return 200, {}, {}
+        one = known[parts[1]]
+        if one["left"]:
+            image = one["left"].pop()
+            if image.startswith("missing"):
+                one["errors"].append(
+                    {"image": image, "node": None, "message": "the registry has no such image"}
+                )
+            else:
+                one["images_ready"] += 1
+        return 200, self._shown(one), {}
+
+    def _shown(self, one: dict[str, Any]) -> dict[str, Any]:
+        state = "RUNNING" if one["left"] else "DONE"
+        message = "no node prepares images" if one["errors"] else None
+        shown = {
+            **one,
+            "message": message,
+            "state": state,
+            "images_failed": len(one["errors"]),
+            "seconds_left": None,
+        }
+        del shown["left"]
+        return shown
 
     def _one(self, method: str, parts: list[str], document: dict[str, Any]) -> Answer:
         name = parts[0]
@@ -150,6 +202,12 @@ def _refused(document: dict[str, Any]) -> str | None:
     """The first field of a create that a server refuses."""
     if document["docker_image"] == "":
         return "docker_image"
+    if document.get("run_image_command"):
+        return "run_image_command"  # "host" has none
+    if document.get("stop_signal") == "NOPE":
+        return "stop_signal"
+    if not 0 <= document.get("stop_grace_seconds", 0) <= 5:
+        return "stop_grace_seconds"
     for limit, least in (("cpu_cores", 0.1), ("memory_gb", 0.03), ("pids", 16)):
         if document.get(limit, least) < least:
             return limit

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from tests.sdk.service.op import Op
 
@@ -17,6 +18,7 @@ class State:
         self.sandboxes: dict[str, dict[str, object]] = {}
         self.keys: dict[str, str] = {}
         self.pools: dict[str, dict[str, object]] = {}
+        self.warmups: dict[str, dict[str, Any]] = {}
         self.exposures: dict[str, dict[str, object]] = {}
         self.lost_verdict: str | None = None
         self.pending_reads = 0  # how many times a new sandbox is told to be PENDING

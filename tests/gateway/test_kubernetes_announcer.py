@@ -1,0 +1,82 @@
+"""News for other gateways: in requests that these accept, whatever the news say."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from sandlot_contract.ids import InstanceId, SandboxId
+from sandlot_gateway.backends.kubernetes.announcer import Announcer
+from sandlot_gateway.core.owners import RecordedEnd
+
+ACCEPTED = 10_000  # bytes
+
+
+class Others:
+    """Of them only what they were sent."""
+
+    def __init__(self) -> None:
+        self.bodies: list[bytes] = []
+
+    async def tell(self, body: bytes) -> None:
+        self.bodies.append(body)
+
+    def told(self, kind: str) -> list[Any]:
+        return [one for body in self.bodies for one in json.loads(body)[kind]]
+
+
+@pytest.fixture
+def others() -> Others:
+    return Others()
+
+
+@pytest.fixture
+def announcer(others: Others) -> Announcer:
+    peers: Any = others
+    return Announcer(peers=peers, max_body=ACCEPTED)
+
+
+def end(number: int, *, size: int = 0) -> RecordedEnd:
+    return RecordedEnd(
+        SandboxId(f"sb-{number}"),
+        verdict="deleted",
+        message=None,
+        exit_code=None,
+        of_pending_create=False,
+        request={"labels": ["x" * size]},
+    )
+
+
+async def test_a_burst_of_news_goes_in_one_request(announcer: Announcer, others: Others) -> None:
+    for number in range(20):
+        announcer.ended(InstanceId("i-0"), number, end(number))
+        announcer.reset({"instance_id": "i-0", "generation": number + 1, "proof": "long"})
+    assert others.bodies == []
+    await asyncio.sleep(0.1)
+    assert len(others.bodies) == 1
+    assert [one["generation"] for one in others.told("ends")] == list(range(20))
+    assert others.told("states")[0] == {"instance_id": "i-0", "generation": 1}
+    await announcer.close()
+    assert len(others.bodies) == 1
+
+
+async def test_no_request_is_larger_than_the_others_accept(announcer: Announcer, others: Others) -> None:
+    for number in range(60):
+        announcer.ended(InstanceId("i-0"), number, end(number, size=number * 50))
+        announcer.reset({"instance_id": "i-0", "generation": number + 1})
+    await announcer.close()
+    assert max(map(len, others.bodies)) <= ACCEPTED
+    assert [one["generation"] for one in others.told("ends")] == list(range(60))
+    assert all(one["end"]["request"] for one in others.told("ends"))
+    assert len(others.told("states")) == 60
+
+
+async def test_an_end_with_a_large_request_is_told_without_it(announcer: Announcer, others: Others) -> None:
+    announcer.ended(InstanceId("i-0"), 1, end(1))
+    announcer.ended(InstanceId("i-1"), 1, end(2, size=ACCEPTED))
+    await announcer.close()
+    assert max(map(len, others.bodies)) <= ACCEPTED
+    told = {one["end"]["sandbox_id"]: one["end"]["request"] for one in others.told("ends")}
+    assert told == {"sb-1": {"labels": [""]}, "sb-2": None}

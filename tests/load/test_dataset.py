@@ -1,0 +1,80 @@
+"""The images of a data set: what each has, that they share their base, and which of them tasks get."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sandlot_gateway.backends.local.images import ImageStore
+
+from loadtests.load import dataset
+from loadtests.load.schedule import Popularity
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(dataset, "FOLDER", tmp_path / "dataset")
+    return tmp_path / "dataset"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: the files belong to it")
+async def test_each_image_has_a_shell_and_its_own_name(folder: Path, tmp_path: Path) -> None:
+    layout = dataset.layout(3)
+    (tmp_path / "images").mkdir()
+    store = ImageStore(tmp_path / "images")
+    store.open()
+    try:
+        images = [await store.prepare(f"oci:{layout}:{dataset.tag(number)}") for number in range(3)]
+    finally:
+        await store.close()
+    assert len({image.id for image in images}) == 3
+    for number, image in enumerate(images):
+        root = Path(image.lower[0])
+        assert (root / "task/name").read_text() == f"task-{number:04}\n"
+        assert os.access(root / "bin/sh", os.X_OK)
+        assert image.workdir == "/task"
+    found = dataset.unpacked(tmp_path)
+    assert found["images_prepared"] == 3
+    assert found["image_bytes"] > 3 * dataset.FILES * dataset.FILE_BYTES
+
+
+def test_images_share_their_base_and_are_built_once(folder: Path) -> None:
+    layout = dataset.layout(4)
+    blobs = list((layout / "blobs/sha256").iterdir())
+    assert len(blobs) == 1 + 4 * 3  # the base; of each image a layer, its configuration, its manifest
+    written = (layout / "index.json").stat()
+    assert dataset.layout(4) == layout
+    assert (layout / "index.json").stat() == written
+    assert dataset.layout(2) != layout
+    assert sorted(path.name.partition("-")[0] for path in folder.iterdir()) == ["2", "4", "lock"]
+
+
+def test_there_is_nothing_unpacked_in_a_cache_that_is_not_there(tmp_path: Path) -> None:
+    assert dataset.unpacked(tmp_path / "none") == {"images_prepared": 0, "image_bytes": 0}
+
+
+@given(count=st.integers(1, 300), zipf=st.floats(0, 3), number=st.integers(0, 10_000), seed=st.integers())
+def test_a_task_gets_the_same_image_in_every_process(count: int, zipf: float, number: int, seed: int) -> None:
+    picked = Popularity(count, zipf=zipf).pick(number, seed=seed)
+    assert picked is not None
+    assert 0 <= picked < count
+    assert picked == Popularity(count, zipf=zipf).pick(number, seed=seed)
+
+
+def test_without_images_there_is_nothing_to_pick() -> None:
+    assert Popularity(0, zipf=1.1).pick(3, seed=1) is None
+
+
+def test_popular_images_have_their_share() -> None:
+    counts = Counter(Popularity(50, zipf=1.0).pick(number, seed=5) for number in range(20_000))
+    shares = [counts[rank] / 20_000 for rank in range(4)]
+    whole = sum(1 / rank for rank in range(1, 51))
+    for rank, share in enumerate(shares, start=1):
+        assert abs(share - 1 / rank / whole) < 0.015  # four standard deviations
+    assert all(first > second for first, second in pairwise(shares))
+    assert len(counts) == 50
