@@ -51,7 +51,7 @@ check: setup  ## check lint, types, import rules, generated files, links of the 
 	$(RUN)/python tools/error_page.py --check
 	$(RUN)/python -m images generate --check
 	$(RUN)/lint-imports
-	set -e; for package in contract kube sidecar gateway controller sdk grade; do (cd $$package && ../$(RUN)/deptry src); done
+	set -e; for package in contract kube sidecar gateway controller node sdk grade; do (cd $$package && ../$(RUN)/deptry src); done
 	$(RUN)/pyright --warnings
 	$(RUN)/python tools/check_text.py
 	bash tools/site.sh

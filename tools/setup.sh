@@ -24,5 +24,5 @@ fi
 export VIRTUAL_ENV="$PWD/.venv"
 uv=.venv/bin/uv
 $uv pip install --quiet --require-hashes --compile-bytecode -r requirements/dev.txt
-$uv pip install --quiet --no-deps --no-build-isolation -e contract -e kube -e sidecar -e gateway -e controller -e sdk -e grade
+$uv pip install --quiet --no-deps --no-build-isolation -e contract -e kube -e sidecar -e gateway -e controller -e node -e sdk -e grade
 echo "$want" > "$stamp"
