@@ -132,6 +132,8 @@ def is_ready(engine: Engine, *, workers: int) -> bool:
 def up(*, workers: int, dense: bool = False) -> Path:
     """A cluster that is ready; the one that is there, if it is as wanted. `dense`: see `config.kind_config`."""
     if RECORD.exists() and _is_dense() == dense and is_ready(recorded(), workers=workers):
+        # Its network may have been made anew since it was started: no program here reaches a pod then.
+        route_pods(recorded())
         say(f"is up already: KUBECONFIG={KUBECONFIG}")
         return KUBECONFIG
     down()
